@@ -134,6 +134,7 @@ def _members(path: Path) -> Generator[Iterator[tuple[str, BufferedIOBase]]]:
     try:
         with path.open("rb") as raw, zipfile.ZipFile(raw) as archive, closing(opened(archive)) as members:
             yield members
+    # An ArrayFileError is a ValueError too, and must not be wrapped.
     except ArrayFileError:
         raise
     except _ARCHIVE_ERRORS as error:

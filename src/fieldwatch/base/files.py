@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fieldwatch.base.errors import InputError
 
-_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe without a reader must not block
+# O_NONBLOCK, since opening a pipe without a reader would block.
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @contextmanager
@@ -23,9 +24,7 @@ def whole_file(path: Path) -> Generator[Path]:
         path: final path; its folder is created if missing, an existing file is replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(
-        f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}"
-    )  # unguessable: no link is there
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")  # unguessable: no link is there
     try:
         yield draft
         draft.replace(path)
@@ -96,7 +95,8 @@ def open_new(path: Path) -> FileIO:
     Raises:
         InputError: the path is a link, a folder, a pipe or a device; nothing is changed.
     """
-    file = _open_regular(path, os.O_WRONLY | os.O_CREAT, "wb")  # no O_TRUNC: check the file type first
+    # Without O_TRUNC, so that nothing is lost if the file turns out not to be a regular one.
+    file = _open_regular(path, os.O_WRONLY | os.O_CREAT, "wb")
     os.ftruncate(file.fileno(), 0)
     return file
 

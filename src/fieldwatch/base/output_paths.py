@@ -84,6 +84,7 @@ def output_names(names: Iterable[str], suffix: str = "", *, drop_suffix: bool = 
         drop_suffix: whether to remove an image extension first (``0001.jpg`` becomes ``0001.png``).
     """
     cleaned = [output_name(_EXTENSION.sub("", name) if drop_suffix else name) for name in names]
+    # Count first: if names collide, all of them get an index, also the first one.
     counts: dict[str, int] = {}
     for name in cleaned:
         counts[name.casefold()] = counts.get(name.casefold(), 0) + 1

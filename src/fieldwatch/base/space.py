@@ -35,6 +35,7 @@ def disk_full(folder: Path, message: str) -> DiskFullError:
 
 def _says_no_space(error: BaseException) -> bool:
     if isinstance(error, OSError):
+        # EDQUOT: the quota of the user is full, though the disk is not.
         return error.errno in TRANSIENT_ERRNOS
     # MLflow stores its data in SQLite, whose errors are not OSErrors.
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL

@@ -34,6 +34,7 @@ def clip_gradients(
             if group in gradients:
                 _scale(gradients[group], _positive(limit), norms[group])
         return
+    # All gradients are scaled by one factor, which keeps the direction of the update.
     _scale([g for group in gradients.values() for g in group], _positive(clip), total)
 
 
@@ -45,6 +46,7 @@ def _scale(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
 
 
 def _positive(limit: float) -> float:
+    # `not >` also rejects NaN.
     if not limit > 0:
         raise ValueError(f"clip limit must be a positive norm, got {limit}: use clip=None to disable clipping")
     return limit

@@ -79,6 +79,7 @@ class Rollback:
             tries: number of earlier rollbacks for this divergence.
         """
         first, last = span
+        # Without a suspected batch there is nothing to skip: the run only returns to the checkpoint.
         if last < first:
             return first, last
         # Each further rollback adds half the range on either side, so that it skips about twice as many steps.
@@ -87,5 +88,6 @@ class Rollback:
 
 
 def _refuse_below(name: str, value: float, least: float) -> None:
+    # `not >=` also rejects NaN.
     if not value >= least:
         raise ValueError(f"Rollback({name}=...) must be at least {least:g}, got {value}")

@@ -62,6 +62,7 @@ class Refusals:
 
     def __call__(self, block: Block) -> None:
         """Process one block of rows."""
+        # All rows of a block have the same columns, so SKIPPED means that every update in it was skipped.
         if block.axis != "step" or REFUSED not in block.columns or SKIPPED in block.columns:
             return
         refused = block.values[:, block.columns.index(REFUSED)] > 0
@@ -81,6 +82,7 @@ class Refusals:
         self.count += 1
         self._streak = self._longer(step, describe_refusal(event))
         self._report(event)
+        # Keep the first streak that reached the limit; it may grow until the training thread notices.
         if self.diverged is None and self._streak.length >= self._limit:
             self.diverged = self._streak
 

@@ -237,6 +237,7 @@ class Spikes:
 
 
 def _baseline_of(window: _Floats) -> _Baseline:
+    # The median and the MAD are robust: single spikes in the window do not move them.
     ranked = np.sort(window)
     middle = len(window) // 2
     value = float(ranked[middle])
@@ -262,6 +263,7 @@ def _column(block: Block, rows: slice, name: str, *, missing: float = 0.0) -> _F
 
 def _samples(block: Block, row: int) -> str:
     names = block.samples[row] if block.samples else ()
+    # A batch may consist of hundreds of samples.
     return f" (sample {', '.join(names[:4])})" if names else ""
 
 

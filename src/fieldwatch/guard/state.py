@@ -43,6 +43,7 @@ def settings_finite(optimizers: Iterable[Optimizer]) -> bool:
 
 
 def _is_finite(setting: Any) -> bool:
+    # Adam's betas are a tuple.
     if isinstance(setting, tuple):
         return all(map(_is_finite, cast("tuple[Any, ...]", setting)))
     return not isinstance(setting, float) or math.isfinite(setting)
@@ -69,6 +70,7 @@ def describe_non_finite(groups: Mapping[str, object], optimizers: Sequence[Optim
     phrases = [
         phrase for name, tensor in _named_tensors(groups, optimizers) if (phrase := _count_non_finite(name, tensor))
     ]
+    # After a divergence, usually every tensor is non-finite.
     more = len(phrases) - MAX_NAMED
     return phrases if more <= 0 else [*phrases[:MAX_NAMED], f"{more} more"]
 
@@ -121,6 +123,7 @@ def _buffers(owners: Iterable[object]) -> Iterator[tuple[str, Tensor]]:
 def _largest(tensors: list[Tensor]) -> Tensor:
     device = tensors[0].device
     # Tensors on other devices are left out: copying their values would synchronize the devices.
+    # The L1 norm needs no squares, so it overflows later than the L2 norm.
     sums = _foreach_norm([tensor for tensor in tensors if tensor.device == device], 1.0)
     return torch.stack([total.float() for total in sums]).max()
 

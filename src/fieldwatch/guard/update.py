@@ -98,7 +98,8 @@ def step_if_allowed(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
     """Read the flag, and step unless it is 1; synchronizes if the flag is on a GPU."""
     if not bool(refused):
         optimizer.step()
-        if not reading_is_free(refused):  # on a CPU, _creates_state is never consulted
+        # On a CPU, `_creates_state` is never consulted.
+        if not reading_is_free(refused):
             _stepped_parameters[optimizer] = frozenset(id(p) for p in _with_gradient(optimizer))
 
 

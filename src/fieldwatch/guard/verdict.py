@@ -27,6 +27,7 @@ class Verdict:
     __slots__ = ("_probe",)
 
     def __init__(self, probe: Float[Tensor, ""]) -> None:
+        # The verdict may outlive the step, and must not keep its graph alive.
         self._probe = probe.detach()
 
     @property

@@ -39,6 +39,7 @@ class EvaluationRequest:
         Args:
             step: finished steps of the checkpoint.
         """
+        # One folder per checkpoint, so that evaluations of several checkpoints do not overwrite each other.
         return self.out or output_path(self.run, "products", f"eval-{step}")
 
 

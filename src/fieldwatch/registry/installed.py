@@ -79,7 +79,8 @@ def _entry_points_by_name() -> dict[str, list[EntryPoint]]:
 def _load(offer: EntryPoint) -> Pipeline:
     try:
         pipeline = offer.load()
-    except Exception as error:  # third-party code may raise anything; name its package
+    # Third-party code may raise anything: convert it to an error that names the package.
+    except Exception as error:
         raise PipelineError(f"the pipeline {offer.name!r} ({offer.value}) cannot be imported: {error}") from error
     if not isinstance(pipeline, Pipeline) or pipeline.name != offer.name:
         is_named = f"a pipeline named {pipeline.name!r}" if isinstance(pipeline, Pipeline) else repr(pipeline)

@@ -178,6 +178,7 @@ class Pipeline:
 
     def load_presets(self) -> Mapping[str, Any]:
         """Return the functions that create a config, by name of the preset."""
+        # Without presets, the defaults of the config's fields are the only preset.
         return self.load("presets") or {"default": self.load("config")}
 
     def stored_config(self, folder: Path) -> Any:

@@ -16,7 +16,8 @@ def pipeline_name_of(folder: Path) -> str | None:
     Raises:
         NotARun: the folder holds no run.
     """
-    about = cast("Mapping[str, Any] | list[Any]", read_manifest(folder).about)  # a damaged run.json has any type
+    # A damaged run.json may contain anything, so check every type.
+    about = cast("Mapping[str, Any] | list[Any]", read_manifest(folder).about)
     name = about.get("pipeline") if isinstance(about, Mapping) else None
     return name if isinstance(name, str) else None
 
@@ -28,7 +29,8 @@ def population_of(folder: Path) -> str:
         NotARun: the folder holds no run.
     """
     name = pipeline_name_of(folder)
-    working, _ = working_pipelines()  # a broken package must not make a message fail
+    # A broken package must not make a message fail, so it counts as not installed.
+    working, _ = working_pipelines()
     return next((each.population for each in working if each.name == name), "primitives")
 
 

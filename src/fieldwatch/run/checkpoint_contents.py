@@ -36,7 +36,8 @@ class CheckpointContents:
         self.schedulers: list[LRScheduler] = []
         self.orders: list[Shuffled | ResumableLoader] = []
         self.has_custom_state = False
-        self._objects: dict[int, Any] = {}  # kept alive, so that no id is reused
+        # Keeps the objects alive, so that no id is reused.
+        self._objects: dict[int, Any] = {}
         self._addresses: set[int] = set()
         for item in items.values():
             self._add(item, 0)

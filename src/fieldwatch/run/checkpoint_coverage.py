@@ -72,7 +72,8 @@ class CheckpointCoverage:
     def check_at_start(self) -> None:
         """Check everything that is known before the first step."""
         self._began = True
-        take_used_orders()  # discard orders used by earlier code
+        # Discard the orders that were used by other trainings in this process, or before this one.
+        take_used_orders()
         if self._items is None:
             self._warn_once("nothing", _NOTHING)
             return
@@ -95,7 +96,8 @@ class CheckpointCoverage:
         if self._items is None or not new:
             return
         contents = CheckpointContents(self._items)
-        if not self._checked and not contents.orders:  # a tracked order may feed a prefetching one
+        # A tracked order may feed another one that reads ahead of it, so warn only if none is tracked.
+        if not self._checked and not contents.orders:
             for order in take_used_orders():
                 self._check(contents, order, _type_name(order))
         for optimizer in new:
@@ -184,7 +186,8 @@ def _has_scheduler(optimizer: Optimizer) -> bool:
     """
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         return True
-    for holder in gc.get_referrers(optimizer):  # tens of milliseconds, once per optimizer
+    # This takes tens of milliseconds, but only once per optimizer.
+    for holder in gc.get_referrers(optimizer):
         if isinstance(holder, LRScheduler):
             return True
         attributes = cast("dict[Any, Any]", holder if isinstance(holder, dict) else {})

@@ -80,6 +80,7 @@ def choose_device(wanted: str) -> torch.device:
         InputError: CUDA is requested but not available, or there are fewer GPUs than local ranks.
     """
     ranks = Ranks.of_process()
+    # An explicit choice must not silently fall back to the CPU.
     if wanted == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: torch finds no CUDA device; use --device auto or --device cpu")
     if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()):
@@ -93,6 +94,7 @@ def rank_gpu() -> torch.device:
     Raises:
         InputError: there are fewer GPUs than processes on this machine.
     """
+    # torchrun sets LOCAL_RANK to the index of the process on this machine.
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     count = torch.cuda.device_count()
     if local_rank >= count:
@@ -100,5 +102,6 @@ def rank_gpu() -> torch.device:
             f"process {local_rank + 1} on this machine has no GPU, since there are only {count}: use "
             f"--nproc-per-node {count}, or --device cpu"
         )
+    # NCCL and tensors created on "cuda" without an index use the current device.
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)

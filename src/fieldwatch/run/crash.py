@@ -47,9 +47,11 @@ def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunM
     try:
         # A record whose thread has stopped cannot be drained: waiting for it would raise its error here.
         if record.failure is None:
-            with suppress(DiskFullError):  # the crash folder contains rows that the record could not write
+            # Rows that the record cannot write any more are in the crash folder.
+            with suppress(DiskFullError):
                 record.finish()
                 record.flush()
+        # On a full disk, this releases the reserved blocks and tries again.
         crash_folder = record.waiting.run_required(lambda: _write(error, step, record, memory, resume))
     except (OSError, InputError, WriterFailed) as failure:
         note = f"{CRASH_NOTE} could not be written ({failure}); the black box contains the step"
@@ -132,6 +134,7 @@ def _write_files(crash_folder: Path, error: BaseException, folder: Path, more: M
         "versions": versions(),
         **more,
     }
+    # Facts of events may have types that JSON lacks.
     (crash_folder / "crash.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2, default=str))
 
 
@@ -139,6 +142,7 @@ def _write_rows(path: Path, history: History) -> None:
     with path.open("wb") as file:
         for name in history.names():
             series = history[name].last(ROWS_PER_METRIC)
+            # JSON has no NaN and no infinity.
             values = [value if np.isfinite(value) else str(value) for value in series.values.tolist()]
             file.write(orjson.dumps({"metric": name, "steps": series.steps.tolist(), "values": values}) + b"\n")
 

@@ -68,6 +68,7 @@ class RunDescription:
         earlier = _earlier_segments(folder)
         return Manifest(
             config=self.config,
+            # Without a preset, every setting would count as a difference.
             preset_difference=config_differences(self.preset, self.config) if self.preset else {},
             windows={term: (window.first, window.last) for term, window in self.windows.items()},
             phases=tuple((phase.name, phase.window.first, phase.window.last) for phase in self.phases),
@@ -100,6 +101,7 @@ class RunDescription:
 
     def announce(self, record: RunRecord, step: int) -> None:
         """Send the declarations to rules and sinks at the start of a segment."""
+        # The event stores windows as pairs of numbers, so an open end becomes a large step.
         windows = {name: (w.first, FOREVER if w.last is None else w.last) for name, w in self.windows.items()}
         record.event("windows", step, windows=windows)
         # Each phase event has the step at which the phase begins, which may be in the future.
@@ -115,6 +117,7 @@ class RunDescription:
 def _earlier_segments(folder: Path) -> tuple[Mapping[str, Any], ...]:
     """Return the segments of a run so far; none if there is no readable manifest."""
     try:
+        # If run.json is damaged, the run continues without its earlier segments.
         return read_manifest(folder).segments if holds_run(folder) else ()
     except NotARun:
         return ()

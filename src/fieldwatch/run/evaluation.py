@@ -63,6 +63,7 @@ class EvaluationBlock:
         """Back up the state that the block may change, move the gradients away, and disable autograd."""
         self._before = StateBackup(RandomState(), self._undo, self._tracked.modules(), self._tracked.parameters())
         self._no_grad = torch.no_grad()
+        # Entered explicitly, since the context spans two methods.
         self._no_grad.__enter__()
         return self
 
@@ -82,6 +83,7 @@ class EvaluationBlock:
         return True
 
     def _is_survived(self, error: BaseException) -> bool:
+        # These concern the run itself, and must propagate even if `failures` contains a base class of them.
         if isinstance(error, WriterFailed | Diverged):
             return False
         return isinstance(error, self._failures) or shortage_of(error) is not None
@@ -94,7 +96,8 @@ class EvaluationBlock:
         try:
             with whole_file(path) as draft:
                 draft.write_text(f"{self._name} after {done} steps\n\n{text}", encoding="utf-8")
-        except OSError as error:  # a full disk must not end the training
+        # A full disk must not end the training: the event still has the reason.
+        except OSError as error:
             file = f"{file} (could not be written: {error})"
         self._log.event("validation_failed", what=self._name, reason=reason, file=file, done=done)
 
@@ -112,6 +115,7 @@ def _clear_frames(error: BaseException) -> None:
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error, its causes and contexts, each once."""
+    # Causes and contexts can form cycles.
     visited: set[int] = set()
     pending = [error]
     while pending:

@@ -41,7 +41,8 @@ class ExternalTargets:
         """Return the targets stored in the ``run.json`` of a folder; none if there is no run."""
         try:
             about: Mapping[str, Any] = read_manifest(folder).about if holds_run(folder) else dict[str, Any]()
-        except NotARun:  # run.json is lost, and checkpoints do not contain the targets
+        # run.json is lost, and checkpoints do not contain the targets.
+        except NotARun:
             return cls()
         mirror = about.get("mirror")
         sinks = about.get("sinks")
@@ -109,7 +110,8 @@ def _user_key() -> bytes:
             folder.mkdir(parents=True, exist_ok=True)
             _write_key(path)
         key = path.read_bytes()
-    except (OSError, RuntimeError):  # RuntimeError: no home directory
+    # Path.home() raises a RuntimeError if there is no home directory.
+    except (OSError, RuntimeError):
         return b""
     # A key truncated by a full disk could be guessed.
     return key if len(key) == _KEY_BYTES else b""
@@ -122,7 +124,8 @@ def _write_key(path: Path) -> None:
     try:
         os.write(descriptor, os.urandom(_KEY_BYTES))
         os.fsync(descriptor)
-        os.link(draft, path)  # unlike a rename, it never replaces a file
+        # Unlike a rename, a link never replaces an existing key.
+        os.link(draft, path)
     except FileExistsError:
         return
     finally:

@@ -64,6 +64,7 @@ class FullDiskReporter:
         if pause is not None and self._reported is None:
             self._reported = pause, step
             self._report_full(step)
+        # Report before the retry, so that the two events enclose the pause.
         self._waiting.retry()
         if self._reported is not None and self._reported[0].over:
             self._report_freed(*self._reported, last=step)
@@ -77,7 +78,8 @@ class FullDiskReporter:
 
     def close(self, step: int) -> None:
         """Retry the delayed writes a last time, release the reserve, and report lost rows."""
-        with suppress(DiskFullError):  # lost rows are reported below
+        # Rows that cannot be written now are reported as lost below.
+        with suppress(DiskFullError):
             self.poll(step)
         rows, nbytes = self._waiting.close()
         # The event about the freed disk is one more write, which may be delayed as well.
@@ -128,12 +130,14 @@ def retry_while_disk_full(
         try:
             return work()
         except (CheckpointError, OSError) as error:
+            # An overdue signal ends the wait, since the scheduler is about to kill the process.
             if not lacks_space(error) or stop.overdue or time.monotonic() >= until:
                 raise
             if not reported:
                 left = until - time.monotonic()
                 print_error(f"fieldwatch: the disk is full: {what} waits for free space for up to {left:.0f} s")
                 reported = True
+        # A run that waits for space does not hang.
         alive()
         time.sleep(_PAUSE)
 

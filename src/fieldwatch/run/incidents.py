@@ -26,7 +26,8 @@ class Incidents:
             f"{max(incident.step - step, 0)} steps are repeated"
         )
         facts = {"what": incident.what, "reason": incident.reason, "message": message, "damaged": incident.step}
-        event_step = max(step - 1, 0)  # events of `step` itself are dropped if the run resumes there again
+        # Events of `step` itself would be dropped if the run resumed there again.
+        event_step = max(step - 1, 0)
         self._pending.append((event_step, {**facts, "resumed_from": step}))
 
     def add_lost(self, reason: str) -> None:

@@ -61,7 +61,8 @@ class RunMemory:
         Raises:
             ValueError: allocator snapshots are requested for a device that does not support them.
         """
-        self.close()  # the previous segment, after a rollback
+        # After a rollback, the measurements of the previous segment are still open.
+        self.close()
         TensorProfile.rewind(self._folder, step)
         self._instruments = _MemoryInstruments(
             self._folder, self._watched, self._clock, self._data, self._profile, take_request, waiting
@@ -74,6 +75,7 @@ class RunMemory:
 
     def at_update(self, step: int) -> None:
         """Sample the host memory while gradients exist."""
+        # The end of the step alone would miss the peak: gradients and activations are freed by then.
         if step % SAMPLE_EVERY == 0 and self._instruments is not None:
             self._instruments.counters.sample()
 
@@ -118,6 +120,7 @@ class _MemoryInstruments:
         self._watched = watched
         self._take_request = take_request
         self._waiting = waiting
+        # Parameters are usually moved to their device after the run is entered, so this is known only now.
         device = device_of(watched)
         self.counters = AllocatorCounters(device)
         self._machine = MachineSampler()
@@ -131,6 +134,7 @@ class _MemoryInstruments:
             if self._history.refusal:
                 raise InputError(f"cannot take snapshots at steps {self._snapshot_at}: {self._history.refusal}")
             self._history.start()
+            # Labels the allocations in the snapshot with the spans of the loop.
             clock.listener = self._history
         if profile is not None and profile.interval:
             self._tensors = TensorProfile(
@@ -170,6 +174,7 @@ class _MemoryInstruments:
         # `take_request` clears the request, so call it last, and only if a snapshot can be written.
         if step in self._snapshot_at or (self._history.recording and self._take_request("snapshot")):
             path = output_path(self._folder, "snapshots", f"memory_step{step}.pickle")
+            # Old snapshots are deleted, since findings may request any number of them.
             keep_count = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS
             try_optional(self._waiting, lambda: self._history.dump(path, keep=keep_count))
         self._capture.end(step)

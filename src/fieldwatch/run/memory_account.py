@@ -40,6 +40,7 @@ class MemoryAccount:
     def categories(self) -> dict[str, int]:
         """Bytes by category: kinds of owners, the peak of tensors saved for the backward pass, and the remainder."""
         categories = {**self.census.by_kind(), "other": self.census.remainder}
+        # The category is absent rather than 0 if it was not tracked.
         if self.saved_at_peak is not None:
             categories["activations"] = sum(self.saved_at_peak.values())
         return categories
@@ -104,6 +105,7 @@ class MemoryAccount:
         census = self.census
         large = census.large(profile.large_mb * MB)
         return TensorSnapshot(
+            # The text log counts iterations from 1.
             iteration=self.step + 1,
             time=self.time,
             total_tensors=len(census.owned_entries) + len(census.saved),

@@ -60,6 +60,7 @@ class MicroBatches:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the count from a checkpoint, limited to ``most``."""
+        # `most` may be smaller than in the process that wrote the checkpoint.
         self.count = max(min(int(state["count"]), self.most), 1)
 
 
@@ -122,8 +123,10 @@ def length_of(batch: Any) -> int:
         return next(iter(lengths.values()))
     if isinstance(batch, Tensor | np.ndarray) and batch.ndim:
         return len(cast("Tensor", batch))
+    # A string is a sequence, but not of samples.
     if isinstance(batch, Sequence) and not isinstance(batch, str):
         samples = cast("Sequence[Any]", batch)
+        # Ambiguous: default_collate returns lists of columns, but a list of views contains samples.
         if samples and all(isinstance(sample, Tensor) for sample in samples):
             raise InputError(
                 "the batch is a list of tensors, which may be samples or columns: pass tuple(batch) for columns, "
@@ -151,6 +154,7 @@ def _columns(batch: Any) -> Mapping[str, Any] | None:
     """Return the columns of a batch by name; None for a tensor, a sequence of samples, or an unknown type."""
     if isinstance(batch, Mapping):
         return cast("Mapping[str, Any]", batch) or None
+    # is_dataclass is also true for the class itself.
     if is_dataclass(batch) and not isinstance(batch, type):
         return {field.name: getattr(batch, field.name) for field in fields(batch)} or None
     if isinstance(batch, tuple):

@@ -41,6 +41,7 @@ class NsightCapture:
         """Begin a step; start the capture if the step or a finding requests it."""
         if self._on_finding and self._take_request():
             self._range = range(step, step + CAPTURED_STEPS)
+            # Capture once per run, since reports are large and captured steps slow.
             self._on_finding = False
         if step in self._range and not self._on:
             self._on = True

@@ -59,6 +59,7 @@ class OutOfMemoryTriage:
         self.steady_bytes = 0
         """Bytes allocated at the end of the latest step: memory that persists between steps."""
         self._memory_at_error: DeviceMemory | None = None
+        # These pages are never written, so they use address space but no memory.
         self._reserve = [mmap.mmap(-1, size) for size in RESERVE]
         self._watch = on_out_of_memory(self._at_failure) if counters.device.type == "cuda" else None
 
@@ -90,6 +91,7 @@ class OutOfMemoryTriage:
         if request is None:
             return None
         failed = self._failed_request or self._examine(None)
+        # The allocator's hook has the exact size; the error message rounds it.
         requested = failed.requested if failed.requested is not None else request.size
         memory = _with_others(failed.memory, request)
         verdict = triage(requested, memory) if requested is not None else None
@@ -132,7 +134,8 @@ class OutOfMemoryTriage:
     def _at_failure(self, event: FailedAllocation) -> None:
         first_in_step = self._failed_request is None
         self._failed_request = self._examine(event.requested)
-        if first_in_step:  # a loop of retries should not write a file each time
+        # A snapshot takes seconds: write one per step, and not one per retry.
+        if first_in_step:
             self._history.dump(output_path(self._folder, "crash", SNAPSHOT))
 
     def _examine(self, requested: int | None) -> FailedRequest:
@@ -156,6 +159,7 @@ def _request_of(error: BaseException) -> AllocationRequest | None:
 def _cuda_memory(counters: AllocatorCounters, steady_bytes: int) -> DeviceMemory:
     free, total = torch.cuda.mem_get_info(counters.device)
     parts = fragmentation_of(counters.device)
+    # Other backends, such as cudaMallocAsync, have no memory fraction.
     native = torch.cuda.get_allocator_backend() == "native"
     fraction = torch.cuda.get_per_process_memory_fraction(counters.device) if native else 1.0
     return DeviceMemory(
@@ -179,6 +183,7 @@ def _process_memory(counters: AllocatorCounters, steady_bytes: int, given_back: 
     return DeviceMemory(
         total=machine.total,
         free=machine.available,
+        # It is unknown which part of the resident memory is in use.
         allocated=resident,
         reserved=resident,
         # The reserve that `make_room` released was not available to the failed request.

@@ -34,6 +34,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         """Check the ranges of all values."""
+        # An interval of 0 makes sense only together with snapshots.
         if self.interval < 0 or (self.interval == 0 and not self.snapshot_at):
             raise InputError(f"the profile interval must be at least 1 step, e.g. 50, got {self.interval}")
         if self.window is not None and not 0 <= self.window[0] <= self.window[1]:

@@ -36,7 +36,8 @@ class ProfiledLoop:
             index: 0-based index of the step, at which its tags are recorded.
         """
         if self._tensors.profile.due(index):
-            self._counters.take()  # resets the peak of earlier steps
+            # Reading the counters resets the peak, which otherwise includes earlier steps.
+            self._counters.take()
         self._tensors.begin(index)
         try:
             yield

@@ -258,7 +258,8 @@ class RankGroup:
         # in the middle of a step.
         limit = ANSWER_SECONDS if how == "hangs" else self._patience.steady
         if self._rank != 0:
-            limit += ANSWER_SECONDS  # wait longer than the first rank
+            # Wait longer than the first rank, which publishes its result.
+            limit += ANSWER_SECONDS
             return self._missing_by_first_rank(limit)
         missing = self._unresponsive(limit)
         self._store.set("missing", json.dumps(missing))
@@ -269,7 +270,8 @@ class RankGroup:
         answered: set[int] = set()
 
         def meet(rank: int) -> None:
-            with suppress(RuntimeError):  # the connection closed, or the timeout expired
+            # Raised if the connection closed or the timeout expired: no answer in either case.
+            with suppress(RuntimeError):
                 _monitored_barrier(group=self._pairs[rank], timeout=timedelta(seconds=limit))
                 answered.add(rank)
 

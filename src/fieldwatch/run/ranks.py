@@ -90,6 +90,7 @@ class Ranks:
     @classmethod
     def of_process(cls) -> "Ranks":
         """Return the ranks from torchrun's environment variables; a single rank if they are not set."""
+        # RANK alone may be set by another launcher; torch's rendezvous needs both.
         if "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
             return cls()
         return cls(int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1")))
@@ -110,6 +111,7 @@ class Ranks:
 
     def shard_of(self, batch_size: int) -> Shard:
         """Return this rank's shard of a batch; the sizes of shards differ by at most one entry, and may be 0."""
+        # Rounded ends cover any batch size without gaps or overlaps.
         first = batch_size * self.rank // self.world
         stop = batch_size * (self.rank + 1) // self.world
         return Shard(first=first, stop=stop, batch_size=batch_size)
@@ -146,6 +148,7 @@ class Ranks:
         except RuntimeError as error:
             error.add_note(f"rank {self.rank} of {self.world} could not join the others; its folder is {folder}")
             raise
+        # Exchange names while all ranks respond: later, messages have to name a lost one.
         self._group.names = self.all_gather(f"rank {self.rank} on host {socket.gethostname()} (pid {os.getpid()})")
 
     def leave(self, error: BaseException | None) -> None:
@@ -182,7 +185,8 @@ class Ranks:
         """
         if self.alone or not tensors:
             return
-        if len(tensors) == 1 and tensors[0].is_contiguous():  # avoids copying a large tensor
+        # A single tensor is reduced in place, which avoids copying a large one.
+        if len(tensors) == 1 and tensors[0].is_contiguous():
             self._all_reduce(tensors[0].detach())
             return
         # One collective for all tensors, since each costs a round trip whatever its size.
@@ -202,6 +206,7 @@ class Ranks:
         """
         if self.alone:
             return list(numbers)
+        # float64 represents step numbers and 32-bit checksums exactly.
         values = torch.tensor(numbers, dtype=torch.float64)
         self._joined().reduce(values, dist.ReduceOp.MAX)
         return [float(value) for value in values]
@@ -265,6 +270,7 @@ class Ranks:
             RankLost: another rank was lost.
             Interrupted: another rank was stopped by a signal.
         """
+        # A gather suffices, since values are small and rare.
         return self.all_gather(value if self.is_first else None)[0]
 
     def all_gather(self, value: Any) -> list[Any]:
@@ -283,7 +289,8 @@ class Ranks:
         # Pad the rows to one length, so that a sum can gather them; JSON contains no NUL, which marks the padding.
         rows = torch.zeros(self.world, int(self.largest([len(text)])[0]), dtype=torch.uint8)
         rows[self.rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        self._joined().reduce(rows)  # every other rank has zeros in this row
+        # All other ranks have zeros in this rank's row, so the sum gathers the rows.
+        self._joined().reduce(rows)
         return [json.loads(row.numpy().tobytes().rstrip(b"\0")) for row in rows]
 
     def _all_reduce(self, tensor: Tensor) -> None:

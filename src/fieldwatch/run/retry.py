@@ -69,7 +69,6 @@ def shortage_of(error: BaseException) -> Shortage | None:
 def release_memory() -> None:
     """Collect reference cycles, then release the unused blocks of CUDA's caching allocator."""
     gc.collect()
-    # On a machine with a GPU, this call would otherwise create a CUDA context in a process that trains on the CPU.
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 

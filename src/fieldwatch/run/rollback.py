@@ -31,6 +31,7 @@ class RollbackState:
         """Parse the state stored in a checkpoint; an empty one gives the initial state with the options' skips."""
         if not stored:
             return cls(skips=() if options is None else options.skip)
+        # The stored skips already include those of the options when the run began.
         span = stored["span"]
         return cls(
             skips=tuple((first, last) for first, last in stored["skips"]),
@@ -59,7 +60,8 @@ class RollbackState:
         # In an empty span the last step precedes the first, so take the larger of the two.
         if self.span is None or first > max(self.span) + options.settled:
             return replace(self, tries=0, span=(first, last))
-        if last < first:  # no batch is suspected
+        # The span is empty: no batch is suspected, so there is nothing to add.
+        if last < first:
             return self
         return replace(self, span=(min(self.span[0], first), max(self.span[1], last)))
 
@@ -83,6 +85,7 @@ class RollbackState:
 
     def describe_attempts(self) -> str:
         """Return a sentence that describes the rollbacks for the current divergence."""
+        # The latest `tries` events belong to the current divergence.
         tried = self.events[len(self.events) - self.tries :]
         if not tried:
             return "There was no earlier rollback"

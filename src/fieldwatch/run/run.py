@@ -84,8 +84,10 @@ class Run:
         declared = declared or Declared()
         outputs = outputs or Outputs()
         root = Path(folder)
+        # torchrun's environment variables decide, so a script needs no change to run on several ranks.
         self.ranks = Ranks.of_process()
         self.folder = self.ranks.folder(root)
+        # Plain values can be stored in run.json, and compared when the run is resumed.
         self.config: Mapping[str, Any] = plain_values(config)
         # Reject an unusable folder here, before it is locked or written to.
         resuming = check_folder(root, self.config, saving.resume)
@@ -104,6 +106,7 @@ class Run:
             outputs=outputs,
             profile=profile,
         )
+        # The constructor changes nothing on disk; the session is created when the run is entered.
         self._opened: Session | None = None
 
     # Enter and leave
@@ -231,6 +234,7 @@ class Run:
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` repeatedly, recording the wait for each batch as ``Time/data``."""
         session = self._session
+        # Coverage needs both: the source to compare it with tracked objects, and the wrapper that counts batches.
         interruptible = InterruptibleSource(source, session.stop_point)
         session.coverage.add_source(source, interruptible)
         return session.clock.timed(interruptible)
@@ -291,6 +295,7 @@ class Run:
         Returns:
             The function's result; None if it failed, and on the other ranks.
         """
+        # The other ranks wait with the longer timeout for announced work.
         return self.ranks.only_first(
             partial(self._evaluated, name, function, micro_batches, failures, undo), f"the evaluation {name!r}"
         )
@@ -422,4 +427,5 @@ class Run:
     ) -> Result | None:
         with self._evaluation(name, failures=failures, undo=undo):
             return function() if micro_batches is None else self.retry(function, micro_batches)
+        # Reached only if the block suppressed a failure.
         return None

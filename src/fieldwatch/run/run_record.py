@@ -118,12 +118,14 @@ class RunRecord:
             DiskFullError: the disk is full; call it again once there is space.
         """
         self.waiting.flush()
+        # Delayed writes of the previous segment have to be in the files before these are rewound.
         self._sinks.rewind(mark)
         # An empty journal needs no segment marker, since there are no rows to drop.
         if step > 0 or (self.folder / JOURNAL).stat().st_size > 0:
             self._journal.segment(step)
             self._events.segment(step)
-        self.waiting.flush()  # the next line reads the files
+        # The history is read from the files, so they have to be complete.
+        self.waiting.flush()
         damage = DamageTally()
         self.history = read_history(self.folder, HISTORY, damage)
         self._note_lost_end(step, mark, damage)
@@ -155,6 +157,7 @@ class RunRecord:
 
     def _report_damage(self, damage: DamageTally, step: int) -> None:
         """Record damaged files, unless the same damage is already recorded."""
+        # Damaged lines stay in their file, so every resume finds them again: report them only once.
         known = [*read_events(self.folder)]
         for event in damage.events(max(step - 1, 0)):
             if not any(same_damage(event, old) for old in known if old["kind"] == DAMAGED):
@@ -189,6 +192,7 @@ class RunRecord:
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
         """Send a histogram of values to every sink that supports it."""
+        # Copy on the calling thread: the tensor may change before the writer thread reads it.
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
         self.show(HistogramSink, "histogram", name, position, array)
 

@@ -25,6 +25,7 @@ class PendingSave:
     @property
     def step(self) -> int:
         """Step at whose end the snapshot was taken."""
+        # `done` is 0 for a checkpoint before the first step.
         return max(self.done - 1, 0)
 
 

@@ -96,6 +96,7 @@ class RunCheckpoints:
     @property
     def checkpoints(self) -> Checkpoints:
         """Checkpoints on disk; waits for the save in progress."""
+        # Otherwise a caller could miss the newest checkpoint.
         self._saver.wait()
         return self._checkpoints
 
@@ -120,6 +121,7 @@ class RunCheckpoints:
             NoWayBackError: the folder or its mirror holds checkpoints.
         """
         self.incidents.refuse_step_0()
+        # Listing the mirror needs the network, so this is the last condition.
         if self._mirror is not None and self.incidents.start_undecided and self._mirror.names():
             raise NoWayBackError(
                 f"{self._mirror.url} holds checkpoints, but none was restored: call run.resume() before the loop, or "
@@ -148,6 +150,7 @@ class RunCheckpoints:
                 continued.
         """
         restored = self._restore_or_fetch(record, config, resuming=resuming, may_resume=may_resume)
+        # The folder holds a run but no checkpoint: starting at step 0 would overwrite its record.
         if restored is None and resuming:
             self.incidents.refuse_step_0()
         return restored
@@ -206,6 +209,7 @@ class RunCheckpoints:
         if self._items:
             began = time.monotonic()
             draft = self._rehearsed(step)
+            # Optimizers allocate their moments at the first step, so later checkpoints are larger than this one.
             ahead = optimizer_growth(self._items)
             write_test_checkpoint(self._checkpoints.folder, draft, growth=ahead)
             self._nbytes = draft.nbytes
@@ -247,6 +251,7 @@ class RunCheckpoints:
         """
         self._wait_for_writer(record)
         metrics = self._take_requested_metrics()
+        # This reflects only the rows processed so far; `_write` checks again after all rows up to this step.
         if record.unsafe_to_save:
             self._interval.put_off(RETRY_PAUSE)
             return
@@ -269,8 +274,10 @@ class RunCheckpoints:
         if not self._items:
             return
         began = time.monotonic()
+        # Sync the record first: it must not end before the checkpoint.
         mark = self._mark_or_fail(done, record, seconds)
-        record.raise_if_diverged(self.how_to_resume)  # `mark` waited for all rows
+        # `mark` has waited for all rows, so a divergence up to this step is known.
+        record.raise_if_diverged(self.how_to_resume)
         draft = self._checkpoints.take(done, self._items, share_memory, metrics=metrics)
         draft.put_note(mark)
         draft.put_run(self._manifest_text)
@@ -374,7 +381,8 @@ class RunCheckpoints:
         """Write a snapshot; runs on the writer thread."""
         began = time.monotonic()
         status = pending.wait()
-        if status is None or not status.safe_to_save:  # a failed record raises on the training thread
+        # The status is None if the record failed, which raises on the training thread.
+        if status is None or not status.safe_to_save:
             self._outcomes.append(RefusedSave(save=save))
             return
         try:
@@ -406,6 +414,7 @@ class RunCheckpoints:
                     record.event("checkpoint_failed", failed.save.step, **facts, tried_again_in=again)
                 case RefusedSave():
                     self._interval.put_off(RETRY_PAUSE)
+        # Copies finish on the mirror's thread, but events are recorded by the training thread, in order with the rows.
         while self._mirror is not None and self._mirror.copied:
             copied = self._mirror.copied.popleft()
             url = self._mirror.url
@@ -426,6 +435,7 @@ class RunCheckpoints:
             stall_ms=save.stall,
             took_ms=took,
         )
+        # Ends the warning about failed saves.
         if self._failures:
             record.event("checkpoints_recovered", save.step, failures=self._failures)
             self._failures = 0
@@ -446,6 +456,7 @@ class RunCheckpoints:
         refuse_mismatch(Path(mirror.url), stored, config)
         passed_over = mirror.fetch(self._checkpoints.folder)
         restored = self.restore(record)
+        # Events of the restored step itself are dropped if the run resumes there again.
         before = max(restored.step - 1, 0) if restored is not None else 0
         for incident in passed_over:
             self.incidents.add_damaged(incident, restored.step if restored is not None else 0)
@@ -455,6 +466,7 @@ class RunCheckpoints:
 
 def free_memory() -> int:
     """Return the bytes that this process may still allocate, within its cgroup limits."""
+    # In a container, the cgroup limit is lower than the free memory of the machine.
     resident = psutil.Process().memory_info().rss
     return process_capacity(resident) - resident
 

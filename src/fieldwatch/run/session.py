@@ -389,7 +389,8 @@ class Session:
         self.watchdog.alive("checkpoint")
         try:
             self.checkpoints.save_in_background(self.log.step_index + 1, self.record, self.log.seconds)
-        except Diverged:  # with little memory, a save waits for all rows, and may be the first to notice
+        # With too little memory for a copy, a save waits for all rows, and may be the first to notice a divergence.
+        except Diverged:
             self._go_back(self._choose_rollback())
 
     def _stop(self, signal: int) -> None:
@@ -414,7 +415,8 @@ class Session:
         Raises:
             Diverged: no rollback is possible; the message lists earlier attempts.
         """
-        checkpoint_steps = self.checkpoints.checkpoints.steps()  # waits for the save in progress
+        # Waits for the save in progress, which may be the best checkpoint to return to.
+        checkpoint_steps = self.checkpoints.checkpoints.steps()
         self.checkpoints.record_outcomes(self.record)
         self.record.flush()
         # All rows are processed now: if there are several causes, the record returns the earliest one.
@@ -444,7 +446,8 @@ class Session:
         divergence = self.record.divergence
         if divergence is None:
             raise RuntimeError("rollback without a divergence in the record")
-        non_finite = self._non_finite()  # before the state is restored
+        # Examine the state before it is overwritten by the checkpoint.
+        non_finite = self._non_finite()
         restored = self._restored(back, self._divergence_error(non_finite))
         # The restored optimizers may lack state that existed before.
         forget_steps()

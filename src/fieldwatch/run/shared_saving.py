@@ -66,7 +66,8 @@ class FollowerCheckpoints(SharedCheckpoints):
     def __init__(self, folder: Path, ranks: Ranks, **options: Any) -> None:
         # Only the first rank accesses the mirror.
         super().__init__(folder, ranks, **options | {"mirror": ""})
-        self.incidents.allow_step_0()  # the first rank makes this check
+        # The first rank makes this check for all.
+        self.incidents.allow_step_0()
         self._to_restore: dict[str, Any] = {}
         self._chosen: int | None = None
 
@@ -108,7 +109,8 @@ class FollowerCheckpoints(SharedCheckpoints):
 
     def save(self, done: int, record: RunRecord, seconds: float) -> None:
         """Leave the save to the first rank, and write this rank's record up to that checkpoint."""
-        record.flush()  # a rank killed later resumes from there, and must have all rows before it
+        # A rank that is killed later resumes from there, and must have all rows before it.
+        record.flush()
         super().save(done, record, seconds)  # has no items to save
 
 

@@ -79,6 +79,7 @@ def reduce_step(
         RanksDriftedError: the ranks have parameters of different shapes.
         RankLost: another rank was lost.
     """
+    # Without a shard, all ranks did the same amount of work.
     weight = 1 / ranks.world if shard is None else shard.weight
     term_names = _align_gradients(ranks, parameters, () if local is None else tuple(local.terms))
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -95,7 +96,8 @@ def reduce_step(
 def trained_parameters(watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> list[Tensor]:
     """Return every stepped or watched parameter once, in the same order on every rank."""
     stepped = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
-    watched.gradients()  # rescans the groups where densification has replaced parameters
+    # Reading the gradients rescans the groups in which densification has replaced parameters.
+    watched.gradients()
     # Every rank runs the same program, so groups are tracked in the same order.
     registered = (p for name in watched.names() for p in watched.read(name))
     return list({id(parameter): parameter for parameter in (*stepped, *registered)}.values())
@@ -192,6 +194,7 @@ def _scatter(shard: Shard | None, sample_loss: Tensor | None) -> Tensor | None:
     if sample_loss is None or shard is None:
         return None
     scattered = sample_loss.new_zeros(shard.batch_size)
+    # An empty shard was padded with a sample of weight 0, whose loss is cut off here.
     length = shard.stop - shard.first
     scattered[shard.first : shard.stop] = sample_loss[:length]
     return scattered

@@ -29,6 +29,7 @@ class SinkGroup:
         self.sinks = tuple(sinks)
         self._report = report
         self._dropped = set[int]()
+        # Last known positions: a dropped sink can no longer report its own.
         self._marks: dict[str, Any] = {}
         for sink in self.sinks:
             if isinstance(sink, Deferrable):
@@ -57,6 +58,7 @@ class SinkGroup:
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
         """Rewind the sinks to the positions of an earlier :meth:`mark`, and enable dropped sinks again."""
+        # The disk may have space again, so dropped sinks get another chance.
         self._dropped.clear()
         self._marks = dict((mark or {}).get("sinks", {}))
         for number, sink in enumerate(self.sinks):
@@ -123,4 +125,5 @@ def _refused_for_space(sink: Sink, call: Callable[[], object]) -> str:
 
 
 def _sink_key(number: int, sink: object) -> str:
+    # The number distinguishes several sinks of one class.
     return f"{number}-{sink.__class__.__name__}"

@@ -89,6 +89,7 @@ def _stored_config(folder: Path) -> Mapping[str, Any] | None:
     try:
         return read_manifest(folder).config
     except NotARun:
+        # Checkpoints that were set aside also prove that the folder held a run.
         if checkpoint_folders(folder) or checkpoint_folders(folder, set_aside=True):
             return None
         raise
@@ -103,6 +104,7 @@ def give_up_checkpoints(folder: Path) -> Path | None:
     checkpoints = folder / CHECKPOINTS
     if not checkpoints.exists():
         return None
+    # Microseconds keep the name unique if a run starts over repeatedly.
     target = folder / f"{GIVEN_UP}{CHECKPOINTS}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
     checkpoints.rename(target)
     return target
@@ -124,6 +126,7 @@ def refuse_step_0(folder: Path) -> None:
     elif set_aside:
         names = ", ".join(path.name for path in set_aside[:3])
         reason = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a backup"
+    # The event log still mentions checkpoints after their folder was deleted.
     elif any(event["kind"] == "checkpoint" for event in read_events(folder)):
         reason = (
             f"the record of {folder} mentions checkpoints, but {CHECKPOINTS}/ has none: restore that folder from a "
@@ -155,6 +158,7 @@ def end_state(error: BaseException | None) -> RunState:
         return "finished"
     if isinstance(error, Diverged):
         return "diverged"
+    # A signal or Ctrl-C is not a failure of the run.
     return "interrupted" if is_requested_stop(error) else "failed"
 
 
@@ -169,9 +173,11 @@ def record_end(folder: Path, manifest: Manifest | None, state: RunState) -> None
     if manifest is None and holds_run(folder):
         try:
             manifest = read_manifest(folder)
-        except NotARun:  # damaged before this process started: leave it unchanged
+        # The file was damaged before this process started: leave it unchanged.
+        except NotARun:
             return
     if manifest is not None:
+        # Only the state changes; a manifest from memory also repairs a damaged file.
         replace(manifest, state=state).write(folder)
 
 

@@ -58,6 +58,7 @@ class StateBackup:
         leaves = {id(parameter): parameter for parameter in (*of_modules, *parameters) if parameter.is_leaf}
         self._gradients = [(parameter, parameter.grad) for parameter in leaves.values()]
         for parameter, _ in self._gradients:
+            # The temporary work must not accumulate into the gradients of the open step.
             parameter.grad = None
 
     @torch.no_grad()

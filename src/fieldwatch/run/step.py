@@ -113,6 +113,7 @@ class StepContext:
 
     def span(self, name: str) -> AbstractContextManager[None]:
         """Record the time of a block in ms as ``Time/<name>``, and send a heartbeat to the watchdog."""
+        # The span's name becomes the phase in the black box, and has its own timeout.
         self.watchdog.alive(name)
         return self.clock.span(name)
 
@@ -192,6 +193,7 @@ class Step:
             every: number of steps between two measurements, each of which costs a backward pass per term; 0 disables
                 them.
         """
+        # A single term needs no attribution: its gradient is the total gradient, which `update` records.
         if every and len(terms) > 1 and self.every(every):
             self.device_values |= attribute_terms(terms, self._context.tracked.watched, self.span)
 
@@ -220,6 +222,7 @@ class Step:
             ValueError: a batch of a different length was already sharded in this step.
         """
         shard = self._context.ranks.shard_of(batch_size)
+        # All gradients and losses of a step get the weight of one shard, so there can be only one batch size.
         if self._shard not in (None, shard):
             earlier = self._shard.batch_size if self._shard else 0
             raise ValueError(
@@ -232,6 +235,7 @@ class Step:
     @property
     def terms(self) -> Terms:
         """Detached loss terms: of this rank's shard before :meth:`update`, of the whole batch after it."""
+        # A weight may be a number or a tensor, and is recorded on the host or the device accordingly.
         recorded = {**self.host_values, **self.device_values}
         return Terms(
             **{
@@ -273,6 +277,7 @@ class Step:
         total = terms.total
         self._record_terms(terms, total)
         self._name_samples(sample, sample_loss)
+        # With several ranks, all have to branch alike, so a non-finite loss on one rank counts for all.
         self._verdict = Verdict(total) if ranks.alone else SharedVerdict(total, ranks)
         return self._verdict
 
@@ -375,10 +380,13 @@ class Step:
         pieces_of = split or split_evenly
 
         def work() -> list[tuple[float, Any]]:
+            # Clear the gradients inside the retried work: a failed attempt may have accumulated some of them.
             context.tracked.clear_gradients()
             add = partial(self._add_gradients, objective, attribute_every)
-            return list(map(add, pieces_of(batch, division.count)))  # unlike a loop variable, map keeps no piece alive
+            # A loop variable would keep a piece alive while the next one is cut; map does not.
+            return list(map(add, pieces_of(batch, division.count)))
 
+        # A custom split defines itself how finely it can divide the batch.
         most = None if split is not None else most_pieces(batch)
         outputs = context.retry(work, division, step=self, undo=undo, most=most)
         terms = Terms.merged([(share, terms_of(output)) for share, output in outputs])
@@ -420,8 +428,10 @@ class Step:
         """
         if self._updated:
             raise ValueError("step.update(...) was already called in this step: pass all optimizers in one call")
+        # Set this first: once an update has started, the step must not be retried.
         self._updated = True
         watched = self._context.tracked.watched
+        # Parameters that only an optimizer holds are counted as the group `other` from now on.
         watched.stepped_by(optimizers)
         self._context.memory.at_update(self.index)
         if not self._context.ranks.alone:
@@ -431,6 +441,7 @@ class Step:
         if norms is None:
             raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
         self._record_gradients(norms, optimizers)
+        # Decide before clipping, which turns a non-finite norm into non-finite gradients.
         refused = self._refused(norms.total, optimizers)
         self.device_values["Guard/refused"] = refused
         # Copies the parameters, so that they can be compared with their values after the update.
@@ -443,6 +454,7 @@ class Step:
             if refused.is_cuda and prefer_fused(optimizer):
                 self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
             guarded_step(optimizer, refused)
+        # Only here are all optimizers known, including those that are not tracked.
         self._context.coverage.check_optimizers(optimizers)
         if sizes is not None:
             self.device_values |= sizes.ratios()
@@ -461,6 +473,7 @@ class Step:
         if axis == "step" and position is None:
             _sort_by_device(values, self.device_values, self.host_values)
             return
+        # A row on another axis is separate from the step's row, so it is written at once.
         device_values: dict[str, Tensor] = {}
         host_values: dict[str, float] = {}
         _sort_by_device(values, device_values, host_values)
@@ -516,8 +529,10 @@ class Step:
     def _name_samples(self, sample: Samples | None, sample_loss: Float[Tensor, "batch"] | None) -> None:
         if sample is None:
             return
+        # A string is a sequence too, so test for a single name first.
         self.samples = (str(sample),) if isinstance(sample, str | int) else tuple(map(str, sample))
         if sample_loss is not None:
+            # With several ranks, `sample` names the whole batch, but the losses are those of this rank's shard.
             names = self.samples if self._shard is None else self.samples[self._shard.padded]
             if sample_loss.shape != (len(names),):
                 shape = tuple(sample_loss.shape)
@@ -564,7 +579,9 @@ class Step:
         for rate in rate_tensors(optimizers):
             # Adds 0 for a finite rate and NaN for any other, without reading it.
             norm = norm + (rate - rate)
+        # Without an observed loss, the gradients alone decide.
         refused = (self._verdict or Verdict(norm)).refused(norm)
+        # A skipped update gets its own column, so that it does not count as a refusal.
         if self._context.skips(self.index):
             self.host_values[SKIPPED] = 1.0
         elif settings_finite(optimizers):
@@ -583,6 +600,7 @@ class Step:
         if self.index == 0 or self.every(self._context.detail_every):
             values |= state_norms(self._context.tracked.watched.owners().values(), optimizers)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        # Parameter groups without a name are numbered over all optimizers.
         rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in enumerate(groups)}
         _sort_by_device(rates, values, self.host_values)
 

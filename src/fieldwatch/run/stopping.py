@@ -44,6 +44,7 @@ class StopPoint:
         Raises:
             Interrupted: a signal arrived at least :attr:`patience` seconds ago.
         """
+        # Each call is also a heartbeat, so long work with stop points does not count as hung.
         self._alive()
         if self._request.received and self._request.overdue:
             self._give_up(during)
@@ -96,6 +97,7 @@ class StopPoint:
     @property
     def signal(self) -> int:
         """Number of the pending signal; 0 if there is none."""
+        # A process ended by signal n has the exit code 128 + n.
         return max(self._request.exit_code - 128, 0)
 
     def end(self, number: int) -> NoReturn:
@@ -125,6 +127,7 @@ class StopPoint:
 
     def _end(self, **facts: Any) -> NoReturn:
         request = self._request
+        # This waits for the save in progress, so the event names the newest checkpoint.
         last = max(self._saving.checkpoints.steps(), default=0)
         self._record_event(
             "interrupted", signal=request.requested, waited=round(request.waited, 3), resumes_from=last, **facts
@@ -152,11 +155,13 @@ class InterruptibleSource(Iterable[Item]):
         iterator = iter(self._source)
         while True:
             try:
+                # Only this wait can be abandoned: an exception inside the loop body could interrupt an update.
                 with self._stop_point.waiting():
                     item = next(iterator)
             except StopIteration:
                 return
-            except RuntimeError as error:  # torch raises it for a killed worker
+            # torch's DataLoader raises a RuntimeError if a worker was killed.
+            except RuntimeError as error:
                 self._stop_point.instead_of(error)
                 raise
             self.yielded += 1

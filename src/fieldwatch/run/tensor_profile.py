@@ -84,6 +84,7 @@ class TensorProfile:
     @staticmethod
     def rewind(folder: Path, step: int) -> None:
         """Invalidate the accounts of earlier segments from ``step`` on."""
+        # Do not create the file in a run without a profile.
         if (folder / MEMORY_LOG).exists():
             with MemoryLog(folder) as lines:
                 lines.segment(step)
@@ -131,7 +132,8 @@ class TensorProfile:
             file.close()
 
     def _write(self, account: MemoryAccount) -> None:
-        if self._files is None:  # opened at the first account, to leave no empty files
+        # The files are opened at the first account, so that no empty files are left.
+        if self._files is None:
             self._files = self._open(account.time)
         log, lines = self._files
         log.append(account.snapshot(self.profile))
@@ -155,12 +157,15 @@ class TensorProfile:
         self._saved.label = name
 
     def _at_update(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:  # noqa: ARG002  torch's hook
-        self._stepping.add(optimizer)  # a loop may call optimizer.step() itself
+        # A loop may call optimizer.step() itself, without step.update().
+        self._stepping.add(optimizer)
+        # With several optimizers, measure before the first: the loop may clear gradients in between.
         if self._measured is None:
             self._measured = self._measure("update")
 
     def _measure(self, name: str) -> _Measurement:
         census = self._census(self._saved)
+        # Use the totals of the census, so that all parts add up to them.
         known = (census.allocated, census.reserved)
         parts = fragmentation_of(self._counters.device, known=known)
         return _Measurement(name=name, census=census, fragmentation=parts)

@@ -44,6 +44,7 @@ class TrackedObjects:
             raise InputError(
                 f"run.track({', '.join(items)}) was called after {self._sealed}: track all objects before it"
             )
+        # Check everything before anything is added, so that a rejected call has no effect.
         taken = sorted((items.keys() & self.items.keys()) | (items.keys() & set(RESERVED)))
         if taken:
             raise InputError(f"run.track(...) got {', '.join(taken)} a second time: choose another name")
@@ -67,6 +68,7 @@ class TrackedObjects:
         Args:
             call: name of the call that fixes the content, for the error message of a later ``track``.
         """
+        # The first call fixes the content, so it is the one to name in the message.
         self._sealed = self._sealed or call
         # A user's item with that name replaces the default.
         return {MICRO_BATCHES: self.micro_batches, **self.items} if self.items else {}

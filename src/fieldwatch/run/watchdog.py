@@ -140,7 +140,8 @@ class Watchdog:
         # A run that hung for days has written its stacks many times: discard such a large file.
         too_large = self.stacks.exists() and self.stacks.stat().st_size > _MAX_STACKS_BYTES
         self._stacks = open_new(self.stacks) if too_large else open_for_append(self.stacks)
-        self._stacks.write(heading(attempt).encode())  # unbuffered: a buffer would keep data that a full disk rejected
+        # The file is unbuffered: a buffer would keep data that a full disk rejected, and fail again at the close.
+        self._stacks.write(heading(attempt).encode())
         self._last_sign = time.monotonic()
         self._open.append(self)
         self.listen()
@@ -156,7 +157,8 @@ class Watchdog:
             record: record for this and later events.
         """
         self._record = record
-        event_step = max(step - 1, 0)  # events of `step` itself are dropped if the run resumes there again
+        # Events of `step` itself would be dropped if the run resumed there again.
+        event_step = max(step - 1, 0)
         if step:
             self.saved(step)
         if self._earlier_death is not None:
@@ -268,6 +270,7 @@ class Watchdog:
     def _timeout_of(self, phase: str) -> tuple[PhaseTimeout, bytes]:
         entry = self._timeouts.get(phase)
         if entry is None:
+            # A fixed timeout applies only inside the loop: the start and the products may take much longer.
             timeout = self._loop_timeout if self._step >= 0 and phase != AFTER_LOOP else None
             # The black box reserves 32 bytes for the name of a phase.
             entry = PhaseTimeout(timeout if self._watches else float("inf")), phase.encode()[:32]
