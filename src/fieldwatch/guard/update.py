@@ -111,6 +111,7 @@ def step_with_found_inf(optimizer: Optimizer, refused: Float[Tensor, ""]) -> Non
     try:
         optimizer.step()
     finally:
+        # Otherwise a later call of optimizer.step() by the loop itself would be skipped too.
         del optimizer.grad_scale, optimizer.found_inf  # pyright: ignore[reportAttributeAccessIssue]
 
 

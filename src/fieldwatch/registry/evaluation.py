@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from fieldwatch.base import output_path
 
+# Repeats the definition in fieldwatch.checkpoint, whose import would load torch.
 CheckpointSelector = Literal["best", "last"] | int
 """Checkpoint to use: the best by the ranking metric, the last, or that of a step."""
 
@@ -31,6 +32,7 @@ class EvaluationRequest:
     device: Literal["auto", "cpu", "cuda"]
     out: Path | None
     options: Any
+    # Any, so that this package does not import rich.
     console: Any
 
     def folder(self, step: int) -> Path:

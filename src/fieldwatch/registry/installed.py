@@ -66,6 +66,7 @@ def working_pipelines() -> tuple[tuple[Pipeline, ...], dict[str, PipelineError]]
     return tuple(working), broken
 
 
+# Cached, since this scans the metadata of all installed packages.
 @cache
 def _entry_points_by_name() -> dict[str, list[EntryPoint]]:
     """Group the entry points by name; a package that appears twice on sys.path counts once."""
@@ -82,6 +83,7 @@ def _load(offer: EntryPoint) -> Pipeline:
     # Third-party code may raise anything: convert it to an error that names the package.
     except Exception as error:
         raise PipelineError(f"the pipeline {offer.name!r} ({offer.value}) cannot be imported: {error}") from error
+    # Pipelines are looked up by the name of their entry point, before they are imported.
     if not isinstance(pipeline, Pipeline) or pipeline.name != offer.name:
         is_named = f"a pipeline named {pipeline.name!r}" if isinstance(pipeline, Pipeline) else repr(pipeline)
         raise PipelineError(

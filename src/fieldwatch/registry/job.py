@@ -22,6 +22,7 @@ class Job:
 
     headline: str
     total: int
+    # Not typed more precisely: importing `Outcome` and `RunChoices` would load torch.
     train: Callable[..., Any]
     device: str = "cpu"
     notes: Sequence[str] = ()

@@ -198,6 +198,7 @@ class Pipeline:
         return preset_of_run(folder, self.name, self.load("config"))
 
 
+# Fields with references, whose form `Pipeline` checks.
 _REFERENCES = (
     "config", "prepare", "presets", "command_line", "flags", "check_resumable", "evaluate", "evaluate_options",
     "export", "export_options", "rank", "rank_options", "rules", "metrics", "quality", "machine_check",

@@ -52,6 +52,7 @@ def pipeline_of(folder: Path, capability: str = "") -> Pipeline:
     pipeline = find_pipeline(name) if name is not None and name in pipeline_names() else None
     if pipeline is not None and (not capability or getattr(pipeline, capability)):
         return pipeline
+    # This may import every pipeline, which is acceptable before an error.
     able = [each for each in pipeline_names() if not capability or getattr(find_pipeline(each), capability)]
     raise InputError(
         f"{folder} holds a run of {name or 'a loop of your own'}: expected one of a pipeline"

@@ -78,6 +78,7 @@ def leave_crash_outside(error: BaseException, folder: Path) -> None:
     if not holds_run(folder) or any(note.startswith(CRASH_NOTE) for note in getattr(error, "__notes__", ())):
         return
     try:
+        # Another process may have resumed the run meanwhile.
         with FolderLock(folder):
             crash_folder = _write_error(error, folder, {"where": "outside of the training steps"})
     except (OSError, InputError, FolderInUseError) as failure:

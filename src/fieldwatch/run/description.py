@@ -93,6 +93,7 @@ class RunDescription:
             The new content of run.json.
         """
         manifest = self.manifest(folder, step)
+        # Write the manifest first: without it, the folder does not count as a run.
         manifest.write(folder)
         if total is not None:
             record.event("plan", step, steps=total)

@@ -41,7 +41,7 @@ class EvaluationBlock:
         failed: whether the block ended with a suppressed exception.
     """
 
-    def __init__(  # noqa: PLR0913  what is evaluated, where a failure goes, and what it may be
+    def __init__(  # noqa: PLR0913  created only by Run.evaluation
         self,
         name: str,
         tracked: TrackedObjects,

@@ -69,6 +69,7 @@ class ExternalTargets:
     def _signature(self) -> str:
         """Return the signature with this user's key; empty if no key can be stored."""
         key = _user_key()
+        # JSON is unambiguous: no name can contain a separator that imitates other targets.
         message = orjson.dumps([self.mirror, list(self.sinks)])
         return hmac.new(key, message, "sha256").hexdigest() if key else ""
 

@@ -102,7 +102,7 @@ class FullDiskReporter:
         span = f"from step {first} to {last} ({pause.seconds:.1f} s)"
         message = f"the disk was full {span}: {pause.rows} rows waited, 0 lost"
         if pause.dropped:
-            message += f"; {pause.dropped} pictures, histograms or other optional files were dropped"
+            message += f"; {pause.dropped} images, histograms or other optional files were dropped"
         self.report(DISK_FREED, last, message=message, **facts)
 
 

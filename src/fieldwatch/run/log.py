@@ -37,6 +37,7 @@ class RunLog:
 
     def record(self, values: Mapping[str, float], *, axis: Axis = "step", position: int | None = None) -> None:
         """Record values outside of a step's row."""
+        # Values recorded before the first step belong to step 0.
         step = max(self.step_index, 0)
         heading = Heading(axis, step, step if position is None else position, self.seconds)
         self._record.write(heading, {}, values)

@@ -90,4 +90,5 @@ class Outputs:
     rules: Sequence[Rule] = GENERAL
     sinks: Sinks = default_sinks
     sink_names: Sequence[str] = ()
+    # These values need further passes over all parameters, so they are not recorded at every step.
     detail_every: int = 50

@@ -114,6 +114,7 @@ class RankGroup:
         self._patience = patience
         self._collectives = 0
         self._lost = False
+        # A loop may have initialized torch.distributed itself, and then closes it itself.
         self._owns_default = not dist.is_initialized()
         if self._owns_default:
             _open_default()
@@ -171,6 +172,7 @@ class RankGroup:
         try:
             self._store.set(f"left/{self._rank}", _describe_ending(error))
             if error is not None:
+                # Keep the first failure: later ones are its consequences.
                 self._store.compare_set("failure", "", f"left {self._rank}")
         except RuntimeError as store_error:  # torchrun has ended: no reason to lose this rank's training
             sys.stderr.write(
@@ -269,14 +271,14 @@ class RankGroup:
         """Return the connected ranks that do not reach a barrier within ``limit`` seconds."""
         answered: set[int] = set()
 
-        def meet(rank: int) -> None:
+        def wait_at_barrier(rank: int) -> None:
             # Raised if the connection closed or the timeout expired: no answer in either case.
             with suppress(RuntimeError):
                 _monitored_barrier(group=self._pairs[rank], timeout=timedelta(seconds=limit))
                 answered.add(rank)
 
         # Use threads, because torch enforces the timeout only on the first rank of a barrier.
-        threads = [threading.Thread(target=meet, args=(rank,), daemon=True) for rank in self._pairs]
+        threads = [threading.Thread(target=wait_at_barrier, args=(rank,), daemon=True) for rank in self._pairs]
         for thread in threads:
             thread.start()
         until = time.monotonic() + limit

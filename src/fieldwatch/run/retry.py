@@ -103,6 +103,8 @@ class Retry:
             undo: other state that the work changes.
             most: limit for the number of micro-batches, in addition to ``micro_batches.most``.
         """
+        # The generators of Python and NumPy are too slow to copy at every step: work that uses them passes
+        # `RandomState()` in `undo`.
         before = StateBackup(TorchGenerators(), undo)
         snapshot = None if step is None else step.snapshot()
         # Work that starts after the step's update can be retried; only an update inside the work forbids it.

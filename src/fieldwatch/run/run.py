@@ -159,8 +159,8 @@ class Run:
             InputError: a name is already used, or items are added after :meth:`resume` or the first step.
             ValueError: a group is empty, or two groups share a parameter.
         """
-        wanted = refuse_non_mapping("groups", groups)
-        self._session.tracked.add(items, wanted, refuse_non_mapping("data", data))
+        owners = refuse_non_mapping("groups", groups)
+        self._session.tracked.add(items, owners, refuse_non_mapping("data", data))
 
     def resume(self, *, renamed: Mapping[str, str] | None = None) -> int | None:
         """Restore the last good checkpoint of the folder, or of its mirror, into the tracked objects.

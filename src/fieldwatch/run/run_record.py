@@ -286,6 +286,7 @@ class RunRecord:
     def finish(self) -> None:
         """Evaluate the rules a last time, on the rows since the last evaluation."""
         self._recorder.drain()
+        # After the drain the writer thread is idle, so the rules can run on this one.
         with self._lock:
             self._examine()
 

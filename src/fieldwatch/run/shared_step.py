@@ -120,6 +120,7 @@ def buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
             )
         kinds.setdefault((gradient.device, gradient.dtype), []).append(gradient)
     for kind in kinds.values():
+        # Buckets share the round trip of a collective, and limit the memory of the flat copy.
         bucket: list[Tensor] = []
         for gradient in kind:
             if bucket and sum(other.nbytes for other in bucket) + gradient.nbytes > BUCKET_BYTES:

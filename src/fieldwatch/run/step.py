@@ -389,7 +389,7 @@ class Step:
         # A custom split defines itself how finely it can divide the batch.
         most = None if split is not None else most_pieces(batch)
         outputs = context.retry(work, division, step=self, undo=undo, most=most)
-        terms = Terms.merged([(share, terms_of(output)) for share, output in outputs])
+        terms = Terms.merged([(fraction, terms_of(output)) for fraction, output in outputs])
         losses = [getattr(output, "sample_loss", None) for _, output in outputs]
         known = [loss for loss in losses if loss is not None]
         # If only some pieces have losses, they cannot be matched with the names of the samples.
@@ -400,18 +400,18 @@ class Step:
         return [output for _, output in outputs]
 
     def _add_gradients(
-        self, objective: Callable[[Any], Any], attribute_every: int, piece_and_share: tuple[Any, float]
+        self, objective: Callable[[Any], Any], attribute_every: int, piece_and_fraction: tuple[Any, float]
     ) -> tuple[float, Any]:
         """Run forward and backward on one piece, while no other piece's graph exists."""
-        piece, share = piece_and_share
+        piece, fraction = piece_and_fraction
         with self.span("forward"):
             output = objective(piece)
         terms = terms_of(output)
         self.attribute(terms, every=attribute_every)
         with self.span("backward"):
             # The terms are means over the piece: weight them by its fraction of the batch.
-            backpropagate(terms.total * share)
-        return share, without_graph(output)
+            backpropagate(terms.total * fraction)
+        return fraction, without_graph(output)
 
     def update(self, *optimizers: Optimizer, clip: Clip | None = None) -> None:
         """Step the optimizers, or refuse the update if the loss or a gradient is not finite.
@@ -477,9 +477,9 @@ class Step:
         device_values: dict[str, Tensor] = {}
         host_values: dict[str, float] = {}
         _sort_by_device(values, device_values, host_values)
-        where = self.index if position is None else position
+        coordinate = self.index if position is None else position
         self._context.record.write(
-            Heading(axis, self.index, where, self._context.log.seconds), device_values, host_values
+            Heading(axis, self.index, coordinate, self._context.log.seconds), device_values, host_values
         )
 
     def span(self, name: str) -> AbstractContextManager[None]:

@@ -294,6 +294,7 @@ class Watchdog:
             self._record.event("hung", max(self._step, 0), message=f"{message}; stacks in {self.stacks}", **facts)
 
 
+# Data loader workers are forked from the training process, and inherit its black box but not its timer thread.
 os.register_at_fork(
     before=Watchdog.before_fork,
     after_in_parent=lambda: Watchdog.after_fork(in_child=False),
