@@ -10,7 +10,7 @@ PACKAGES = ["splats", "normals", "video"]
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_every_public_name_is_there_and_is_what_its_module_defines(name):
+def test_every_public_name_is_the_object_of_its_module(name):
     package = importlib.import_module(f"fieldwatch.recon.pipelines.{name}")
     tree = ast.parse(Path(package.__file__).read_text())
     typed = next(node for node in tree.body if isinstance(node, ast.If))
@@ -28,7 +28,7 @@ def test_no_module_hides_a_public_name(name):
     assert modules & set(package.__all__) == set()
 
 
-def test_an_unknown_name_is_refused_with_those_there_are():
+def test_an_unknown_name_raises_with_the_public_names():
     package = importlib.import_module("fieldwatch.recon.pipelines.video")
     with pytest.raises(AttributeError, match=r"'fieldwatch.recon.pipelines.video'.*'nothing'.*VIDEO_RULES"):
         _ = package.nothing

@@ -108,7 +108,7 @@ def full_between(disk, first, last):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_costs_no_row_no_event_and_no_bit(tmp_path, disk, capfd, code):
+def test_a_full_disk_loses_no_row_and_no_event(tmp_path, disk, capfd, code):
     disk.code = code
 
     def each(run, index):
@@ -149,14 +149,14 @@ def steps_in_csv(path):
     return sorted({int(line.split(",")[0]) for line in lines})
 
 
-def test_tensorboards_files_have_every_step_once_after_a_full_disk(tmp_path, disk):
+def test_tensorboard_files_contain_every_step_once_after_a_full_disk(tmp_path, disk):
     train(tmp_path / "run", 400, each=full_between(disk, 100, 300))
     (path,) = (tmp_path / "run" / "tensorboard").glob("events*")
     steps = [e.step for e in EventFileLoader(str(path)).Load() if any(v.tag == "Loss/total" for v in e.summary.value)]
     assert steps == list(range(400))
 
 
-def test_the_reserve_takes_the_rows_first(tmp_path, disk):
+def test_rows_use_the_reserve_first(tmp_path, disk):
     disk.reserve_too, seen = False, []
     real = os.write
 
@@ -183,7 +183,7 @@ def test_the_reserve_takes_the_rows_first(tmp_path, disk):
     assert steps_of(tmp_path / "run") == list(range(300))
 
 
-def test_a_bound_that_is_reached_ends_the_run_with_a_crash_folder_and_a_reason(tmp_path, disk, monkeypatch):
+def test_an_exceeded_backlog_ends_the_run_with_a_crash_folder(tmp_path, disk, monkeypatch):
     monkeypatch.setattr(backlog, "LIMIT", 50_000)
     with pytest.raises(WriterFailed, match="at most 50,000 bytes") as raised:
         train(tmp_path / "run", 5000, each=full_between(disk, 95, -1))
@@ -201,7 +201,7 @@ def test_a_bound_that_is_reached_ends_the_run_with_a_crash_folder_and_a_reason(t
     assert steps_of(tmp_path / "run") == list(range(300))
 
 
-def test_a_run_that_ends_while_the_disk_is_full_waits_for_room(tmp_path, disk, capfd):
+def test_a_run_that_ends_on_a_full_disk_waits_for_space(tmp_path, disk, capfd):
     def each(run, index):
         if index == 55:
             _ = run.checkpoints  # the save in flight is among them
@@ -217,7 +217,7 @@ def test_a_run_that_ends_while_the_disk_is_full_waits_for_room(tmp_path, disk, c
     assert "waits for free space" in capfd.readouterr().err
 
 
-def test_a_run_without_checkpoints_waits_for_room_too(tmp_path, disk):
+def test_a_run_without_checkpoints_waits_for_space_too(tmp_path, disk):
     with Run(tmp_path / "run") as run:
         for step in run.steps(40):
             step.record({"Loss/total": 1.0})
@@ -228,7 +228,7 @@ def test_a_run_without_checkpoints_waits_for_room_too(tmp_path, disk):
     assert not disk.full
 
 
-def test_an_end_that_waits_for_too_long_says_so_and_loses_no_more_than_it_says(tmp_path, disk, monkeypatch, capfd):
+def test_an_end_that_waits_too_long_reports_exactly_what_is_lost(tmp_path, disk, monkeypatch, capfd):
     monkeypatch.setattr(full_disk, "ROOM_PATIENCE", 0.3)
     with pytest.raises(CheckpointError, match="step 60 was not saved"):
         train(tmp_path / "run", 60, each=full_between(disk, 55, -1))
@@ -241,7 +241,7 @@ def test_an_end_that_waits_for_too_long_says_so_and_loses_no_more_than_it_says(t
 
 @pytest.mark.machine
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_on_a_full_disk_ends_the_run_in_time_and_a_resumed_one_is_the_same(tmp_path, disk, capfd, number):
+def test_a_signal_on_a_full_disk_ends_the_run_in_time_and_the_resumed_run_is_equal(tmp_path, disk, capfd, number):
     def each(run, index):
         full_between(disk, 33, -1)(run, index)
         if index == 38:
@@ -259,7 +259,7 @@ def test_a_signal_on_a_full_disk_ends_the_run_in_time_and_a_resumed_one_is_the_s
     assert steps_of(tmp_path / "run") == list(range(60))
 
 
-def test_a_signal_is_obeyed_as_ever_once_there_is_room(tmp_path, disk):
+def test_a_signal_is_handled_normally_once_there_is_space(tmp_path, disk):
     def each(run, index):
         full_between(disk, 33, -1)(run, index)
         if index == 38:
@@ -271,7 +271,7 @@ def test_a_signal_is_obeyed_as_ever_once_there_is_room(tmp_path, disk):
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps()[-1] == 39
 
 
-def test_kill_9_on_a_full_disk_costs_the_steps_since_the_last_checkpoint(tmp_path, disk):
+def test_sigkill_on_a_full_disk_loses_only_the_steps_since_the_last_checkpoint(tmp_path, disk):
     child = os.fork()
     if not child:
 
@@ -291,7 +291,7 @@ def test_kill_9_on_a_full_disk_costs_the_steps_since_the_last_checkpoint(tmp_pat
     assert not (tmp_path / "run" / RESERVE).exists()
 
 
-def test_a_run_that_starts_on_a_full_disk_is_refused_and_holds_nothing(tmp_path, disk):
+def test_a_run_that_starts_on_a_full_disk_is_refused_and_releases_everything(tmp_path, disk):
     disk.full = True
     with pytest.raises(DiskFullError) as raised:
         train(tmp_path / "run", 20)
@@ -323,7 +323,7 @@ def sqlite_full():
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), sqlite_full()])
-def test_a_sink_that_cannot_wait_is_dropped_with_an_event_and_a_finding(tmp_path, disk, error):
+def test_a_sink_that_cannot_defer_writes_is_dropped_with_an_event_and_a_finding(tmp_path, disk, error):
     sink = Foreign(disk, error)
     train(tmp_path / "run", 300, each=full_between(disk, 100, 200), outputs=Outputs(sinks=(sink,)))
     (dropped,) = told(tmp_path / "run", "sink_dropped")
@@ -334,13 +334,13 @@ def test_a_sink_that_cannot_wait_is_dropped_with_an_event_and_a_finding(tmp_path
     assert "Foreign" in {one.subject for one in examine(tmp_path / "run", GENERAL) if one.rule == "DiskFull"}
 
 
-def test_a_sink_that_fails_for_another_reason_still_ends_the_run(tmp_path, disk):
+def test_a_sink_that_fails_for_another_reason_ends_the_run(tmp_path, disk):
     sink = Foreign(disk, OSError(errno.EIO, "Input/output error"))
     with pytest.raises(WriterFailed, match="store said no"):
         train(tmp_path / "run", 300, each=full_between(disk, 100, 200), outputs=Outputs(sinks=(sink,)))
 
 
-def test_an_evaluation_that_cannot_write_its_pictures_is_told_of_and_the_run_goes_on(tmp_path, disk):
+def test_an_evaluation_that_cannot_write_images_is_reported_and_the_run_continues(tmp_path, disk):
     def each(run, index):
         full_between(disk, 20, 40)(run, index)
         if index == 30:

@@ -91,7 +91,7 @@ def kill_stopped(process, folder):
         ("failure", "ValueError (no such photo)", PATIENCE + POLL_INTERVAL.total_seconds()),
     ],
 )
-def test_a_lost_rank_is_named_within_a_time_and_the_others_end_with_3(tmp_path, how, words, within):
+def test_a_lost_rank_is_named_in_time_and_the_others_exit_with_3(tmp_path, how, words, within):
     assert STARTUP_COLLECTIVES < 20
     code, printed, errors = torchrun(how, tmp_path)
     assert code != 0
@@ -105,7 +105,7 @@ def test_a_lost_rank_is_named_within_a_time_and_the_others_end_with_3(tmp_path, 
     assert f"exitcode  : {EXIT_LOST_RANK} " in printed
 
 
-def test_all_follow_a_rank_that_a_signal_has_stopped(tmp_path):
+def test_all_ranks_stop_with_a_rank_that_got_a_signal(tmp_path):
     _, printed, errors = torchrun("signal", tmp_path, processes=3)
     assert {rank: error["kind"] for rank, error in errors.items()} == {
         0: "Interrupted",

@@ -55,7 +55,7 @@ def fail(folder, request):
                 request()
 
 
-def test_a_size_that_no_machine_has_is_a_corrupt_size(tmp_path):
+def test_an_impossible_size_is_diagnosed_as_corrupt(tmp_path):
     with pytest.raises(RuntimeError, match="allocate") as caught:
         fail(tmp_path / "run", lambda: torch.empty(2**58, dtype=torch.uint8))
     report = crash_of(tmp_path / "run")
@@ -66,7 +66,7 @@ def test_a_size_that_no_machine_has_is_a_corrupt_size(tmp_path):
     assert report["census"]["owners"]["parameters"] == {"model": 288}
 
 
-def test_an_error_that_is_not_about_memory_leaves_no_verdict(tmp_path):
+def test_an_unrelated_error_has_no_diagnosis(tmp_path):
     with pytest.raises(ZeroDivisionError):
         fail(tmp_path / "run", lambda: 1 / 0)
     (place,) = (tmp_path / "run" / "crash").iterdir()
@@ -84,13 +84,13 @@ def exhaust(folder, *words):
 
 
 @pytest.mark.machine
-def test_what_is_said_about_it_has_memory_of_its_own(tmp_path):
+def test_the_report_uses_reserved_memory(tmp_path):
     done = exhaust(tmp_path, "to the last page")
     assert crash_of(tmp_path / "run")["verdict"]["reason"] == "exhaustion"
     assert "During handling" not in done.stderr
 
 
-def test_python_that_says_no_size_leaves_a_census_too(tmp_path):
+def test_a_python_memory_error_without_a_size_has_a_census(tmp_path):
     def request():
         raise MemoryError
 

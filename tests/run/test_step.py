@@ -18,7 +18,7 @@ class Shown:
         self.texts.append((name, position, markdown))
 
 
-def test_a_text_reaches_every_sink_that_can_show_it(tmp_path):
+def test_a_text_is_sent_to_every_sink_that_supports_text(tmp_path):
     weight, sink = torch.nn.Parameter(torch.zeros(1)), Shown()
     with Run(tmp_path, saving=Saving(every=None), outputs=Outputs(rules=(), sinks=(sink, lambda _: None))) as run:
         run.track(groups={"weight": [weight]})
