@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and opened for writing only where they are files."""
+"""Files are written atomically, and only regular files are opened for writing."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever a data set calls its parts, output stays below the folder that the user named."""
+"""Output stays below the folder that the user chose, whatever names a dataset contains."""
 
 import pytest
 from hypothesis import example, given

@@ -1,4 +1,4 @@
-"""Foreign text is shown, not obeyed."""
+"""Untrusted text is escaped."""
 
 import pytest
 

@@ -11,7 +11,7 @@ OPTIONS = Rollback(patience=8)
 
 
 def block(losses, first=0, *, columns=None, samples=()):
-    """Rows with one term of weight 1, its gradient norm at 1, and what else is named."""
+    """Return rows with one term of weight 1, gradient norm 1, and further columns."""
     count = len(losses)
     values = {
         "Loss/component_fit": np.asarray(losses, np.float64),
@@ -117,7 +117,7 @@ def test_the_baseline_is_relearned_after_a_deliberate_change(kind):
 
 
 def test_a_loss_near_zero_may_jump_by_large_factors(monkeypatch):
-    """Its noise counts, not only its median."""
+    """The noise is taken into account, not only the median."""
     losses = 1e-6 * np.exp(np.random.default_rng(0).standard_normal(2000))
     options = Rollback(factor=2.0, patience=3)
     assert seen(block(losses), options=options).divergence is None

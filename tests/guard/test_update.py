@@ -88,7 +88,7 @@ def test_a_replaced_parameter_gets_new_state():
 
 
 def after_gradients(make, gradients, way):
-    """Weights and state after steps that are refused where the gradient is not finite; the first one always happens."""
+    """Return weights and state after steps that are refused for non-finite gradients; the first is never refused."""
     weights = nn.Parameter(torch.tensor([1.0, -2.0]))
     optimizer = make([weights])
     for gradient in gradients:
@@ -99,7 +99,7 @@ def after_gradients(make, gradients, way):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_method_of_refusing_gives_the_same_values(name):
-    """A GPU skips by ``found_inf`` or by choosing from copies, a CPU by not stepping: no number may depend on it."""
+    """A GPU uses ``found_inf`` or copies, a CPU does not step: the results must not depend on the method."""
     gradients = (0.5, math.nan, -0.25, math.inf, 0.125)
     expected = after_gradients(OPTIMIZERS[name], gradients, step_if_allowed)
     assert_same(expected, after_gradients(OPTIMIZERS[name], gradients, step_and_restore))
@@ -128,7 +128,7 @@ def test_switching_to_fused_keeps_the_state(kind):
             weights.grad = torch.full_like(weights, 0.5 + number)
             optimizer.step()
     torch.testing.assert_close(switched, plain)
-    assert not prefer_fused(mine)  # it is
+    assert not prefer_fused(mine)  # it is fused already
 
 
 def test_a_switched_or_restored_optimizer_skips_on_the_device():
@@ -138,7 +138,7 @@ def test_a_switched_or_restored_optimizer_skips_on_the_device():
     prefer_fused(optimizer)
     restored = torch.optim.Adam([weights], lr=0.1)
     restored.load_state_dict(optimizer.state_dict())
-    assert prefer_fused(restored)  # the state says fused; a new object does not know yet that it skips by itself
+    assert prefer_fused(restored)  # restored settings say fused, but a new object lacks the flag
     for one in (optimizer, restored):
         before = everything(weights, one)
         weights.grad = torch.full_like(weights, math.nan)

@@ -1,4 +1,4 @@
-"""Public names of the pipelines are imported at their first use."""
+"""Public names of the pipelines are imported lazily."""
 
 import ast
 import importlib
@@ -22,7 +22,7 @@ def test_every_public_name_is_the_object_of_its_module(name):
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_no_module_hides_a_public_name(name):
-    """Importing a module sets it as an attribute of its package, where a lazy name would never be asked for."""
+    """Importing a module sets it as an attribute of its package, which would hide a lazy name."""
     package = importlib.import_module(f"fieldwatch.recon.pipelines.{name}")
     modules = {path.stem for path in Path(package.__file__).parent.iterdir()}
     assert modules & set(package.__all__) == set()

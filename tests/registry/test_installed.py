@@ -1,4 +1,4 @@
-"""Pipelines are found by the entry points of installed packages."""
+"""Pipelines are found through the entry points of installed packages."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ PLAIN = Pipeline(name="plain", about="a test", config="a.b:C", prepare="a.b:c")
 
 @pytest.fixture
 def offers(monkeypatch):
-    """Let some entry points be all there are."""
+    """Replace the installed entry points by given ones."""
 
     def offer(**values):
         found = [EntryPoint(name, value, GROUP) for name, some in values.items() for value in some.split()]

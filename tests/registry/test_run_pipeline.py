@@ -1,4 +1,4 @@
-"""Whose run a folder holds."""
+"""The pipeline of the run in a folder."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from fieldwatch.registry import pipeline_name_of, pipeline_of, population_of
 
 @pytest.fixture
 def run_of(tmp_path):
-    """A folder with a run of a pipeline."""
+    """Return a folder with a run of a pipeline."""
 
     def make(**about):
         Manifest(config={}, about=about).write(tmp_path)

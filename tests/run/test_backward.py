@@ -1,4 +1,4 @@
-"""step.backward: the gradients of an objective, whole or in micro-batches, equal those of the plain lines."""
+"""step.backward gives the gradients of plain torch, for a whole batch and for micro-batches."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ def quiet(folder, every=None):
 
 
 def train(folder, toy, each, steps=STEPS, every=None):
-    """Train; ``each(run, step, inputs)`` makes the gradients."""
+    """Train; ``each(run, step, inputs)`` computes the gradients."""
     with quiet(folder, every) as run:
         run.track(model=toy.model, optimizer=toy.optimizer)
         run.resume()
@@ -72,7 +72,7 @@ def test_micro_batches_give_the_gradients_and_terms_of_the_whole_batch(tmp_path)
     train(tmp_path / "whole", whole, backward(whole))
     train(tmp_path / "cut", cut, backward(cut, micro_batches=MicroBatches(count=3)))
     torch.testing.assert_close(whole.weights(), cut.weights())
-    assert not torch.equal(whole.weights(), cut.weights())  # other sums: they were cut
+    assert not torch.equal(whole.weights(), cut.weights())  # a different summation order: the batch was cut
     ours, theirs = (read_history(tmp_path / name) for name in ("cut", "whole"))
     assert ours["Loss/total"].values == pytest.approx(theirs["Loss/total"].values, rel=1e-5)
     assert ours["Loss/weight_small"].values == pytest.approx(theirs["Loss/weight_small"].values)
@@ -105,7 +105,7 @@ def test_backward_returns_detached_terms_of_the_batch(tmp_path):
 
 @dataclass(frozen=True, kw_only=True)
 class Shown(StepOutput):
-    """What the loop wants of a forward pass."""
+    """Output of a forward pass."""
 
     mean: Tensor
 
@@ -129,7 +129,7 @@ def test_outputs_are_returned_per_micro_batch_and_sample_losses_concatenated(tmp
 
 
 class Exhausted:
-    """An objective whose memory runs out for more samples than fit."""
+    """An objective that runs out of memory for more samples than fit."""
 
     def __init__(self, toy, fits):
         self.toy, self.fits, self.noise = toy, fits, []

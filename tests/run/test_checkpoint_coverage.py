@@ -1,4 +1,4 @@
-"""What a run uses and does not keep is said at the start, and is a finding; a run that keeps all it uses is silent."""
+"""Untracked state is reported at the start of a run and as a finding; a run that tracks everything is silent."""
 
 import itertools
 
@@ -32,7 +32,7 @@ def learn(step, toy, batch=None):
 
 
 def trained(folder, toy, kept, *, batches=None, steps=3, watch=True):
-    """Train some steps; the folder and what is kept are the caller's."""
+    """Train some steps with the caller's folder and tracked objects."""
     with Run(folder, saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
         if watch:
             run.track(groups={"model": toy.model})
@@ -123,7 +123,7 @@ def test_an_untracked_scheduler_of_a_tracked_optimizer_is_reported(tmp_path, kin
     toy = Toy()
     toy.schedule = SCHEDULERS[kind](toy.optimizer)
     if looked_at:
-        toy.schedule.state_dict()  # its attributes lie in a dictionary from now on
+        toy.schedule.state_dict()  # from now on, its attributes are in a dictionary
     assert list(trained(tmp_path / "run", toy, full(toy))) == ["LRScheduler"]
     assert trained(tmp_path / "kept", toy, {**full(toy), "schedule": toy.schedule}) == {}
 
@@ -173,7 +173,7 @@ def test_other_attributes_of_a_tracked_module_are_reported(tmp_path):
 
 
 class Trainer:
-    """A state of its own, of everything."""
+    """An object with a custom state that contains everything."""
 
     def __init__(self, toy):
         self.toy_model, self.toy_optimizer = toy.model, toy.optimizer

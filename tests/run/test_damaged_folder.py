@@ -1,4 +1,4 @@
-"""A run folder that lost something: the run goes on from its newest whole checkpoint, or says in a sentence why not."""
+"""A damaged run folder: the run resumes from its newest intact checkpoint, or reports why it cannot."""
 
 import json
 import os
@@ -19,7 +19,7 @@ OLD = Path(__file__).parents[1] / "record" / "old_run"
 
 
 def train(folder, steps, *, keep=True, lr=0.25, **options):
-    """A run whose one tensor holds the number of finished steps; returns the step that it began at."""
+    """Run with a tensor that holds the number of finished steps; return the first step."""
     state = torch.zeros(4)
     config = {"lr": lr, "size": 4}
     with Run(
@@ -109,7 +109,7 @@ def test_a_run_with_only_damaged_checkpoints_does_not_start_from_step_0(folder):
 @pytest.mark.parametrize("lose", ["set aside", "deleted", "deleted, and run.json"])
 def test_a_run_that_lost_its_checkpoints_does_not_start_from_step_0(folder, lose):
     place = folder / "checkpoints"
-    if lose == "set aside":  # as earlier versions did at the first try
+    if lose == "set aside":  # as earlier versions did at the first attempt
         for path in list(place.iterdir()):
             path.rename(path.with_name(f"damaged-{path.name}"))
     else:

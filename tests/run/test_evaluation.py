@@ -1,4 +1,4 @@
-"""Validation cannot hurt training: not when it works, not when it fails, whatever it does meanwhile."""
+"""An evaluation cannot disturb the training, whether it succeeds or fails."""
 
 import math
 import random
@@ -17,7 +17,7 @@ STEPS = 9
 
 
 class Toy:
-    """A training that uses all that an evaluation could disturb: random numbers, modes, buffers, gradients, Adam."""
+    """A training with all state that an evaluation could disturb: random numbers, modes, buffers, gradients, Adam."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -49,7 +49,7 @@ class Toy:
 
 
 def disturb(toy, _run):
-    """Do everything that an evaluation should not do."""
+    """Change everything that an evaluation should not change."""
     assert not torch.is_grad_enabled()
     toy.model.eval()
     random.random()
@@ -71,7 +71,7 @@ def raising(error):
 
 
 def not_a_number(toy, run):
-    """What it finds is not finite."""
+    """Return a value that is not finite."""
     disturb(toy, run)
     run.record({"Eval/psnr": math.nan})
     run.histogram("Eval/errors", np.full(5, math.nan), 0)
@@ -129,7 +129,7 @@ def test_a_failed_evaluation_is_recorded_and_training_continues_unchanged(tmp_pa
     assert events[0]["reason"] == f"{type(error).__name__}: {error}"
     text = (tmp_path / events[0]["file"]).read_text()
     assert "evaluation after 3 steps" in text
-    assert "in look" in text  # where it failed
+    assert "in look" in text  # the name of the function that failed
     (found,) = {event["rule"] for event in read_events(tmp_path) if event["kind"] == "finding"} & {"ValidationFailed"}
     assert found
 
@@ -172,7 +172,7 @@ def test_a_failure_report_that_cannot_be_written_does_not_end_the_run(tmp_path, 
 
 
 class Held:
-    """Something large in a frame of the failed evaluation."""
+    """A large object in a frame of the failed evaluation."""
 
 
 def test_a_failed_evaluation_holds_no_memory_when_it_is_reported(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A run folder from elsewhere writes, deletes and copies nothing outside of itself."""
+"""An untrusted run folder causes no writes, deletions or copies outside of itself."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""A disk that is full to the last byte: the run goes on, and what it lost is what it says. Errors are injected."""
+"""On a completely full disk the run continues, and reports exactly what is lost. Errors are injected."""
 
 import errno
 import json
@@ -32,7 +32,7 @@ def place_of(file):
 
 
 class Disk:
-    """A disk on which no byte can be written while it is full: whatever lies in the folder, whoever writes."""
+    """A disk on which no write succeeds while it is full."""
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.full, self.code = str(folder), False, errno.ENOSPC
@@ -51,7 +51,8 @@ class Disk:
 
     def _giving(self, real):
         def give(reserve, nbytes):
-            return False if self.full and self.reserve_too else real(reserve, nbytes)  # somebody else takes its blocks
+            # Another process takes the reserved blocks.
+            return False if self.full and self.reserve_too else real(reserve, nbytes)
 
         return give
 
@@ -178,8 +179,8 @@ def test_rows_use_the_reserve_first(tmp_path, disk):
         os.write = real
     (freed,) = told(tmp_path / "run", "disk_freed")
     assert seen
-    assert freed["rows"] == 0  # every row found room in the reserve
-    assert freed["writes"] > 0  # and TensorBoard's records waited
+    assert freed["rows"] == 0  # every row fitted into the reserve
+    assert freed["writes"] > 0  # and TensorBoard's records were delayed
     assert steps_of(tmp_path / "run") == list(range(300))
 
 
@@ -194,7 +195,7 @@ def test_an_exceeded_backlog_ends_the_run_with_a_crash_folder(tmp_path, disk, mo
     assert crash["cause"] == "disk"
     assert crash["rows_waiting"] > 0
     assert crash["last_checkpoint"] == 90
-    assert any("run.json" in note for note in raised.value.__notes__)  # not a byte was left for its new state
+    assert any("run.json" in note for note in raised.value.__notes__)  # no byte was free for its new state
     assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "running"
     model = train(tmp_path / "run", 300)
     assert same(model, train(tmp_path / "twin", 300))
@@ -247,7 +248,7 @@ def test_a_signal_on_a_full_disk_ends_the_run_in_time_and_the_resumed_run_is_equ
         if index == 38:
             os.kill(os.getpid(), number)
 
-    train(tmp_path / "first", 2)  # what torch imports at the first step of a process takes seconds
+    train(tmp_path / "first", 2)  # imports of torch at the first step take seconds
     began = time.monotonic()
     with pytest.raises(CheckpointError, match="step 39 was not saved"):
         train(tmp_path / "run", 60, each=each)
@@ -297,12 +298,12 @@ def test_a_run_that_starts_on_a_full_disk_is_refused_and_releases_everything(tmp
         train(tmp_path / "run", 20)
     assert raised.value.errno == errno.ENOSPC
     disk.full = False
-    train(tmp_path / "run", 20)  # the lock, the signals and the record were given back
+    train(tmp_path / "run", 20)  # the lock, the signal handlers and the record were released
     assert steps_of(tmp_path / "run") == list(range(20))
 
 
 class Foreign:
-    """A sink of another library: it raises its own error, and cannot say what it has written."""
+    """A sink of another library, which raises its own error and does not know what it has written."""
 
     def __init__(self, disk, error):
         self.disk, self.error, self.steps = disk, error, []

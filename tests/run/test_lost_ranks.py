@@ -1,4 +1,4 @@
-"""Ranks that die, hang, fail or are stopped, under torchrun: the others name them, within a time, and end."""
+"""Ranks that die, hang, fail or are stopped under torchrun: the others name them in time, and end."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from fieldwatch.run.rank_group import ANSWER_SECONDS, EXIT_LOST_RANK, POLL_INTER
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 2.0
-"""Seconds that ranks wait here."""
+"""Timeout of collectives in these tests, in seconds."""
 
 SCRIPT = """
 import json, os, signal, sys, time
@@ -57,7 +57,7 @@ ranks.leave(None)
 
 
 def torchrun(how, folder, *, processes=2):
-    """Run the script; returns torchrun's exit code, what it printed, and each rank's error."""
+    """Run the script; return torchrun's exit code, its output, and the error of each rank."""
     script = folder / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
@@ -77,7 +77,7 @@ def torchrun(how, folder, *, processes=2):
 
 
 def kill_stopped(process, folder):
-    """Kill the stopped rank once the other one has given it up: torchrun would wait for it for 30 s."""
+    """Kill the stopped rank once the other one has reported it, since torchrun would wait for it for 30 s."""
     while not (folder / "error-0.json").exists() and process.poll() is None:
         time.sleep(0.05)
     os.kill(int((folder / "pid-1").read_text()), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A batch is cut along its first dimension, and what cannot be cut is refused, not cut the wrong way."""
+"""A batch is cut along its first dimension; a batch that cannot be cut is refused."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

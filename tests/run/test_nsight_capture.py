@@ -4,7 +4,7 @@ from fieldwatch.run.nsight_capture import CAPTURED_STEPS, NsightCapture
 
 
 def switched(environment, steps=100, found_at=None):
-    """The steps at whose beginning and end the profiler was switched."""
+    """Return the steps at which the profiler was started and stopped."""
     now, seen = {"step": 0}, []
     capture = NsightCapture(
         lambda: found_at is not None and now["step"] >= found_at,

@@ -74,7 +74,7 @@ def test_an_unrelated_error_has_no_diagnosis(tmp_path):
 
 
 def exhaust(folder, *words):
-    """Run out of memory for true, in another process."""
+    """Run out of real memory, in another process."""
     script = folder / "exhaust.py"
     script.write_text(EXHAUST)
     command = [sys.executable, str(script), str(folder / "run"), *words]
@@ -109,6 +109,6 @@ def test_true_exhaustion_names_what_grew(tmp_path):
     assert report["verdict"]["reason"] == "exhaustion", report
     assert report["requested"] == 32 * 2**20
     owners = report["census"]["owners"]
-    assert owners["data"]["kept"] >= 10 * 32 * 2**20  # the list that grew, by its name
+    assert owners["data"]["kept"] >= 10 * 32 * 2**20  # the name of the list that grew
     assert "largest: kept" in report["verdict"]["message"]
     assert "ran out: exhaustion" in done.stderr

@@ -1,4 +1,4 @@
-"""What a finished run leaves behind."""
+"""The outcome of a finished run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ class Scores:
 
 @pytest.fixture
 def ended(tmp_path):
-    """A run of one step, about which a rule says something of this severity."""
+    """A run of one step with a finding of this severity."""
 
     def make(severity):
         def rule(history: History) -> Finding:

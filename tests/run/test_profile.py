@@ -17,7 +17,7 @@ MB = 2**20
 
 
 class Toy:
-    """A regression whose every byte is known: 4 MiB of parameters, as much of gradients, twice as much of Adam."""
+    """A regression with known sizes: 4 MiB of parameters, 4 MiB of gradients, 8 MiB of Adam state."""
 
     def __init__(self):
         self.model = nn.Linear(1024, 1024, bias=False)
@@ -48,7 +48,7 @@ def test_every_kind_of_owner_is_right_to_the_byte(tmp_path):
     train(tmp_path / "run", Toy(), profile=Profile(interval=5))
     census = read_memory_log(tmp_path / "run")[-1]
     kinds = {kind: sum(parts.values()) for kind, parts in census["owners"].items()}
-    steps = 4  # Adam counts its steps in a tensor of one number
+    steps = 4  # Adam counts its steps in a scalar tensor
     assert kinds == {
         "parameters": 4 * MB,
         "gradients": 4 * MB,
@@ -59,11 +59,11 @@ def test_every_kind_of_owner_is_right_to_the_byte(tmp_path):
     assert census["moment"] == "update"
     owned = sum(kinds.values()) + sum(census["saved"].values()) + census["rounding"]
     assert owned + census["workspace"] + census["unattributed"] == census["allocated"]
-    assert census["saved_at_peak"]["forward"] == 512 * 1024 * 4  # the square keeps its input
+    assert census["saved_at_peak"]["forward"] == 512 * 1024 * 4  # the square saves its input
 
 
 def test_log_tags_and_command_agree_on_the_fragmentation(tmp_path):
-    """What is allocated after the update counts in none of them."""
+    """Memory allocated after the update is not included anywhere."""
     toy, held = Toy(), []
     real = toy.optimizer.step
 

@@ -1,4 +1,4 @@
-"""Several processes, one training: parts of batches, what is summed, and who is missed."""
+"""Several processes in one training: shards, reductions, and timeouts."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def test_the_timeout_is_read_from_the_environment(monkeypatch):
 
 
 def train(folder, batches=5):
-    """A loop of somebody: two parts of a net, one of which only odd samples use; batches of three."""
+    """A user-written loop: two submodules, one of which is used only by odd samples; batches of three."""
     torch.manual_seed(0)
     first, second = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     points = torch.randn(batches, 3, 2)
@@ -128,7 +128,7 @@ torch.save(weights, sys.argv[2] + f"-{sys.argv[3]}.pt")
 
 
 def meet():
-    """What two ranks can do together, outside of a run."""
+    """Collective operations of two ranks, outside of a run."""
     ranks = Ranks.of_process()
     ranks.join(Path())
     many = [torch.full((2, 2), 1.0 + ranks.rank), torch.tensor([10.0])]

@@ -1,4 +1,4 @@
-"""Out of memory shrinks a step and does not kill the run: the same step, the same random numbers, in more parts."""
+"""Out of memory does not end a run: the step is retried in more micro-batches, with the same random numbers."""
 
 import gc
 import random
@@ -22,12 +22,12 @@ TORN = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB. G
 
 
 def runs_out():
-    """Memory that runs out; each time another error, as in life."""
+    """Raise different out-of-memory errors in turn."""
     raise torch.OutOfMemoryError(str(TORN))
 
 
 class Toy:
-    """A loop that draws random numbers of every kind within its attempts."""
+    """A loop whose attempts draw random numbers of every kind."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -49,7 +49,7 @@ class Toy:
         return (self.model(inputs + shift) - inputs.sum(1, keepdim=True)).square().mean()
 
     def train(self, folder, *, fails=lambda _step, _count: False, parts=None, more=None, **options):
-        """Train; ``fails`` says at which step and number of parts memory runs out in the last part."""
+        """Train; ``fails(step, count)`` says whether memory runs out in the last micro-batch."""
         parts = parts or MicroBatches("batch", most=BATCH)
         with Run(folder, **{"saving": Saving(every=None), "outputs": Outputs(sinks=())} | options) as run:
             run.track(model=self.model, optimizer=self.optimizer, toy=self, parts=parts)
@@ -103,7 +103,7 @@ def test_a_retried_run_equals_a_run_with_micro_batches_from_that_step_bit_for_bi
     ]
     history = read_history(tmp_path / "failed")
     assert history["Toy/parts"].values.tolist() == [1.0] * 5 + [4.0] * (STEPS - 5)
-    assert "Toy/of_a_failed_attempt" not in history  # what a failed attempt said is forgotten
+    assert "Toy/of_a_failed_attempt" not in history  # values recorded by a failed attempt are discarded
 
 
 def test_the_finding_names_the_batch_and_the_reason(tmp_path):
@@ -187,11 +187,11 @@ def test_an_update_inside_of_an_attempt_is_never_repeated(tmp_path):
 
 
 class Held:
-    """Something large that a failed attempt leaves in its frames."""
+    """A large object in the frames of a failed attempt."""
 
 
 def test_a_failed_attempt_holds_no_memory_when_the_next_one_begins(tmp_path):
-    """Not by the error, its frames, its causes or a cycle: pitfall 16 of the design."""
+    """Neither the error, its frames and causes nor a reference cycle keeps it alive."""
     alive, seen = [], []
 
     def work():
@@ -243,7 +243,7 @@ print(parts.count)
 
 @pytest.mark.machine
 def test_a_run_survives_a_real_out_of_memory_error(tmp_path):
-    """256 MiB for a batch, where 180 MiB are left."""
+    """A batch needs 256 MiB, but only 180 MiB are free."""
     command = [sys.executable, "-c", LIMITED, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A run that has diverged goes back, and is then the run in which the bad updates were skipped from the start."""
+"""A diverged run is rolled back, and then equals a run that skips the bad updates from the start."""
 
 import math
 import time
@@ -17,7 +17,7 @@ PATIENT = {"patience": 8, "surge": math.inf}
 
 
 class Toy:
-    """A small regression that can be spoilt at chosen steps; its whole state is kept."""
+    """A small regression that can be corrupted at chosen steps; its whole state is tracked."""
 
     def __init__(self, seed=0):
         torch.manual_seed(seed)
@@ -41,7 +41,7 @@ class Toy:
 
 
 def train(folder, *, spoil=None, steps=STEPS, toy=None, stop=None, **options):
-    """Train; ``spoil(step, toy, terms)`` returns what is minimised instead, ``stop`` ends the process's run early."""
+    """Train; ``spoil(step, toy, terms)`` returns the terms to minimize instead, ``stop`` ends the run early."""
     toy = toy or Toy()
     with Run(
         folder, **{"saving": Saving(every=20), "outputs": Outputs(rules=(), sinks=(), detail_every=10)} | options
@@ -74,7 +74,7 @@ def assert_finite(toy):
 
 
 def blow_up(step, toy, terms):
-    """Updates of three steps throw the model far away, so that all later losses are high as well."""
+    """Corrupt the updates of three steps so strongly that all later losses are high as well."""
     toy.optimizer.param_groups[0]["lr"] = 50.0 if 65 <= step <= 67 else 1e-2
     return terms
 
@@ -85,7 +85,7 @@ def nan_in(steps):
 
 @pytest.fixture(scope="module")
 def back(tmp_path_factory):
-    """A run that went back once: its folder, and what it ended with."""
+    """A run that was rolled back once: its folder, and its final state."""
     folder = tmp_path_factory.mktemp("back") / "run"
     toy = train(folder, spoil=blow_up, guard=Guard(rollback=Rollback(**PATIENT)))
     return folder, toy, RandomState().state_dict()["torch"]
@@ -93,7 +93,7 @@ def back(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory):
-    """What a run ends with that nothing happens to, and that could not go back."""
+    """Final state of an undisturbed run without rollback."""
     return train(tmp_path_factory.mktemp("healthy") / "run")
 
 
@@ -132,7 +132,7 @@ def test_a_run_killed_before_or_after_a_rollback_ends_equal(back, tmp_path, stop
 
 
 def test_without_the_stored_rollback_state_the_resumed_run_differs(back, tmp_path, monkeypatch):
-    """Negative control: the stretches to skip are state."""
+    """Negative control: the ranges to skip are part of the state."""
     with pytest.raises(Interrupted):
         train(tmp_path / "run", spoil=blow_up, stop=70, guard=Guard(rollback=Rollback(**PATIENT)))
     monkeypatch.setattr("fieldwatch.run.rollback.RollbackState.skipped", lambda *_: False)

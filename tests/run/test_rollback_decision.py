@@ -1,4 +1,4 @@
-"""Rollback as a function: what a divergence, a state and the checkpoints on the disk lead to."""
+"""The rollback decision as a function of divergence, state and checkpoints."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def answer(state=None, divergence=DIVERGENCE, options=OPTIONS, saved=SAVED, tota
 
 
 def went_back(times):
-    """The state of a run that went back this often for the same divergence."""
+    """Return the state of a run after several rollbacks for the same divergence."""
     state = RollbackState()
     for _ in range(times):
         back, state = answer(state)

@@ -28,7 +28,7 @@ from fieldwatch.record.catalogue import UndeclaredMetric
 
 
 class Toy:
-    """A small regression: the whole state of a training loop, in one place."""
+    """A small regression with the complete state of a training loop."""
 
     def __init__(self, seed=0):
         torch.manual_seed(seed)

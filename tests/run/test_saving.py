@@ -1,4 +1,4 @@
-"""Saving behind the training's back: what is stored, what a full disk does, and what is there before any training."""
+"""Saving in the background: stored state, full disks, and the test checkpoint before any training."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ from fieldwatch.run import saving as module
 
 
 def train(folder, steps, *, each=lambda _run, _step: None, size=1000, **options):
-    """A run whose one tensor holds the number of finished steps; changed in place, as an optimizer does."""
+    """Run with a tensor that holds the number of finished steps, changed in place as by an optimizer."""
     state = torch.zeros(size)
     with Run(folder, **{"saving": Saving(every=5), "outputs": Outputs(rules=(), sinks=())} | options) as run:
         run.track(state=state)
@@ -41,7 +41,7 @@ def stored(folder, step):
 
 
 class Gate:
-    """Holds writes back until it is opened."""
+    """Delays writes until it is opened."""
 
     def __init__(self, monkeypatch):
         self.opened, self.begun = threading.Event(), threading.Semaphore(0)
@@ -69,7 +69,7 @@ def test_a_checkpoint_has_the_state_of_its_step_though_training_continued(tmp_pa
             assert run.checkpoints.steps() == [5]
 
     train(tmp_path, 9, each=each, saving=Saving(every=5, keep=Retention(last=9)))
-    assert seen == [([5], [])]  # it was under way, and not acknowledged
+    assert seen == [([5], [])]  # in progress, and not acknowledged
     assert stored(tmp_path, 5).eq(5).all()
     assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4, 8]
 
@@ -79,7 +79,7 @@ def test_a_periodic_save_is_postponed_and_a_requested_one_waits(tmp_path, monkey
     monkeypatch.setattr(module, "SMALL_STATE_BYTES", 0)
 
     def each(run, step):
-        if step.index == 11:  # 5 is under way, 10 was put off
+        if step.index == 11:  # 5 is in progress, 10 was postponed
             assert gate.begun.acquire(timeout=10)
             assert gate.writes == [5]
             threading.Timer(0.05, gate.opened.set).start()

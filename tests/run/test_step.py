@@ -1,4 +1,4 @@
-"""What a step may show beside numbers."""
+"""Texts recorded by a step."""
 
 import torch
 
@@ -6,7 +6,7 @@ from fieldwatch import Outputs, Run, Saving, Terms
 
 
 class Shown:
-    """A sink that keeps the texts it is given."""
+    """A sink that stores the texts it receives."""
 
     def __init__(self):
         self.texts = []

@@ -1,4 +1,4 @@
-"""A signal is noticed wherever a run is: in an evaluation, a wait for data, before the first step, after the last."""
+"""Signals during an evaluation, a wait for data, before the first step and after the last one."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ class Toy:
 
 
 def train(folder, *, patience=0.2, evaluation=None, products=None, before=None, wait=None):
-    """Twenty steps, a checkpoint after every fifth, an evaluation in the twelfth."""
+    """Run twenty steps, with a checkpoint after every fifth and an evaluation in the twelfth."""
     toy = Toy()
     with Run(folder, saving=Saving(every=5), outputs=Outputs(sinks=(), rules=())) as run:
         run.stop_point.patience = patience
@@ -61,7 +61,7 @@ def term():
 
 
 def parts_of(length):
-    """Long work with stop points, in which a signal comes at once."""
+    """Long work with stop points, during which a signal arrives at once."""
 
     def work(run):
         term()
@@ -153,7 +153,7 @@ def test_products_made_in_time_are_finished(tmp_path):
 
 @pytest.mark.parametrize("signalled", [True, False])
 def test_a_loader_killed_by_the_signal_ends_the_run_in_order(tmp_path, signalled):
-    """A signal to the whole process group kills the workers of a loader, which then raises."""
+    """A signal to the process group kills the workers of a loader, which then raises."""
 
     def dying():
         yield 1

@@ -1,4 +1,4 @@
-"""run.track names what is trained, run.resume restores it, and a loop can be written without an iterator."""
+"""run.track registers objects, run.resume restores them, and a loop can do without an iterator."""
 
 import pytest
 import torch
@@ -124,7 +124,7 @@ def test_items_after_resume_are_refused_but_data_are_allowed(tmp_path):
 
 
 def test_a_checkpoint_with_other_names_and_without_micro_batches_is_resumed(tmp_path):
-    """As those of versions before the run had micro-batches of its own."""
+    """Like checkpoints of versions in which a run had no micro-batches."""
     toy = Toy()
     pieces = MicroBatches(count=2)
     with quiet(tmp_path) as run:
@@ -145,7 +145,7 @@ def test_a_checkpoint_with_other_names_and_without_micro_batches_is_resumed(tmp_
 
 
 class Stored:
-    """An item whose state is what it was given."""
+    """An item whose state is its argument."""
 
     def __init__(self, state):
         self.state = state

@@ -1,4 +1,4 @@
-"""The black box and the stacks of a run: cheap while it goes, telling when it does not."""
+"""The black box and the stacks of a run that hangs or dies."""
 
 import ctypes
 import faulthandler
@@ -155,18 +155,18 @@ def test_a_forked_child_ends_and_leaves_the_black_box_alone(watchdog, tmp_path):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)
         watchdog.alive("step", 9)
-        faulthandler.cancel_dump_traceback_later()  # what python does at its end: it would wait for a thread of ours
+        faulthandler.cancel_dump_traceback_later()  # as the interpreter does at exit
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert read_black_box(tmp_path).step == 7
-    assert "Timeout (" in stacks_within(watchdog, 6.0)  # and the parent is watched on
+    assert "Timeout (" in stacks_within(watchdog, 6.0)  # and the parent is still watched
 
 
 def test_a_killed_process_is_reported_by_the_next_one(tmp_path):
     with run_in(tmp_path) as run:
         for _ in run.steps(4):
             pass
-    box = BlackBox(tmp_path)  # what a killed process leaves
+    box = BlackBox(tmp_path)  # the state after a process was killed
     box.beat(17, b"backward", 60.0, time.monotonic())
     with run_in(tmp_path) as run:
         for _ in run.steps(5):
