@@ -1,10 +1,13 @@
 """`RunDescription`: config, phases, loss windows and metrics of a run, announced at the start of each segment."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fieldwatch.lazy import lazy_names
 from fieldwatch.measure import Phase, Window
 from fieldwatch.record import (
     TOOLKIT,
@@ -21,7 +24,11 @@ from fieldwatch.record.charts import Layout, default_layout
 from fieldwatch.record.config import config_differences, flattened, plain_values
 from fieldwatch.record.sinks import ConfigSink, LayoutSink, TextSink
 from fieldwatch.run.options import Declared
-from fieldwatch.run.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from fieldwatch.run.run_record import RunRecord
+
+__getattr__, _ = lazy_names(__name__)  # resolves the quoted annotations at run time
 
 FOREVER = 2**31 - 1
 """Last step of a window without end."""
@@ -50,7 +57,7 @@ class RunDescription:
     metrics: Catalogue | None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> "RunDescription":
+    def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> RunDescription:
         """Combine the declarations; if no layout is declared, derive one from the metrics."""
         metrics = declared.metrics
         return cls(

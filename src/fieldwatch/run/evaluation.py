@@ -18,8 +18,6 @@ from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.state_backup import StateBackup
 from fieldwatch.run.tracked_objects import TrackedObjects
 
-FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, ArithmeticError, MemoryError, torch.OutOfMemoryError)
-"""Exceptions of an evaluation that training survives: files, values, arithmetic, memory. Others are bugs."""
 FOLDER = "validation_failures"
 """Subfolder of the run folder for the tracebacks of failed evaluations."""
 

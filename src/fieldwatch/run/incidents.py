@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fieldwatch.checkpoint import Incident
+from fieldwatch.checkpoint import Incident, NoWayBackError
+from fieldwatch.record import CHECKPOINTS, checkpoint_folders, read_events
 from fieldwatch.run.run_record import RunRecord
-from fieldwatch.run.start import refuse_step_0
 
 
 class Incidents:
@@ -61,3 +61,33 @@ class Incidents:
             record.event("incident", step, **facts)
             messages.append(str(facts["message"]))
         return messages
+
+
+def refuse_step_0(folder: Path) -> None:
+    """Refuse to start a run from step 0 in a folder that contains, or once contained, its checkpoints.
+
+    Raises:
+        NoWayBackError: checkpoints exist or are missing; the message says which, and what to do.
+    """
+    checkpoints = checkpoint_folders(folder)
+    set_aside = checkpoint_folders(folder, set_aside=True)
+    if checkpoints:
+        reason = (
+            f"{folder} holds the checkpoint {checkpoints[0].name}, but none was restored: call run.resume() before "
+            "the loop"
+        )
+    elif set_aside:
+        names = ", ".join(path.name for path in set_aside[:3])
+        reason = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a backup"
+    # The event log still mentions checkpoints after their folder was deleted.
+    elif any(event["kind"] == "checkpoint" for event in read_events(folder)):
+        reason = (
+            f"the record of {folder} mentions checkpoints, but {CHECKPOINTS}/ has none: restore that folder from a "
+            "backup"
+        )
+    else:
+        return
+    raise NoWayBackError(
+        f"{reason}, use another run folder, or discard the training with --resume start-over "
+        "(Saving(resume='start-over')), which moves the checkpoints aside and starts from step 0"
+    )

@@ -2,17 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+import torch
 
 from fieldwatch.checkpoint import Autosave, Every, Retention
 from fieldwatch.guard import Rollback
-from fieldwatch.health import GENERAL, Rule
+from fieldwatch.health import Rule
 from fieldwatch.measure import Phase, Window
 from fieldwatch.record import Catalogue
 from fieldwatch.record.charts import Layout
 from fieldwatch.run.sinks import Sinks, default_sinks
 from fieldwatch.run.start import Resume
-from fieldwatch.run.watchdog import HangTimeout
+
+HangTimeout: TypeAlias = float | Literal["auto"] | None
+FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, ArithmeticError, MemoryError, torch.OutOfMemoryError)
+"""Exceptions of an evaluation that training survives: files, values, arithmetic, memory. Others are bugs."""
+
+
+def general_rules() -> tuple[Rule, ...]:
+    """Return the built-in rules for any run, imported on demand."""
+    from fieldwatch.health import GENERAL  # noqa: PLC0415  at first use: a run may have other rules
+
+    return GENERAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +99,7 @@ class Outputs:
             sizes.
     """
 
-    rules: Sequence[Rule] = GENERAL
+    rules: Sequence[Rule] = field(default_factory=general_rules)
     sinks: Sinks = default_sinks
     sink_names: Sequence[str] = ()
     # These values need further passes over all parameters, so they are not recorded at every step.

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fieldwatch.base import InputError
-from fieldwatch.run.start import Interrupted
+from fieldwatch.run.ending import Interrupted
 
 # torch types these only partially: arguments are missing, results are unions, and some names are not exported.
 _all_reduce = cast("Callable[..., dist.Work]", dist.all_reduce)  # pyright: ignore[reportUnknownMemberType]

@@ -1,11 +1,13 @@
 """The `Run` context manager: wraps a user-written training loop and keeps its record in a folder."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -13,24 +15,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.base import InputError
-from fieldwatch.checkpoint import Checkpoints, Stateful
-from fieldwatch.health import Finding, training_exit_code
-from fieldwatch.measure import Owner
-from fieldwatch.monitor import reports_failure
+from fieldwatch.lazy import lazy_names
 from fieldwatch.record import Axis
 from fieldwatch.record.config import plain_values
 from fieldwatch.run.description import RunDescription
-from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
 from fieldwatch.run.external_targets import resolve_targets
-from fieldwatch.run.micro_batches import MicroBatches
-from fieldwatch.run.options import Declared, Guard, Outputs, Saving
+from fieldwatch.run.options import FAILURES, Declared, Guard, Outputs, Saving
+from fieldwatch.run.plan import RunPlan
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
-from fieldwatch.run.session import RunPlan, Session
 from fieldwatch.run.start import check_folder
-from fieldwatch.run.step import Step
-from fieldwatch.run.stopping import InterruptibleSource, StopPoint
-from fieldwatch.run.tracked_objects import refuse_non_mapping
+
+if TYPE_CHECKING:
+    from fieldwatch.checkpoint import Checkpoints, Stateful
+    from fieldwatch.health import Finding
+    from fieldwatch.measure import Owner
+    from fieldwatch.run.evaluation import EvaluationBlock
+    from fieldwatch.run.micro_batches import MicroBatches
+    from fieldwatch.run.session import Session
+    from fieldwatch.run.step import Step
+    from fieldwatch.run.stopping import StopPoint
+
+__getattr__, _ = lazy_names(__name__)  # resolves the quoted annotations at run time
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -111,12 +117,13 @@ class Run:
 
     # Enter and leave
 
-    @reports_failure
     def __enter__(self) -> Self:
         """Lock the folder for this process, start the record, and install signal handlers.
 
         If any of these fails, everything acquired so far is released and the reason is written to the black box.
         """
+        from fieldwatch.run.session import Session  # noqa: PLC0415  at first use
+
         self._opened = Session.open(self._plan)
         return self
 
@@ -159,8 +166,7 @@ class Run:
             InputError: a name is already used, or items are added after :meth:`resume` or the first step.
             ValueError: a group is empty, or two groups share a parameter.
         """
-        owners = refuse_non_mapping("groups", groups)
-        self._session.tracked.add(items, owners, refuse_non_mapping("data", data))
+        self._session.track(items, groups, data)
 
     def resume(self, *, renamed: Mapping[str, str] | None = None) -> int | None:
         """Restore the last good checkpoint of the folder, or of its mirror, into the tracked objects.
@@ -233,11 +239,7 @@ class Run:
 
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` repeatedly, recording the wait for each batch as ``Time/data``."""
-        session = self._session
-        # Coverage needs both: the source to compare it with tracked objects, and the wrapper that counts batches.
-        interruptible = InterruptibleSource(source, session.stop_point)
-        session.coverage.add_source(source, interruptible)
-        return session.clock.timed(interruptible)
+        return self._session.batches(source)
 
     # Evaluation, and work that may run out of memory
 
@@ -271,7 +273,7 @@ class Run:
                 f"{self.ranks.rank}: move the block into a function, and call run.evaluate({name!r}, function) on "
                 "all ranks"
             )
-        return self._evaluation(name, failures=failures, undo=undo)
+        return self._session.evaluation(name, failures, undo)
 
     def evaluate(
         self,
@@ -368,7 +370,7 @@ class Run:
     @property
     def exit_code(self) -> int:
         """Process exit code: 1 if a rule reported an error, otherwise 0. Warnings do not count, see ``findings``."""
-        return training_exit_code(self.findings)
+        return self._session.exit_code
 
     @property
     def growth_cap(self) -> float | None:
@@ -397,7 +399,7 @@ class Run:
         """Send an image (``[height, width, 3]`` uint8) to every sink that supports images."""
         self._session.record.image(name, pixels, position)
 
-    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
+    def histogram(self, name: str, values: Float[Tensor, ...] | NDArray[Any], position: int) -> None:
         """Send a histogram of values to every sink that supports it. Synchronizes with the device: use it sparingly."""
         self._session.record.histogram(name, values, position)
 
@@ -411,12 +413,6 @@ class Run:
             raise RuntimeError("the run has not been entered: write `with Run(...) as run:`, or call run.start()")
         return self._opened
 
-    def _evaluation(
-        self, name: str, *, failures: tuple[type[Exception], ...], undo: Sequence[Stateful]
-    ) -> EvaluationBlock:
-        session = self._session
-        return EvaluationBlock(name, session.tracked, session.record, session.log, failures=failures, undo=undo)
-
     def _evaluated(
         self,
         name: str,
@@ -425,7 +421,7 @@ class Run:
         failures: tuple[type[Exception], ...],
         undo: Sequence[Stateful],
     ) -> Result | None:
-        with self._evaluation(name, failures=failures, undo=undo):
+        with self._session.evaluation(name, failures, undo):
             return function() if micro_batches is None else self.retry(function, micro_batches)
         # Reached only if the block suppressed a failure.
         return None

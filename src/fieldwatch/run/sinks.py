@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 from fieldwatch.base import output_path
 from fieldwatch.record import Sink
-from fieldwatch.record.sinks import Log, TensorBoard
 
 Sinks: TypeAlias = Sequence[Sink] | Callable[[Path], Sequence[Sink]]
 """Sinks, or a function that creates them from the run folder, called once the folder is locked."""
@@ -14,9 +13,13 @@ Sinks: TypeAlias = Sequence[Sink] | Callable[[Path], Sequence[Sink]]
 
 def default_sinks(folder: Path) -> tuple[Sink, ...]:
     """Return sinks for TensorBoard event files and ``log.txt`` in the run folder."""
+    from fieldwatch.record.sinks import Log, TensorBoard  # noqa: PLC0415  at first use
+
     return (TensorBoard(output_path(folder, "tensorboard")), Log(output_path(folder, "log.txt")))
 
 
 def rank_log(folder: Path) -> tuple[Sink, ...]:
     """Return a sink for ``log.txt``, for all ranks but the first; it starts anew, as their record is not rewound."""
+    from fieldwatch.record.sinks import Log  # noqa: PLC0415  at first use
+
     return (Log(output_path(folder, "log.txt")),)

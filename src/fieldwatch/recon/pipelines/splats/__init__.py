@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fieldwatch.pipeline import lazy_names
+from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.splats.algorithm import STAGE0, train_splats
@@ -108,44 +108,4 @@ __all__ = [
     "write_table",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "algorithm": ("STAGE0", "train_splats"),
-        "coarse_file": ("fused_cloud", "write_coarse_file"),
-        "config": ("DensificationOptions", "RateOptions", "SplatsConfig", "SurfaceOptions"),
-        "evaluation": ("Evaluation", "evaluate"),
-        "gaussians": ("Gaussians", "NotFiniteError", "Rows"),
-        "meshing": ("ExtractOptions", "Extraction", "extract_mesh"),
-        "model": ("SplatModel", "view_of"),
-        "novel_views": ("render_path", "render_view", "save_picture", "spiral_views", "turntable_views"),
-        "orbit": ("upwards",),
-        "presets": ("PRESETS",),
-        "products": ("write_geometry", "write_products", "write_renders", "write_stage0"),
-        "rates": ("Rates", "make_optimizer"),
-        "refined": (
-            "REFINED_METRICS",
-            "REFINED_PIPELINE",
-            "REFINE_PRESETS",
-            "BoundGaussians",
-            "RefineConfig",
-            "RefineOptions",
-            "RefineRates",
-            "RefinedRun",
-            "Refinement",
-            "open_drawn_run",
-            "open_refined_run",
-            "prepare_refinement",
-            "refine_mesh",
-            "refined_triangles",
-            "stored_refine_config",
-            "write_refined_file",
-        ),
-        "rules": ("SPLATS_RULES",),
-        "scene": ("Scene", "PhotoView"),
-        "evaluation_record": ("worst_views", "write_table"),
-        "start": ("prepare_scene",),
-        "stored": ("StoredRun", "open_run", "stored_config"),
-        "tags": ("SPLATS_METRICS",),
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

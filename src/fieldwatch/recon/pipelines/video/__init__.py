@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fieldwatch.pipeline import lazy_names
+from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.video.algorithm import total_steps, train_video
@@ -59,26 +59,4 @@ __all__ = [
     "write_sheet",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "algorithm": ("total_steps", "train_video"),
-        "config": ("VideoConfig",),
-        "evaluation": ("VideoEvaluation", "evaluate"),
-        "lookup": ("SearchResult", "encode_image", "encode_text", "search_clip", "write_sheet"),
-        "playback": ("Playback", "save_picture"),
-        "presets": ("PRESETS",),
-        "products": (
-            "EvaluationFiles",
-            "ExportedBitstream",
-            "frames_to_render",
-            "export_bitstream",
-            "write_evaluation",
-        ),
-        "rules": ("VIDEO_RULES",),
-        "scene": ("VideoScene",),
-        "start": ("prepare_scene",),
-        "stored": ("StoredVideoRun", "check_teacher", "open_run", "stored_config"),
-        "tags": ("VIDEO_METRICS",),
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

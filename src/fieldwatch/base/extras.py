@@ -1,0 +1,79 @@
+"""On-demand imports of optional libraries; the error for a missing one contains the install command."""
+
+import re
+from collections.abc import Collection
+from importlib import import_module, metadata
+from types import ModuleType
+
+from fieldwatch.base.errors import MissingPackageError
+
+# Modules whose distribution has a different name.
+_DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "skimage": "scikit-image", "mlflow": "mlflow-skinny"}
+_EXTRA = re.compile(r"""^([\w.-]+).*;.*\bextra\s*==\s*["']([\w-]+)["']""")
+# Extras that only combine others, or are for developers of fieldwatch, are never recommended.
+_GATHERING = {"all", "dev"}
+
+
+def import_extra(module: str, *, extra: str, needed_for: str) -> ModuleType:
+    """Import an optional library.
+
+    Args:
+        module: top-level module of the library.
+        extra: extra of fieldwatch that installs the library.
+        needed_for: feature that needs the library, as the subject of the message.
+
+    Raises:
+        MissingPackageError: the library is not installed; the message contains the command that installs it.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        # Convert the error only if the library itself is missing: the extra does not fix a broken installation.
+        if error.name != module:
+            raise
+        raise MissingPackageError(
+            f"{needed_for} needs the package {module}, which is not installed: pip install 'fieldwatch[{extra}]'"
+        ) from error
+
+
+def missing_package(
+    error: ModuleNotFoundError, *, needed_for: str, preferred: Collection[str]
+) -> MissingPackageError | None:
+    """Explain an import that failed because an extra is not installed.
+
+    Args:
+        error: error of the failed import.
+        needed_for: feature that needs the library, as the subject of the message.
+        preferred: extras to recommend if several install the library.
+
+    Returns:
+        The error to raise; None if no extra of fieldwatch installs the module, so the import is a bug.
+    """
+    module = (error.name or "").partition(".")[0]
+    extras = _extras_with(_DISTRIBUTIONS.get(module, module))
+    if not extras:
+        return None
+    extra = next((extra for extra in extras if extra in preferred), extras[0])
+    return MissingPackageError(
+        f"{needed_for} needs the package {module}, which is not installed: pip install 'fieldwatch[{extra}]'"
+    )
+
+
+def _extras_with(distribution: str) -> list[str]:
+    """Return the extras of the installed fieldwatch that install a distribution, directly or through another extra."""
+    direct: dict[str, set[str]] = {}
+    for requirement in metadata.requires("fieldwatch") or ():
+        match = _EXTRA.match(requirement)
+        if match is not None:
+            # An extra that includes another one is a requirement on fieldwatch itself, such as fieldwatch[mesh].
+            inner = re.match(r"fieldwatch\[([\w,-]+)\]", requirement)
+            direct.setdefault(match[2], set()).update(inner[1].split(",") if inner else {_normal(match[1])})
+    normalized = _normal(distribution)
+    extras = {extra for extra, needs in direct.items() if normalized in needs}
+    # A single pass finds extras that include extras, since they are nested only one level deep.
+    extras |= {extra for extra, needs in direct.items() if needs & extras}
+    return sorted(extras - _GATHERING, key=lambda extra: (len(direct[extra]), extra))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
