@@ -135,18 +135,18 @@ def test_a_gradient_surge_diverges_at_once_and_includes_its_high_losses():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "prefix"),
     [
         ("Parameters/head_mean", "the parameters of group 'head'"),
         ("Guard/moments", "the optimizers' moments"),
         ("Guard/buffers", "the buffers"),
     ],
 )
-def test_state_that_becomes_non_finite_diverges_without_a_suspected_batch(name, words):
+def test_state_that_becomes_non_finite_diverges_without_a_suspected_batch(name, prefix):
     values = np.where(np.arange(50) < 30, 1.0, math.inf)
     divergence = seen(block(calm(50), columns={name: values})).divergence
     assert (divergence.first, divergence.last, divergence.noticed_at) == (29, 28, 30)
-    assert divergence.cause.startswith(words)
+    assert divergence.cause.startswith(prefix)
 
 
 def test_state_that_was_never_finite_is_no_divergence():

@@ -34,10 +34,10 @@ def offers(monkeypatch):
 def test_the_installed_entry_points_are_those_of_pyproject(request):
     project = tomllib.loads((request.config.rootpath / "pyproject.toml").read_text())["project"]
     declared = project["entry-points"][GROUP]
-    told = "the installed package is older than its source: pip install -e ."
+    hint = "the installed package is older than its source: pip install -e ."
     assert {
         offer.name: offer.value for offers in installed._entry_points_by_name().values() for offer in offers
-    } == declared, told
+    } == declared, hint
 
 
 def test_every_reference_of_the_builtin_pipelines_can_be_imported():
@@ -68,12 +68,12 @@ def test_an_unknown_pipeline_is_refused(offers):
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "pattern"),
     [("no_such_module:X", "no_such_module"), ("fieldwatch.registry:GROUP", "fieldwatch.pipelines")],
 )
-def test_an_invalid_entry_point_is_named_with_its_package(offers, value, words):
+def test_an_invalid_entry_point_is_named_with_its_package(offers, value, pattern):
     offers(plain=value)
-    with pytest.raises(PipelineError, match=words):
+    with pytest.raises(PipelineError, match=pattern):
         find_pipeline("plain")
     working, broken = installed.working_pipelines()
     assert (working, list(broken)) == ((), ["plain"])

@@ -51,9 +51,9 @@ def full(toy):
 
 def test_untracked_state_is_printed_recorded_and_reported(tmp_path, capsys):
     toy = Toy()
-    told = trained(tmp_path / "run", toy, {"model": toy.model})
-    assert list(told) == ["Adam"]
-    assert told["Adam"]["step"] == 0
+    warned = trained(tmp_path / "run", toy, {"model": toy.model})
+    assert list(warned) == ["Adam"]
+    assert warned["Adam"]["step"] == 0
     err = capsys.readouterr().err
     assert "Adam" in err
     assert err.count("\n") == 1

@@ -48,7 +48,7 @@ def damage(folder, *steps):
         file.write_bytes(b"\1" + file.read_bytes()[1:])
 
 
-def told(folder, kind):
+def events_of(folder, kind):
     return [event for event in read_events(folder) if event["kind"] == kind]
 
 
@@ -58,7 +58,7 @@ def test_a_flipped_bit_in_journal_or_events_does_not_prevent_a_resume(folder):
         content[len(content) // 2] ^= 4
         (folder / name).write_bytes(content)
     assert train(folder, 14) == 12
-    assert {event["file"] for event in told(folder, "damaged_record")} == {"journal.jsonl", "events.jsonl"}
+    assert {event["file"] for event in events_of(folder, "damaged_record")} == {"journal.jsonl", "events.jsonl"}
     assert len(read_history(folder)["Loss/total"].steps) >= 13
     assert {one.subject for one in examine(folder, GENERAL)} >= {"journal.jsonl", "events.jsonl"}
 
@@ -71,7 +71,7 @@ def test_a_run_resumes_without_run_json_and_recreates_it(folder, capsys):
     assert after["config"] == before.config
     assert [segment["step"] for segment in after["segments"]] == [0, 12]
     assert "run.json is missing" in capsys.readouterr().err
-    assert [event["file"] for event in told(folder, "damaged_record")] == ["run.json"]
+    assert [event["file"] for event in events_of(folder, "damaged_record")] == ["run.json"]
 
 
 def test_another_config_is_refused_without_run_json(folder):
@@ -103,7 +103,7 @@ def test_a_run_with_only_damaged_checkpoints_does_not_start_from_step_0(folder):
     for _ in range(3):
         with pytest.raises(CheckpointError, match="no good checkpoint"):
             train(folder, 14)
-    assert len(told(folder, "plan")) == 1
+    assert len(events_of(folder, "plan")) == 1
 
 
 @pytest.mark.parametrize("lose", ["set aside", "deleted", "deleted, and run.json"])
@@ -120,7 +120,7 @@ def test_a_run_that_lost_its_checkpoints_does_not_start_from_step_0(folder, lose
     for _ in range(2):
         with pytest.raises((CheckpointError, NotARun)):
             train(folder, 14)
-    assert len(told(folder, "plan")) == 1
+    assert len(events_of(folder, "plan")) == 1
 
 
 def test_a_run_without_tracked_objects_does_not_overwrite_one_with_checkpoints(folder):
@@ -161,7 +161,7 @@ def test_missing_rows_at_the_end_are_reported(folder):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-4]))
     assert train(folder, 14) == 12
-    (event,) = told(folder, "damaged_record")
+    (event,) = events_of(folder, "damaged_record")
     assert (event["file"], event["lost_steps"]) == ("journal.jsonl", 4)
 
 
@@ -206,7 +206,7 @@ def test_a_run_of_a_version_without_checksums_is_resumed(tmp_path):
     folder = shutil.copytree(OLD, tmp_path / "run")
     assert train(folder, 14) == 12
     assert read_history(folder)["Loss/total"].steps.tolist() == list(range(14))
-    assert told(folder, "damaged_record") == []
+    assert events_of(folder, "damaged_record") == []
     (folder / "run.json").unlink()
     assert train(folder, 15) == 14
 

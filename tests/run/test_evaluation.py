@@ -178,9 +178,9 @@ class Held:
 def test_a_failed_evaluation_holds_no_memory_when_it_is_reported(tmp_path, monkeypatch):
     alive, seen, report = [], [], EvaluationBlock._report
 
-    def spy(self, *told):
+    def spy(self, *arguments):
         seen.append([one() for one in alive])
-        return report(self, *told)
+        return report(self, *arguments)
 
     def look(_toy, _run):
         held = Held()

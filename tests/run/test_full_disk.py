@@ -91,7 +91,7 @@ def steps_of(folder):
     return [step for block in read_blocks(folder) if block.axis == "step" for step in block.steps.tolist()]
 
 
-def told(folder, kind):
+def events_of(folder, kind):
     return [event for event in read_events(folder) if event["kind"] == kind]
 
 
@@ -127,18 +127,18 @@ def test_a_full_disk_loses_no_row_and_no_event(tmp_path, disk, capfd, code):
     assert same(model, twin)
     run = tmp_path / "run"
     assert steps_of(run) == list(range(450))
-    assert [event["step"] for event in told(run, "note")] == [200]
+    assert [event["step"] for event in events_of(run, "note")] == [200]
     assert [census["step"] for census in read_memory_log(run)] == list(range(19, 450, 20))
-    ((full,), (freed,)) = told(run, "disk_full"), told(run, "disk_freed")
+    ((full,), (freed,)) = events_of(run, "disk_full"), events_of(run, "disk_freed")
     assert 130 <= full["step"] <= freed["first"] + 64
     assert freed["rows"] >= 128
     assert (freed["lost"], freed["dropped"]) == (0, 0)
     assert steps_in_csv(run / "m.csv") == list(range(450))
     log = (run / "log.txt").read_text().splitlines()
     assert [line.split()[0][-1] for line in log] == ["Z"] * len(log)  # no line is torn
-    said = capfd.readouterr().err.splitlines()
-    assert len([line for line in said if "is full" in line and str(run) in line]) == 1
-    assert len([line for line in said if f"{freed['rows']} rows waited, 0 lost" in line]) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert len([line for line in lines if "is full" in line and str(run) in line]) == 1
+    assert len([line for line in lines if f"{freed['rows']} rows waited, 0 lost" in line]) == 1
     assert "0 lost" in next(
         one.message for one in examine(run, GENERAL) if one.rule == "DiskFull" and "lost" in one.message
     )
@@ -177,7 +177,7 @@ def test_rows_use_the_reserve_first(tmp_path, disk):
         train(tmp_path / "run", 300, each=full_between(disk, 64, 200))
     finally:
         os.write = real
-    (freed,) = told(tmp_path / "run", "disk_freed")
+    (freed,) = events_of(tmp_path / "run", "disk_freed")
     assert seen
     assert freed["rows"] == 0  # every row fitted into the reserve
     assert freed["writes"] > 0  # and TensorBoard's records were delayed
@@ -327,7 +327,7 @@ def sqlite_full():
 def test_a_sink_that_cannot_defer_writes_is_dropped_with_an_event_and_a_finding(tmp_path, disk, error):
     sink = Foreign(disk, error)
     train(tmp_path / "run", 300, each=full_between(disk, 100, 200), outputs=Outputs(sinks=(sink,)))
-    (dropped,) = told(tmp_path / "run", "sink_dropped")
+    (dropped,) = events_of(tmp_path / "run", "sink_dropped")
     assert dropped["sink"] == "Foreign"
     assert sink.steps == list(range(len(sink.steps)))
     assert len(sink.steps) < 200
@@ -350,5 +350,5 @@ def test_an_evaluation_that_cannot_write_images_is_reported_and_the_run_continue
                 os.write(file, b"pixels")
 
     train(tmp_path / "run", 60, each=each)
-    assert [event["step"] for event in told(tmp_path / "run", "validation_failed")] == [30]
+    assert [event["step"] for event in events_of(tmp_path / "run", "validation_failed")] == [30]
     assert steps_of(tmp_path / "run") == list(range(60))

@@ -84,14 +84,14 @@ def kill_stopped(process, folder):
 
 
 @pytest.mark.parametrize(
-    ("how", "words", "within"),
+    ("how", "message", "within"),
     [
         ("SIGKILL", "died at step 19", PATIENCE),
         ("SIGSTOP", "hangs at step 19", PATIENCE + 2 * POLL_INTERVAL.total_seconds() + ANSWER_SECONDS + 1.0),
         ("failure", "ValueError (no such photo)", PATIENCE + POLL_INTERVAL.total_seconds()),
     ],
 )
-def test_a_lost_rank_is_named_in_time_and_the_others_exit_with_3(tmp_path, how, words, within):
+def test_a_lost_rank_is_named_in_time_and_the_others_exit_with_3(tmp_path, how, message, within):
     assert STARTUP_COLLECTIVES < 20
     code, printed, errors = torchrun(how, tmp_path)
     assert code != 0
@@ -100,7 +100,7 @@ def test_a_lost_rank_is_named_in_time_and_the_others_exit_with_3(tmp_path, how, 
     assert lost["rank"] == 1
     assert lost["text"].startswith("rank 1 on host ")
     assert f"(pid {(tmp_path / 'pid-1').read_text()}) " in lost["text"]
-    assert words in lost["text"]
+    assert message in lost["text"]
     assert lost["took"] < within
     assert f"exitcode  : {EXIT_LOST_RANK} " in printed
 

@@ -73,11 +73,11 @@ def test_an_unrelated_error_has_no_diagnosis(tmp_path):
     assert not (place / "memory.json").exists()
 
 
-def exhaust(folder, *words):
+def exhaust(folder, *arguments):
     """Run out of real memory, in another process."""
     script = folder / "exhaust.py"
     script.write_text(EXHAUST)
-    command = [sys.executable, str(script), str(folder / "run"), *words]
+    command = [sys.executable, str(script), str(folder / "run"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1, done.stderr
     return done

@@ -81,13 +81,13 @@ class Toy:
         return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
 
 
-def told(folder, kind="out_of_memory"):
+def events_of(folder, kind="out_of_memory"):
     return [event for event in read_events(folder) if event["kind"] == kind]
 
 
 def test_a_step_without_a_shortage_is_unchanged(tmp_path):
     toy = Toy().train(tmp_path / "run")
-    assert told(tmp_path / "run") == []
+    assert events_of(tmp_path / "run") == []
     assert read_history(tmp_path / "run")["Toy/parts"].values.tolist() == [1.0] * STEPS
     assert len(toy.losses) == STEPS
 
@@ -97,7 +97,7 @@ def test_a_retried_run_equals_a_run_with_micro_batches_from_that_step_bit_for_bi
     chunked = Toy().train(tmp_path / "chunked", more=(5, 4))
     assert failed.losses == chunked.losses
     assert torch.equal(failed.weights(), chunked.weights())
-    assert [(event["step"], event["before"], event["after"]) for event in told(tmp_path / "failed")] == [
+    assert [(event["step"], event["before"], event["after"]) for event in events_of(tmp_path / "failed")] == [
         (5, 1, 2),
         (5, 2, 4),
     ]
@@ -108,18 +108,18 @@ def test_a_retried_run_equals_a_run_with_micro_batches_from_that_step_bit_for_bi
 
 def test_the_finding_names_the_batch_and_the_reason(tmp_path):
     Toy().train(tmp_path / "run", fails=lambda step, count: step == 5 and count < 2)
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert (event["what"], event["requested"]) == ("batch", 3 * 2**30)
-    (found,) = (one for one in told(tmp_path / "run", "finding") if one["rule"] == "MemoryRanOut")
-    assert (found["step"], found["severity"]) == (5, "warning")
-    assert "'batch' is done in 2 parts instead of 1" in found["message"]
+    (finding,) = (one for one in events_of(tmp_path / "run", "finding") if one["rule"] == "MemoryRanOut")
+    assert (finding["step"], found["severity"]) == (5, "warning")
+    assert "'batch' is done in 2 parts instead of 1" in finding["message"]
 
 
 def test_at_the_limit_the_last_error_propagates_with_advice(tmp_path):
     with pytest.raises(torch.OutOfMemoryError) as caught:
         Toy().train(tmp_path / "run", fails=lambda step, _count: step == 5)
     assert any("'batch' divided into 8 micro-batches" in note for note in caught.value.__notes__)
-    assert [event["after"] for event in told(tmp_path / "run")] == [2, 4, 8]
+    assert [event["after"] for event in events_of(tmp_path / "run")] == [2, 4, 8]
 
 
 def test_a_resumed_run_keeps_the_number_of_micro_batches(tmp_path):
@@ -166,7 +166,7 @@ def test_other_errors_propagate(tmp_path):
 
     with pytest.raises(RuntimeError, match="illegal memory access"):
         Toy().train(tmp_path / "run", fails=breaks)
-    assert told(tmp_path / "run") == []
+    assert events_of(tmp_path / "run") == []
 
 
 def test_an_update_inside_of_an_attempt_is_never_repeated(tmp_path):
@@ -183,7 +183,7 @@ def test_an_update_inside_of_an_attempt_is_never_repeated(tmp_path):
 
             run.retry(work, parts)
     assert any("step.update(...) after the retried work" in note for note in caught.value.__notes__)
-    assert told(tmp_path / "run") == []
+    assert events_of(tmp_path / "run") == []
 
 
 class Held:
@@ -214,7 +214,7 @@ def test_a_failed_attempt_holds_no_memory_when_the_next_one_begins(tmp_path):
     finally:
         gc.enable()
     assert seen == [[], [False], [False, False]]
-    assert [event["what"] for event in told(tmp_path / "run")] == ["drawing", "drawing"]
+    assert [event["what"] for event in events_of(tmp_path / "run")] == ["drawing", "drawing"]
 
 
 LIMITED = """
@@ -248,7 +248,7 @@ def test_a_run_survives_a_real_out_of_memory_error(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) in {2, 4, 8}
-    events = told(tmp_path / "run")
+    events = events_of(tmp_path / "run")
     assert {event["step"] for event in events} == {1}
     assert events[0]["requested"] == 2**28
     assert "256 MiB were requested" in events[0]["why"]

@@ -61,7 +61,7 @@ def train(folder, *, spoil=None, steps=STEPS, toy=None, stop=None, **options):
     return toy
 
 
-def told(folder):
+def events_of(folder):
     return [event for event in read_events(folder) if event["kind"] == "rolled_back"]
 
 
@@ -99,14 +99,14 @@ def healthy(tmp_path_factory):
 
 def test_a_rolled_back_run_equals_a_run_that_skips_those_batches(back, tmp_path):
     folder, toy, draws = back
-    (event,) = told(folder)
+    (event,) = events_of(folder)
     assert (event["to"], event["skipped"], event["try"], event["number"]) == (60, [64, 75], 1, 1)
     assert "above 10 times" in event["cause"]
-    skipping = train(tmp_path / "told", spoil=blow_up, guard=Guard(rollback=Rollback(**PATIENT, skip=((64, 75),))))
-    assert told(tmp_path / "told") == []
+    skipping = train(tmp_path / "skipping", spoil=blow_up, guard=Guard(rollback=Rollback(**PATIENT, skip=((64, 75),))))
+    assert events_of(tmp_path / "skipping") == []
     assert_same(toy, skipping)
     assert torch.equal(draws, RandomState().state_dict()["torch"])
-    one, other = (read_history(place) for place in (folder, tmp_path / "told"))
+    one, other = (read_history(place) for place in (folder, tmp_path / "skipping"))
     for name in ("Loss/total", "Guard/refused", "Guard/skipped", "Gradients/total_norm"):
         assert one[name].values.tolist() == other[name].values.tolist()
         assert one[name].steps.tolist() == other[name].steps.tolist()
@@ -127,7 +127,7 @@ def test_a_run_killed_before_or_after_a_rollback_ends_equal(back, tmp_path, stop
     with pytest.raises(Interrupted):
         train(folder, spoil=blow_up, stop=stop, guard=Guard(rollback=rollback))
     assert_same(back[1], train(folder, spoil=blow_up, toy=Toy(seed=9), guard=Guard(rollback=rollback)))
-    (event,) = told(folder)
+    (event,) = events_of(folder)
     assert event["skipped"] == [64, 75]
 
 
@@ -143,7 +143,7 @@ def test_without_the_stored_rollback_state_the_resumed_run_differs(back, tmp_pat
 def test_repeated_refusals_skip_longer_ranges_until_they_are_past(tmp_path):
     bad = range(60, 80)
     toy = train(tmp_path / "run", spoil=nan_in(bad), guard=Guard(rollback=Rollback(), max_refusals=4))
-    events = told(tmp_path / "run")
+    events = events_of(tmp_path / "run")
     assert [event["try"] for event in events] == [1, 2, 3]
     assert [event["skipped"] for event in events] == [[58, 65], [55, 74], [51, 87]]
     assert [event["to"] for event in events] == [40, 40, 40]
@@ -154,20 +154,20 @@ def test_repeated_refusals_skip_longer_ranges_until_they_are_past(tmp_path):
 
 
 def test_after_the_last_rollback_the_run_stops_and_lists_its_attempts(tmp_path):
-    words = (
+    pattern = (
         r"not finite: group model.*Rolled back 2 times before.*skipping the updates of steps 58 to 65; from .* 55 to 74"
     )
-    with pytest.raises(Diverged, match=words) as caught:
+    with pytest.raises(Diverged, match=pattern) as caught:
         train(tmp_path / "run", spoil=nan_in(range(60, 400)), guard=Guard(rollback=Rollback(at_most=2), max_refusals=4))
     assert caught.value.step == 75
-    assert len(told(tmp_path / "run")) == 2
+    assert len(events_of(tmp_path / "run")) == 2
 
 
 @pytest.mark.parametrize(("settled", "tries"), [(20, [1, 1]), (100, [1, 2])])
 def test_the_count_of_rollbacks_is_reset_after_settled_steps(tmp_path, settled, tries):
     bad = {*range(30, 34), *range(70, 74)}
     train(tmp_path / "run", spoil=nan_in(bad), guard=Guard(rollback=Rollback(settled=settled), max_refusals=4))
-    assert [event["try"] for event in told(tmp_path / "run")] == tries
+    assert [event["try"] for event in events_of(tmp_path / "run")] == tries
 
 
 def test_without_an_earlier_checkpoint_the_run_stops(tmp_path):
@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint_is_skipped(tmp_path):
         return nan_in(range(66, 76))(step, None, terms)
 
     train(tmp_path / "run", spoil=damage, guard=Guard(rollback=Rollback()))
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert event["to"] == 40
 
 
@@ -205,7 +205,7 @@ def test_a_non_finite_state_is_named_and_rolled_back(tmp_path, healthy, what):
     toy = Toy()
     toy.model.register_buffer("spare", torch.zeros(5))
     train(tmp_path / "run", spoil=plant, toy=toy, guard=Guard(rollback=Rollback()))
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert (event["to"], event["skipped"]) == (60, [])
     assert "at step 69" in event["cause"]
     assert "at step 79" in event["cause"]
@@ -219,14 +219,14 @@ def test_a_single_gradient_surge_is_rolled_back(tmp_path):
         return Terms(fit=(1e12 if step == 95 else 1.0, terms["fit"].value))
 
     train(tmp_path / "run", spoil=surge, guard=Guard(rollback=Rollback()))
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert event["skipped"] == [93, 97]
     assert "at step 95 (sample view 4)" in event["cause"]
 
 
 def test_divergence_in_the_last_steps_is_rolled_back_before_the_loop_ends(tmp_path):
     toy = train(tmp_path / "run", spoil=nan_in(range(100, 110)), guard=Guard(rollback=Rollback()))
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert event["from"] == STEPS
     assert read_history(tmp_path / "run")["Loss/total"].steps[-1] == STEPS - 1
     assert_finite(toy)
@@ -248,7 +248,7 @@ def test_every_sink_shows_one_clean_curve(tmp_path):
 
 def test_rollback_does_not_change_a_healthy_run(tmp_path, healthy):
     assert_same(train(tmp_path / "run", guard=Guard(rollback=Rollback())), healthy)
-    assert told(tmp_path / "run") == []
+    assert events_of(tmp_path / "run") == []
 
 
 @pytest.mark.parametrize("options", [{"factor": 1.0}, {"patience": 0}, {"at_most": 0}, {"skip": ((5, 4),)}])

@@ -32,7 +32,7 @@ def train(folder, steps, *, each=lambda _run, _step: None, size=1000, **options)
     return run
 
 
-def told(folder, kind):
+def events_of(folder, kind):
     return [event for event in read_events(folder) if event["kind"] == kind]
 
 
@@ -64,14 +64,14 @@ def test_a_checkpoint_has_the_state_of_its_step_though_training_continued(tmp_pa
     def each(run, step):
         if step.index == 8:
             assert gate.begun.acquire(timeout=10)
-            seen.append((list(gate.writes), told(tmp_path, "checkpoint")))
+            seen.append((list(gate.writes), events_of(tmp_path, "checkpoint")))
             gate.opened.set()
             assert run.checkpoints.steps() == [5]
 
     train(tmp_path, 9, each=each, saving=Saving(every=5, keep=Retention(last=9)))
     assert seen == [([5], [])]  # in progress, and not acknowledged
     assert stored(tmp_path, 5).eq(5).all()
-    assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4, 8]
+    assert [event["step"] for event in events_of(tmp_path, "checkpoint")] == [4, 8]
 
 
 def test_a_periodic_save_is_postponed_and_a_requested_one_waits(tmp_path, monkeypatch):
@@ -148,13 +148,13 @@ def test_a_failing_disk_pauses_checkpoints_and_not_the_run(tmp_path, monkeypatch
             _ = run.checkpoints  # those of step 5 are on the disk
             broken.set()
         if step.index == 20:
-            assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4]
+            assert [event["step"] for event in events_of(tmp_path, "checkpoint")] == [4]
             assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
             broken.clear()
         time.sleep(0.01 if 10 <= step.index < 45 else 0)
 
     train(tmp_path, 60, each=each)
-    failed, (recovered,) = told(tmp_path, "checkpoint_failed"), told(tmp_path, "checkpoints_recovered")
+    failed, (recovered,) = events_of(tmp_path, "checkpoint_failed"), events_of(tmp_path, "checkpoints_recovered")
     assert failed[0]["step"] == 9
     assert os.strerror(getattr(errno, code)) in failed[0]["reason"]
     assert failed[0]["free_bytes"] > 0
@@ -206,26 +206,26 @@ def test_a_record_that_fails_while_a_save_waits_ends_the_run(tmp_path):
 def test_with_too_little_memory_training_waits_for_the_save_and_reports_it(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "free_memory", lambda: 0)
     train(tmp_path, 12)
-    assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4, 9, 11]
-    said = told(tmp_path, "saved_while_training_waits")
-    assert [event["step"] for event in said] == [4, 9]
-    assert "bytes of memory" in said[0]["reason"]
+    assert [event["step"] for event in events_of(tmp_path, "checkpoint")] == [4, 9, 11]
+    events = events_of(tmp_path, "saved_while_training_waits")
+    assert [event["step"] for event in events] == [4, 9]
+    assert "bytes of memory" in events[0]["reason"]
     assert stored(tmp_path, 10).eq(10).all()
 
 
 def test_auto_saves_by_time_and_reports_an_exceeded_budget(tmp_path):
     autosave = Autosave(stall_budget=1e-6, loss_limit=0.1, least=0.05)
     train(tmp_path, 40, each=lambda *_: time.sleep(0.01), saving=Saving(every="auto", autosave=autosave))
-    saved = told(tmp_path, "checkpoint")
+    saved = events_of(tmp_path, "checkpoint")
     assert len(saved) >= 3
-    (said,) = told(tmp_path, "saving_over_budget")
-    assert said["share"] > said["stall_budget"]
-    assert said["loss_limit"] == 0.1
+    (event,) = events_of(tmp_path, "saving_over_budget")
+    assert event["share"] > event["stall_budget"]
+    assert event["loss_limit"] == 0.1
 
 
 def test_a_short_run_saves_only_its_end(tmp_path):
     train(tmp_path, 30, saving=Saving(every="auto"))
-    assert [event["step"] for event in told(tmp_path, "checkpoint")] == [29]
+    assert [event["step"] for event in events_of(tmp_path, "checkpoint")] == [29]
 
 
 def test_a_disk_that_is_too_small_is_reported_before_any_training(tmp_path, monkeypatch):
@@ -244,14 +244,14 @@ def test_a_disk_that_is_too_small_is_reported_before_any_training(tmp_path, monk
 def test_the_test_checkpoint_is_written_on_resume_too_and_removed(tmp_path):
     train(tmp_path, 3)
     train(tmp_path, 6)
-    assert [event["step"] for event in told(tmp_path, "preflight")] == [0, 3]
+    assert [event["step"] for event in events_of(tmp_path, "preflight")] == [0, 3]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_0000000005", "step_0000000006"]
 
 
 def test_a_run_whose_folder_is_lost_resumes_from_its_mirror(tmp_path):
     url, config = f"file://{tmp_path}/far", {"lr": 1.0}
     train(tmp_path / "run", 12, config=config, saving=Saving(every=5, mirror=url))
-    assert [event["step"] for event in told(tmp_path / "run", "mirrored")][-1] == 11
+    assert [event["step"] for event in events_of(tmp_path / "run", "mirrored")][-1] == 11
     shutil.rmtree(tmp_path / "run")
     starts = []
     with pytest.raises(ConfigMismatch, match=r"lr: stored 1\.0, given 2\.0"):
@@ -266,7 +266,7 @@ def test_a_run_whose_folder_is_lost_resumes_from_its_mirror(tmp_path):
         saving=Saving(every=5, mirror=url),
     )
     assert starts == [12, 13]
-    assert [event["step"] for event in told(tmp_path / "run", "restored_from_mirror")] == [11]
+    assert [event["step"] for event in events_of(tmp_path / "run", "restored_from_mirror")] == [11]
     assert stored(tmp_path / "run", 14).eq(14).all()
 
 
@@ -284,8 +284,8 @@ def test_a_failing_mirror_is_reported_and_stops_nothing(tmp_path):
     (tmp_path / "far").write_text("a file where the folder should be")
     train(tmp_path / "run", 6, saving=Saving(every=5, mirror=f"file://{tmp_path}/far/place"))
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5, 6]
-    assert all("far/place" in event["reason"] for event in told(tmp_path / "run", "mirror_failed"))
-    assert told(tmp_path / "run", "mirror_failed")
+    assert all("far/place" in event["reason"] for event in events_of(tmp_path / "run", "mirror_failed"))
+    assert events_of(tmp_path / "run", "mirror_failed")
 
 
 @pytest.fixture
@@ -314,10 +314,10 @@ def test_a_disk_that_fills_up_during_a_run_and_is_cleared_again(small_disk, monk
         time.sleep(0.01)
 
     train(folder, 60, each=each, size=250_000)
-    failed = told(folder, "checkpoint_failed")
+    failed = events_of(folder, "checkpoint_failed")
     assert failed
     assert "No space left" in failed[0]["reason"]
-    assert len(told(folder, "checkpoints_recovered")) == 1
+    assert len(events_of(folder, "checkpoints_recovered")) == 1
     assert stored(folder, 60).eq(60).all()
 
 
