@@ -9,6 +9,7 @@ from fieldwatch.base.errors import MissingPackageError
 
 # Modules whose distribution has a different name.
 _DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "skimage": "scikit-image", "mlflow": "mlflow-skinny"}
+# Matches requirements such as: trimesh>=4.5; extra == "mesh"
 _EXTRA = re.compile(r"""^([\w.-]+).*;.*\bextra\s*==\s*["']([\w-]+)["']""")
 # Extras that only combine others, or are for developers of fieldwatch, are never recommended.
 _GATHERING = {"all", "dev"}
@@ -76,4 +77,5 @@ def _extras_with(distribution: str) -> list[str]:
 
 
 def _normal(name: str) -> str:
+    # The normalization of distribution names in PEP 503.
     return re.sub(r"[-_.]+", "-", name).lower()

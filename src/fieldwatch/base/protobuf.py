@@ -36,6 +36,7 @@ def integer(field: int, value: int, *, always: bool = False) -> bytes:
 def double(field: int, value: float, *, always: bool = False) -> bytes:
     """Encode a 64-bit float. Negative zero is not the default value, and is written."""
     encoded = struct.pack("<d", value)
+    # Test the bytes and not the value: -0.0 equals 0.0, but is not the default.
     return varint(field << 3 | _EIGHT_BYTES) + encoded if any(encoded) or always else b""
 
 
@@ -103,5 +104,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         shift = shift + 7
         if byte < 128:
             return value, at
+        # A 64-bit varint has at most ten bytes.
         if shift > 63:
             raise ValueError(f"expected a varint of at most 64 bits, got a longer one at byte {at}")

@@ -70,6 +70,7 @@ def working_pipelines() -> tuple[tuple[Pipeline, ...], dict[str, PipelineError]]
 @cache
 def _entry_points_by_name() -> dict[str, list[EntryPoint]]:
     """Group the entry points by name; a package that appears twice on sys.path counts once."""
+    # Keyed by value too: an editable installation may list the same entry point twice.
     by_name: dict[str, dict[str, EntryPoint]] = {}
     for offer in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         # The backport importlib_metadata, once imported, makes entry_points() return its own class: convert it.

@@ -158,6 +158,7 @@ class Pipeline:
         Raises:
             ValueError: a name or a reference is malformed.
         """
+        # The name is typed on the command line and stored in run.json, so it must need no quoting.
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name {self.name!r}: expected a lower-case word of letters, digits and '-'")
         # Check only the form of references, since importing them would load torch.

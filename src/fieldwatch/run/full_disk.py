@@ -62,6 +62,7 @@ class FullDiskReporter:
         """
         pause = self._waiting.pause
         if pause is not None and self._reported is None:
+            # The backlog begins a new pause at the next full disk, so keep the reported one.
             self._reported = pause, step
             self._report_full(step)
         # Report before the retry, so that the two events enclose the pause.

@@ -117,8 +117,8 @@ class RunRecord:
         Raises:
             DiskFullError: the disk is full; call it again once there is space.
         """
-        self.waiting.flush()
         # Delayed writes of the previous segment have to be in the files before these are rewound.
+        self.waiting.flush()
         self._sinks.rewind(mark)
         # An empty journal needs no segment marker, since there are no rows to drop.
         if step > 0 or (self.folder / JOURNAL).stat().st_size > 0:

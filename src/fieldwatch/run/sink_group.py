@@ -118,6 +118,7 @@ def _refused_for_space(sink: Sink, call: Callable[[], object]) -> str:
         call()
     except Exception as error:
         # Libraries wrap the OSError in their own exceptions, so check the causes and contexts too.
+        # A deferrable sink handles a full disk itself, so any error that it raises is final.
         if not isinstance(sink, Deferrable) and lacks_space(error, foreign=True):
             return f"{type(error).__name__}: {error}"
         raise
