@@ -215,7 +215,7 @@ def test_a_run_that_ends_on_a_full_disk_waits_for_space(tmp_path, disk, capfd):
     assert steps_of(tmp_path / "run") == list(range(60))
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps()[-1] == 60
     assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
-    assert "waits for free space" in capfd.readouterr().err
+    assert "for free space" in capfd.readouterr().err
 
 
 def test_a_run_without_checkpoints_waits_for_space_too(tmp_path, disk):

@@ -21,7 +21,7 @@ REFRESH_EVERY = 16
 NOISE_DEVIATIONS = 10.0
 """Standard deviations by which a high loss must also exceed its baseline: near 0, noise alone exceeds any factor."""
 TO_SIGMA = 1.4826
-"""Factor from the median absolute deviation of Gaussian noise to its standard deviation."""
+"""Factor from the median absolute deviation of normally distributed noise to its standard deviation."""
 RESTARTS = ("reset", "prune", "grid_rebuilt", "phase")
 """Events that change the loss deliberately, so that the baselines are discarded."""
 

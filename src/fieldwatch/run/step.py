@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar, cast, overload, runtime_checkable
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
+from fieldwatch.run.objective import HasTerms, backpropagate, terms_of, without_graph
 from fieldwatch.run.ranks import Ranks, Shard
 from fieldwatch.run.retry import Retry
 from fieldwatch.run.run_record import RunRecord
@@ -53,32 +54,7 @@ Batch = TypeVar("Batch")
 Piece = TypeVar("Piece")
 Samples: TypeAlias = str | int | Sequence[str | int]
 """Name of a sample (a view, a frame, a patch), or one name per sample of a batch."""
-
-
-@runtime_checkable
-class HasTerms(Protocol):
-    """An object with loss terms, which an objective may return instead of plain :class:`Terms`."""
-
-    @property
-    def terms(self) -> Terms:
-        """The loss terms."""
-        ...
-
-
 Output = TypeVar("Output", bound=HasTerms)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepOutput:
-    """Base class for the result of an objective whose loop needs more than the loss terms. Add fields in a subclass.
-
-    Attributes:
-        terms: loss terms; detached from their graph once ``step.backward`` returns.
-        sample_loss: loss per sample, shape ``[samples]``; None if it is not measured.
-    """
-
-    terms: Terms
-    sample_loss: Float[Tensor, " samples"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -603,25 +579,6 @@ class Step:
         # Parameter groups without a name are numbered over all optimizers.
         rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in enumerate(groups)}
         _sort_by_device(rates, values, self.host_values)
-
-
-def backpropagate(total: Float[Tensor, ""]) -> None:
-    """Backpropagate a total loss, accumulating into the gradients of the parameters."""
-    total.backward()  # pyright: ignore[reportUnknownMemberType]  torch leaves its parameters without types
-
-
-def terms_of(output: Terms | HasTerms) -> Terms:
-    """Return the loss terms of an objective's output, which is either terms or an object with terms."""
-    return output if isinstance(output, Terms) else output.terms
-
-
-def without_graph(output: Any) -> Any:
-    """Return an objective's output with detached terms; other objects than dataclasses are returned unchanged."""
-    if isinstance(output, Terms):
-        return output.detach()
-    if is_dataclass(output) and not isinstance(output, type):
-        return replace(cast("Any", output), terms=cast("HasTerms", output).terms.detach())
-    return output
 
 
 def _sort_by_device(
