@@ -111,7 +111,7 @@ def test_the_finding_names_the_batch_and_the_reason(tmp_path):
     (event,) = events_of(tmp_path / "run")
     assert (event["what"], event["requested"]) == ("batch", 3 * 2**30)
     (finding,) = (one for one in events_of(tmp_path / "run", "finding") if one["rule"] == "MemoryRanOut")
-    assert (finding["step"], found["severity"]) == (5, "warning")
+    assert (finding["step"], finding["severity"]) == (5, "warning")
     assert "'batch' is done in 2 parts instead of 1" in finding["message"]
 
 

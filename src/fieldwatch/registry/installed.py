@@ -81,7 +81,7 @@ def _entry_points_by_name() -> dict[str, list[EntryPoint]]:
 def _load(offer: EntryPoint) -> Pipeline:
     try:
         pipeline = offer.load()
-    except Exception as error:  # third-party code may raise anything: name its package
+    except Exception as error:  # code of strangers: it may raise anything, so name its package
         raise PipelineError(f"the pipeline {offer.name!r} ({offer.value}) cannot be imported: {error}") from error
     # Pipelines are looked up by the name of their entry point, before they are imported.
     if not isinstance(pipeline, Pipeline) or pipeline.name != offer.name:
