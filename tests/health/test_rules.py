@@ -137,7 +137,7 @@ RISE = np.concatenate([np.linspace(20, 30, 20), np.full(10, 24.0)])
 STEPS = np.arange(600)
 WILD = 1 + 0.9 * np.sign(np.sin(2 * np.pi * STEPS / 96))
 LOSS, NORM, PSNR, SPIKE = "Loss/total", "Gradients/total_norm", "Train/PSNR", changed(noisy(), 300, 20.0)
-NOT_KEPT = {"kind": "not_kept", "step": 3, "subject": "Adam", "reason": "the optimizer Adam steps and is not kept."}
+NOT_KEPT = {"kind": "not_kept", "step": 3, "subject": "Adam", "reason": "the optimizer Adam is used but not tracked."}
 
 CASES = [
     Case(
@@ -182,7 +182,7 @@ CASES = [
         fault=partial(one, LOSS, noisy(), events=(NOT_KEPT,)),
         healthy=step_of(LOSS, noisy()),
         at=(3, "warning", "Adam"),
-        words=("Adam steps and is not kept", "run.track"),
+        words=("Adam is used but not tracked", "run.track"),
     ),
     Case(
         rule=saving.DiskFull(),

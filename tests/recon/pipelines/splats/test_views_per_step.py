@@ -105,7 +105,7 @@ def test_more_processes_than_views_are_refused_before_anything_is_written(
     for name, value in {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost"}.items():
         monkeypatch.setenv(name, value)
     assert main(["train", "splats", "--views-per-step", "2", "--out", str(tmp_path / "run")]) == 2
-    assert "--views-per-step 2 is shared by 3 processes" in capsys.readouterr().err
+    assert "--views-per-step 2 is too small" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
