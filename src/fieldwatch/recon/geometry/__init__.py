@@ -1,4 +1,4 @@
-"""Geometry: pure tensor maths (cameras, rotations, lenses, normals, harmonics, similarities); nearest neighbours."""
+"""Geometry: cameras, lenses, rotations, normals, spherical harmonics, similarities and nearest neighbors."""
 
 from fieldwatch.recon.geometry.cameras import Camera, camera_extent, far_cameras, near_cameras
 from fieldwatch.recon.geometry.lenses import LENS_MODELS, Lens, LensError

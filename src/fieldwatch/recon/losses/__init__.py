@@ -1,4 +1,4 @@
-"""Losses: one error term per function."""
+"""Loss terms, one per function."""
 
 from fieldwatch.recon.losses.density_field import (
     BetaMode,
