@@ -199,7 +199,7 @@ SPOILED_SPLATS = {
     "LFS pointer": (pointer, r"Git LFS pointer.*115570275 bytes.*git lfs pull"),
     "no f_dc": (without_colours, r"f_dc"),
     "not finite": (not_finite, r"not finite|NaN|nan"),
-    "no 3DGS folder": (without_splats, r"holds no trained splats"),
+    "no 3DGS folder": (without_splats, r"no trained splats in"),
 }
 
 

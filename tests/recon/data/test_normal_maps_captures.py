@@ -157,7 +157,7 @@ def test_maps_of_another_size_than_the_photos_resize_the_camera(made, folder):
     assert any("cameras were resized (8 views)" in note for note in read.notes)
     assert any("their normals" in note for note in read.notes)
     np.save(folder / "normals" / "IMG_003.npy", np.ones((32, 24, 3), np.float32))
-    assert "'IMG_003.png' 64x64" in refused(folder)
+    assert "'IMG_003.png' is 64x64" in refused(folder)
 
 
 def test_sixteen_bit_files_in_opencv_axes_and_other_folders_are_read(made, folder):
@@ -238,9 +238,9 @@ def test_missing_and_doubled_files_are_named(folder):
     assert "lacks IMG_009" in message
     read = read_normal_captures(folder, exclude=[2, "IMG_005.png", "IMG_009"])
     assert read.names == ("IMG_000", "IMG_001", "IMG_003", "IMG_004", "IMG_006", "IMG_007")
-    assert "'IMG_7x' is" in refused(folder, exclude=["IMG_7x"])
+    assert "cannot leave out 'IMG_7x'" in refused(folder, exclude=["IMG_7x"])
     shutil.copy(folder / "masks" / "IMG_001.png", folder / "masks" / "IMG_001.jpg.png")
-    assert "the photo 'IMG_001'" in refused(folder)
+    assert "belong to photo 'IMG_001'" in refused(folder)
 
 
 def test_masks_that_leave_nothing_are_named(folder):
@@ -251,7 +251,7 @@ def test_masks_that_leave_nothing_are_named(folder):
     wrong[2:6, 2:6] = 255
     Image.fromarray(wrong).save(folder / "masks" / "IMG_004.png")
     message = refused(folder)
-    assert "at best 7" in message
+    assert "at most 7" in message
     assert "views IMG_004" in message
     for path in (folder / "masks").iterdir():
         Image.new("L", size).save(path)
@@ -259,9 +259,9 @@ def test_masks_that_leave_nothing_are_named(folder):
 
 
 def test_wrong_options_and_models_are_refused(folder):
-    assert "ratio=1.5" in refused(folder, ratio=1.5)
+    assert "at most 1, got 1.5" in refused(folder, ratio=1.5)
     assert "no COLMAP model" in refused(folder, sparse="sparse/1")
-    assert "masks (sam;" in refused(folder, masks="sam")
+    assert "masks: expected sam," in refused(folder, masks="sam")
     (folder / "sparse" / "0" / "images.bin").write_bytes(b"\x08\0\0")
     with pytest.raises(ColmapError, match="cut short"):
         read_normal_captures(folder)
@@ -291,13 +291,13 @@ def test_either_layout_is_opened(made, written, tmp_path):
     )
     assert open_normal_maps(sphere, exclude=[3]).names == read_normal_maps(sphere, exclude=[3]).names
     assert len(open_normal_maps(written, exclude=["IMG_003"])) == 7
-    with pytest.raises(NormalMapError, match=r"leave out masks='sam', exclude=\['a'\]"):
+    with pytest.raises(NormalMapError, match=r"omit masks='sam', exclude=\['a'\]"):
         open_normal_maps(sphere, masks="sam", exclude=[1, "a"])
     with pytest.raises(NormalMapError, match=r"found: sphere\).*cameras_sphere.npz with .* or normals/ and masks/"):
         open_normal_maps(tmp_path)
     with pytest.raises(NormalMapError, match="is a file"):
         open_normal_maps(sphere / "cameras_sphere.npz")
-    with pytest.raises(NormalMapError, match="is not there"):
+    with pytest.raises(NormalMapError, match="does not exist"):
         open_normal_maps(tmp_path / "nowhere")
 
 

@@ -120,7 +120,7 @@ def test_maps_of_another_size_than_the_camera_or_facing_away_are_refused():
 @pytest.mark.parametrize("change", [{"sharpness": -1.0}, {"rounds": 0}, {"solver_steps": 0}, {"median": 0.0}])
 def test_settings_that_make_no_sense_are_refused(change):
     eye, normals, mask, _ = ball(16)
-    with pytest.raises(NormalMapError, match="integration with sharpness"):
+    with pytest.raises(NormalMapError, match="expected sharpness"):
         integrate_normals(normals, mask, eye, **change)
 
 

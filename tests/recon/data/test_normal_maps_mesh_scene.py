@@ -197,10 +197,10 @@ def test_a_sheet_with_two_sides_has_the_normals_of_its_faces(eye):
     ("vertices", "faces", "message"),
     [
         (torch.zeros(3, 3), torch.zeros(0, 3, dtype=torch.int64), "3 vertices has no faces"),
-        (torch.tensor([[0, 0, 0], [1, math.nan, 0], [0, 1, 0.0]]), torch.tensor([[0, 1, 2]]), "1 of .* first is row 1"),
-        (torch.eye(3), torch.tensor([[0, 1, 3]]), "vertices 0 to 3, there are 3"),
+        (torch.tensor([[0, 0, 0], [1, math.nan, 0], [0, 1, 0.0]]), torch.tensor([[0, 1, 2]]), "1 of .* first in row 1"),
+        (torch.eye(3), torch.tensor([[0, 1, 3]]), "vertices 0 to 3, but there are only 3"),
         (torch.eye(3), torch.tensor([[0, -1, 2]]), "vertices -1 to 2"),
-        (torch.ones(3, 3), torch.tensor([[0, 1, 2]]), "none of the mesh's 1 faces has an area"),
+        (torch.ones(3, 3), torch.tensor([[0, 1, 2]]), "none of the 1 faces of the mesh has an area"),
     ],
 )
 def test_what_is_no_surface_is_refused(vertices, faces, message):
@@ -233,10 +233,10 @@ def test_the_sphere_of_a_ball_of_a_cube_and_of_a_long_triangle(ball):
 
 def test_a_sphere_around_nothing_is_refused():
     for wrong in (torch.zeros(0, 3), torch.ones(4, 3), torch.tensor([[0.0, 0, 0], [1, math.inf, 0]])):
-        with pytest.raises(NormalMapError, match=r"sphere around \d+ places"):
+        with pytest.raises(NormalMapError, match=r"got \d+ vertices"):
             unit_sphere_of(wrong)
     for fill in (0.0, 1.1, -1.0, math.nan):
-        with pytest.raises(NormalMapError, match="above 0, at most 1"):
+        with pytest.raises(NormalMapError, match="greater than 0 and at most 1"):
             unit_sphere_of(torch.eye(3), fill=fill)
 
 

@@ -63,5 +63,5 @@ def test_gradients_are_right():
 
 
 def test_another_size_is_refused():
-    with pytest.raises(ValueError, match=r"40x30 .* for camera 'a' of 40x40"):
+    with pytest.raises(ValueError, match=r"camera 'a' .*40x30 and 40x40"):
         normals_from_depth(torch.ones(30, 40), camera())

@@ -32,7 +32,7 @@ def test_looking_along_up_still_gives_a_rotation():
 
 
 def test_a_camera_in_its_target_is_refused():
-    with pytest.raises(ValueError, match=r"camera at \(1\.0, 1\.0, 1\.0\)"):
+    with pytest.raises(ValueError, match=r"got \(1\.0, 1\.0, 1\.0\) for both"):
         look_at((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
 
 
@@ -67,7 +67,7 @@ def test_a_turntable_goes_round_what_was_looked_at_in_a_world_of_any_up():
     assert torch.allclose(
         film[3].world_from_camera[:3, 1] @ taken[0].world_from_camera[:3, 1], torch.tensor(1.0).double(), atol=0.4
     )
-    with pytest.raises(ValueError, match="no cameras"):
+    with pytest.raises(ValueError, match="at least one camera"):
         turntable([], 3)
 
 

@@ -99,7 +99,7 @@ def test_it_is_0_for_one_image_the_same_both_ways_and_has_nothing_to_train(folde
 def test_images_that_are_too_small_are_refused(folder, monkeypatch):
     monkeypatch.setenv("FIELDWATCH_LPIPS", str(folder))
     lpips, _ = find_lpips()
-    with pytest.raises(ValueError, match=r"40x15 pixels.*16 pixels or more"):
+    with pytest.raises(ValueError, match=r"40x15 pixels.*at least 16 pixels"):
         lpips(*images(1, 15, 40))
 
 

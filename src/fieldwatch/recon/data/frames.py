@@ -163,7 +163,7 @@ class Clip:
         positions = list(indices)
         if isinstance(self._frames, Tensor):
             return self._frames[positions]
-        # One frame ahead suffices here: __getitem__ starts decoding the next one itself.
+        # Prefetching one frame suffices here: __getitem__ starts decoding the next one itself.
         self.prefetch(positions[:1])
         return torch.stack([self[i] for i in positions])
 
@@ -171,6 +171,7 @@ class Clip:
         """Start decoding frames that will be needed soon; does nothing for a clip in memory."""
         if isinstance(self._frames, FrameStream):
             for index in indices:
+                # The modulus maps negative indices to positions from the end.
                 self._frames.fetch(index % len(self))
 
     def close(self) -> None:
@@ -183,6 +184,7 @@ class _Digest:
     """SHA-256 over framing and pixels, used as the key of caches."""
 
     def __init__(self, framing: Framing) -> None:
+        # "clip 1" is the version of the digest; increment it when other data is hashed.
         self._hash = hashlib.sha256(f"clip 1, crop {framing.crop}, resize {framing.resize}".encode())
 
     def add(self, frame: UInt8[Tensor, "3 height width"]) -> None:
@@ -248,6 +250,7 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
         if in_memory is None
         else _joined(in_memory)
     )
+    # A clip in memory no longer needs its decoder; a FrameStream closes it itself.
     if in_memory is not None:
         source.close()
     return Clip(frames, names=source.names, size=size, digest=digest.hexdigest(), source=str(path), notes=source.notes)

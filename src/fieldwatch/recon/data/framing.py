@@ -31,6 +31,7 @@ def _parse_crop(text: str) -> tuple[Size | None, bool]:
     if text == "-1":
         return None, False
     forms = "H_W or H_W_last"
+    # The suffix is removed first, since it would not parse as a number.
     numbers = _numbers(text.removesuffix("_last"), "crop", forms)
     if len(numbers) != 2:
         msg = f"--crop must be {forms}, for example 640_1280 (height first), got {text!r}"
@@ -94,6 +95,7 @@ class Framing:
             image = _crop_image(image, crop, name)
         height, width = _resized_size((image.height, image.width), _parse_resize(self.resize))
         if (height, width) != (image.height, image.width):
+            # Pillow widens the filter when downscaling, which prevents aliasing.
             image = image.resize((width, height), Image.Resampling.BICUBIC)
         return _crop_image(image, crop, name) if crop is not None and last else image
 
@@ -104,7 +106,7 @@ def _resized_size(size: Size, wanted: Size | int | None) -> Size:
     if isinstance(wanted, tuple):
         return wanted
     shorter = min(size)
-    # Integer division truncates, as torchvision's resize does.
+    # Integer division truncates like torchvision's resize; max keeps at least one pixel of very elongated frames.
     height, width = (max(side * wanted // shorter, 1) for side in size)
     return height, width
 
@@ -121,6 +123,7 @@ def _checked_crop_size(size: Size, crop: Size, name: str) -> Size:
 
 def _crop_image(image: Image.Image, crop: Size, name: str) -> Image.Image:
     height, width = _checked_crop_size((image.height, image.width), crop, name)
+    # An odd remainder leaves one more pixel at the bottom or right.
     top = (image.height - height) // 2
     left = (image.width - width) // 2
     return image.crop((left, top, left + width, top + height))

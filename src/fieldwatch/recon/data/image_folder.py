@@ -22,6 +22,7 @@ IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".
 def natural_key(name: str) -> tuple[tuple[int, str], ...]:
     """Return a sort key that puts `frame_2` before `frame_10`."""
     parts = re.findall(r"\d+|\D+", name)
+    # Tuples of equal types compare even where one name has a number and the other has text.
     return tuple((int(part), "") if part.isdecimal() else (-1, part.casefold()) for part in parts)
 
 
@@ -68,6 +69,7 @@ class FrameSelection:
     def includes(self, index: int) -> bool:
         """Return whether the frame at this index of the source is used."""
         offset = index - self.start
+        # Negative offsets would pass the modulus test.
         return offset >= 0 and offset % self.stride == 0 and not self.ends_before(index)
 
     def ends_before(self, index: int) -> bool:
@@ -190,6 +192,7 @@ def _no_images(folder: Path, entries: list[Path]) -> str:
     subfolders = [e for e in entries if e.is_dir() and any(p.suffix.lower() in IMAGE_SUFFIXES for p in e.iterdir())]
     kinds = Counter(p.suffix.lower() or "(no extension)" for p in entries if p.is_file())
     summary = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common(5)) or f"{len(entries)} folders"
+    # The frames are often one level deeper than the given folder.
     remedy = (
         f"did you mean {min(subfolders)}?" if subfolders else "convert the frames to PNG, or pass the video file itself"
     )

@@ -102,6 +102,7 @@ class PatchGrid:
             )
             raise ValueError(msg)
         channels = patches.shape[1]
+        # The inverse permutation of `split`.
         cells = patches.reshape(-1, self.rows, self.columns, channels, self.patch_height, self.patch_width)
         covered = cells.permute(0, 3, 1, 4, 2, 5)
         return covered.reshape(-1, channels, self.rows * self.patch_height, self.columns * self.patch_width)
@@ -128,6 +129,7 @@ class PatchGrid:
         # Rounding first: 0.7 * 10 - 1 is 5.999999999999999 in floating point and would truncate to 5.
         top = int(round(y * self.height - self.patch_height / 2, 6))
         left = int(round(x * self.width - self.patch_width / 2, 6))
+        # Shift windows that extend beyond the frame.
         top = min(max(top, 0), self.height - self.patch_height)
         left = min(max(left, 0), self.width - self.patch_width)
         return PatchWindow(top, left, self.patch_height, self.patch_width)

@@ -47,6 +47,7 @@ def read_splat_photos(folder: SplatFolder, images: Path | str, options: PhotoOpt
     )
     views = [
         PosedPhoto(
+            # cameras.json has names without extension; the file name restores it.
             name=photo.path.relative_to(photo_path).as_posix(),
             path=photo.path,
             lens=_lens(camera),
@@ -56,6 +57,7 @@ def read_splat_photos(folder: SplatFolder, images: Path | str, options: PhotoOpt
         for camera in folder.cameras
         if (photo := usable.photos.get(camera.name)) is not None
     ]
+    # 3D Gaussian splatting copies the initial points there.
     initial_points = folder.folder / "input.ply"
     points, colours = read_point_ply(initial_points) if initial_points.is_file() else no_points()
     return assemble(

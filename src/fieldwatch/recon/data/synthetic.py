@@ -139,7 +139,7 @@ class _Scene:
         x = -0.55 + 1.35 * time
         y = -0.23 + 0.10 * math.sin(2 * math.pi * time + 0.5)
         across, down = _rotated(view, x, y, 1.4 * math.pi * time)
-        # By symmetry, every point of the star is equivalent to one in half a tip.
+        # By symmetry, every point of the star is equivalent to one in half a tip; 0 is the direction of the tip.
         sector = 2 * math.pi / 5
         angle = np.abs((np.arctan2(across, -down) + sector / 2) % sector - sector / 2)
         reach = np.hypot(across, down)

@@ -42,6 +42,7 @@ def write_video(
     path = Path(path)
     with (
         whole_file(path) as draft,
+        # faststart moves the index to the front, so that browsers play the video while it loads.
         av.open(str(draft), "w", format="mp4", options={"movflags": "faststart"}) as container,
     ):
         _encode(container, frames, rate, quality, path)

@@ -24,6 +24,7 @@ _TYPES: Final = {
     "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
     "float32": "f4", "float64": "f8", "int64": "i8", "uint64": "u8",
 }  # fmt: skip
+# 64-bit integers are read, but not written: they are not part of the original format.
 _NAMES: Final = {
     "i1": "char", "u1": "uchar", "i2": "short", "u2": "ushort", "i4": "int", "u4": "uint", "f4": "float",
     "f8": "double",
@@ -184,6 +185,7 @@ def _read_header(file: BufferedIOBase) -> tuple[str, tuple[PlyElement, ...], int
         tokens = line.split()
         if not tokens or tokens[0] in {"comment", "obj_info"}:
             continue
+        # Unknown formats fall through to the error below.
         if tokens[0] == "format" and len(tokens) > 1 and tokens[1] in _ORDERS:
             order = tokens[1]
         # Fewer than 19 digits: the count fits a signed 64-bit integer.
@@ -249,6 +251,7 @@ def _body_of(file: BufferedIOBase, order: str, start: int) -> _Body:
     if order != "ascii":
         return _BinaryBody(file, _ORDERS[order], start)
     file.seek(start)
+    # float64 represents all integers up to 2^53 exactly, so one parser suffices for all types.
     try:
         return _AsciiBody(np.array(file.read().split(), np.float64))
     except ValueError as error:

@@ -44,12 +44,13 @@ class Camera:
     def __post_init__(self) -> None:
         """Validate size, intrinsics and pose."""
         lens = (self.fx, self.fy, self.cx, self.cy)
+        # Comparisons with NaN are False, so `abs(x) < inf` also rejects NaN.
         finite = bool(torch.isfinite(self.world_from_camera).all()) and all(abs(x) < float("inf") for x in lens)
         if not finite or min(self.width, self.height) < 1 or min(self.fx, self.fy) <= 0:
             msg = (
                 f"camera {self.name!r}: size and focal lengths must be greater than 0 and all numbers finite, got "
-                f"{self.width}x{self.height} pixels, fx, fy, cx, cy = {lens} and "
-                f"{'only finite values' if finite else 'non-finite values'}"
+                f"{self.width}x{self.height} pixels and fx, fy, cx, cy = {lens}"
+                f"{'' if finite else ' (intrinsics or pose are not finite)'}"
             )
             raise ValueError(msg)
 
@@ -82,6 +83,7 @@ class Camera:
         """Return the camera with the same field of view at another image size."""
         across = width / self.width
         down = height / self.height
+        # With pixel corners at integers, the principal point scales without a half-pixel offset.
         lens = {"fx": self.fx * across, "fy": self.fy * down, "cx": self.cx * across, "cy": self.cy * down}
         return replace(self, width=width, height=height, **lens)
 
@@ -142,6 +144,7 @@ def camera_extent(cameras: Sequence[Camera]) -> float:
     if not cameras:
         msg = "the extent of cameras requires at least one camera, got none"
         raise ValueError(msg)
+    # As getNerfppNorm of 3D Gaussian splatting, except for the outliers.
     positions = torch.stack([camera.position.double().cpu() for camera in near_cameras(cameras)])
     return 1.1 * float((positions - positions.mean(0)).norm(dim=-1).max())
 
@@ -159,6 +162,7 @@ def far_cameras(cameras: Sequence[Camera]) -> tuple[int, ...]:
     # A mean would be shifted by the misplaced cameras that it should expose.
     distances = (positions - positions.quantile(0.5, dim=0)).norm(dim=-1)
     far = (distances > _FAR_RATIO * distances.quantile(0.5)).nonzero()[:, 0].tolist()
+    # One outlier is accepted even among fewer than ten cameras.
     return tuple(far) if len(far) <= max(_MAX_FAR_SHARE * len(cameras), 1) else ()
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 
 _FULL = "k1 k2 p1 p2 k3 k4 k5 k6"
+# Models that apply the equidistant projection before their radial polynomial.
 _FISHEYE = frozenset(
     {
         "SIMPLE_FISHEYE", "FISHEYE", "OPENCV_FISHEYE", "SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE",
@@ -164,6 +165,7 @@ class Lens:
             return _field_of_view(squared, k["omega"])
         if self.model.endswith("DIVISION"):
             return 2 / (1 + (1 - 4 * k["k1"] * squared).sqrt())  # NaN outside the field of view
+        # Enhanced unified camera model (Khomutenko, Garcia and Martinet 2016) at depth 1.
         if self.model == "EUCM":
             return 1 / (k["alpha"] * (k["beta"] * squared + 1).sqrt() + 1 - k["alpha"])
         if self.model == "FULL_OPENCV":
@@ -214,6 +216,7 @@ def _field_of_view(squared: Tensor, omega: float) -> Tensor:
 
 
 def _tangential(points: Tensor, k: dict[str, float]) -> Tensor:
+    # As in OpenCV: dx = 2 p1 x y + p2 (r^2 + 2 x^2), dy = p1 (r^2 + 2 y^2) + 2 p2 x y.
     p1 = k.get("p1", 0.0)
     p2 = k.get("p2", 0.0)
     x, y = points.unbind(-1)

@@ -37,6 +37,7 @@ class NeighbourRefresher:
     def __init__(self, *, count: int = 16) -> None:
         self.count = count
         self.table: NeighbourTable | None = None
+        # One worker: searches run in order and never compete for the CPU.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="neighbours")
         self._search: _PendingSearch | None = None
 

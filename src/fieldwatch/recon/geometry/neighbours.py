@@ -84,6 +84,7 @@ def nearest_neighbours(points: Float[Tensor, "n 3"], count: int = 16) -> Neighbo
 
 
 def _checked(points: Tensor) -> Float[ndarray, "n 3"]:
+    # force=True also copies from a GPU.
     coordinates = points.detach().numpy(force=True).astype(np.float64)
     wrong = np.flatnonzero(~np.isfinite(coordinates).all(-1))
     if len(wrong):

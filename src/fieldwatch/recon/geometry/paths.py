@@ -35,6 +35,7 @@ def look_at(position: Point, target: Point, up: Point = (0.0, 0.0, 1.0)) -> Floa
         # The coordinate axis farthest from the view direction replaces `up`.
         right = torch.linalg.cross(forward, torch.eye(3, dtype=torch.float64)[int(forward.abs().argmin())])
     right = right / right.norm()
+    # Columns are the camera axes in the world: x right, y down (forward x right), z forward.
     return rigid(torch.stack([right, torch.linalg.cross(forward, right), forward], -1), origin)
 
 
@@ -97,6 +98,7 @@ def turntable(cameras: Sequence[Camera], count: int) -> list[Camera]:
     # Split positions into height and horizontal part with respect to `up`.
     heights = positions @ up
     flat = positions - heights[:, None] * up
+    # Medians ignore single cameras closer to or farther from the object.
     radius = float(flat.norm(dim=-1).median())
     height = float(heights.median())
     first = flat[int(flat.norm(dim=-1).argmax())]

@@ -15,6 +15,7 @@ def rigid(rotation: Float[Tensor, "*batch 3 3"], translation: Float[Tensor, "*ba
 
 def inverse_rigid(motion: Float[Tensor, "*batch 4 4"]) -> Float[Tensor, "*batch 4 4"]:
     """Return the inverse transformation; the upper left 3x3 part must be a rotation."""
+    # The transpose is faster and more accurate than a general inverse.
     inverse_rotation = motion[..., :3, :3].mT
     return rigid(inverse_rotation, -(inverse_rotation @ motion[..., :3, 3, None])[..., 0])
 

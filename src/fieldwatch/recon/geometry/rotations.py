@@ -21,6 +21,7 @@ def quaternion_to_matrix(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor
         quaternions: quaternions (w, x, y, z) of any nonzero length. They are normalized here, so their gradients are
             orthogonal to them.
     """
+    # Standard formula for unit quaternions, for example in Shoemake, Animating rotation with quaternion curves, 1985.
     w, x, y, z = normalized_quaternions(quaternions).unbind(-1)
     rows = [
         1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
@@ -49,6 +50,7 @@ def matrix_to_quaternion(matrices: Float[Tensor, "*batch 3 3"]) -> Float[Tensor,
     best = table.diagonal(dim1=-2, dim2=-1).argmax(-1)
     row = table.take_along_dim(best[..., None, None], -2)[..., 0, :]
     quaternion = row / row.norm(dim=-1, keepdim=True)
+    # q and -q are the same rotation; w >= 0 makes the result unique.
     return torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)
 
 

@@ -32,6 +32,7 @@ class Similarity:
     def apply_to_pose(self, world_from_camera: Float[Tensor, "*batch 4 4"]) -> Float[Tensor, "*batch 4 4"]:
         """Transform camera poses; they stay rigid, since the scale is applied to positions only."""
         moved = world_from_camera.clone()
+        # A scaled rotation would not be a valid pose.
         moved[..., :3, :3] = self.rotation.to(moved) @ world_from_camera[..., :3, :3]
         moved[..., :3, 3] = self.apply(world_from_camera[..., :3, 3])
         return moved

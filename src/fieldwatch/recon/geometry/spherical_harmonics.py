@@ -12,6 +12,7 @@ from torch import Tensor
 
 MAX_DEGREE = 3
 
+# Normalization constants of degrees 0 to 3.
 _C0 = math.sqrt(1 / (4 * math.pi))
 _C1 = math.sqrt(3 / (4 * math.pi))
 _C2 = math.sqrt(15 / (4 * math.pi))
@@ -53,6 +54,7 @@ def harmonics(directions: Float[Tensor, "*n 3"], degree: int) -> Float[Tensor, "
 
 
 def _second(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
+    # Orders -2 to 2.
     return [
         _C2 * x * y,
         -_C2 * y * z,
@@ -63,6 +65,7 @@ def _second(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
 
 
 def _third(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
+    # Orders -3 to 3.
     outer = _C3 * math.sqrt(5 / 8)
     inner = _C3 * math.sqrt(3 / 8)
     return [

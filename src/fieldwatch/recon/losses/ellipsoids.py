@@ -86,6 +86,7 @@ def smallest_axis_normals(
 
 def facing(normals: Float[Tensor, "*batch 3"], towards: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3"]:
     """Flip the normals that point away from `towards`; normals perpendicular to it are kept."""
+    # The choice of sign is not differentiable.
     away = (normals.detach() * towards.detach()).sum(-1, keepdim=True) < 0
     return torch.where(away, -normals, normals)
 
@@ -164,4 +165,5 @@ def gathered_columns(
 
 
 def _thinnest_axes(scales: Float[Tensor, "n 3"], rotations: Float[Tensor, "n 3 3"]) -> Float[Tensor, "n 3"]:
+    # The index of the thinnest axis has no gradient; the axis itself receives it through the rotation.
     return rotations.take_along_dim(scales.detach().argmin(-1)[:, None, None], -1)[..., 0]

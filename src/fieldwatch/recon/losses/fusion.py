@@ -36,6 +36,7 @@ class PixelLoss:
         self, prediction: Float[Tensor, "batch channels h w"], target: Float[Tensor, "batch channels h w"]
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch."""
+        # Zero terms are skipped, because MS-SSIM raises errors for small patches.
         loss = prediction.new_zeros(())
         if self.l1:
             loss = loss + self.l1 * l1(prediction, target)
@@ -93,6 +94,7 @@ def pixel_loss(name: str) -> PixelLoss:
     """
     if name in PIXEL_LOSSES:
         return PIXEL_LOSSES[name]
+    # Lower case on both sides makes "fusion6" match "Fusion6".
     by_lower = {known.lower(): known for known in PIXEL_LOSSES}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     hint = f" Did you mean {by_lower[near[0]]}?" if near else ""

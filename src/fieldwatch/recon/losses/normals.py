@@ -26,6 +26,7 @@ def depth_normal_error(
         weights: mask or weights of the pixels, detached (for example alpha where the normal from depth is valid). None
             weights all pixels equally, including the border, as in SuGaR's public code.
     """
+    # Blended normals are shorter than 1 where Gaussians disagree or alpha is small.
     cosine = (_unit(rendered) * _unit(from_depth)).sum(-1)
     return weighted_mean(1 - cosine, weights)
 
@@ -58,6 +59,7 @@ def normal_consistency_error(
         from_depth: unit normals N of the rendered depth in the same frame.
         valid: pixels with a normal from depth; None means all.
     """
+    # sum_i w_i = alpha and sum_i w_i n_i = blended, so the sum over Gaussians needs no extra rendering.
     return weighted_mean(alpha - (blended * from_depth).sum(-1), valid)
 
 

@@ -21,6 +21,7 @@ FEATURES_FILE = "vgg16-397923af.pth"
 WEIGHTS_FILE = "vgg.pth"
 """Weights of the five layers from the `lpips` package (version 0.1)."""
 
+# Index in `features` and number of output channels of the convolutions of each stage.
 _STAGES = (((0, 64), (2, 64)), ((5, 128), (7, 128)), ((10, 256), (12, 256), (14, 256)))
 _STAGES += (((17, 512), (19, 512), (21, 512)), ((24, 512), (26, 512), (28, 512)))
 _WIDTHS = tuple(stage[-1][1] for stage in _STAGES)
@@ -47,6 +48,7 @@ class Lpips(nn.Module):
 
     def __init__(self, features: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         super().__init__()
+        # Buffers instead of parameters: LPIPS is never trained, but moves with `to`.
         for name, shape in _feature_shapes():
             self.register_buffer(_buffer(name), _checked(features, name, shape))
         for layer, width in enumerate(_WIDTHS):
@@ -158,6 +160,7 @@ def _first(folders: list[Path], name: str) -> Path | None:
 
 def _state(path: Path) -> Mapping[str, Any]:
     try:
+        # weights_only prevents code execution by a manipulated file.
         state = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE as error:
         raise InputError(f"{path} cannot be read as a state dict ({error}): copy or download it again") from error

@@ -22,6 +22,7 @@ def matched_error(
         matches: target of each point in the same frame, detached.
         counted: mask of the pairs to use; None means all.
     """
+    # Matches are detached, as in ICP: each cloud is the fixed target of the other.
     squared = (points - matches.detach()).square().sum(-1)
     # The inner `where` keeps the infinite slope of the square root at 0 out of the graph.
     apart = squared > _MIN_SQUARED_DISTANCE

@@ -118,6 +118,7 @@ def depth_scale_error(
     `depth_scale` for the arguments.
     """
     masked_depth = torch.where(mask, integrated, 0)
+    # Without integrated depth the factor is 0, and comparing rendered depth with 0 would pull it to the camera.
     has_depth = masked_depth.square().sum() >= _MIN_SQUARED_DEPTH
     difference = depth_scale(integrated, rendered, mask) * masked_depth - torch.where(mask, rendered, 0)
     return weighted_mean(difference.abs(), mask & has_depth)

@@ -10,6 +10,7 @@ _MIN_SQUARED_NORM = 1e-24  # squared norm below which a vector has no direction
 def _length(vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     """Return the L2 norm; 1 for zero vectors, which also avoids the infinite slope of the square root at 0."""
     squared = vectors.square().sum(-1)
+    # Clamping instead would bias the cosine of short vectors.
     return torch.where(squared > _MIN_SQUARED_NORM, squared, torch.ones_like(squared)).sqrt()
 
 

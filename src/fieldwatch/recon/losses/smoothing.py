@@ -31,6 +31,7 @@ def smoothing_error(
     if not extent > 0:
         msg = f"the camera extent, the unit of distances, must be greater than 0, got {extent}"
         raise ValueError(msg)
+    # index_select takes flat indices only.
     rows = neighbours.reshape(-1)
     shape = neighbours.shape
     neighbor_means = ellipsoids.means.index_select(0, rows).view(*shape, 3).mean(1)

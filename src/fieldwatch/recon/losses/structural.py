@@ -60,12 +60,14 @@ class _WindowedMean(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         del output
+        # The operation is linear in the maps, so its gradient needs only the taps.
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
         (taps,) = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue] - torch does not declare it
         border = len(taps) - 1
+        # Calling `apply` instead of `_windowed_mean` keeps second derivatives possible.
         return _WindowedMean.apply(functional.pad(gradients[0], (border, border, border, border)), taps), None
 
 
@@ -85,6 +87,7 @@ def _similarity(
     mean_s, mean_d, square_s, square_d = flat.view(4, *a.shape[:2], *flat.shape[1:]).unbind()
     mean_s = mean_s.square()
     mean_d = mean_d.square()
+    # mean_s and mean_d are squared means from here on: Var[x] = E[x^2] - E[x]^2.
     var_s = square_s - mean_s
     var_d = square_d - mean_d
     contrast = ((var_s - var_d) / 2 + _C2) / ((var_s + var_d) / 2 + _C2)
@@ -176,6 +179,7 @@ def ms_ssim(
             f"the largest is {largest}"
         )
         raise ValueError(msg)
+    # Product over scales of contrast^weight, with the luminance of the coarsest scale only.
     factors = _scale_factors(prediction, target, levels, window)
     return (factors ** _exponents(levels, factors.device, factors.dtype)).prod(0).mean(-1)
 

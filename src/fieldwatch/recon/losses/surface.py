@@ -146,6 +146,7 @@ def better_normal_error(
         weights = weights / weights.sum(-1, keepdim=True).clamp_min(_MIN_TOTAL_WEIGHT)
     # The sum of the weights is 1, or 0 where nothing contributes, which then has no error.
     difference = weights.sum(-1) * normal[..., 0] - (weights * side * neighbor_normals).sum(-1)
+    # The bound gives 0 instead of NaN without samples.
     return difference.square().sum() / max(len(samples.owners), 1)
 
 

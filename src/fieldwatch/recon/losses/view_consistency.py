@@ -23,5 +23,6 @@ def view_consistency_error(
         visible: mask of the points that both views see and have normals for.
         weights: weight w of each point in [0, 1], such as its surface probability, detached; None means 1.
     """
+    # The normalization is the number of points, not the sum of weights, so that low weights lower the loss.
     squared = (first - second).square().sum(-1)
     return weighted_mean(squared if weights is None else squared * weights.detach(), visible)

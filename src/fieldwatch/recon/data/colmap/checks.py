@@ -56,6 +56,7 @@ def points_of(  # noqa: PLR0913 - the columns of the file
     Raises:
         ColmapError: if a point is not finite.
     """
+    # Non-finite points would otherwise fail later, in the neighbor search of the initialization.
     bad = np.flatnonzero(~np.isfinite(positions).all(1))
     if len(bad):
         msg = (

@@ -47,6 +47,7 @@ def read_colmap_model(folder: Path | str) -> ColmapModel:
             "run COLMAP again"
         )
         raise ColmapError(msg)
+    # Mixing files of two models is a common mistake after copying.
     orphans = [image for image in registered if image.camera_id not in lenses]
     if orphans:
         msg = (
@@ -155,6 +156,7 @@ def _observed_by(points: SparsePoints, image_ids: list[int]) -> torch.Tensor:
 
 
 def _ending(folder: Path) -> str:
+    # Binary files take precedence, as in COLMAP; without any files, errors mention the .bin names.
     return "bin" if (folder / "cameras.bin").is_file() or not (folder / "cameras.txt").is_file() else "txt"
 
 
@@ -191,10 +193,12 @@ def _photo_folder(folder: Path, images: Path | str | None) -> Path:
             return chosen
         msg = f"{chosen} is not a folder: pass the folder of the photos that {folder} was reconstructed from"
         raise ColmapError(msg)
+    # Photos may also be in the scene folder itself.
     return next((folder / name for name in _PHOTO_FOLDERS if (folder / name).is_dir()), folder)
 
 
 def _mask_folder(folder: Path, masks: Path | str | None) -> PhotoFolder | None:
+    # The default folder is optional, an explicit one must exist.
     chosen = folder / (masks or "masks")
     if masks is not None and not chosen.is_dir():
         msg = f"{chosen} is not a folder: pass the folder of the masks, or omit it to use every pixel"

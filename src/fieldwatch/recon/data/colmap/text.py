@@ -66,6 +66,7 @@ def read_points(path: Path) -> SparsePoints:
         fields = line.split()
         if not fields:
             continue
+        # Tracks are pairs of image id and 2D index; only the image ids are used.
         track = _parsed(
             path, line_number, line, lambda w=fields: np.array([int(word) for word in w[8::2]], np.int64).tolist()
         )
@@ -76,6 +77,7 @@ def read_points(path: Path) -> SparsePoints:
     return points_of(
         path,
         positions=table[:, :3],
+        # Edited files may contain out-of-range colors, which would wrap around.
         colours=table[:, 3:6].clip(0, 255).astype(np.uint8),
         errors=table[:, 6],
         track_points=np.array(owners, np.int64),

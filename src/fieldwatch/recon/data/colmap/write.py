@@ -28,6 +28,7 @@ def write_colmap(folder: Path | str, photos: PhotoSet) -> Path:
         # Photos with equal intrinsics share one camera, as COLMAP does with a single calibration.
         camera_id = camera_ids.setdefault(lens, len(camera_ids) + 1)
         lenses[camera_id] = lens
+        # COLMAP's ids begin at 1.
         images.append((photo.index + 1, name, camera_id, _pose(photo.camera)))
         _save(Image.fromarray(photo.image.numpy()), output_path(folder, "images", name))
         if photo.mask is not None:

@@ -79,6 +79,7 @@ def write_gaussian_ply(path: Path | str, cloud: GaussianCloud) -> Path:
     channels_first = cloud.rest.detach().mT.flatten(1)
     blocks: list[tuple[Sequence[str], Tensor]] = [
         (_POSITION, cloud.means),
+        # Some viewers require the normals that 3D Gaussian splatting writes as 0.
         (_NORMAL, torch.zeros_like(cloud.means)),
         (_CONSTANT, cloud.constant),
         ([f"f_rest_{i}" for i in range(channels_first.shape[1])], channels_first),
@@ -134,6 +135,7 @@ def write_point_ply(path: Path | str, points: Float[Tensor, "points 3"], colours
 
 
 def _tensor(table: Table, names: Sequence[str]) -> Tensor:
+    # The copy keeps a small tensor from holding the whole table in memory.
     return torch.from_numpy(np.array(columns(table, names), np.float32, order="C"))
 
 
@@ -153,6 +155,7 @@ def _check_columns(path: Path, names: Sequence[str], count: int) -> None:
     missing = [name for name in _NEEDED if name not in names]
     if not missing:
         return
+    # Passing the initial point cloud instead of a trained model is the most common mistake.
     if "f_dc_0" in missing:
         kind = "a plain point cloud" if set(_POSITION) <= set(names) else "not a splat model"
         msg = (
@@ -189,6 +192,7 @@ def _check_values(path: Path, cloud: GaussianCloud) -> None:
 
 def _refuse_infinite(path: Path, columns_by_name: dict[str, Tensor]) -> None:
     for name, values in columns_by_name.items():
+        # The fast path needs no per-row reduction, which matters for millions of Gaussians.
         if bool(torch.isfinite(values).all()):
             continue
         rows = torch.nonzero(~torch.isfinite(values.flatten(1) if values.ndim > 1 else values[:, None]).all(1))[:, 0]

@@ -74,6 +74,7 @@ def open_splat_folder(folder: Path | str) -> SplatFolder:
             "point_cloud/iteration_N)"
         )
         raise SplatFolderError(msg)
+    # fullmatch ignores folders such as iteration_7000_backup.
     matches = [(_ITERATION.fullmatch(path.name), path) for path in (folder / "point_cloud").glob("iteration_*")]
     iterations = sorted(int(match[1]) for match, path in matches if match and (path / _PLY).is_file())
     if not iterations:
@@ -83,6 +84,7 @@ def open_splat_folder(folder: Path | str) -> SplatFolder:
             "output folder of a splat training, or train from photos with -s"
         )
         raise SplatFolderError(msg)
+    # Both files are optional: runs copied for viewing often consist of the point cloud alone.
     settings = folder / "cfg_args"
     cameras = folder / "cameras.json"
     return SplatFolder(
@@ -153,6 +155,7 @@ def read_splat_cameras(path: Path | str) -> tuple[Camera, ...]:
         rows = json.loads(path.read_text("utf-8"))
         # Later entries replace earlier ones of the same name.
         cameras = {str(row["img_name"]): _camera(row) for row in rows}
+    # torch raises RuntimeError for matrices of the wrong size; the others come from JSON and conversions.
     except (ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         msg = f"{path} is not a valid cameras.json of a splat training ({error!r}): copy it again from the run"
         raise SplatFolderError(msg) from error
@@ -160,6 +163,7 @@ def read_splat_cameras(path: Path | str) -> tuple[Camera, ...]:
 
 
 def _camera(row: Mapping[str, Any]) -> Camera:
+    # "rotation" is the camera-to-world rotation, so no transposition is needed.
     rotation = torch.tensor(row["rotation"], dtype=torch.float64).reshape(3, 3)
     position = torch.tensor(row["position"], dtype=torch.float64).reshape(3)
     width = int(row["width"])

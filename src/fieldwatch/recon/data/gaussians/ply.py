@@ -34,6 +34,7 @@ def _vertices(reader: PlyReader) -> Table:
     if "vertex" not in names:
         raise PlyError(f"no vertices: expected an element named vertex, found elements {names}")
     table: Table = np.empty(0, np.dtype([]))
+    # Elements before the vertices must be read to find where the vertices begin.
     for element in reader.elements[: names.index("vertex") + 1]:
         if element.lists or (element.name == "vertex" and not element.properties):
             raise PlyError(

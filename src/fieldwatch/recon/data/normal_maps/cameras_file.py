@@ -99,6 +99,7 @@ class CamerasFile:
         if not scales:
             return np.eye(4)
         first = scales[min(scales)]
+        # The tolerance allows for rounding in the files.
         different = [
             i for i in self.world if i not in scales or not np.allclose(scales[i], first, rtol=1e-6, atol=1e-9)
         ]

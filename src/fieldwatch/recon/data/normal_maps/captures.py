@@ -31,6 +31,7 @@ from fieldwatch.recon.geometry import Camera, Lens
 REACH = 0.8
 """Default distance that the visual hull of custom captures reaches from the origin of the unit sphere."""
 
+# Tried in this order; the first folder that contains a model is used.
 MODEL_FOLDERS = ("sparse/0", "sparse", ".", "dense/sparse", "colmap/sparse/0")
 _NUMBER = re.compile(r"(\d+)$")
 _ON_OBJECT_SHARE = 0.75  # fraction of the views whose masks must contain a sparse point of the object
@@ -93,6 +94,7 @@ def read_normal_captures(  # noqa: PLR0913 - independent options of the folder l
     model = _read_model(model_path)
     captures = _matched_files(folder, normal_folder, mask_folder, model, exclude)
     views = [_view(capture, model.lenses[capture.image.camera_id], model_path, notes) for capture in captures]
+    # Black masks are reported here, since the steps below would fail on them with less specific errors.
     refuse_black(views)
     views = in_opencv(views, axes, folder, notes)
     if fill_holes:
@@ -192,6 +194,7 @@ def _matched_files(
     known = set(normals) | set(masks) | set(images)
     excluded = _excluded_names(known, exclude, folder)
     names_by_source = {f"{normal_folder.name}/": normals, f"{mask_folder.name}/": masks, "the COLMAP model": images}
+    # All problems are collected, so that one error reports every missing file.
     lacks = {
         source: sorted(known - excluded - set(names), key=natural_key) for source, names in names_by_source.items()
     }
@@ -213,6 +216,7 @@ def _by_name(folder: Path, suffixes: frozenset[str]) -> dict[str, Path]:
     """Return the files in a folder and its subfolders by photo name without extension."""
     paths = dict[str, Path]()
     for path in sorted(folder.rglob("*")):
+        # macOS writes hidden "._" files next to the real ones on other file systems.
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
         name = _photo_name(path.relative_to(folder).with_suffix("").as_posix())
@@ -227,6 +231,7 @@ def _images(model: ColmapModel, *, flat: bool) -> dict[str, RegisteredImage]:
     """Return the photos of a model by name without extension; if `flat`, also without subfolders."""
     images = dict[str, RegisteredImage]()
     for image in model.images:
+        # Models written on Windows have backslashes.
         name = _photo_name(image.name.replace("\\", "/").removeprefix("./"))
         name = PurePosixPath(name).name if flat else name
         if name in images:
@@ -280,6 +285,7 @@ def _view(capture: _CaptureFiles, lens: Lens, model_path: Path, notes: list[str]
         notes.append("masks were resized to their normals")
     if (lens.width, lens.height) != (width, height):
         notes.append("maps differ in size from their photos; their cameras were resized")
+    # COLMAP's intrinsics refer to the photo; `resized` below adapts them to the maps.
     intrinsics = {"fx": lens.fx, "fy": lens.fy, "cx": lens.cx, "cy": lens.cy}
     pose = capture.image.world_from_camera
     camera = Camera(name=capture.name, width=lens.width, height=lens.height, **intrinsics, world_from_camera=pose)
@@ -310,6 +316,7 @@ def _resampled(mask: Bool[Tensor, "h w"], height: int, width: int) -> Bool[Tenso
 
 def _into_sphere(view: NormalView, center: Float[Tensor, "3"], scale: float) -> NormalView:
     pose = view.camera.world_from_camera.clone()
+    # The unit frame has the axes of the model, so only the position changes.
     pose[:3, 3] = (pose[:3, 3] - center) / scale
     return replace(view, camera=replace(view.camera, world_from_camera=pose))
 
@@ -335,6 +342,7 @@ def _inside_mask(view: NormalView, points: Float[Tensor, "n 3"]) -> Bool[Tensor,
     pixels, depth = view.camera.project(points)
     limits = torch.tensor([view.size[1], view.size[0]])
     in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
+    # Points outside the image get index 0, which `in_picture` masks again.
     column, row = torch.where(in_picture[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
     return in_picture & view.mask[row, column]
 

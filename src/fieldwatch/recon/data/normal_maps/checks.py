@@ -106,6 +106,7 @@ def _unit_length(views: Sequence[NormalView]) -> NormalCheck | None:
     for view in views:
         length = view.normals[view.valid].double().norm(dim=-1)
         off = float(((length - 1).abs() > 0.02).double().mean()) if len(length) else 0.0
+        # Readers normalize the vectors; `off_unit` remembers their lengths in the file.
         shares[view.name] = max(off, view.off_unit)
     return _of_views(
         shares,
@@ -126,6 +127,7 @@ def _facing(views: Sequence[NormalView]) -> NormalCheck | None:
         shares,
         lambda share: share > 1 - _MIN_FACING_SHARE,
         name="facing",
+        # A few normals may face away at silhouettes; more than 10 % indicates wrong axes.
         severity="error" if max(shares.values()) > 0.1 else "warning",
         message="of the normals in the mask face away from the camera",
         remedy="Visible surfaces face the camera. If most normals do not, z has the wrong sign: read with other axes.",
@@ -153,6 +155,7 @@ def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         (from_world(1, 1, 1), from_world(1, -1, -1)), key=lambda guess: sum(outward_share(views, guess) or (0, 0))
     )
     world_share = sum(outward_share(views, best_world) or (0, 0))
+    # World axes must fit clearly better, since for some camera arrangements both fit partly.
     if world_share > max(best_share + 0.2, _MIN_OUTWARD):
         best_guess = best_world
         best_share = world_share
@@ -165,11 +168,11 @@ def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         return None
     # The angles before and after the correction show whether the diagnosis explains the data.
     angles = [median_disagreement(views, hull, guess) for guess in (as_read, best_guess)]
-    across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, corrected by {angles[1]:.0f}"
+    across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, then by {angles[1]:.0f}"
     return NormalCheck(
         name="axes",
         severity="error",
-        message=f"{diagnosis} (outline agreement {sum(share):.2f}, corrected {best_share:.2f} of 1{across}).",
+        message=f"{diagnosis} (outline agreement {sum(share):.2f}, after correction {best_share:.2f} of 1{across}).",
         remedy=remedy,
     )
 
@@ -261,6 +264,7 @@ def _bounds(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
             message=f"the object extends only {reach:.2f} from the origin.",
             remedy="Decrease the scale in scale_mat, so that the object fills the unit sphere.",
         )
+    # The hull is larger than the object. Only mask rays that miss the sphere prove that the object exceeds it.
     beyond = {view.name: _sphere_miss_share(view) for view in views}
     worst = max(beyond, key=lambda name: beyond[name])
     if beyond[worst] <= _MAX_SPHERE_MISS_SHARE and reach <= _MAX_HULL_REACH:
@@ -285,6 +289,7 @@ def _sphere_miss_share(view: NormalView) -> float:
 def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     if not bool(hull.inside.any()):
         return None
+    # The hull may be half a cell too small, which matters for thin parts.
     dilated = hull.dilated()
     shares = {view.name: _hull_hit_share(view, dilated) for view in views if bool(view.mask.any())}
     return _of_views(
@@ -332,6 +337,7 @@ def _depth(views: Sequence[NormalView]) -> NormalCheck | None:
         camera_at_origin = replace(view.camera, world_from_camera=torch.eye(4))
         from_depth, valid = normals_from_depth(view.depth, camera_at_origin, mask=view.valid)
         rays = torch.nn.functional.normalize(camera_at_origin.directions(), dim=-1)
+        # At grazing angles, finite differences of depth are inaccurate.
         valid &= (view.normals * rays).sum(-1) < -_GRAZING_COSINE
         cosine = (from_depth * torch.nn.functional.normalize(view.normals, dim=-1)).sum(-1)[valid].double().clamp(-1, 1)
         covered = float((view.depth[view.mask] > 0).double().mean()) if bool(view.mask.any()) else 1.0

@@ -35,6 +35,7 @@ def normal_map_sheet(
         tile: maximum length of the longer side of a view in pixels; views are never enlarged.
         columns: number of views per row.
     """
+    # Finer than the hull of the checks, because its outline is compared visually.
     hull = visual_hull(normal_set.views, cells=_HULL_CELLS, half=_HULL_HALF_SIDE)
     tiles = [_tile(view, hull, tile) for view in normal_set.views]
     columns = min(columns, len(tiles))
@@ -61,6 +62,7 @@ def _tile(view: NormalView, hull: Hull, tile: int) -> UInt8[np.ndarray, "h w 3"]
     colors = colors * torch.where(view.mask, 1.0, _OUTSIDE_BRIGHTNESS)[..., None]
     picture = _shrink(colors.permute(2, 0, 1), size).permute(1, 2, 0).round().to(torch.uint8).numpy()
     mask = (_shrink(view.mask[None].float(), size)[0] > 0.5).numpy()
+    # The mask outline is painted last: red pixels remain only where the outlines differ.
     picture[_outline(_silhouette(camera, hull))] = HULL_COLOUR
     picture[_outline(mask)] = MASK_COLOUR
     return picture

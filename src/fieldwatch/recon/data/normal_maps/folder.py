@@ -32,7 +32,7 @@ from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 
 CAMERAS = "cameras_sphere.npz"
 DEPTH = "integration/depth"
-_NUMBER = re.compile(r"(\d+)$")
+_NUMBER = re.compile(r"(\d+)$")  # view index at the end of a file stem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +82,7 @@ def read_normal_maps(  # noqa: PLR0913 - independent options of the folder layou
         depth_map = None if files.depth is None else read_depth_file(files.depth)
         if files.depth is not None and depth_map is not None:
             _same_size(files.normals, normal_map[..., 0], files.depth, depth_map)
+        # The cameras file does not state image sizes.
         camera = cameras.camera(index, files.normals.stem, (mask.shape[0], mask.shape[1]))
         views.append(view_of_maps(camera, normal_map, mask, depth_map))
     views = in_opencv(views, axes, folder, notes)
@@ -112,9 +113,11 @@ def _paths(  # noqa: PLR0913, PLR0917 - all options that select files
     normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
     normal_files = _numbered(normal_folder, NORMAL_SUFFIXES)
     mask_files = _numbered(subfolder(folder, MASK_FOLDERS, "masks", notes), MASK_SUFFIXES)
+    # Depth is optional, but if there is any, every view must have it.
     depth_files = dict[int, Path]()
     if depth is not None and (folder / depth).is_dir():
         depth_files = _numbered(folder / depth, DEPTH_SUFFIXES)
+    # Every view mentioned by any source is expected in all of them, so that missing files are noticed.
     known = set(normal_files) | set(mask_files) | set(cameras.world) | set(depth_files)
     files_by_source = {f"{normal_folder.name}/": normal_files, "masks": mask_files, CAMERAS: cameras.world}
     files_by_source |= {f"{depth}/": depth_files} if depth_files else {}
@@ -127,6 +130,7 @@ def _paths(  # noqa: PLR0913, PLR0917 - all options that select files
         )
         raise NormalMapError(msg)
     used = sorted(known - exclude)
+    # A mistyped index would otherwise exclude nothing without notice.
     if unknown := exclude - known:
         msg = (
             f"{folder}: cannot leave out views {sorted(unknown)}: the only views are {shortened_numbers(sorted(known))}"
@@ -148,6 +152,7 @@ def _numbered(folder: Path, suffixes: frozenset[str]) -> dict[int, Path]:
         NormalMapError: if a name has no number, or two files have the same one.
     """
     paths = dict[int, Path]()
+    # Hidden files include the "._" files that macOS writes on other file systems.
     for path in sorted(p for p in folder.iterdir() if p.suffix.lower() in suffixes and not p.name.startswith(".")):
         match = _NUMBER.search(path.stem)
         if match is None:

@@ -60,9 +60,11 @@ def view_of_maps(
     length = normals.double().norm(dim=-1)
     known = length > _MIN_NORMAL_LENGTH
     valid = known & mask
+    # Measured before normalization, for the check of unit lengths.
     off = float(((length[valid] - 1).abs() > _UNIT_TOLERANCE).double().mean()) if bool(valid.any()) else 0.0
     safe_length = torch.where(known, length, torch.ones_like(length))
     unit_normals = torch.where(known[..., None], normals.double() / safe_length[..., None], torch.zeros(())).float()
+    # Depth outside the mask belongs to the background or was extrapolated by the integration.
     known_depth = None if depth is None else torch.where(mask, depth, torch.zeros_like(depth))
     return NormalView(name=camera.name, camera=camera, normals=unit_normals, mask=mask, depth=known_depth, off_unit=off)
 

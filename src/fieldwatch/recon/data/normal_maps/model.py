@@ -40,6 +40,7 @@ class NormalView:
     def __post_init__(self) -> None:
         """Validate sizes and values of the maps."""
         wanted = (self.camera.height, self.camera.width)
+        # One component stands for the shape of the normals; all of them are checked for NaN below.
         maps = {"normals": self.normals[..., 0], "mask": self.mask}
         maps |= {} if self.depth is None else {"depth": self.depth}
         for what, values in maps.items():
@@ -70,6 +71,7 @@ class NormalView:
 
     def world_normals(self) -> Float32[Tensor, "h w 3"]:
         """Return the normals in the axes of the unit sphere frame, which are those of the world."""
+        # Row vectors: n @ R.T rotates from camera to world axes.
         return self.normals @ self.camera.world_from_camera[:3, :3].T.to(self.normals)
 
 
@@ -100,14 +102,17 @@ class NormalSet:
 
     def __post_init__(self) -> None:
         """Validate names and the transformation."""
+        # Names identify the views in files and reports.
         names = [view.name for view in self.views]
         if not names or len(set(names)) != len(names):
             msg = f"a set of normal maps needs at least one view and unique names, got views {names}"
             raise NormalMapError(msg)
+        # A rotation or non-uniform scale would also change the normals, which are not transformed.
         matrix = self.world_from_unit.double().cpu()
         uniform_scale = float(matrix[0, 0]) * torch.eye(3, dtype=torch.float64)
         deviation = float((matrix[:3, :3] - uniform_scale).abs().max())
         affine_last_row = matrix[3].tolist() == [0, 0, 0, 1]
+        # The tolerance allows for matrices stored as float32.
         if not (
             self.scale > 0 and deviation <= 1e-6 * self.scale and affine_last_row and bool(torch.isfinite(matrix).all())
         ):

@@ -54,6 +54,7 @@ def open_normal_maps(  # noqa: PLR0913 - independent options of the folder layou
         ColmapError: if the model cannot be read.
     """
     folder = Path(folder).expanduser()
+    # An explicit model takes precedence over a cameras_sphere.npz in the same folder.
     layout = "colmap" if sparse is not None else normal_layout(folder)
     if layout is None:
         raise NormalMapError(_neither(folder))
@@ -68,6 +69,7 @@ def open_normal_maps(  # noqa: PLR0913 - independent options of the folder layou
             exclude=exclude,
             fill_holes=fill_holes,
         )
+    # Options of the other layout are rejected instead of being ignored.
     names = [view for view in exclude if not isinstance(view, int)]
     captures_only = {"masks": masks, "ratio": ratio, "exclude": names or None}
     if wrong := {name: value for name, value in captures_only.items() if value is not None}:

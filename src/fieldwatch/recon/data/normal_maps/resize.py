@@ -10,7 +10,7 @@ from torch.nn import functional
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.model import NormalView
 
-_MIN_SHARE = 0.5
+_MIN_SHARE = 0.5  # fraction of the area of a new pixel that must have a value
 
 
 def scaled_normal_view(view: NormalView, factor: float) -> NormalView:
@@ -41,6 +41,7 @@ def scaled_normal_view(view: NormalView, factor: float) -> NormalView:
     normals = torch.where(has_normal[..., None], summed / length.clamp_min(torch.finfo(length.dtype).tiny), 0)
     depth = None
     if view.depth is not None:
+        # Unknown depth is 0, so dividing by the known fraction gives the mean of the known values.
         has_depth = (view.depth > 0).float()
         depth_share = _area_average(has_depth, size)
         depth = torch.where(

@@ -93,12 +93,14 @@ class SolidUnion:
         travelled_by_shape = np.stack(
             [p.shape.intersect(p.local(origins), directions @ p.rotation) for p in self.shapes]
         )
+        # Of a union of solids, the first surface along a ray is visible.
         travelled = travelled_by_shape.min(0)
         owner = travelled_by_shape.argmin(0)
         is_hit = np.isfinite(travelled)
         normals = np.zeros_like(origins)
         normals[is_hit] = self._normals(origins[is_hit] + travelled[is_hit, None] * directions[is_hit], owner[is_hit])
         forward = camera.forward.detach().cpu().double().numpy()
+        # Distance along the ray to depth along the optical axis.
         depth = np.where(is_hit, travelled, 0) * (directions @ forward)
         size = camera.height, camera.width
         return torch.from_numpy(depth).reshape(size), torch.from_numpy(normals).reshape(*size, 3)

@@ -84,6 +84,7 @@ def synthetic_normal_maps(  # noqa: PLR0913 - independent settings of the scene
         msg = f"noise must be finite and at least 0 degrees, for example 5 for maps estimated by a network, got {noise}"
         raise NormalMapError(msg)
     scene = scene or SolidUnion()
+    # One generator for all views, so their noise is independent.
     generator = np.random.Generator(np.random.PCG64(seed))
     chosen = tuple(cameras) if cameras is not None else ring_cameras(views, size)
     rendered = tuple(_view(scene, camera, depth, math.radians(noise), generator) for camera in chosen)
@@ -100,9 +101,11 @@ def _view(
     exact = scene.depth(camera)
     normals = scene.normals(camera)
     mask = exact > 0
+    # Row vectors: n @ R rotates from world to camera axes.
     normals = normals @ camera.world_from_camera[:3, :3].double()
     normals = _noisy(normals, mask, noise, generator) if noise else normals
     depth = None if kind == "none" else exact
+    # Integration sees the noisy normals, as it would with estimated ones.
     if kind == "integrated":
         depth = integrate_normals(normals, mask, camera)
     return NormalView(

@@ -118,6 +118,7 @@ def assemble(  # noqa: PLR0913 - the parts of a set
         PhotoError: if two photos have the same name, a photo cannot be read or does not have the aspect ratio of its
             camera, all masks are black, or the split leaves nothing to train on.
     """
+    # Photos are identified by name in splits, evaluations and cameras.json.
     repeated = [name for name, number in Counter(view.name for view in views).items() if number > 1]
     if repeated:
         msg = f"{source} lists photo {repeated[0]} more than once: photo names must be unique"
@@ -130,6 +131,7 @@ def assemble(  # noqa: PLR0913 - the parts of a set
     files: list[PhotoFile] = []
     undistortions: dict[tuple[Lens, int, int], Undistortion] = {}
     for view in ordered:
+        # The photos may be downscaled copies of those that were calibrated.
         lens = view.lens.resized(*upright_size(view.path, (view.lens.width, view.lens.height)))
         camera = _camera(view, lens, options.longer_side)
         undistortion = None
@@ -149,6 +151,7 @@ def assemble(  # noqa: PLR0913 - the parts of a set
         source=source,
         notes=(*notes, *_described(ordered, files)),
         memory_budget=options.memory_budget,
+        # Known without decoding any photo, so training without masks can skip them from the start.
         masked=any(file.mask is not None or (file.undistortion and not file.undistortion.fills) for file in files),
         transparent=any(view.transparent for view in ordered),
         left_out=tuple(left_out),
@@ -169,6 +172,7 @@ def _split(
 
 
 def _refuse_black_masks(training: Sequence[PosedPhoto]) -> None:
+    # A few black masks are only noted; if all are black, the masks are probably inverted.
     if training and all(view.blank for view in training):
         msg = (
             f"the masks of all {len(training)} training photos are black (for example {training[0].mask}), so no pixel "
@@ -179,6 +183,7 @@ def _refuse_black_masks(training: Sequence[PosedPhoto]) -> None:
 
 def _camera(view: PosedPhoto, lens: Lens, longer_side: int) -> Camera:
     """Return the pinhole camera of the undistorted photo, scaled down to `longer_side`."""
+    # Enlarging would cost memory and add no detail.
     scale = min(longer_side / max(lens.width, lens.height), 1.0)
     whole = Camera(
         name=view.name,
@@ -210,6 +215,7 @@ def _described(views: Sequence[PosedPhoto], files: Sequence[PhotoFile]) -> list[
     notes: list[str] = []
     distorted = Counter(view.lens.model for view in views if view.lens.distorts)
     notes += [f"{number} photos with a {model} lens are undistorted" for model, number in distorted.items()]
+    # Strong distortion leaves corners of the pinhole image without data.
     partial = [f for f in files if f.undistortion is not None and not f.undistortion.fills]
     if partial:
         notes.append(f"{len(partial)} undistorted photos do not fill their frame: the empty pixels are masked")

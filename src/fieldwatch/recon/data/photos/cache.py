@@ -82,6 +82,7 @@ class PhotoStream:
         if not self._pending:
             self.close()
             raise StopIteration
+        # Refilling before and after waiting keeps the thread busy while the caller uses the photo.
         photo = self._thread.result(self._pending.popleft())
         self._fill()
         return photo

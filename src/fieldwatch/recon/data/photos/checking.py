@@ -81,6 +81,7 @@ def check_photos(
     excluded = set(leave_out or ())
     wanted = [candidate for candidate in candidates if candidate.name not in excluded]
     missing = [candidate.name for candidate in wanted if candidate.path is None]
+    # A resumed run must use the photos it started with, so nothing else may be left out.
     skipping = skip and leave_out is None
     if missing and not skipping:
         msg = (
@@ -88,11 +89,13 @@ def check_photos(
             "the folder that the reconstruction was made from, or leave them out with --skip-unreadable"
         )
         raise PhotoError(msg)
+    # Missing files are reported first, because decoding all photos may take minutes.
     photos, reasons = _checked([candidate for candidate in wanted if candidate.path is not None])
     if reasons and not skipping:
         others = f"; {len(reasons) - 1} more cannot be used" if len(reasons) > 1 else ""
         msg = f"{next(iter(reasons.values()))}{others}; use --skip-unreadable to leave out such photos"
         raise PhotoError(msg)
+    # Includes the excluded photos, so that the result can be stored and passed as `leave_out` again.
     left_out = tuple(candidate.name for candidate in candidates if candidate.name not in photos)
     if candidates and not photos:
         first_reason = f": {next(iter(reasons.values()))}" if reasons else ""
@@ -124,6 +127,7 @@ def _check(candidate: PhotoCandidate) -> CheckedPhoto | str:
                 f"mask {candidate.mask} of photo {candidate.name} does not exist: add the file, or remove the "
                 "reference to it"
             )
+        # Decoding the mask also proves that it is readable.
         blank = candidate.mask is not None and mask_is_black(candidate.mask)
     except PhotoError as error:
         return str(error)

@@ -47,6 +47,7 @@ class PhotoFolder:
 
         Returns None if there is no such image or the choice is ambiguous.
         """
+        # Reconstructions made on Windows have backslashes.
         name = name.replace("\\", "/").removeprefix("./")
         if name in self.paths:
             return self.paths[name]
@@ -54,6 +55,7 @@ class PhotoFolder:
             self._by_stem.get(_stem(name), []),
             self._by_file_name.get(PurePosixPath(_stem(name)).name, []),
         ):
+            # Several candidates are ambiguous, and a wrong photo would be worse than an error.
             if len(matches) == 1:
                 return matches[0]
         return self._unreadable.get(PurePosixPath(_stem(name)).name)

@@ -27,6 +27,7 @@ def every_nth(count: int, held_out: int) -> tuple[tuple[int, ...], tuple[int, ..
     Raises:
         PhotoError: if `held_out` is negative or leaves no photo for training.
     """
+    # The split of Mip-NeRF 360 and 3D Gaussian splatting starts with the first photo.
     test = tuple(range(0, count, held_out)) if held_out > 0 else ()
     train = tuple(sorted(set(range(count)) - set(test)))
     if held_out < 0 or not train:
@@ -96,6 +97,7 @@ class PhotoSet:
     @property
     def digest(self) -> str:
         """SHA-256 of names, sizes, cameras, points and split (not of the pixels)."""
+        # "photos 1" is the version of the digest. Hashing pixels would require decoding every photo.
         sha = hashlib.sha256(f"photos 1, {self.train}, {self.test}".encode())
         for camera in self.cameras:
             camera_key = (camera.name, camera.width, camera.height, camera.fx, camera.fy, camera.cx, camera.cy)
@@ -120,6 +122,7 @@ class PhotoSet:
             raise IndexError(msg)
         picture = self._store.get(index)
         camera = self.cameras[index]
+        # Files may have been replaced since the set was opened, and `read` can be any function.
         if picture.image.shape[:2] != (camera.height, camera.width):
             height, width = picture.image.shape[:2]
             msg = f"photo {camera.name}: expected {camera.width}x{camera.height} pixels, got {width}x{height}"

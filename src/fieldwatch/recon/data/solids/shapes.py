@@ -77,6 +77,7 @@ class Cylinder:
     def distance(self, points: Array) -> Array:
         """Return the distance to a rectangle in the plane of the axis and the point."""
         beside, above = self._offsets(points)
+        # Inside, both offsets are negative and the larger one belongs to the nearest side.
         outside = np.hypot(np.maximum(beside, 0), np.maximum(above, 0))
         return outside + np.minimum(np.maximum(beside, above), 0)
 
@@ -85,6 +86,7 @@ class Cylinder:
         beside, above = self._offsets(points)
         radial = _unit(points * [1, 1, 0])
         vertical = np.sign(points[:, 2:]) * [0, 0, 1]
+        # Outside both side and cap, the nearest point is on the edge.
         edge = (beside > 0) & (above > 0)
         flat = np.where((above >= beside)[:, None], vertical, radial)
         return np.where(edge[:, None], _unit(radial * beside[:, None] + vertical * above[:, None]), flat)
@@ -102,6 +104,7 @@ class Cylinder:
         ends = np.stack([(-self.half - origins[:, 2]) / steep, (self.half - origins[:, 2]) / steep])
         first = np.maximum((-b - root) / a, ends.min(0))
         last = np.minimum((-b + root) / a, ends.max(0))
+        # Rays start outside, so an entry behind the origin means that the shape is behind, too.
         return np.where((b * b - a * c > 0) & (first < last) & (first > 0), first, np.inf)
 
     def _offsets(self, points: Array) -> tuple[Array, Array]:
@@ -188,6 +191,7 @@ def sphere_trace(shape: SolidShape, origins: Array, directions: Array) -> Array:
         travelled = travelled[continuing]
         if not len(active):
             return result
+    # Rays that are still active graze the surface or creep past it; only close ones can hit.
     gap = shape.distance(origins[active] + travelled[:, None] * directions[active])
     rays = active[gap < _NEWTON_DISTANCE]
     distances = travelled[gap < _NEWTON_DISTANCE]
@@ -212,6 +216,7 @@ def _sphere_span(radius: float, origins: Array, directions: Array) -> tuple[Arra
     """
     middle = -row_dots(origins, directions)
     nearest = origins + middle[:, None] * directions
+    # Half the chord by Pythagoras. This loses fewer digits than the quadratic formula for distant origins.
     squared = radius**2 - row_dots(nearest, nearest)
     half = np.sqrt(np.maximum(squared, 0))
     hit = (squared > 0) & (middle - half > 0)
@@ -219,6 +224,7 @@ def _sphere_span(radius: float, origins: Array, directions: Array) -> tuple[Arra
 
 
 def _unit(vectors: Array) -> Array:
+    # The bound keeps zero vectors zero instead of NaN.
     return vectors / np.maximum(_lengths(vectors), 1e-300)[:, None]
 
 

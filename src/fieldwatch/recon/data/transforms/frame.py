@@ -67,6 +67,7 @@ def lens_of(values: Values, size: tuple[int, int], where: str) -> Lens:
     Raises:
         TransformsError: if there is no focal length, or the camera model cannot be undistorted to a pinhole camera.
     """
+    # Values may be strings or null in hand-written files.
     try:
         width = int(values.get("w", size[0]))
         height = int(values.get("h", size[1]))
@@ -104,6 +105,7 @@ def _focal(values: Values, axis: str, pixels: int) -> float:
     if values.get(f"fl_{axis}"):
         return float(values[f"fl_{axis}"])
     angle = float(values.get(f"camera_angle_{axis}") or 0)
+    # Fields of view of 180 degrees or more have no pinhole focal length.
     return 0.5 * pixels / math.tan(0.5 * angle) if 0 < angle < math.pi else 0.0
 
 

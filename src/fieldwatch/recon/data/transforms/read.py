@@ -49,6 +49,7 @@ def read_transforms(path: Path | str, options: PhotoOptions | None = None) -> Ph
     options = options or PhotoOptions()
     files = {file_of_split: _TransformsFile(file, options) for file_of_split, file in _files(path).items()}
     notes: list[str] = []
+    # All files of a scene share one point cloud.
     points, colours = next(iter(files.values())).points(notes)
     views = [view for file_of_split in files.values() for view in file_of_split.views(notes)]
     if not views:
@@ -56,6 +57,7 @@ def read_transforms(path: Path | str, options: PhotoOptions | None = None) -> Ph
         raise TransformsError(msg)
     single_file = files.get("")
     if single_file is None:
+        # The notes of the test file have already been collected above.
         test_names = {view.name for view in files["test"].views([])} if "test" in files else None
     else:
         test_names = single_file.named("test_filenames", views)
@@ -78,6 +80,7 @@ def _files(path: Path) -> dict[str, Path]:
     """Return the files to read by their split; the key '' means a single file for the whole scene."""
     if path.is_file():
         split = path.stem.removeprefix("transforms").removeprefix("_")
+        # A path to transforms_train.json stands for the scene with its test split.
         if split != "train":
             return {"": path}
         path = path.parent
@@ -133,6 +136,7 @@ class _TransformsFile:
         names = self.fields.get(key)
         if not isinstance(names, list):
             return None
+        # The lists may omit the extension, or state another one than the photos on disk have.
         stems = {_stem(str(name)) for name in names}
         return {view.name for view in views if _stem(view.name) in stems}
 
@@ -164,7 +168,7 @@ class _TransformsFile:
     def _photo(self, frame: dict[str, Any], pictures: PhotoFolder) -> Path | None:
         """Find the photo of a frame; Blender's files omit the extension."""
         name = frame["file_path"]
-        # The exact path is tried first, since a folder may contain images with equal stems.
+        # The exact path is tried first, since a folder may contain images with equal stems. Windows writes backslashes.
         direct = self.file.parent / name.replace("\\", "/")
         return direct if direct.is_file() else pictures.find(f"{name}.png") or pictures.find(name)
 
@@ -175,6 +179,7 @@ def _json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         msg = f"{file} cannot be read as JSON ({error}): write it again, or repair it manually"
         raise TransformsError(msg) from error
+    # Any valid JSON may be in the file, including lists and numbers.
     frames = fields.get("frames") if isinstance(fields, dict) else None
     if not isinstance(frames, list) or not all(isinstance(frame, dict) and "file_path" in frame for frame in frames):
         msg = f"{file} is not the transforms.json of a scene: expected a list 'frames' of objects with a file_path"
