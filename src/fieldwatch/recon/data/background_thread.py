@@ -20,6 +20,7 @@ class BackgroundThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._threads: list[threading.Thread] = []
+        # The initializer runs in the worker and records it, which the executor does not expose.
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name, initializer=self._register_thread)
 
     def submit(self, function: Callable[[int], Result], number: int) -> Future[Result]:

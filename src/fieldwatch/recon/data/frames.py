@@ -150,6 +150,7 @@ class Clip:
             raise IndexError(msg)
         if isinstance(self._frames, Tensor):
             return self._frames[position]
+        # Most loops read frames in order, so the next one is decoded while this one is used.
         frame = self._frames.fetch(position)
         if position + 1 < len(self):
             self._frames.fetch(position + 1)
@@ -245,6 +246,7 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
             in_memory = None
         if in_memory is not None:
             in_memory.append(frame)
+    # The average frame size converts the budget from bytes to frames.
     frames = (
         FrameStream(source, capacity=memory_budget * len(source.names) // total)
         if in_memory is None

@@ -81,6 +81,7 @@ class Framing:
         crop, last = _parse_crop(self.crop)
         if crop is not None and not last:
             size = _checked_crop_size(size, crop, name)
+        # The same order as in `apply`: crop, resize, crop.
         size = _resized_size(size, _parse_resize(self.resize))
         return _checked_crop_size(size, crop, name) if crop is not None and last else size
 

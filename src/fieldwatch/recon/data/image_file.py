@@ -51,7 +51,7 @@ def read_image(path: Path) -> DecodedImage:
             raise ClipError(msg) from error
         orientation = image.getexif().get(_ORIENTATION, 1)
         upright = ImageOps.exif_transpose(image)
-    changes = {"turned upright by EXIF orientation"} if orientation not in {0, 1} else set[str]()
+    changes = {"rotated by EXIF orientation"} if orientation not in {0, 1} else set[str]()
     return _to_rgb(upright, path, changes)
 
 
@@ -66,6 +66,7 @@ def _opened(path: Path) -> Image.Image:
 
 def _to_rgb(image: Image.Image, path: Path, changes: set[str]) -> DecodedImage:
     mode = image.mode
+    # Float TIFFs may range to 1, to 255 or to physical units.
     if mode == "F":
         msg = f"{path} contains 32-bit floats of unknown range: convert the frames to 8- or 16-bit PNG"
         raise ClipError(msg)

@@ -117,6 +117,7 @@ class PatchGrid:
         columns = torch.arange(self.columns, dtype=torch.float64)
         y = (rows * self.patch_height + self.patch_height / 2) / self.height
         x = (columns * self.patch_width + self.patch_width / 2) / self.width
+        # Time varies slowest and x fastest, as in `split`.
         grid_t, grid_y, grid_x = torch.meshgrid(t, y, x, indexing="ij")
         return torch.stack([grid_t, grid_x, grid_y], dim=-1).reshape(-1, 3)
 

@@ -32,6 +32,7 @@ def read_splat_photos(folder: SplatFolder, images: Path | str, options: PhotoOpt
         PhotoError: if photos are missing, unreadable, or do not have the aspect ratio of their cameras.
     """
     photo_path = Path(images).expanduser()
+    # cameras.json is optional in a SplatFolder.
     if not folder.cameras or not photo_path.is_dir():
         missing = f"{photo_path} is not a folder" if folder.cameras else f"{folder.folder} has no cameras.json"
         msg = f"{missing}: use -s to pass the folder that the model was trained from (images/ and sparse/)"

@@ -119,6 +119,7 @@ class _Scene:
         radius = 0.17
         x = 0.75 - 0.85 * time
         y = 0.20 - 0.22 * abs(math.sin(2 * math.pi * (time + 0.12)))
+        # A soft contact shadow that stays on the ground while the ball bounces.
         shadow = np.hypot((view.u - x) / 1.2, (view.v - 0.40) * 4) - 0.75 * radius
         picture = picture * (1 - 0.35 * np.clip(0.5 - shadow / 0.12, 0, 1)[..., None])
         across = (view.u - x) / radius
@@ -185,6 +186,7 @@ def synthetic_clip(frames: int = 24, height: int = 128, width: int = 256, seed: 
             msg = f"{name} of a synthetic clip must be at least 1, got {value}"
             raise InputError(msg)
     scene = _Scene(seed)
+    # A clip of one frame shows time 0.
     last = max(frames - 1, 1)
     pictures = np.stack([np.rint(scene.draw(i / last, height, width) * 255).astype(np.uint8) for i in range(frames)])
     channels_first = torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous()

@@ -65,6 +65,7 @@ class VideoFile:
         while not self.selection.ends_before(cursor.decoded) and (frame := cursor.next()) is not None:
             index = cursor.decoded - 1
             size = size or (frame.height, frame.width)
+            # Streams may change their resolution midway, which a clip of equal frames cannot represent.
             if size != (frame.height, frame.width):
                 raise ClipError(_size_change(self.path, index, size, frame))
             if self.selection.includes(index):
@@ -155,6 +156,7 @@ class _Cursor:
         try:
             # container.decode would hide which packets FFmpeg marks as corrupt.
             for packet in self.container.demux(self.stream):
+                # PyAV ends with an empty packet that flushes the decoder.
                 self._packets += packet.size > 0
                 if packet.is_corrupt:
                     problem = "a damaged packet"
@@ -174,7 +176,8 @@ class _Cursor:
             return f"the header states {self.stream.frames} frames"
         stated_seconds = (self.container.duration or 0) / av.time_base
         only_stream = len(self.container.streams) == 1
-        # The duration covers all streams, so it says nothing about the video if there is a longer audio stream.
+        # The duration covers all streams, so it says nothing about the video if there is a longer audio stream. Stated
+        # durations are often rounded, so 10 % and one frame are tolerated.
         if (
             only_stream
             and self.stream.frames == 0

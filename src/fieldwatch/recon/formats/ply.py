@@ -248,6 +248,7 @@ class _Body(Protocol):
 
 
 def _body_of(file: BufferedIOBase, order: str, start: int) -> _Body:
+    # An ASCII body is parsed at once, since its rows have no fixed size to seek by.
     if order != "ascii":
         return _BinaryBody(file, _ORDERS[order], start)
     file.seek(start)

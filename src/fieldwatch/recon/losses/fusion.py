@@ -80,6 +80,7 @@ PIXEL_LOSSES: dict[str, PixelLoss] = {
         PixelLoss(name="Fusion10", l1=0.7, ms_ssim=0.3),
         PixelLoss(name="Fusion11", l1=0.9, ms_ssim=0.1),
         PixelLoss(name="Fusion12", l1=0.8, ms_ssim=0.2),
+        # 60 x Fusion10, since the unnormalized transform is much larger than the pixel errors.
         PixelLoss(name="Fusion10_freq", l1=42.0, ms_ssim=18.0, frequency=1.0),
     )
 }

@@ -74,6 +74,7 @@ class Lpips(nn.Module):
         for layer, (image_features, photo_features) in enumerate(
             zip(self._layers(image), self._layers(photo), strict=True)
         ):
+            # LPIPS: unit vectors per pixel, squared difference, learned channel weights, spatial mean.
             difference = (_unit(image_features) - _unit(photo_features)).square()
             weighted = functional.conv2d(difference, self.get_buffer(_buffer(f"lin{layer}.model.1.weight")))
             total = total + weighted.mean((1, 2, 3))
@@ -192,4 +193,5 @@ def _buffer(name: str) -> str:
 
 
 def _unit(features: Float[Tensor, "batch channels rows columns"]) -> Float[Tensor, "batch channels rows columns"]:
+    # The epsilon is outside the root, as in the reference code.
     return features / (features.square().sum(1, keepdim=True).sqrt() + _EPSILON)

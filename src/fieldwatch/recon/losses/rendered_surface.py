@@ -49,6 +49,7 @@ def normal_error(
         mask: rays that hit the object.
         norm: `l2` sums squares of the three components, `l1` absolute values.
     """
+    # Rendered normals are not normalized here, see above: their length is part of the loss.
     difference = rendered - normals
     return weighted_mean((difference.square() if norm == "l2" else difference.abs()).sum(-1), mask)
 

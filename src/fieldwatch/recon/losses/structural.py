@@ -31,6 +31,7 @@ class _ScaleSimilarity(NamedTuple):
 @functools.lru_cache(maxsize=32)
 def _gaussian(window: int, sigma: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, " taps"]:
     """Return the weights of a normalized Gaussian window; cached to avoid a host-to-device copy per step."""
+    # Computed in Python floats, so that all devices get the same weights.
     weights = [math.exp(-((i - (window - 1) / 2) ** 2) / (2 * sigma**2)) for i in range(window)]
     return torch.tensor([weight / sum(weights) for weight in weights], device=device, dtype=dtype)
 
@@ -134,6 +135,7 @@ def ms_ssim_window(shorter: int, levels: int = len(SCALE_WEIGHTS)) -> int:
     Raises:
         InputError: if not even 3 taps fit.
     """
+    # Odd windows have a center pixel; below 3 taps there is no local structure to compare.
     fitting = [window for window in (11, 9, 7, 5, 3) if shorter > (window - 1) * 2 ** (levels - 1)]
     if not fitting:
         most = int(math.log2((shorter - 1) / 2)) + 1 if shorter >= 3 else 0

@@ -19,7 +19,7 @@ _COUNT = struct.Struct("<Q")
 _CAMERA = struct.Struct("<IiQQ")
 _IMAGE = struct.Struct("<I7dI")
 _OBSERVATION = 24  # bytes: x, y, point id
-_POINT = np.dtype([("id", "<u8"), ("position", "<f8", 3), ("colour", "u1", 3), ("error", "<f8"), ("track", "<u8")])
+_POINT = np.dtype([("id", "<u8"), ("position", "<f8", 3), ("color", "u1", 3), ("error", "<f8"), ("track", "<u8")])
 _TRACK_LENGTH = _POINT.itemsize - _COUNT.size
 _MODELS = {number: (name, parameters) for name, (number, parameters) in LENS_MODELS.items()}
 
@@ -28,6 +28,7 @@ class _ByteReader:
     """Sequential reader over a file in memory that refuses to read past its end."""
 
     def __init__(self, path: Path) -> None:
+        # Repositories often store models with Git LFS, and an unfetched pointer would parse as garbage.
         if pointer := pointer_text(path):
             raise ColmapError(pointer)
         self.path = path
@@ -117,7 +118,7 @@ def read_points(path: Path) -> SparsePoints:
     return points_of(
         path,
         positions=records["position"],
-        colours=records["colour"],
+        colours=records["color"],
         errors=records["error"],
         track_points=owners,
         track_images=_track_image_ids(data, point_starts + _POINT.itemsize, lengths, owners),
@@ -137,6 +138,7 @@ def _track_image_ids(
 def write_cameras(path: Path, lenses: dict[int, Lens]) -> None:
     """Write cameras.bin with the model PINHOLE; distortion parameters are ignored."""
     chunks = [_COUNT.pack(len(lenses))]
+    # Photo sets are already undistorted, so all lenses are pinholes.
     for camera_id, lens in lenses.items():
         chunks.append(_CAMERA.pack(camera_id, LENS_MODELS["PINHOLE"][0], lens.width, lens.height))
         chunks.append(struct.pack("<4d", lens.fx, lens.fy, lens.cx, lens.cy))
@@ -161,5 +163,5 @@ def write_points(path: Path, positions: torch.Tensor, colours: torch.Tensor) -> 
     records = np.zeros(len(positions), _POINT)
     records["id"] = np.arange(1, len(positions) + 1)
     records["position"] = positions.double().numpy()
-    records["colour"] = colours.numpy()
+    records["color"] = colours.numpy()
     write_file(path, _COUNT.pack(len(records)) + records.tobytes())

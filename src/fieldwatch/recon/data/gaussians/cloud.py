@@ -38,6 +38,7 @@ class GaussianCloud:
     @property
     def degree(self) -> int:
         """SH degree, 0 to 3."""
+        # `rest` lacks the constant function: (degree + 1)^2 - 1 functions.
         return math.isqrt(self.rest.shape[1] + 1) - 1
 
     def __len__(self) -> int:

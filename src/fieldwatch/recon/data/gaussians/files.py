@@ -40,6 +40,7 @@ def read_gaussian_ply(path: Path | str) -> GaussianCloud:
     table = read_vertices(path)
     names = table.dtype.names or ()
     _check_columns(path, names, len(table))
+    # Counting first detects files whose columns are not numbered from 0.
     rest = [f"f_rest_{i}" for i in range(sum(name.startswith("f_rest_") for name in names))]
     if len(rest) not in _REST_COUNTS or not set(rest) <= set(names):
         msg = (

@@ -131,6 +131,7 @@ def _camera_row(number: int, camera: Camera) -> dict[str, Any]:
         "width": camera.width,
         "height": camera.height,
         "position": camera.position.tolist(),
+        # Camera-to-world, despite the name W2C in 3DGS' camera_to_JSON.
         "rotation": camera.world_from_camera[:3, :3].tolist(),
         "fy": camera.fy,
         "fx": camera.fx,

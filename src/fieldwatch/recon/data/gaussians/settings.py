@@ -20,6 +20,7 @@ def parse_settings(text: str, path: Path) -> dict[str, Any]:
         settings = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords if keyword.arg is not None}
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
         raise SplatFolderError(_unreadable(path, text)) from error
+    # Without keywords, the call may still be something else, such as a list or a number.
     if not settings and text.replace(" ", "").strip() != "Namespace()":
         raise SplatFolderError(_unreadable(path, text))
     return settings

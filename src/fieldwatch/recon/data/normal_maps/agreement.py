@@ -93,6 +93,7 @@ def median_disagreement(views: Sequence[NormalView], hull: Hull, transform: Norm
             continue
         first_visible, first_normals = samples[first]
         second_visible, second_normals = samples[second]
+        # Both views must see the point, otherwise an occluder is compared with the surface behind it.
         both = first_visible & second_visible
         angles.append((first_normals[both] * second_normals[both]).sum(-1).clamp(-1, 1).acos())
     all_angles = torch.cat(angles)

@@ -35,6 +35,7 @@ def decompose(projection: Float64[np.ndarray, "3 4"]) -> Projection:
         NormalMapError: if the left 3x3 part is singular or not finite.
     """
     left = projection[:, :3]
+    # The determinant scales with the cube of the entries, so the threshold must be relative.
     if not np.isfinite(projection).all() or abs(np.linalg.det(left)) <= 1e-12 * np.abs(left).max() ** 3:
         msg = f"singular or non-finite projection {projection.tolist()}: write K [R | t], with fx, fy > 0 in K"
         raise NormalMapError(msg)
@@ -138,6 +139,7 @@ def _load(path: Path) -> dict[str, NDArray[np.float64]]:
     except (ArrayFileError, OSError) as error:
         msg = f"{path} cannot be read as npz ({error}): write it with numpy.savez(path, world_mat_0=..., ...)"
         raise NormalMapError(msg) from error
+    # Files of NeuS-style datasets also contain inverse matrices, which the pattern of keys ignores.
     matrices = {key: matrix.astype(np.float64) for key, matrix in arrays.items() if matrix.dtype.kind in "fiu"}
     for key, header in headers.items():
         if _KEY.fullmatch(key) and (key not in matrices or not np.isfinite(matrices[key]).all()):

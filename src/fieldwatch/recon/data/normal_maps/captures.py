@@ -89,6 +89,7 @@ def read_normal_captures(  # noqa: PLR0913 - independent options of the folder l
         msg = f"ratio, the extent of the object in the unit sphere, must be greater than 0 and at most 1, got {ratio}"
         raise NormalMapError(msg)
     normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
+    # Explicit names must exist, default names are tried in order.
     mask_folder = subfolder(folder, (masks,) if masks else MASK_FOLDERS, "masks", notes)
     model_path = model_folder(folder, sparse)
     model = _read_model(model_path)
@@ -155,6 +156,7 @@ def _read_model(folder: Path) -> ColmapModel:
         problem = f"the cameras of {_listed(orphans)} are missing" if orphans else "it has no photos"
         msg = f"COLMAP model {folder} is incomplete: {problem}; copy cameras and images from the same model"
         raise NormalMapError(msg)
+    # The points are only used for a note, so models without them are fine.
     nothing = torch.zeros(0, dtype=torch.int64)
     points = SparsePoints(
         positions=torch.zeros(0, 3, dtype=torch.float64),

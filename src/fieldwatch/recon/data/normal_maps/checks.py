@@ -202,6 +202,7 @@ def _other_masks(views: Sequence[NormalView], wrong: Sequence[NormalView]) -> st
         fits = {other.name: _iou(view, other) for other in views if other.size == view.size}
         # The best mask is often that of a neighboring view, because indices are shifted by one.
         best = max(fits, key=lambda name: fits[name])
+        # Similar silhouettes of neighboring views fit almost equally well, so a margin is required.
         if best != view.name and fits[best] > fits[view.name] + 0.05:
             return (
                 f"the mask of {best} fits the normals of {view.name} better (IoU {fits[best]:.2f} instead of "
@@ -307,6 +308,7 @@ def _hull_hit_share(view: NormalView, hull: Hull) -> float:
     """Return the fraction of the rays through a mask, sampled to a few hundred, that intersect the hull."""
     origins, directions = (rays[view.mask] for rays in view.camera.rays())
     # A few hundred rays estimate the fraction accurately enough.
+    # A regular step spreads the rays over the whole mask.
     step = max(len(origins) // _RAYS, 1)
     origins = origins[::step]
     directions = directions[::step]

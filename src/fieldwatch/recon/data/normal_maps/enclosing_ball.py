@@ -75,6 +75,7 @@ def object_ball(views: Sequence[NormalView]) -> EnclosingBall:
     rays = [_middle_ray(view) for view in views]
     origins, directions = (torch.stack(parts) for parts in zip(*rays, strict=True))
     center = nearest_to_rays(origins, directions)
+    # The margin makes most hulls fit into the first cube.
     half = 1.5 * max(_reach(view, center) for view in views)
     farthest = float((origins - center).norm(dim=-1).max())
     cells = _COARSE_CELLS
@@ -91,6 +92,7 @@ def object_ball(views: Sequence[NormalView]) -> EnclosingBall:
         ball = enclosing_ball(hull.centres(hull.surface()) + center)
         # The ball encloses cell centers; half a cell diagonal adds the corners.
         ball = ball._replace(radius=ball.radius + 0.5 * hull.cell * 3**0.5)
+        # Fine cells are only worth their cost once the cube fits the ball closely.
         tight = ball.radius * _TIGHTNESS > 0.9 * half
         if tight and cells == _FINE_CELLS:
             return ball
@@ -108,6 +110,7 @@ def object_ball(views: Sequence[NormalView]) -> EnclosingBall:
 def carved(views: Sequence[NormalView], center: Float[Tensor, "3"], half: float, cells: int) -> Hull:
     """Return the cells of a cube around `center` that no mask excludes."""
     hull = Hull(torch.ones(cells, cells, cells, dtype=torch.bool), half)
+    # Only the cells left by the previous views are projected, so each view is cheaper than the one before.
     remaining = torch.arange(cells**3)
     points = hull.centres(hull.inside) + center
     for view in views:

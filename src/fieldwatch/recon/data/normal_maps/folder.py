@@ -90,6 +90,7 @@ def read_normal_maps(  # noqa: PLR0913 - independent options of the folder layou
         views = [holes_filled(view, notes) for view in views]
     return NormalSet(
         views=tuple(views),
+        # scale_mat of the layout.
         world_from_unit=torch.from_numpy(cameras.world_from_unit),
         mesh=folder / MESH if (folder / MESH).is_file() else None,
         source=str(folder),

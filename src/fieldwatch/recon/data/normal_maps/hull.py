@@ -52,6 +52,7 @@ def visual_hull(views: Sequence[NormalView], *, cells: int = 72, half: float = 1
     """
     hull = Hull(torch.ones(cells, cells, cells, dtype=torch.bool), half)
     remaining = hull.centres(hull.inside)
+    # Each view only tests the cells that all previous views have kept.
     for view in views:
         remaining = remaining[sample_view(view, remaining)[0]]
     inside = torch.zeros_like(hull.inside)

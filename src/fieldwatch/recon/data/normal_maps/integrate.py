@@ -97,11 +97,13 @@ class _LevelSolution(NamedTuple):
 
 def _solve_level(vectors: Array, inside: NDArray[np.bool_], camera: Camera, settings: _Settings) -> _LevelSolution:
     """Solve at one resolution, starting from the solution at half of it, which already has the discontinuities."""
+    # Without a coarser level, the iteration starts from constant depth, at which all weights are 0.5.
     system = _System(vectors, inside, camera, settings.sharpness)
     logs = np.zeros(system.size)
     weights = system.weights(logs)
     if max(inside.shape) > _COARSEST_SIZE:
         coarse = _solve_level(*_halved(vectors, inside, camera), settings)
+        # The coarse camera sees the same surface, so log depth is copied without a factor.
         logs = _doubled(coarse.logs)[: inside.shape[0], : inside.shape[1]][inside]
         # The weights are upsampled as well, because a discontinuity spreads by only one pixel per round.
         weights = [_doubled(weight)[: inside.shape[0], : inside.shape[1]][inside] for weight in coarse.weights]
@@ -188,6 +190,7 @@ class _System:
             neighbors = shifted[inside]
             has_neighbor = neighbors >= 0
             focal, component = (camera.fx, 0) if across else (camera.fy, 1)
+            # across + down is 1 for the right and lower neighbor, -1 for the left and upper one.
             factor = (across + down) * focal * cosine[has_neighbor]
             entries = np.concatenate([factor, -factor])
             coordinates = (

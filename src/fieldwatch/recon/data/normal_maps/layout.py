@@ -78,15 +78,15 @@ def in_opencv(views: list[NormalView], axes: Axes, source: Path, notes: list[str
     if axes == "auto":
         z = torch.cat([view.normals[view.valid][:, 2] for view in views])
         # Visible surfaces face the camera, so the sign of z reveals the direction of the axis.
-        towards = float((z > 0).double().mean()) if len(z) else 0.5
-        if _MIN_AGREEMENT > towards > 1 - _MIN_AGREEMENT:
+        toward = float((z > 0).double().mean()) if len(z) else 0.5
+        if _MIN_AGREEMENT > toward > 1 - _MIN_AGREEMENT:
             msg = (
-                f"{source}: cannot detect the axes of the normals: z is positive in {towards:.0%} of them; set "
+                f"{source}: cannot detect the axes of the normals: z is positive in {toward:.0%} of them; set "
                 "axes='opengl' (z toward the viewer) or axes='opencv', and check that they are in camera space"
             )
             raise NormalMapError(msg)
-        axes = "opengl" if towards > 0.5 else "opencv"
-        notes.append(f"detected {axes} axes: z is positive in {towards:.1%} of the normals")
+        axes = "opengl" if toward > 0.5 else "opencv"
+        notes.append(f"detected {axes} axes: z is positive in {toward:.1%} of the normals")
     if axes == "opencv":
         return views
     # OpenGL (x right, y up, z backward) to OpenCV (x right, y down, z forward). Zeros are kept to avoid -0.0.

@@ -116,6 +116,7 @@ def _png_normals(path: Path) -> NDArray[np.float32]:
             "write 16-bit RGB (n = p / 65535 * 2 - 1), EXR or npy"
         )
         raise NormalMapError(msg)
+    # An alpha channel is ignored; missing normals are marked by color.
     values = frame.to_ndarray(format=frame.format.name)[..., :3]
     normals = (values.astype(np.float64) / _WHITE_16 * 2 - 1).astype(np.float32)
     # Black would decode to (-1, -1, -1), which is not a unit vector.
@@ -158,6 +159,7 @@ def _decoded(path: Path, codec: str) -> av.VideoFrame:
     context = cast("av.VideoCodecContext", av.CodecContext.create(codec, "r"))
     context.options = {"max_pixels": str(_MAX_PIXELS)}  # checked by FFmpeg before it allocates the image
     try:
+        # Decoding None flushes frames that the decoder buffers.
         frames = [*context.decode(av.Packet(path.read_bytes())), *context.decode(None)]
     except (FFmpegError, ValueError) as error:
         raise _unreadable(path, error) from error

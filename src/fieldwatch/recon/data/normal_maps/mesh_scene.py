@@ -35,7 +35,7 @@ class _RayHits:
 class _SupportedSphere(NamedTuple):
     """A sphere and the points (at most four) that determine it."""
 
-    centre: Float64[np.ndarray, "3"]
+    center: Float64[np.ndarray, "3"]
     radius: float
     support: Float64[np.ndarray, "k 3"]
 
@@ -82,6 +82,7 @@ class MeshScene:
             raise NormalMapError(msg)
         # The area vectors of a closed surface sum to 0 (divergence theorem).
         opening = float(area_vectors.sum(0).norm() / area_vectors.norm(dim=1).sum())
+        # The sign of the volume is only meaningful for closed surfaces.
         self.flipped = opening <= _MAX_OPENING_SHARE and _volume(self.vertices, self.faces, area_vectors) < 0
         if self.flipped:
             self.faces = self.faces.flip(1)
@@ -174,13 +175,13 @@ def _smallest_sphere(points: Float64[np.ndarray, "n 3"]) -> tuple[Float64[np.nda
     sphere = _SupportedSphere(points[0], 0.0, points[:1])
     # Pivoting: add the farthest point until no point lies outside the current sphere.
     while True:
-        distance = np.linalg.norm(points - sphere.centre, axis=1)
+        distance = np.linalg.norm(points - sphere.center, axis=1)
         farthest = int(distance.argmax())
         if distance[farthest] <= sphere.radius * (1 + _ROUNDING):
-            return sphere.centre, float(distance[farthest])
+            return sphere.center, float(distance[farthest])
         grown = _sphere_around(np.vstack([sphere.support, points[farthest]]))
         if grown.radius <= sphere.radius:  # rounding is all that is left
-            return sphere.centre, float(distance[farthest])
+            return sphere.center, float(distance[farthest])
         sphere = grown
 
 
@@ -224,6 +225,7 @@ def _welded(
     vertices: Float64[Tensor, "n 3"], faces: Int64[Tensor, "m 3"]
 ) -> tuple[Float64[Tensor, "k 3"], Int64[Tensor, "m 3"]]:
     """Merge vertices at exactly the same position and remove unused ones."""
+    # Merging is exact: a tolerance would collapse fine details, and duplicates in files are bitwise equal.
     used, corners = torch.unique(faces, return_inverse=True)
     positions, target = torch.unique(vertices[used], dim=0, return_inverse=True)
     return positions, target[corners]
@@ -285,6 +287,7 @@ def _cast(vertices: Float64[Tensor, "n 3"], faces: Int64[Tensor, "m 3"], camera:
     view = View(camera_from_world=pose, near=_NEAR_PLANE, **{name: getattr(exact_camera, name) for name in names})
     face_map = cast_triangles(vertices, faces, view).faces
     is_hit = face_map >= 0
+    # In camera coordinates all rays start at the origin, which simplifies the volumes below.
     corners = (vertices[faces[face_map[is_hit]]] @ pose[:3, :3].T) + pose[:3, 3]
     edges = torch.linalg.cross(corners.roll(-1, dims=1), corners.roll(-2, dims=1))
     # The signed volumes spanned by the ray and each edge are the barycentric weights up to a common factor.

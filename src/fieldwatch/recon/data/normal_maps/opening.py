@@ -91,6 +91,7 @@ def _neither(folder: Path) -> str:
         return (
             f"{folder} {problem}: pass the folder that contains the normal maps of one object, their masks and cameras"
         )
+    # Listing the contents often reveals that the folder is one level too high or too low.
     entries = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
     return (
         f"no normal maps in {folder} (found: {entries}). Expected either {CAMERAS} with {NORMAL_FOLDERS[0]}/ and mask/ "

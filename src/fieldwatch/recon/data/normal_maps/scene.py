@@ -90,18 +90,18 @@ class SolidUnion:
 
     def _render(self, camera: Camera) -> tuple[Float[Tensor, "height width"], Float[Tensor, "height width 3"]]:
         origins, directions = (rays.reshape(-1, 3).numpy() for rays in camera.to("cpu", torch.float64).rays())
-        travelled_by_shape = np.stack(
+        traveled_by_shape = np.stack(
             [p.shape.intersect(p.local(origins), directions @ p.rotation) for p in self.shapes]
         )
         # Of a union of solids, the first surface along a ray is visible.
-        travelled = travelled_by_shape.min(0)
-        owner = travelled_by_shape.argmin(0)
-        is_hit = np.isfinite(travelled)
+        traveled = traveled_by_shape.min(0)
+        owner = traveled_by_shape.argmin(0)
+        is_hit = np.isfinite(traveled)
         normals = np.zeros_like(origins)
-        normals[is_hit] = self._normals(origins[is_hit] + travelled[is_hit, None] * directions[is_hit], owner[is_hit])
+        normals[is_hit] = self._normals(origins[is_hit] + traveled[is_hit, None] * directions[is_hit], owner[is_hit])
         forward = camera.forward.detach().cpu().double().numpy()
         # Distance along the ray to depth along the optical axis.
-        depth = np.where(is_hit, travelled, 0) * (directions @ forward)
+        depth = np.where(is_hit, traveled, 0) * (directions @ forward)
         size = camera.height, camera.width
         return torch.from_numpy(depth).reshape(size), torch.from_numpy(normals).reshape(*size, 3)
 
@@ -117,6 +117,7 @@ class SolidUnion:
 
 
 def _built_in() -> tuple[PlacedShape, ...]:
+    # Tilted and turned, so that no symmetry hides a wrong axis.
     tilt = np.deg2rad(20.0)
     turn = np.deg2rad(35.0)
     about_x = np.array([[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]])

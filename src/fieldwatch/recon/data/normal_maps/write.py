@@ -39,6 +39,7 @@ def write_normal_maps(normal_set: NormalSet, folder: Path | str, *, kind: Litera
         kind: file format of the normals.
     """
     folder = Path(folder)
+    # All folders are created first, because the writers below expect them.
     for name in (
         _NORMALS,
         "mask",

@@ -142,6 +142,7 @@ def _notes(count: int, left_out: Sequence[str], reasons: Mapping[str, str], excl
             f"{len(left_out)} of {count} photos are left out, as at the start of the run: {shortened(list(left_out))}"
         ]
     missing = [name for name in left_out if name not in reasons]
+    # All names are listed here: the record of a run must state exactly which photos it did not use.
     causes = [f"{len(missing)} are missing ({shortened(missing, len(missing))})"] if missing else []
     causes += [f"{len(reasons)} cannot be read ({shortened(list(reasons), len(reasons))})"] if reasons else []
     reason_notes = [f"left out: {reason}" for reason in list(reasons.values())[:_MAX_REASONS]]

@@ -22,6 +22,7 @@ class PhotoFolder:
     @cached_property
     def paths(self) -> dict[str, Path]:
         """Image paths by name relative to the folder, with forward slashes."""
+        # Sorting makes the result independent of the file system.
         images = (path for path in sorted(self.folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES)
         visible = [path for path in images if not path.name.startswith(".") and path.is_file()]
         return {path.relative_to(self.folder).as_posix(): path for path in visible}

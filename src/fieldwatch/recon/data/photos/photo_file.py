@@ -13,6 +13,7 @@ from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.photo import PhotoPixels
 from fieldwatch.recon.data.photos.resampling import Pixels, Undistortion, by_area
 
+# Pillow's modes with an alpha channel; palettes may also have a transparent entry in `info`.
 _WITH_ALPHA = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
 _ORIENTATION = 0x0112  # EXIF tag
 # Major brands of ISO/IEC 23008-12, at bytes 8 to 11 of a file.
@@ -41,6 +42,7 @@ def check_photo(path: Path) -> PhotoFacts:
     """
     with _opened(path) as image:
         transparent = image.mode in _WITH_ALPHA or "transparency" in image.info
+        # Only raises: floats are rejected here already, and not when training reads the photo.
         if image.mode == "F":
             _eight_bit(image, path)
         try:

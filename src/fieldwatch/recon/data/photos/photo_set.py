@@ -69,6 +69,7 @@ class PhotoSet:
     source: str
     notes: tuple[str, ...] = ()
     memory_budget: int = 2 * GIBIBYTE
+    # True is always safe: it only means that masks may exist.
     masked: bool = True
     transparent: bool = True
     left_out: tuple[str, ...] = ()

@@ -77,6 +77,7 @@ class Undistortion:
         """Compute the mapping from a camera to a lens; name and pose of the camera are ignored."""
         scale = min(_OVERSAMPLING * camera.width / lens.width, _OVERSAMPLING * camera.height / lens.height, 1.0)
         source_size = (max(round(lens.width * scale), 1), max(round(lens.height * scale), 1))
+        # Undistorting above the output resolution and averaging avoids aliasing.
         work_camera = camera.resized(max(source_size[0], camera.width), max(source_size[1], camera.height))
         # The error of linear interpolation is spacing^2 * curvature / 8, with a curvature of about 1 / focal length.
         spacing = max(math.isqrt(int(_NODE_SPACING_FACTOR * min(work_camera.fx, work_camera.fy))), 1)
@@ -91,6 +92,7 @@ class Undistortion:
         radii = grid.norm(dim=-1)
         size = torch.tensor([lens.width, lens.height], dtype=torch.float64)
         grid_positions = 2 * lens.project(grid)[0] / size - 1
+        # grid_sample would read arbitrary pixels at NaN coordinates.
         grid_positions = torch.where(
             torch.isfinite(grid_positions), grid_positions, torch.full_like(grid_positions, _OUTSIDE)
         )

@@ -111,7 +111,7 @@ BEFORE_A_WALL = (
 class _Hits(NamedTuple):
     """Intersections of rays: distances (infinite for a miss) and indices of the solids (arbitrary for a miss)."""
 
-    travelled: Array
+    traveled: Array
     solid: NDArray[np.int64]
 
 
@@ -147,16 +147,17 @@ class SolidScene:
         origins, directions = _rays(camera, 1)
         hits = self._intersect(origins, directions)
         forward = camera.forward.detach().cpu().double().numpy()
-        depth = np.where(np.isfinite(hits.travelled), hits.travelled, 0) * (directions @ forward)
+        # Distance along the ray to depth along the optical axis.
+        depth = np.where(np.isfinite(hits.traveled), hits.traveled, 0) * (directions @ forward)
         return torch.from_numpy(depth).reshape(camera.height, camera.width)
 
     def normals(self, camera: Camera) -> Float[Tensor, "height width 3"]:
         """Return outward unit normals in world axes at every pixel center, float64; 0 for the background."""
         origins, directions = _rays(camera, 1)
         hits = self._intersect(origins, directions)
-        is_hit = np.isfinite(hits.travelled)
+        is_hit = np.isfinite(hits.traveled)
         normals = np.zeros_like(origins)
-        points = origins[is_hit] + hits.travelled[is_hit, None] * directions[is_hit]
+        points = origins[is_hit] + hits.traveled[is_hit, None] * directions[is_hit]
         normals[is_hit] = self._normals(points, hits.solid[is_hit])
         return torch.from_numpy(normals).reshape(camera.height, camera.width, 3)
 
@@ -164,9 +165,9 @@ class SolidScene:
         """Render an image with `samples` x `samples` rays per pixel on a plain background, with alpha."""
         origins, directions = _rays(camera, samples)
         hits = self._intersect(origins, directions)
-        is_hit = np.isfinite(hits.travelled)
+        is_hit = np.isfinite(hits.traveled)
         colors = np.zeros((len(origins), 4))
-        points = origins[is_hit] + hits.travelled[is_hit, None] * directions[is_hit]
+        points = origins[is_hit] + hits.traveled[is_hit, None] * directions[is_hit]
         colors[is_hit, :3] = self.colours(points, hits.solid[is_hit])
         colors[is_hit, 3] = 1
         # Box filter over the samples of each pixel; alpha is the fraction of rays that hit.
@@ -190,6 +191,7 @@ class SolidScene:
             distances = np.stack([owner.distance(points) for owner in self._solids])
             owner = distances.argmin(0)
             distance = distances.min(0)
+            # A thinner shell would reject more samples, a thicker one would distort the density at curved surfaces.
             near = np.abs(distance) < 0.008
             moved = points[near] - distance[near, None] * self._normals(points[near], owner[near])
             # Where two solids touch, the projection along the normal of one may end inside the other.
@@ -204,8 +206,8 @@ class SolidScene:
         # Four times as many rays as points, since some of them miss the scene.
         pixels = generator.integers(0, len(origins), 4 * count)
         hits = self._intersect(origins[pixels], directions[pixels])
-        hit_rows = np.flatnonzero(np.isfinite(hits.travelled))[:count]
-        points = origins[pixels][hit_rows] + hits.travelled[hit_rows, None] * directions[pixels][hit_rows]
+        hit_rows = np.flatnonzero(np.isfinite(hits.traveled))[:count]
+        points = origins[pixels][hit_rows] + hits.traveled[hit_rows, None] * directions[pixels][hit_rows]
         return points, self._normals(points, hits.solid[hit_rows]), self.colours(points, hits.solid[hit_rows])
 
     def colours(self, points: Array, solid: NDArray[np.int64]) -> Array:
@@ -231,8 +233,8 @@ class SolidScene:
         return normals
 
     def _intersect(self, origins: Array, directions: Array) -> _Hits:
-        travelled = np.stack([solid.intersect(origins, directions) for solid in self._solids])
-        return _Hits(travelled.min(0), travelled.argmin(0))
+        traveled = np.stack([solid.intersect(origins, directions) for solid in self._solids])
+        return _Hits(traveled.min(0), traveled.argmin(0))
 
 
 def _rays(camera: Camera, samples: int) -> tuple[Array, Array]:

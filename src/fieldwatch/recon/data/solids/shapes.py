@@ -178,35 +178,35 @@ def sphere_trace(shape: SolidShape, origins: Array, directions: Array) -> Array:
     first, last = _sphere_span(shape.bounding_radius, origins, directions)
     result = np.full(len(origins), np.inf)
     active = np.flatnonzero(np.isfinite(first))
-    travelled = first[active]
+    traveled = first[active]
     for _ in range(_MAX_STEPS):
-        gap = shape.distance(origins[active] + travelled[:, None] * directions[active])
+        gap = shape.distance(origins[active] + traveled[:, None] * directions[active])
         # A step of the signed distance cannot pass through the surface.
-        travelled = travelled + gap
+        traveled = traveled + gap
         arrived = gap < _HIT_DISTANCE
-        missed = travelled > last[active]
-        result[active[arrived & ~missed]] = travelled[arrived & ~missed]
+        missed = traveled > last[active]
+        result[active[arrived & ~missed]] = traveled[arrived & ~missed]
         continuing = ~(arrived | missed)
         active = active[continuing]
-        travelled = travelled[continuing]
+        traveled = traveled[continuing]
         if not len(active):
             return result
     # Rays that are still active graze the surface or creep past it; only close ones can hit.
-    gap = shape.distance(origins[active] + travelled[:, None] * directions[active])
+    gap = shape.distance(origins[active] + traveled[:, None] * directions[active])
     rays = active[gap < _NEWTON_DISTANCE]
-    distances = travelled[gap < _NEWTON_DISTANCE]
+    distances = traveled[gap < _NEWTON_DISTANCE]
     result[rays] = _newton(shape, origins[rays], directions[rays], distances)
     return result
 
 
-def _newton(shape: SolidShape, origins: Array, directions: Array, travelled: Array) -> Array:
+def _newton(shape: SolidShape, origins: Array, directions: Array, traveled: Array) -> Array:
     for _ in range(_NEWTON_STEPS):
-        points = origins + travelled[:, None] * directions
+        points = origins + traveled[:, None] * directions
         # Newton's step for the distance along the ray; bounding the slope keeps grazing rays from diverging.
         slope = row_dots(shape.normals(points), directions)
-        travelled = travelled - shape.distance(points) / np.minimum(slope, -1e-6)
-    arrived = np.abs(shape.distance(origins + travelled[:, None] * directions)) < _NEWTON_TOLERANCE
-    return np.where(arrived, travelled, np.inf)
+        traveled = traveled - shape.distance(points) / np.minimum(slope, -1e-6)
+    arrived = np.abs(shape.distance(origins + traveled[:, None] * directions)) < _NEWTON_TOLERANCE
+    return np.where(arrived, traveled, np.inf)
 
 
 def _sphere_span(radius: float, origins: Array, directions: Array) -> tuple[Array, Array]:
