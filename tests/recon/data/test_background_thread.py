@@ -1,4 +1,4 @@
-"""Who waits for a decoding thread is not left waiting when it has died."""
+"""Waiting for a dead decoding thread raises an error instead of blocking forever."""
 
 import os
 import threading

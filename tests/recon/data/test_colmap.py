@@ -1,4 +1,4 @@
-"""COLMAP models: binary and text alike, real and damaged, and the scenes they make."""
+"""Binary and text COLMAP models, intact and damaged, and the scenes read from them."""
 
 import contextlib
 import shutil
@@ -18,7 +18,7 @@ SMALL = PhotoOptions(longer_side=24, held_out=4)
 
 
 def write_text(folder, model):
-    """The same model as COLMAP's text files."""
+    """Write a model as COLMAP text files."""
     folder.mkdir(parents=True)
     lenses = [
         f"{number} PINHOLE {lens.width} {lens.height} {lens.fx!r} {lens.fy!r} {lens.cx!r} {lens.cy!r}"
@@ -30,7 +30,7 @@ def write_text(folder, model):
         motion = torch.linalg.inv(image.world_from_camera)
         pose = [*matrix_to_quaternion(motion[:3, :3]).tolist(), *motion[:3, 3].tolist()]
         lines.append(f"{image.image_id} {' '.join(map(repr, pose))} {image.camera_id} {image.name}")
-        lines.append("" if image.image_id % 2 else "10.5 11.5 -1 20.5 3.25 7")  # observations may be none
+        lines.append("" if image.image_id % 2 else "10.5 11.5 -1 20.5 3.25 7")  # a photo may have no observations
     (folder / "images.txt").write_text("\n".join([*lines, ""]))
     tracks = {}
     for row, number in zip(model.points.track_points.tolist(), model.points.track_images.tolist(), strict=True):
@@ -62,7 +62,7 @@ def test_the_real_scene(shared_data):
 
 
 def test_points_of_the_real_scene_fall_where_their_colour_is(shared_data):
-    """Tracked points have the colour of the pixel they project to, and less so of pixels beside it."""
+    """The color of tracked points matches the pixel they project to better than its neighbors."""
     model = read_colmap_model(shared_data / "colmap_snowmiku" / "sparse" / "0")
     photos = read_colmap(shared_data / "colmap_snowmiku", PhotoOptions(longer_side=990, held_out=0))
     own = model.points.track_points[model.points.track_images == 1]
@@ -104,7 +104,7 @@ def test_what_is_written_is_read_again(tmp_path):
 
 
 def test_cameras_of_other_sizes_and_centres_live_side_by_side(scene):
-    """Two lenses: full size, and a crop of it whose principal point is off centre."""
+    """Two lenses: full size, and a crop with an off-center principal point."""
     path = scene / "sparse" / "0"
     model, lens = read_colmap_model(path), read_colmap_model(path).lenses[1]
     cameras = struct.pack("<Q", 2)
@@ -113,7 +113,7 @@ def test_cameras_of_other_sizes_and_centres_live_side_by_side(scene):
         cameras += struct.pack("<4d", lens.fx, lens.fy, lens.cx - cut, lens.cy)
     (path / "cameras.bin").write_bytes(cameras)
     data = bytearray((path / "images.bin").read_bytes())
-    data[8 + 60 : 8 + 64] = struct.pack("<I", 2)  # the first photo's camera
+    data[8 + 60 : 8 + 64] = struct.pack("<I", 2)  # camera id of the first photo
     (path / "images.bin").write_bytes(data)
     name = model.images[0].name
     Image.open(scene / "images" / name).crop((6, 0, 24, 24)).save(scene / "images" / name)
@@ -226,7 +226,7 @@ def test_a_count_that_no_file_could_hold_is_refused_at_once(scene, name):
 
 
 def test_any_damaged_byte_is_an_error_of_ours_or_read(scene):
-    """Bytes changed at random: never another error than ours."""
+    """Random byte changes never raise anything other than ColmapError."""
     generator = np.random.default_rng(0)
     for name in ("cameras.bin", "images.bin", "points3D.bin"):
         path = scene / "sparse" / "0" / name

@@ -1,4 +1,4 @@
-"""Clips from folders of images: what is read, what is converted, and what is refused in which words."""
+"""Clips from image folders: reading, conversion, and the errors for invalid input."""
 
 import shutil
 
@@ -79,7 +79,7 @@ def test_a_stream_keeps_no_more_than_it_may_and_asks_once_for_what_it_keeps():
     source = Counted()
     stream = FrameStream(source, capacity=3)
     assert [int(stream.fetch(i).result()[0, 0, 0]) for i in (0, 1, 0, 1, 2, 0, 3, 1)] == [0, 1, 0, 1, 2, 0, 3, 1]
-    assert source.asked == [0, 1, 2, 3, 1]  # 1 was the longest unused when 3 came
+    assert source.asked == [0, 1, 2, 3, 1]  # 1 was the least recently used frame when 3 was added
     stream.close()
     assert source.asked[-1] == "closed"
 
@@ -99,10 +99,10 @@ def test_the_digest_knows_pixels_and_framing(folder, tmp_path):
     one = read_clip(folder).digest
     assert read_clip(folder).digest == one
     assert read_clip(folder, count=11).digest != one
-    assert read_clip(folder, resize="24_40").digest != one  # the same size, asked for
+    assert read_clip(folder, resize="24_40").digest != one  # the same size, but with an explicit resize
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    assert read_clip(copy).digest == one  # where it lies does not matter
+    assert read_clip(copy).digest == one  # the digest does not depend on the path
     changed = picture(3)
     changed[0, 0, 0] ^= 1
     Image.fromarray(changed).save(copy / "frame_3.png")
@@ -184,7 +184,7 @@ def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path, name):
 def test_exif_orientation_is_applied(tmp_path):
     image = Image.fromarray(picture(1, 8, 16))
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned a quarter clockwise
+    exif[0x0112] = 6  # rotate by 90 degrees clockwise
     pixels, notes = save_and_read(tmp_path, image, exif=exif)
     np.testing.assert_array_equal(pixels, np.rot90(picture(1, 8, 16), -1))
     assert [note.startswith("1 of 1 frames: ") and "EXIF" in note for note in notes] == [True]
@@ -245,7 +245,7 @@ def test_paths_that_hold_no_clip(tmp_path, folder):
     with pytest.raises(ClipError, match="empty is empty"):
         read_clip(tmp_path / "empty")
     with pytest.raises(ClipError, match=r"2 entries .*clip\?"):
-        read_clip(tmp_path)  # holds the two folders
+        read_clip(tmp_path)  # contains two folders
     other = tmp_path / "empty"
     (other / "a.exr").write_bytes(b"")
     (other / "b.exr").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""The crop and resize notation."""
+"""Notation of crop and resize."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_a_crop_is_central_and_comes_before_or_after_the_resize():
 
 def test_bicubic_values_stay_in_eight_bits():
     array = np.zeros((16, 16, 3), np.uint8)
-    array[:, 8:] = 255  # an edge, at which bicubic overshoots
+    array[:, 8:] = 255  # bicubic interpolation overshoots at an edge
     assert {0, 255} <= set(np.unique(Framing(resize="40_40").apply(Image.fromarray(array))))
 
 

@@ -1,4 +1,4 @@
-"""Gaussians in PLY files: written and read, in other orders and formats, and all that can be wrong with them."""
+"""Gaussians in PLY files: round trips, other column orders and formats, and errors for damaged files."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def same(one, other):
 
 
 def ply(path, columns, rows, form="ascii", kind="float"):
-    """A PLY file written out by hand."""
+    """Write a PLY file independently of the library."""
     properties = "".join(f"property {kind} {name}\n" for name in columns)
     header = f"ply\nformat {form} 1.0\ncomment by hand\nelement vertex {len(rows)}\n{properties}end_header\n"
     order = {"binary_little_endian": "<", "binary_big_endian": ">"}.get(form)
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_again(tmp_path, degree):
 
 
 def test_the_columns_are_those_that_viewers_read(tmp_path):
-    """Order of the original: places, normals, constant, rest by channel, opacity, scales, turn."""
+    """Column order of 3DGS: positions, normals, f_dc, f_rest by channel, opacity, scales, rotation."""
     made = cloud()
     path = write_gaussian_ply(tmp_path / "a.ply", made)
     expected = ["x", "y", "z", "nx", "ny", "nz", "f_dc_0", "f_dc_1", "f_dc_2", *(f"f_rest_{i}" for i in range(45))]
@@ -67,7 +67,7 @@ def test_the_columns_are_those_that_viewers_read(tmp_path):
     data = path.read_bytes()
     assert data.startswith(b"ply\nformat binary_little_endian 1.0\nelement vertex 7\nproperty float x\n")
     rows = np.frombuffer(data[data.index(b"end_header\n") + 11 :], "<f4").reshape(7, 62)
-    # channel by channel: 15 of red, 15 of green, 15 of blue
+    # channel-major: 15 of red, 15 of green, 15 of blue
     assert np.array_equal(rows[:, 9 + 15 + 2], made.rest[:, 2, 1].numpy())
     assert not rows[:, 3:6].any()
 
@@ -132,7 +132,7 @@ def test_the_first_points_of_a_run_are_no_gaussians(shared_data):
 
 
 COLUMNS = ["x", "scale_1", "rot_3", "f_dc_2", "f_rest_4"]
-"""Where no infinite value means anything; of an opacity it does."""
+"""Columns that must be finite; infinite opacity logits are clamped instead."""
 
 
 @pytest.mark.parametrize(

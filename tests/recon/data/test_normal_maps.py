@@ -1,4 +1,4 @@
-"""Folders of normal maps: written and read back, their cameras taken apart, every fault named; made-up sets."""
+"""Folders of normal maps: round trips, decomposition of cameras, errors for every fault; synthetic sets."""
 
 import math
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_a_set_comes_back_as_it_was_written(made, tmp_path, kind, close):
 
 
 def test_a_read_camera_puts_points_of_the_world_where_the_layout_says(made, folder):
-    """The layout's own formula: world_mat times a world point, pixel centres at whole numbers."""
+    """Project with the formula of the layout: world_mat times a world point, pixel centers at integers."""
     matrix = np.load(folder / "cameras_sphere.npz")["world_mat_1"]
     read = read_normal_maps(folder)
     unit = torch.tensor([[0.2, -0.1, 0.3]], dtype=torch.float64)
@@ -283,7 +283,7 @@ def test_points_of_the_made_up_object_lie_on_it_within_the_unit_sphere_evenly():
     scene = SolidUnion((PlacedShape(Sphere(0.5), np.array([0.1, 0, 0]), np.eye(3)),))
     points = scene.surface_points(4000, seed=1) - torch.tensor([0.1, 0, 0])
     assert float((points.norm(dim=-1) - 0.5).abs().max()) < 1e-6
-    assert float((points[:, 2] > 0.25).double().mean()) == pytest.approx(0.25, abs=0.03)  # the cap of a quarter
+    assert float((points[:, 2] > 0.25).double().mean()) == pytest.approx(0.25, abs=0.03)  # area above z = 0.25
     whole = SolidUnion().surface_points(2000)
     assert 0.6 < float(whole.norm(dim=-1).max()) < 0.85
     assert float(SolidUnion().distance(whole).abs().max()) < 1e-6

@@ -1,4 +1,4 @@
-"""Own captures: normals, masks and a COLMAP model under any similarity come back as they were; every fault is named."""
+"""Custom captures: normals, masks and a COLMAP model under any similarity are recovered; errors for every fault."""
 
 import shutil
 from dataclasses import replace
@@ -44,7 +44,7 @@ def moved(camera):
 
 
 def write(folder, views, points):
-    """What COLMAP and a normal estimator leave: photos' poses in another world, npy normals in OpenGL's axes, masks."""
+    """Write the output of COLMAP and a normal estimator: poses in another world, npy normals in OpenGL axes, masks."""
     cameras = tuple(moved(view.camera) for view in views)
     grey = [PhotoPixels(image=torch.full((c.height, c.width, 3), 128, dtype=torch.uint8)) for c in cameras]
     colours = torch.zeros(len(points), 3, dtype=torch.uint8)
@@ -102,7 +102,7 @@ def test_the_object_lies_within_the_unit_sphere(written):
 
 def test_an_object_far_from_the_middle_of_the_pictures_is_found(made):
     def off_centre(view):
-        """Cut the picture so that the principal axis leaves it."""
+        """Crop the image so that the optical axis is outside it."""
         rows, columns = view.mask.nonzero().T
         top, left = max(int(rows.min()) - 2, 0), max(int(columns.min()) - 2, 0)
         camera = view.camera
@@ -199,7 +199,7 @@ def test_text_models_are_read_and_distortion_is_refused(made, folder, written):
     for one, same in zip(read.views, other.views, strict=True):
         assert one.name == same.name
         torch.testing.assert_close(in_the_model(read, one), in_the_model(other, same), rtol=0, atol=1e-9)
-    assert read.scale == pytest.approx(other.scale, rel=1e-2)  # a hull is carved in cells: a last digit may move one
+    assert read.scale == pytest.approx(other.scale, rel=1e-2)  # rounding may add or remove a cell of the hull
     (sparse / "cameras.txt").write_text(f"1 OPENCV 64 64 {camera.fx!r} {camera.fy!r} 32 32 0.1 0 0 0\n")
     message = refused(folder)
     assert "OPENCV lens" in message
@@ -209,13 +209,13 @@ def test_text_models_are_read_and_distortion_is_refused(made, folder, written):
 
 
 def in_the_model(maps, view):
-    """Where a view's camera is, and how it is turned, in the axes of the photos' model."""
+    """Return position and rotation of a view's camera in model coordinates."""
     pose = maps.world_from_unit @ view.camera.world_from_camera.double()
     return torch.cat([pose[:3, :3] / maps.scale, pose[:3, 3:]], 1)
 
 
 def quaternion_of(rotation):
-    """w, x, y, z by the eigenvector of Bar-Itzhack's matrix: another way than ours."""
+    """Return (w, x, y, z) as an eigenvector of Bar-Itzhack's matrix, independently of the library."""
     r = rotation.numpy()
     k = np.array(
         [

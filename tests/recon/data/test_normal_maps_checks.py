@@ -1,4 +1,4 @@
-"""Checks of normal maps: each sees its planted fault, and says nothing about a healthy set."""
+"""Checks of normal maps: each detects an injected fault and accepts a correct set."""
 
 from dataclasses import replace
 
@@ -26,12 +26,12 @@ def ball():
 
 
 def each(normal_set, change):
-    """The set with every view changed; `change` gets the number of the view and the view."""
+    """Return the set with `change(index, view)` applied to every view."""
     return replace(normal_set, views=tuple(change(i, view) for i, view in enumerate(normal_set.views)))
 
 
 def shifted(normal_set, *names):
-    """Maps of the next view instead of a view's own."""
+    """Return the set with maps of the next view."""
     views = normal_set.views
     return each(normal_set, lambda i, v: replace(v, **{n: getattr(views[(i + 1) % len(views)], n) for n in names}))
 
@@ -150,7 +150,7 @@ def test_maps_of_other_views_than_the_cameras_are_seen(healthy):
 
 
 def test_normals_flattened_towards_the_camera_are_seen_across_views(ball):
-    """Each view is fine by itself, as from a network that sees a relief."""
+    """Every view is consistent by itself, as from a network that predicts a relief."""
 
     def flat(_, view):
         return replace(view, normals=torch.nn.functional.normalize(view.normals * torch.tensor([0.1, 0.1, 1]), dim=-1))
@@ -214,7 +214,7 @@ def test_holes_that_are_none_of_the_object_are_seen(healthy, known):
 
 
 def test_the_hole_of_a_ring_is_no_fault(healthy):
-    """The built-in object has gaps that pictures show: they are the background's."""
+    """The gaps of the built-in object show the background."""
     assert sum(int(mask_holes(view.mask).sum()) for view in healthy.views) > 5
 
 

@@ -1,4 +1,4 @@
-"""The patch grid: cutting, joining, coordinates, windows."""
+"""Patch grid: splitting, joining, coordinates and windows."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_the_window_at_a_centre_is_that_patch(rows, columns):
 def test_windows_between_patches_and_at_the_border():
     grid = PatchGrid(2, 4, 320, 640)
     assert grid.window(0.25, 0.5) == (80, 80, 160, 160)  # four corners
-    assert grid.window(0.0, 1.0) == (160, 0, 160, 160)  # pushed inside
+    assert grid.window(0.0, 1.0) == (160, 0, 160, 160)  # shifted inside the frame
 
 
 def test_grids_that_do_not_fit():

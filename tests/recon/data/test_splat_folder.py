@@ -1,4 +1,4 @@
-"""The folder of a 3D Gaussian splatting run."""
+"""Run folders of 3D Gaussian splatting."""
 
 import json
 import shutil
@@ -73,7 +73,7 @@ def test_an_iteration_that_is_not_there_lists_those_that_are(folder):
 def test_a_folder_without_splats_says_what_is_there(tmp_path):
     with pytest.raises(SplatFolderError, match="is not a folder"):
         open_splat_folder(tmp_path / "nowhere")
-    (tmp_path / "point_cloud" / "iteration_7000").mkdir(parents=True)  # empty: the run was stopped while it wrote
+    (tmp_path / "point_cloud" / "iteration_7000").mkdir(parents=True)  # empty, as after an interrupted save
     with pytest.raises(SplatFolderError, match=r"found: point_cloud.*-s"):
         open_splat_folder(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The built-in clip: reproducible, smooth, full of motion."""
+"""The synthetic clip: reproducible, smooth and moving."""
 
 import time
 

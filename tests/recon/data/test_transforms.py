@@ -1,4 +1,4 @@
-"""Scenes of transforms.json: Blender's, instant-ngp's, Nerfstudio's."""
+"""Scenes with a transforms.json: Blender, instant-ngp, Nerfstudio."""
 
 import json
 import math
@@ -18,7 +18,7 @@ ALL = PhotoOptions(held_out=0)
 
 
 def frames(folder, names, extension=".png", mode="RGBA"):
-    """Frames in OpenGL's axes, with their photos: the value of a photo is its number."""
+    """Write frames in OpenGL axes with photos whose value is their index."""
     made = []
     for number, (name, camera) in enumerate(zip(names, CAMERAS, strict=False)):
         path = folder / f"{name}{extension}"

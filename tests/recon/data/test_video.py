@@ -1,4 +1,4 @@
-"""Video files: written, read back, read out of order, cut short."""
+"""Video files: round trips, random access and truncated files."""
 
 import wave
 
@@ -31,7 +31,7 @@ def test_what_is_written_can_be_read(film, path):
     assert (len(clip), clip.height, clip.width) == (40, 48, 64)
     assert clip.names[39] == "frame_00039"
     assert psnr(clip.frames, film.frames) > 26  # 4:2:0 chroma of so small a picture; 37 at 320 x 640
-    # the order is right: each frame resembles its own more than the next
+    # correct order: each frame is closer to its original than to the next one
     assert all(psnr(clip[i], film[i]) > psnr(clip[i], film[i + 1]) for i in range(39))
     assert [p.name for p in path.parent.iterdir()] == ["film.mp4"]  # no draft is left
 
@@ -118,7 +118,7 @@ def test_a_video_on_its_side_is_turned_upright(film, tmp_path):
         stream.height, stream.width, stream.pix_fmt = 64, 48, "yuv420p"
         stream.set_display_rotation(90)
         for frame in film.frames[:3]:
-            lying = np.rot90(frame.permute(1, 2, 0).numpy(), -1)  # clockwise, to be shown counterclockwise
+            lying = np.rot90(frame.permute(1, 2, 0).numpy(), -1)  # rotated clockwise, displayed counterclockwise
             container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(lying), format="rgb24")))
         container.mux(stream.encode(None))
     clip = read_clip(path)

@@ -1,4 +1,4 @@
-"""PLY files: tables and lists, every type and order, read one element after the other, and what is damaged."""
+"""PLY files: tables and lists of all types and byte orders, sequential reading, and damaged files."""
 
 from io import BytesIO
 

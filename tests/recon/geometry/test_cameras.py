@@ -1,4 +1,4 @@
-"""Pinhole cameras: where points fall, and what scaling leaves alone."""
+"""Pinhole cameras: projection, and invariance under resizing."""
 
 import math
 

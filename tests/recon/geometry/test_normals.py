@@ -1,4 +1,4 @@
-"""Normals from depth: right on planes and balls, quiet at borders and edges."""
+"""Normals from depth: exact on planes and balls, zero at borders and edges."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def camera(position=(0.4, -2.0, 1.5), size=40):
 
 
 def depth_of_plane(own, normal):
-    """The plane through the origin."""
+    """Return the depth of a plane through the origin."""
     origins, directions = own.rays()
     along = -(origins @ normal) / (directions @ normal)
     return along * (directions @ own.forward)

@@ -1,4 +1,4 @@
-"""Where cameras stand and what they look at."""
+"""Camera paths: positions and view directions."""
 
 import math
 
@@ -63,7 +63,7 @@ def test_a_turntable_goes_round_what_was_looked_at_in_a_world_of_any_up():
     places = torch.stack([camera.position for camera in film])
     assert [camera.name for camera in film[:2]] == ["turntable_0000", "turntable_0001"]
     assert torch.allclose(focus_point(film), focus_point(taken))
-    assert torch.allclose(places[:, 1], torch.full((30,), -1.0, dtype=torch.float64))  # lying: its height runs along -y
+    assert torch.allclose(places[:, 1], torch.full((30,), -1.0, dtype=torch.float64))  # up is -y
     assert torch.allclose(
         film[3].world_from_camera[:3, 1] @ taken[0].world_from_camera[:3, 1], torch.tensor(1.0).double(), atol=0.4
     )

@@ -1,4 +1,4 @@
-"""Alignment of two sets of points."""
+"""Alignment of two point sets."""
 
 import pytest
 import torch

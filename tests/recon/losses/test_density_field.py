@@ -1,4 +1,4 @@
-"""Density of neighbours and the distance it stands for, where the truth is known."""
+"""Density of neighbors and the distance it implies, against known values."""
 
 import math
 

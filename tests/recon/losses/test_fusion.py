@@ -1,4 +1,4 @@
-"""Named pixel losses: their weights, and what an unknown name says."""
+"""Named pixel losses: weights, and the error for unknown names."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from fieldwatch.recon.losses import ms_ssim, pixel_loss, ssim
 from fieldwatch.recon.losses.fusion import PIXEL_LOSSES, frequency_error
 from fieldwatch.recon.losses.pixel import l1, l2
 
-# name: weights of L1, L2, 1 - SSIM, 1 - MS-SSIM, as the original's table has them
+# name: weights of L1, L2, 1 - SSIM, 1 - MS-SSIM, from the table of the original
 TABLE = {
     "L1": (1, 0, 0, 0),
     "L2": (0, 1, 0, 0),

@@ -1,4 +1,4 @@
-"""SSIM and MS-SSIM against the textbook formula, and at sizes where the usual window does not fit."""
+"""SSIM and MS-SSIM against the definition, and for images smaller than the usual window."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from fieldwatch.recon.losses.structural import SCALE_WEIGHTS, ms_ssim_window
 
 
 def textbook_ssim(a, b, size=11, sigma=1.5):
-    """Five direct window means in float64, one window at a time."""
+    """Compute SSIM from five direct means per window in float64."""
     line = np.exp(-((np.arange(size) - size // 2) ** 2) / (2 * sigma**2))
     window = np.outer(line, line) / line.sum() ** 2
     values = []
@@ -109,7 +109,7 @@ def test_images_of_different_shapes_are_refused():
 
 
 def test_ms_ssim_of_opposite_images_has_finite_gradients():
-    """The negative control: the contrast terms are negative, where a fractional power has no value."""
+    """For a negative image the contrast terms are negative, where fractional powers are undefined."""
     target = torch.rand(1, 3, 40, 40, generator=torch.Generator().manual_seed(7))
     prediction = (1 - target).requires_grad_()
     value = ms_ssim(prediction, target)

@@ -39,7 +39,7 @@ def write_normal_maps(normal_set: NormalSet, folder: Path | str, *, kind: Litera
         kind: file format of the normals.
     """
     folder = Path(folder)
-    # All folders are created first, because the writers below expect them.
+    # A set without depth gets no empty depth folders.
     for name in (
         _NORMALS,
         "mask",
