@@ -80,7 +80,7 @@ def test_views_agree_again_once_the_axes_are_right(healthy):
     right, wrong = median_disagreement(healthy.views, hull), median_disagreement(turned.views, hull)
     assert right < 20
     assert wrong > 40
-    assert f"by {wrong:.0f} degrees, then by {right:.0f}" in check.message
+    assert f"by {wrong:.0f} degrees, after it by {right:.0f}" in check.message
 
 
 @pytest.mark.parametrize("signs", [(1.0, 1.0, 1.0), (1.0, -1.0, -1.0)])

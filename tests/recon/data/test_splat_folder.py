@@ -64,9 +64,7 @@ def test_of_two_cameras_of_one_name_the_last_counts(folder):
 
 
 def test_an_iteration_that_is_not_there_lists_those_that_are(folder):
-    with pytest.raises(
-        SplatFolderError, match=r"has no iteration 15000: available are 7000, 30000; the nearest is -i 7000"
-    ):
+    with pytest.raises(SplatFolderError, match=r"has no iteration 15000 .available: 7000, 30000.: use -i 7000"):
         open_splat_folder(folder).gaussians(15000)
 
 
@@ -108,7 +106,7 @@ def test_a_folder_needs_neither_cameras_nor_settings(tmp_path):
 def test_settings_are_read_and_never_run(folder, text, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "cfg_args").write_text(text)
-    with pytest.raises(SplatFolderError, match="cfg_args begins with"):
+    with pytest.raises(SplatFolderError, match="cfg_args: expected Namespace"):
         open_splat_folder(folder)
     assert not (folder / "RAN").exists()
 

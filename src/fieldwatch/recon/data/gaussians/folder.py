@@ -47,7 +47,7 @@ class SplatFolder:
         if wanted not in self.iterations:
             available = ", ".join(map(str, self.iterations))
             nearest = min(self.iterations, key=lambda other: abs(other - wanted))
-            msg = f"{self.folder} has no iteration {wanted}: available are {available}; the nearest is -i {nearest}"
+            msg = f"{self.folder} has no iteration {wanted} (available: {available}): use -i {nearest}, the nearest one"
             raise SplatFolderError(msg)
         return self.folder / "point_cloud" / f"iteration_{wanted}" / _PLY
 

@@ -168,7 +168,7 @@ def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         return None
     # The angles before and after the correction show whether the diagnosis explains the data.
     angles = [median_disagreement(views, hull, guess) for guess in (as_read, best_guess)]
-    across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, then by {angles[1]:.0f}"
+    across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, after it by {angles[1]:.0f}"
     return NormalCheck(
         name="axes",
         severity="error",
