@@ -100,7 +100,7 @@ def test_the_run_knows_its_pipeline_and_what_differs_from_the_preset(trained_spl
     ("words", "message"),
     [
         ("-s nowhere", "nowhere"),
-        ("-c nowhere", "nowhere is no folder"),
+        ("-c nowhere", "nowhere is not a folder"),
         ("--preset best", "--preset 'best' is not known: choose one of default, cpu, full, parity"),
         ("--coarse-iterations 1 --schedule-scale 0.01", "less than one step"),
         ("--masks m", "add -s FOLDER"),

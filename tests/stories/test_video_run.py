@@ -225,7 +225,7 @@ def truncated_header(folder, frames):
 
 
 BAD_DATA = {
-    "empty folder": (empty, r"bad is empty: point --data at a folder of images or at a video file"),
+    "empty folder": (empty, r"bad is empty: set --data to a folder of images or a video file"),
     "unreadable frame": (unreadable, "0003.png"),
     "not an image": (truncated_header, "0003.png"),
     "mixed sizes": (mixed, r"(?s)0003.png.*--resize"),
