@@ -16,7 +16,6 @@ from fieldwatch.recon.mesh.glb import write_glb
 from fieldwatch.recon.mesh.grade import MeshGrade, grade_mesh
 from fieldwatch.recon.mesh.histogram import error_histogram, error_scale
 from fieldwatch.recon.mesh.marching import implicit_surface
-from fieldwatch.recon.mesh.open3d_poisson import open3d_poisson
 from fieldwatch.recon.mesh.orientation import facing_outward
 from fieldwatch.recon.mesh.page import mesh_page
 from fieldwatch.recon.mesh.photo_sampler import TexturePhoto
@@ -60,7 +59,6 @@ __all__ = [
     "mesh_page",
     "mesh_quality",
     "mesh_still",
-    "open3d_poisson",
     "poisson_surface",
     "read_mesh",
     "render_mesh",

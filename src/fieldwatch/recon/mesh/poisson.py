@@ -91,7 +91,7 @@ def poisson_surface(  # noqa: PLR0913 (keywords of the reconstruction, each with
     # The grid is the largest array here: free it before the density search.
     del values
     density = sample_density(search_tree(samples.positions), mesh.vertices, samples.counts)
-    return PoissonSurface(mesh=coloured(mesh, points), density=density * grid.cell**2, cell=grid.cell)
+    return PoissonSurface(mesh=_colored(mesh, points), density=density * grid.cell**2, cell=grid.cell)
 
 
 def _close(values: Float32[np.ndarray, "x y z"]) -> None:
@@ -141,6 +141,6 @@ def _spread(inner: Bool[np.ndarray, "u v w"]) -> Bool[np.ndarray, "u v w"]:
     return binary_dilation(inner, np.ones((3, 3, 3), np.bool_))
 
 
-def coloured(mesh: Triangles, points: OrientedPoints) -> Triangles:
+def _colored(mesh: Triangles, points: OrientedPoints) -> Triangles:
     """Return a mesh with the colours of the points nearest to its vertices, if they have any."""
     return replace(mesh, colours=nearest_colours(mesh.vertices, points))

@@ -159,7 +159,7 @@ class _RegionMesher:
         )
 
     def _foreground(self, level: float, points: OrientedPoints) -> MeshRegion:
-        if self.options.method in {"poisson", "open3d"} or not len(points):
+        if self.options.method == "poisson" or not len(points):
             return self._poisson("foreground", points)
         box = self._around(points)
         resolution = self.resolution(points)
@@ -220,7 +220,7 @@ class _RegionMesher:
             mesh = cleaned(decimated(mesh, **self.options.limit))
             self.budget.release_freed()
         # The other methods have their vertices on the level or on the fused depth already.
-        if self.options.snap and self.options.method in {"poisson", "open3d"}:
+        if self.options.snap and self.options.method == "poisson":
             near = points.chosen(self.foreground.contains(points.points)) if regions[0].mesh is not None else points
             cell = float(np.ptp(near.points, axis=0).max()) / self.resolution(near)
             mesh = snapped(mesh, points, farthest=_MAX_SNAP * cell)

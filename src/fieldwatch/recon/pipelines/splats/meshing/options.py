@@ -1,11 +1,11 @@
 """What may be chosen about the way from Gaussians to a mesh."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from fieldwatch import InputError
 
-Method = Literal["poisson", "open3d", "tsdf", "density"]
+Method = Literal["poisson", "tsdf", "density"]
 Point = tuple[float, float, float]
 MOST_TRIANGLES = 200_000
 """Of a mesh for which nobody said how many."""
@@ -17,8 +17,8 @@ class ExtractOptions:
 
     Attributes:
         surface_level: of the density; each gives a mesh (SuGaR, section 4.2: 0.3; 0.1 is fuller, 0.5 tighter).
-        method: how the surface is made: of points on the level set by our own Poisson solver or by Open3D's in a
-            process of its own; by fusion of drawn depth; or where the density of the Gaussians is the level.
+        method: surface reconstruction: screened Poisson reconstruction of points on the level set, TSDF fusion of
+            rendered depth maps, or marching cubes on the density of the Gaussians.
         bbox: corners of the foreground, world units; None finds it from the cameras.
         centred: find it around what the cameras look at, as if that were the origin.
         points: on each level set, at the most; SuGaR takes 10,000,000.
@@ -55,6 +55,10 @@ class ExtractOptions:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
+        if self.method not in get_args(Method):
+            raise InputError(
+                f"--method must be one of {', '.join(get_args(Method))}, got {self.method!r}; use poisson, the default"
+            )
         wrong = [level for level in self.surface_level if not 0 < level < 1]
         if not self.surface_level or wrong:
             raise InputError(
