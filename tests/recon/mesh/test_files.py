@@ -58,6 +58,18 @@ def test_every_form_of_corner(tmp_path, faces):
     assert mesh.faces.tolist() == [[0, 1, 2], [0, 2, 3]]
 
 
+def test_colors_stay_beside_texture_coordinates_and_faces_in_order(tmp_path):
+    """Other readers drop the colors of a mesh with texture coordinates, or sort its faces by material."""
+    colors = [(255, 0, 9), (1, 2, 3), (4, 5, 6), (7, 8, 90)]
+    vertices = [f"{row} {r} {g} {b}" for row, (r, g, b) in zip(SQUARE.splitlines(), colors, strict=True)]
+    faces = ["vt 0 0", "vt 1 1", "usemtl z", "f 1/1 2/2 3/1", "usemtl a", "f 1/2 3/1 4/2", "usemtl z", "f 4/1 3/1 2/2"]
+    mesh = read_mesh(saved(tmp_path / "a.obj", "\n".join([*vertices, *faces])))
+    assert mesh.colours.tolist() == [list(color) for color in colors]
+    assert mesh.faces.tolist() == [[0, 1, 2], [0, 2, 3], [3, 2, 1]]
+    assert mesh.uvs[..., 0].tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 1]]
+    assert len(mesh.vertices) == 4
+
+
 def test_numbers_from_the_end_count_from_their_line(tmp_path):
     mesh = read_mesh(saved(tmp_path / "a.obj", "v 0 0 0\nv 1 0 0\nv 0 1 0\nf -3 -2 -1\nv 5 5 5\nf -3 -2 -1\n"))
     assert mesh.faces.tolist() == [[0, 1, 2], [1, 2, 3]]

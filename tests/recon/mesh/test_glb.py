@@ -14,6 +14,7 @@ from PIL import Image
 
 from fieldwatch.recon.mesh import MeshError, Triangles, read_mesh, write_glb, write_mesh
 from fieldwatch.recon.mesh.glb_reader import read_glb
+from fieldwatch.recon.mesh.pictures import png_bytes
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (8, 4, 3), np.uint8)
 
@@ -135,6 +136,71 @@ def test_two_pictures_are_refused_unless_left_out(forms):
     with pytest.raises(MeshError, match="1 pictures"):
         read_glb(data)
     assert len(read_glb(data, texture=False).faces) == 160
+
+
+SQUARE_FACES = np.array([[0, 1, 2], [0, 2, 3]], np.uint16)
+COMPONENTS = {"int16": 5122, "uint16": 5123, "float32": 5126}
+SQUARE = np.array([[0.25, -0.5, 0.125], [1, 0, 0], [0.75, 1, -1], [0, 0.5, 0]])
+SQUARE_UVS = np.array([[0.25, 0.5], [1, 0], [0.75, 1], [0, 0.125]])
+
+
+def square_file(**attributes: np.ndarray) -> bytes:
+    """Two triangles with a texture on the last texture coordinates given; integer attributes are normalized."""
+    views, accessors, binary = [], [], b""
+    for values in (*attributes.values(), SQUARE_FACES.reshape(-1, 1)):
+        rows = np.zeros((len(values), 12), np.uint8)  # a stride of 12 bytes for all
+        rows[:, : values.itemsize * values.shape[1]] = np.ascontiguousarray(values).view(np.uint8)
+        views.append({"buffer": 0, "byteOffset": len(binary), "byteLength": rows.size, "byteStride": 12})
+        kind = ("SCALAR", "VEC2", "VEC3")[values.shape[1] - 1]
+        accessors.append(
+            {"bufferView": len(views) - 1, "count": len(values), "type": kind}
+            | {"componentType": COMPONENTS[values.dtype.name]}
+            | {"normalized": values.dtype.kind in "iu" and values.shape[1] > 1}
+        )
+        binary += rows.tobytes()
+    picture = png_bytes(PICTURE)
+    views.append({"buffer": 0, "byteOffset": len(binary), "byteLength": len(picture)})
+    binary += picture + bytes(-len(picture) % 4)
+    channel = max((int(name[-1]) for name in attributes if name.startswith("TEXCOORD")), default=0)
+    primitive = {"attributes": {name: i for i, name in enumerate(attributes)}, "indices": len(attributes)}
+    about = {
+        "asset": {"version": "2.0"}, "nodes": [{"mesh": 0}], "meshes": [{"primitives": [primitive]}],
+        "buffers": [{"byteLength": len(binary)}], "bufferViews": views, "accessors": accessors,
+        "images": [{"bufferView": len(views) - 1}], "textures": [{"source": 0}],
+        "materials": [{"pbrMetallicRoughness": {"baseColorTexture": {"index": 0, "texCoord": channel}}}],
+    }  # fmt: skip
+    if any(name.startswith("TEXCOORD") for name in attributes):
+        primitive["material"] = 0
+    return file_of(about, binary)
+
+
+def test_quantized_positions_keep_their_scale():
+    data = square_file(POSITION=np.rint(SQUARE * 32767).astype(np.int16))
+    assert np.allclose(read_glb(data).corners, SQUARE[SQUARE_FACES], atol=2e-5)
+
+
+def test_quantized_texture_coordinates_keep_their_scale():
+    data = square_file(POSITION=SQUARE.astype(np.float32), TEXCOORD_0=np.rint(SQUARE_UVS * 65535).astype(np.uint16))
+    again = read_glb(data)
+    assert np.allclose(again.uvs, (SQUARE_UVS * (1, -1) + (0, 1))[SQUARE_FACES], atol=1e-5)
+    assert np.array_equal(again.texture, PICTURE)
+
+
+def test_the_texture_names_its_coordinates():
+    """A light map commonly has the first set, and the base color the second one, or the other way round."""
+    others = np.zeros((4, 2), np.float32)
+    uvs = SQUARE_UVS.astype(np.float32)
+    again = read_glb(square_file(POSITION=SQUARE.astype(np.float32), TEXCOORD_0=others, TEXCOORD_1=uvs))
+    assert np.allclose(again.uvs, (SQUARE_UVS * (1, -1) + (0, 1))[SQUARE_FACES])
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.float32])
+def test_dark_colors_without_a_material_keep_their_precision(kind):
+    """Eight linear bits have one level for the six darkest of sRGB: a reader that rounds to them first loses these."""
+    dark = np.arange(12).reshape(4, 3)
+    linear = dark / 255 / 12.92
+    stored = np.rint(linear * 65535).astype(np.uint16) if kind is np.uint16 else linear.astype(np.float32)
+    assert np.array_equal(read_glb(square_file(POSITION=SQUARE.astype(np.float32), COLOR_0=stored)).colours, dark)
 
 
 @pytest.mark.parametrize(
