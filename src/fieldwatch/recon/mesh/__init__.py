@@ -1,4 +1,4 @@
-"""Meshes of triangles: what follows from their faces, files, quality."""
+"""Triangle meshes: files, reconstruction, repair, texturing, rendering, quality and evaluation."""
 
 from fieldwatch.recon.mesh.alignment import AlignMethod
 from fieldwatch.recon.mesh.atlas import AtlasLayout, squares_across, unwrapped
