@@ -1,4 +1,4 @@
-"""Renderers: Gaussian splats and triangles, with the native kernels that make them fast on a CPU."""
+"""Renderers for Gaussian splats, signed distance fields and triangles, with native kernels for the CPU."""
 
 from fieldwatch.recon.render.depth_normals import depth_normal_consistency, depth_normal_consistency_reference
 from fieldwatch.recon.render.encoding import HashEncoding, HashLevel, hash_encode_reference

@@ -115,7 +115,7 @@ def test_a_damaged_library_is_named():
         forget()
         there, reason = native_available()
     assert not there
-    assert "built again" in reason
+    assert "rebuild it" in reason
 
 
 def test_other_sources_make_another_library(fresh, tmp_path, monkeypatch):
