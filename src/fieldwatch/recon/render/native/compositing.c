@@ -6,7 +6,7 @@
  *     dalpha/da = e S(-b),                       dalpha/db = -(1 - alpha) S(-b):
  * without a division by 0 or a difference of large numbers, so this is exact deep inside the surface too.
  * With T_i the transmittance in front of sample i, w_i = T_i alpha_i and g_i = dL/dw_i, from back to front
- *     dL/dalpha_i = T_i (g_i - B_i),   B_{i-1} = g_i alpha_i + (1 - alpha_i) B_i,   B_last = dL/d(light behind the ray):
+ *     dL/dalpha_i = T_i (g_i - B_i),   B_{i-1} = g_i alpha_i + (1 - alpha_i) B_i,   B_last = dL/dT (behind the ray):
  * the gradient of the product itself, also for alpha = 1.
  *
  * All computations are in double precision. One thread processes a ray, and totals add the sums of the rays in order,
