@@ -90,6 +90,7 @@ def _initial_poses(mesh: Triangles, truth: Triangles) -> list[Similarity]:
     target_center, target_spread = _moments(truth)
     sizes, axes = np.linalg.eigh(spread)
     target_sizes, target_axes = np.linalg.eigh(target_spread)
+    # Variances scale with the square of the size.
     scale = float(np.sqrt(target_sizes.sum() / sizes.sum()))
     rotations = [target_axes @ rotation @ axes.T for rotation in _axis_turns(target_sizes)]
     # Permutations and signs of the axes include reflections: keep proper rotations only.
@@ -108,6 +109,7 @@ def _axis_turns(sizes: Float64[np.ndarray, "3"]) -> list[np.ndarray]:
         for signs in itertools.product((1.0, -1.0), repeat=3)
     ]
     rotations = list(signed)
+    # eigh sorts ascending: axes 0 and 1, or 1 and 2, may have nearly equal variances.
     for axis, (low, high) in ((2, (0, 1)), (0, (1, 2))):
         if sizes[high] - sizes[low] < _EQUAL_SPREADS * sizes[high]:
             for step in range(1, _AXIS_STEPS):
@@ -171,6 +173,7 @@ class _AlignmentProblem:
         inverse = change.inverse()
         points = change.apply(torch.from_numpy(self.mesh_points.points)).numpy()
         on_truth = self.truth_search.closest(points)
+        # Search in the coordinates of the mesh, where its search structure was built.
         on_mesh = self.mesh_search.closest(inverse.apply(torch.from_numpy(self.truth_points.points)).numpy())
         mesh_points = change.apply(torch.from_numpy(on_mesh.points)).numpy()
         # Trimming: keep only the closest pairs, separately for each direction.

@@ -51,6 +51,7 @@ def unwrapped(mesh: Triangles, *, method: AtlasLayout = "xatlas", size: int = 20
 
 def squares_across(faces: int) -> int:
     """Return the number of squares per row of the layout `squares` for a number of faces."""
+    # Rounded up: an odd last face has a square alone.
     pairs = -(-faces // 2)
     return math.isqrt(pairs - 1) + 1 if pairs else 0
 
@@ -91,6 +92,7 @@ def _xatlas_uvs(mesh: Triangles, size: int, padding: int) -> Float64[np.ndarray,
     if not np.array_equal(rows[faces], mesh.faces) or atlas.atlas_count != 1 or not side:
         msg = f"xatlas did not keep all {len(mesh.faces)} faces in one atlas, but in {atlas.atlas_count}: use squares"
         raise MeshError(msg)
+    # xatlas returns normalized coordinates of a possibly non-square atlas; the texture is square.
     texels = texel_positions.astype(np.float64) * (atlas.width, atlas.height)
     return np.clip(texels / side, 0, 1)[faces]
 

@@ -101,6 +101,7 @@ def bake_texture(
     """
     options = options or BakingOptions()
     texels = find_texels(mesh, size)
+    # `best` keeps a single sample, so blending it is the identity.
     best = _BestColors(len(texels), 1 if options.blend == "best" else options.views)
     count = blank = 0
     for photo in photos:
@@ -117,6 +118,7 @@ def bake_texture(
         raise MeshError(msg)
     is_seen = best.seen
     colours = fill_unseen(mesh, texels, best.blended(), is_seen)
+    # Statistics count the texels inside faces; border texels exist for sampling only.
     counted = texels.inside if texels.inside.any() else np.ones_like(texels.inside)
     return BakedTexture(
         mesh=replace(mesh, texture=pad_texture(texels, colours)),
@@ -129,6 +131,7 @@ def bake_texture(
 
 def _add_photo(mesh: Triangles, texels: Texels, camera: PhotoSampler, best: "_BestColors", power: float) -> int:
     """Add the samples of a photo to all texels that it sees; return their number."""
+    # Back faces and faces behind the camera are rejected once per face, not per texel.
     candidates = np.flatnonzero(camera.facing(mesh)[texels.faces])
     total = 0
     for start in range(0, len(candidates), _BLOCK):

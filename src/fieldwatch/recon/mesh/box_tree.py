@@ -87,6 +87,7 @@ class BoxTree:
             boxes = boxes[keep]
             bounds = bounds[keep]
             if number + 1 < len(self.levels):
+                # Descend: replace each remaining box by its children.
                 rows = np.repeat(rows, _WAYS)
                 boxes = (_WAYS * boxes[:, None] + np.arange(_WAYS)).reshape(-1)
         return rows, self.order[self.starts[-1][boxes]], bounds
@@ -105,6 +106,7 @@ def _cut(centers: np.ndarray, order: np.ndarray, starts: np.ndarray) -> tuple[np
     along = positions[np.arange(len(order)), longest[range_number]]
     cuts = np.empty(2 * len(sizes) + 1, np.int64)
     cuts[::2] = starts
+    # The first half gets the odd triangle.
     cuts[1::2] = starts[:-1] + (sizes + 1) // 2
     return order[np.lexsort((along, range_number))], cuts
 

@@ -126,6 +126,7 @@ def _split_fans(mesh: Triangles) -> Triangles:
     """Duplicate vertices so that each fan of faces around a vertex has a separate one."""
     if not len(mesh.faces):
         return mesh
+    # Pairs of half-edges whose faces stay connected.
     pairs = np.concatenate([_interior_pairs(mesh.edges), _crowded_pairs(mesh)])
     corner = _corners_of_sides(mesh)
     start = corner[pairs[:, 0]].reshape(-1)

@@ -73,6 +73,7 @@ class SurfaceSearch:
         return ClosestPoints(points=nearest, distances=np.linalg.norm(points - nearest, axis=1), faces=faces)
 
     def _closest(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # Upper bound: the distance to the face of the nearest landmark.
         faces = self._landmark_faces[self._landmarks.query(points)[1]]
         nearest = nearest_on_triangles(points, self._corners[faces])
         squares = np.square(points - nearest).sum(1)
@@ -96,6 +97,7 @@ class SurfaceSearch:
     ) -> None:
         """Measure pairs of points and faces, and update the best results in place."""
         nearest, squares, faces = best
+        # Bounds may have tightened since the pairs were found.
         promising = pairs[2] <= squares[pairs[0]]
         rows = pairs[0][promising]
         candidates = pairs[1][promising]

@@ -32,6 +32,7 @@ def decimated(mesh: Triangles, *, triangles: int | None = None, vertices: int | 
     goal = _goal(triangles, vertices)
     if not len(mesh.faces) or _size(mesh, triangles) <= goal:
         return mesh
+    # fast-simplification counts faces: estimate them from the ratio of faces to vertices.
     target = goal if triangles is not None else int(goal * len(mesh.faces) / len(mesh.vertices))
     # Bracket of targets: `low` gives a mesh that is too small, `high` one that is too large.
     low = 0

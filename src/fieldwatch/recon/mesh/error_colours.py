@@ -32,6 +32,7 @@ def error_ramp(shares: Float64[np.ndarray, "*n"]) -> UInt8[np.ndarray, "*n 3"]:
     lightness = 0.27 + 0.66 * share
     # About the largest chroma that sRGB has at these hues.
     chroma = 0.14 - 0.32 * share + 0.46 * share**2 - 0.13 * share**3
+    # From blue-violet (290 degrees) to yellow (106 degrees).
     hue = np.deg2rad(290 - 184 * share**0.9)
     lab = np.stack([lightness, chroma * np.cos(hue), chroma * np.sin(hue)], axis=-1)
     linear = np.clip((lab @ _ROOTS.T) ** 3 @ _LINEAR.T, 0, 1)

@@ -231,6 +231,7 @@ def _summary(
 def _diameter(truth: Triangles) -> float:
     if not len(truth.faces):
         raise MeshError("the ground truth has no faces: give the mesh of a surface")
+    # Corners, not vertices: vertices without a face do not belong to the surface.
     return float(np.linalg.norm(np.ptp(truth.corners.reshape(-1, 3), axis=0)))
 
 
@@ -259,6 +260,7 @@ def _points(
 def _mean(measured: SurfaceDistances, lengths: StyleLengths) -> float:
     if lengths.cap is None:
         return float(measured.distances.mean())
+    # The cap removes outliers from the mean, as DTU's evaluation code does.
     near = measured.distances[measured.distances <= lengths.cap]
     if not len(near):
         raise MeshError(

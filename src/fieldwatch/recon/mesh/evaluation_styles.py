@@ -52,6 +52,7 @@ def style_lengths(style: EvaluationStyle, *, diameter: float, threshold: float, 
     spacing = given.spacing
     cap = given.cap
     if style == "tanks":
+        # Explicit lengths take precedence over those of the protocol.
         spacing = threshold / 2 if spacing is None else spacing
     if style == "dtu":
         spacing = _DTU_SPACING * diameter if spacing is None else spacing
@@ -80,6 +81,7 @@ def distances_to_surface(points: SurfaceSamples, mesh: Triangles, search: Surfac
 
 def distances_to_points(points: SurfaceSamples, others: SurfaceSamples) -> SurfaceDistances:
     """Measure distances from points to their nearest neighbors in another point cloud."""
+    # Nearest sample, not nearest surface point: what the protocols for scans measure.
     distances, nearest = KDTree(others.points).query(points.points)
     return SurfaceDistances(distances=distances, cosines=_cosines(points.normals, others.normals[nearest]))
 

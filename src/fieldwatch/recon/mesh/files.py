@@ -44,9 +44,11 @@ def read_mesh(path: Path | str, *, texture: bool = True) -> Triangles:
         msg = f"{path} does not exist or is not a file: give the {', '.join(_ENDINGS)} file of a mesh"
         raise MeshError(msg)
     data = path.read_bytes()
+    # A clone without LFS has small text files in place of the meshes: name the cause.
     if data.startswith(_LFS):
         msg = f"{path} is a Git LFS pointer, not the mesh: run `git lfs pull` in its repository, or download it"
         raise MeshError(msg)
+    # The readers do not know the file name: add it here.
     try:
         return _read(data, path, texture=texture)
     except MeshError as error:

@@ -46,6 +46,7 @@ def fill_unseen(
         rows = unseen_rows[start : start + _BLOCK]
         number = min(_NEIGHBORS, len(seen_rows))
         gap, near = tree.query(_features(mesh, texels, rows, normal_scale), k=number, eps=_SEARCH_TOLERANCE)
+        # With one neighbor, scipy drops the second dimension.
         gap = np.reshape(gap, (-1, number))
         near = np.reshape(near, (-1, number))
         # Inverse squared distance; the floor keeps coincident texels finite.
@@ -58,6 +59,7 @@ def fill_unseen(
 def _features(
     mesh: Triangles, texels: Texels, rows: Int64[np.ndarray, "k"], normal_scale: float
 ) -> Float64[np.ndarray, "k 6"]:
+    # Position and scaled normal: near means close by and facing alike.
     return np.concatenate([texels.points(mesh, rows), normal_scale * mesh.normals[texels.faces[rows]]], axis=1)
 
 
@@ -78,6 +80,7 @@ def pad_texture(texels: Texels, colours: Float32[np.ndarray, "t 3"]) -> UInt8[np
 
 def _pull_push(picture: Float32[np.ndarray, "height width 3"], known: Float32[np.ndarray, "height width"]) -> None:
     """Fill the unknown texels of an image in place, level by level."""
+    # Nothing to fill, or nothing to fill with.
     if known.all() or not known.any():
         return
     height, width = known.shape

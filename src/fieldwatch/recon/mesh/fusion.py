@@ -139,6 +139,7 @@ class _Slab:
 
     def block(self, *, close: bool) -> GridBlock:
         """Return the mean distances and the mask of cells whose corners were all observed."""
+        # Unobserved nodes keep the value -1: inside, if the surface is to be closed.
         known = self.weight > 0
         values = np.full(known.shape, -1, np.float32)
         np.divide(self.distance, self.weight, out=values, where=known)
@@ -275,6 +276,7 @@ def _depth_at(
     u = np.clip(x - left, 0, 1)
     v = np.clip(y - top, 0, 1)
     mean = around[0] * (1 - u) * (1 - v) + around[1] * u * (1 - v) + around[2] * (1 - u) * v + around[3] * u * v
+    # Interpolation across a depth discontinuity would create surface between two objects.
     smooth = (around.min(0) > 0) & (np.ptp(around, axis=0) < edge) & (pixel_depth > 0)
     return np.where(smooth, mean, pixel_depth)
 
@@ -295,6 +297,7 @@ def _interpolated(
         share = np.prod([fraction[:, a] if offset[a] else 1 - fraction[:, a] for a in range(3)], axis=0)
         wanted = np.ravel_multi_index(tuple((base + offset).T), volume.shape)
         index = np.minimum(np.searchsorted(node, wanted), len(node) - 1)
+        # Nodes without color get weight 0; the floor keeps a vertex exactly on a node valid.
         share = np.where(node[index] == wanted, np.maximum(share, 1e-9), 0)
         total += share[:, None] * colours[index]
         weight += share

@@ -42,6 +42,7 @@ def grade_mesh(quality: MeshQuality, *, should_close: bool = True) -> MeshGrade:
         should_close: False for a surface that is open by nature (seen from one side, or cut by a box). The 30 points
             for closedness are then excluded and the others scaled to 100.
     """
+    # Excluded criteria reduce the total, so the others scale up to 100 points.
     criteria = [*(_closedness(quality) if should_close else ()), *_triangles(quality), *_directions(quality)]
     total = sum(criterion.points for criterion in criteria)
     score = 100 * sum(criterion.points for criterion in criteria if criterion.met) / total

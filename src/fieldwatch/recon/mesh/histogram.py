@@ -37,6 +37,7 @@ class _Pen:
         color: tuple[int, int, int] = _INK,
         anchor: str = "ls",
     ) -> None:
+        # The default font ships with Pillow, so the image does not depend on installed fonts.
         font = ImageFont.load_default(size * _OVERSAMPLING)
         self.draw.text((place[0] * _OVERSAMPLING, place[1] * _OVERSAMPLING), text, fill=color, font=font, anchor=anchor)
 
@@ -115,6 +116,7 @@ def _draw_panel(pen: _Pen, span: tuple[int, int], distances: Float64[np.ndarray,
     for number in np.flatnonzero(counts):
         low = (_LEFT + number * width + 0.5, bottom - counts[number] / highest * (bottom - top))
         pen.box(low, (_LEFT + (number + 1) * width - 0.5, bottom), tuple(colors[number].tolist()))
+    # Cumulative fraction by binary search in the sorted distances.
     ordered = np.sort(distances)
     steps = np.linspace(0, limit, 200)
     within = np.searchsorted(ordered, steps, side="right") / len(ordered)
@@ -135,6 +137,7 @@ def _draw_marks(pen: _Pen, span: tuple[int, int], marks: list[tuple[float, float
     top, bottom = span
     row_ends: list[float] = []  # where each row of labels ends
     for threshold, share in sorted(marks):
+        # Thresholds beyond the axis are not drawn.
         if threshold > limit:
             continue
         x = _x_of(threshold, limit)
@@ -142,6 +145,7 @@ def _draw_marks(pen: _Pen, span: tuple[int, int], marks: list[tuple[float, float
             pen.line([(x, y), (x, min(y + 4, bottom))], color=_INK)
         label = f"{threshold:.3g}: {100 * share:.1f} %"
         width = 7.0 * len(label)
+        # The first row of labels whose last label ends to the left of this one.
         row = next((i for i, end in enumerate(row_ends) if x + 4 >= end), len(row_ends))
         row_ends[row : row + 1] = [x + 4 + width]
         base = top + 24 + 17 * row

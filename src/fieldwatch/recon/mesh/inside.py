@@ -74,6 +74,7 @@ def _winding(
         counts = (end - begin)[rows]
         owner = np.repeat(candidates[rows], counts)
         entry = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(begin[rows], counts)
+        # np.add.at is unbuffered: several faces may add to one point.
         np.add.at(total, owner, _crossings(corners[faces[entry]], points[owner]))
     return total
 

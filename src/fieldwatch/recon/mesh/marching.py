@@ -75,6 +75,7 @@ def marching_cubes(
     if not np.isfinite(values).all():
         count = int(values.size - np.isfinite(values).sum())
         raise MeshError(f"{count} of {values.size} values of the grid are not finite: check the step that made them")
+    # A ring of outside values closes the surface at the border of the grid.
     ring = int(closed)
     shape = _padded_shape(values.shape, ring)
     around = np.float32(level) + _OUTSIDE_RATIO * max(
@@ -116,6 +117,7 @@ def implicit_surface(  # noqa: PLR0913 (keywords of the sampling, each with its 
             f"{resolution} and {block}"
         )
     cell = float(extent.max()) / resolution
+    # The tolerance keeps an exact multiple of the cell from gaining a layer by rounding.
     nodes = np.ceil(extent / cell - 1e-9).astype(int) + 1
     shape = _padded_shape((int(nodes[0]), int(nodes[1]), int(nodes[2])), 1)
     x, y, z = (range(0, size - 1, block) for size in shape)

@@ -32,6 +32,7 @@ def facing_outward(mesh: Triangles, points: OrientedPoints | None = None) -> Tri
     not_manifold[piece_of_half[edges.uses[edges.edge] != 2]] = True
     unorientable = np.zeros_like(not_manifold)
     unorientable[consistent.pieces[edges.neighbours[edges.opposed].reshape(-1)]] = True
+    # A volume of exactly 0 has no inside, so such a component counts as open.
     volumes = _volumes(consistent)
     closed = ~not_manifold & ~unorientable & (volumes != 0)
     flip = np.zeros_like(not_manifold)

@@ -32,6 +32,7 @@ def mesh_page(glb: bytes, *, title: str, facts: Mapping[str, str]) -> str:
         raise MeshError(msg)
     assets = files("fieldwatch.recon.mesh") / "assets"
     rows = [f"    <dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts.items()]
+    # Texts are escaped; CSS, scripts and base64 are inserted unchanged.
     values = {
         "TITLE": html.escape(title),
         "STYLE": (assets / "page.css").read_text("utf-8"),

@@ -78,6 +78,7 @@ class PhotoSampler:
         self.view = replace(photo.view, camera_from_world=photo.view.camera_from_world.detach().double().cpu())
         self._pose: Float64[np.ndarray, "4 4"] = self.view.camera_from_world.numpy()
         self._image = photo.image
+        # Depth of the mesh per pixel center, against which each texel is tested for occlusion.
         hits = cast_triangles(torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces), self.view)
         self._depth: Float32[np.ndarray, "height width"] = hits.depth.numpy()
         self._pixels = _pixel_worth(self._depth, photo.mask, min(self.view.fx, self.view.fy), margin)
@@ -112,7 +113,9 @@ class PhotoSampler:
         safe = np.where(depth > self.view.near, depth, 1.0)
         x = in_camera[:, 0] / safe * self.view.fx + self.view.cx
         y = in_camera[:, 1] / safe * self.view.fy + self.view.cy
+        # Points up to the outer border of the image: sampling clamps to the last pixel.
         in_picture = (x >= 0) & (x <= self.view.width) & (y >= 0) & (y <= self.view.height)
+        # Grazing views smear one pixel over many texels.
         rows = np.flatnonzero(in_picture & (depth > self.view.near) & (cosine > _GRAZING))
         share, colours, worth = self._sampled(
             x[rows], y[rows], camera_normals[rows], plane_distance[rows], cosine[rows]
@@ -184,6 +187,7 @@ def _pixel_worth(
         np.abs(padded[1:-1, :-2] - 2 * middle + padded[1:-1, 2:]),
     )
     smooth = usable & (bend * depth * focal <= _JUMP)
+    # Padding counts the image border as a border.
     border_distance = np.asarray(distance_transform_edt(np.pad(smooth, 1)))[1:-1, 1:-1]
     worth = np.clip(border_distance / max(margin, 1e-6), _MIN_WORTH, 1)
     return np.where(usable, worth, 0).astype(np.float32)

@@ -30,6 +30,7 @@ def mesh_of_ply(data: bytes) -> Triangles:
 
 def ply_of_mesh(mesh: Triangles) -> bytes:
     """Encode a mesh as little-endian binary PLY in double precision: lossless, except that `uvs` are dropped."""
+    # Double precision: positions read back bitwise equal.
     columns = [(name, "<f8") for name in _POSITION]
     if mesh.colours is not None:
         columns += [(name, "u1") for name in _COLOR]
@@ -55,6 +56,7 @@ def _read(reader: PlyReader) -> Triangles:
         tables = reader.read(element)
         if element.name == "vertex" and not element.lists:
             vertices = tables[0]
+        # Vertices with list properties have no fixed columns: report them as missing coordinates.
         elif element.name == "vertex":
             vertices = np.empty(0, np.dtype([]))
         elif element.name == "face" and vertices is not None:

@@ -26,6 +26,7 @@ def nearest(
     row = np.empty((len(positions), len(wanted)), np.int64)
     for start in range(0, len(positions), _CHUNK):
         part = slice(start, start + _CHUNK)
+        # All cores: the queries are independent, and scipy releases the GIL.
         distance[part], row[part] = tree.query(positions[part], k=wanted, workers=-1)
     return distance, row
 

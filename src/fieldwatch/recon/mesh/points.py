@@ -28,6 +28,7 @@ class OrientedPoints:
     colours: UInt8[np.ndarray, "n 3"] | None = None
 
     def __post_init__(self) -> None:
+        # A set of lengths: more than one element means that the arrays differ.
         counts = {len(self.points), len(self.normals), len(self.normals if self.colours is None else self.colours)}
         if len(counts) > 1:
             raise MeshError(f"points, normals and colors must have the same length, got {sorted(counts)}")
@@ -64,6 +65,7 @@ class OrientedPoints:
         colors = [part.colours for part in filled if part.colours is not None]
         if colors and len(colors) < len(filled):
             raise MeshError(f"{len(colors)} of {len(filled)} point clouds have colors: give colors to all or to none")
+        # np.concatenate needs at least one array: no clouds give an empty one.
         none = np.empty((0, 3))
         return OrientedPoints(
             points=np.concatenate([none, *(part.points for part in filled)]),

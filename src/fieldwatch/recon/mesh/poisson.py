@@ -113,6 +113,7 @@ def _carve(values: Float32[np.ndarray, "x y z"], grid: Grid, outside: Seen) -> N
     inner |= values[1::2, ::2, ::2] < _SLOPE
     inner |= values[::2, 1::2, ::2] < _SLOPE
     inner |= values[::2, ::2, 1::2] < _SLOPE
+    # Every second node suffices: the bound is interpolated linearly between them.
     nodes = np.argwhere(_spread(inner))
     bound = np.full(inner.shape, -0.5, np.float32)
     for start in range(0, len(nodes), _BATCH):

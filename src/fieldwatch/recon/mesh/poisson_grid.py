@@ -60,6 +60,7 @@ def grid_around(points: Float64[np.ndarray, "n 3"], resolution: int) -> Grid:
     # The periodic images of the object must not touch.
     margin = max(_MARGIN, _LEAST_MARGIN / max(resolution - 2 * _LEAST_MARGIN, 1))
     cell = longest * (1 + 2 * margin) / resolution
+    # Each axis is rounded up separately; the cells stay cubic.
     x, y, z = (_fast_size(length / cell + 2 * margin * longest / cell) for length in high - low)
     middle = (low + high) / 2
     return Grid(shape=(x, y, z), low=middle - cell * (np.array([x, y, z]) - 1) / 2, cell=cell)
@@ -85,6 +86,7 @@ def check_memory(points: Float64[np.ndarray, "n 3"], resolution: int, memory: in
     needed = memory_needed(grid_around(points, resolution), len(points))
     if needed <= memory:
         return
+    # Candidate resolutions for the advice, in steps that users would try.
     sizes = range(32, resolution, 8)
     fitting = [size for size in sizes if memory_needed(grid_around(points, size), len(points)) <= memory]
     advice = f"a resolution of {fitting[-1]} fits" if fitting else "no useful resolution fits: thin out the points"
@@ -149,6 +151,7 @@ def reading_matrix(grid: Grid, positions: Float64[np.ndarray, "n 3"]) -> csr_arr
     base = np.floor(cells)
     fraction = (cells - base).astype(np.float32)
     node = base.astype(np.int64)
+    # 32-bit indices, where they suffice, halve the memory of the matrix.
     columns = np.empty((len(positions), 8), np.int32 if grid.nodes < 1 << 31 else np.int64)
     weights = np.empty((len(positions), 8), np.float32)
     for number, offsets in enumerate(product(range(2), repeat=3)):

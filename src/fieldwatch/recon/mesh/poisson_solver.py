@@ -135,6 +135,7 @@ def _screen(
     areas = np.bincount(number, samples.areas)
     share = csr_array((samples.areas / areas[number], (number, np.arange(len(number)))), (len(counts), len(number)))
     border = _border(coarse.shape)
+    # The constraint pulls the border toward +1/2, so that the surface closes inside the grid.
     border_values = values[:: 1 << _SCREEN_HALVINGS, :: 1 << _SCREEN_HALVINGS, :: 1 << _SCREEN_HALVINGS].reshape(-1)[
         border
     ]
@@ -169,6 +170,7 @@ class _Sites(NamedTuple):
         The charges q solve softness / area * q + (potential of q) = errors - constant, with sum(q) = 0. Scaled by the
         square roots of the areas, the system is symmetric; conjugate gradients solve it on the subspace of that sum.
         """
+        # Scaling by the roots of the areas makes the system symmetric.
         root = np.sqrt(self.areas)
         constant = root / np.linalg.norm(root)
 

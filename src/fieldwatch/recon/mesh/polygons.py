@@ -21,6 +21,7 @@ def fans(counts: Int64[np.ndarray, "p"]) -> Int64[np.ndarray, "m 3"]:
         row = int((counts < 3).argmax())
         msg = f"face {row} has {int(counts[row])} corners, expected at least 3: the file is damaged, copy it again"
         raise MeshError(msg)
+    # Position of the first corner of each polygon in the concatenated list.
     start = np.cumsum(counts) - counts
     triangle_counts = counts - 2
     first = np.repeat(start, triangle_counts)

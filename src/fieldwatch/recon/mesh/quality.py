@@ -142,6 +142,7 @@ def mesh_quality(mesh: Triangles, *, file: Path | str | None = None) -> MeshQual
     """
     if not len(mesh.faces):
         raise MeshError("a mesh without faces has no quality: no surface was found; check the step that made it")
+    # All metrics about edges need merged vertices: texture seams would count as holes.
     welded = mesh.welded()
     return MeshQuality(
         n_vertices=len(mesh.vertices),
@@ -163,6 +164,7 @@ def aspect_ratios(mesh: Triangles) -> Float64[np.ndarray, "m"]:
 
 
 def _topology(mesh: Triangles) -> dict[str, Any]:
+    # Each edge counts once at both of its ends.
     valence = np.bincount(mesh.edges.ends.reshape(-1), minlength=len(mesh.vertices))
     joined = valence[valence > 0]
     used = np.bincount(mesh.faces.reshape(-1), minlength=len(mesh.vertices)) > 0
@@ -214,6 +216,7 @@ def _box(mesh: Triangles) -> dict[str, float]:
         "bbox_volume": float(extent.prod()),
         "bbox_diagonal": float(np.linalg.norm(extent)),
         **{f"bbox_extent_{axis}": float(length) for axis, length in zip("xyz", extent, strict=True)},
+        # A flat axis-aligned mesh has no shortest extent to divide by.
         "bbox_aspect_ratio": longest / shortest if shortest > 0 else float("inf"),
     }
 

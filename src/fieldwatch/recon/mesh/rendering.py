@@ -83,6 +83,7 @@ class MeshRenderer:
         """Render the mesh; see :func:`render_mesh`."""
         if samples < 1:
             raise InputError(f"samples must be at least 1 ray along each axis of a pixel, got {samples}")
+        # Supersampling renders a larger image and averages it.
         view = self._view(camera.resized(camera.width * samples, camera.height * samples))
         hits = cast_triangles(self._vertices, self._faces, view)
         hit_pixels = torch.nonzero(hits.faces.view(-1) >= 0)[:, 0]
@@ -118,6 +119,7 @@ class MeshRenderer:
             return _interpolate(weights, self._colors[self._faces[face]])
         rotation = view.rotation.float()
         normal = normalize(_interpolate(weights, self._smooth[face]), dim=-1) @ rotation.T
+        # Unit directions from the surface toward the camera.
         towards = -_directions(hit_pixels, view)
         is_back_face = ((self._flat[face] @ rotation.T) * towards).sum(-1) < 0
         normal = torch.where(is_back_face[:, None], -normal, normal)
@@ -217,6 +219,7 @@ def turntable_cameras(
         azimuth = 2 * math.pi * number / frames
         level = math.cos(azimuth) * first + math.sin(azimuth) * second
         position = middle + distance * (math.cos(elevation_angle) * level + math.sin(elevation_angle) * upwards)
+        # Every camera looks at the center of the bounding box.
         pose = look_at(position.tolist(), middle.tolist(), upwards.tolist())
         cameras.append(Camera(name=f"turntable_{number:04d}", world_from_camera=pose, **lens))
     return tuple(cameras)

@@ -44,8 +44,10 @@ def sample_surface(mesh: Triangles, count: int, *, seed: int = 0) -> SurfaceSamp
             f"cannot sample {count} points on {len(mesh.faces)} faces with an area of {total:g}: give at least one "
             "point and a surface with an area"
         )
+    # PCG64 by name: the default generator of numpy may change.
     generator = np.random.Generator(np.random.PCG64(seed))
     ends = np.cumsum(mesh.areas)
+    # One position in each of `count` equal intervals of the cumulative area.
     positions = (np.arange(count) + generator.random(count)) * (ends[-1] / count)
     # Only faces with area, clipped to the last one: rounding may put a position at the very end of the area.
     with_area = np.flatnonzero(mesh.areas > 0)

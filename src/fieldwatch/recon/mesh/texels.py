@@ -133,6 +133,7 @@ def _closest(
         weights[nearer] = 0
         weights[nearer, first] = 1 - along[nearer]
         weights[nearer, second] = along[nearer]
+    # The sum of the edge functions is twice the signed area of the triangle.
     total = areas.sum(1)
     # Accept either winding: texture coordinates may be mirrored.
     inside = ((areas >= 0).all(1) | (areas <= 0).all(1)) & (total != 0)

@@ -25,6 +25,7 @@ def without_outliers(points: OrientedPoints, *, neighbours: int = 20, ratio: flo
     """
     if neighbours < 1 or not ratio > 0:
         raise MeshError(f"neighbours and ratio must be greater than 0, got {neighbours} and {ratio}")
+    # The mean distance needs more points than neighbors.
     if len(points) <= neighbours:
         return points
     mean = mean_distances(search_tree(points.points), points.points, neighbours)
@@ -60,6 +61,7 @@ def trimmed(surface: PoissonSurface, quantile: float, *, support: OrientedPoints
     # Over supported vertices only, so that a large gap does not shift the quantile.
     supported = surface.density[~far] if not far.all() else surface.density
     removed = far & (surface.density <= np.quantile(supported, quantile))
+    # A face goes with any of its vertices, so no face keeps an unsupported corner.
     keep = ~removed[mesh.faces].any(1)
     if not keep.any():
         raise MeshError(
@@ -86,5 +88,6 @@ def without_small_pieces(mesh: Triangles, *, least_share: float = 0.01, least_fa
         return mesh
     sizes = np.bincount(mesh.pieces)
     min_faces = least_share * len(mesh.faces) if least_faces is None else least_faces
+    # The largest component is always kept, also if it is below the threshold.
     keep = (sizes >= min_faces)[mesh.pieces] | (mesh.pieces == 0)
     return mesh if keep.all() else mesh.chosen(keep)

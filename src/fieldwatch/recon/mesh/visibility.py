@@ -57,6 +57,7 @@ def _first_hits(
     if mask is not None and mask.shape != face.shape:
         raise MeshError(f"the mask of camera {camera.name!r} must have its size {face.shape}, got {mask.shape}")
     counted = face >= 0 if mask is None else (face >= 0) & mask
+    # Interpolate the double-precision corners: the hit depth itself is single precision.
     weights = hits.barycentrics.numpy()[counted].astype(np.float64)
     # Single-precision weights do not sum to exactly 1.
     weights /= weights.sum(1, keepdims=True)

@@ -78,6 +78,7 @@ def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and wh
             f"maps of {alpha.shape[1]}x{alpha.shape[0]} (width x height) do not match camera {camera.name!r} of "
             f"{camera.width}x{camera.height}: use camera.resized"
         )
+    # The kernel supports single precision on the CPU only.
     kinds = {(part.device.type, part.dtype) for part in (normals, alpha, depth)}
     if kinds == {("cpu", torch.float32)} and native_available()[0]:
         return _Fused.apply(normals, alpha, depth, camera, opaque, mask)
@@ -96,6 +97,7 @@ def depth_normal_consistency_reference(  # noqa: PLR0913  as above
     """Compute `depth_normal_consistency` in plain torch, on any device and in any precision."""
     # Blended normals are in camera axes: an identity pose keeps those from depth in the same axes.
     camera_at_origin = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
+    # Which pixels count is not differentiable.
     surface = alpha.detach() > opaque
     surface = surface if mask is None else surface & mask
     from_depth, valid = normals_from_depth(depth / alpha.clamp_min(_LEAST_ALPHA), camera_at_origin, mask=surface)

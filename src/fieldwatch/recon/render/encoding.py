@@ -162,6 +162,7 @@ class HashEncoding(nn.Module):
     def level_weights(self) -> Float[Tensor, "levels"]:
         """Return the weight of each level, 0 to 1."""
         order = torch.arange(len(self.lattices), device=self.table.device, dtype=self.table.dtype)
+        # Coarse levels become active first.
         share = (self.active_levels.to(self.table.dtype) - order).clamp(0, 1)
         return (1 - torch.cos(math.pi * share)) / 2
 
@@ -238,6 +239,7 @@ class _Fused(torch.autograd.Function):
         points, table, weights = ctx.saved_tensors
         upstream = [None if part is None else part.contiguous() for part in gradients]
         dpoints = torch.empty_like(points) if ctx.needs_input_grad[0] else None
+        # The kernel overwrites requested gradients and skips null pointers.
         dtable = torch.empty_like(table) if ctx.needs_input_grad[1] else None
         grid = (len(points), points, len(ctx.lattices), table.shape[1], _layout(ctx.lattices), weights, table)
         call("fw_encode_backward", *grid, torch.get_num_threads(), *upstream, dtable, dpoints)

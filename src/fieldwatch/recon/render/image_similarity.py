@@ -71,6 +71,7 @@ def image_similarity(
             f"image and photo must have the same shape, and only the image may require a gradient, got an image of "
             f"shape {tuple(image.shape)} and a photo of shape {tuple(photo.shape)}{wrong}"
         )
+    # The kernel supports single precision on the CPU only.
     kinds = {(tensor.device.type, tensor.dtype) for tensor in (image, photo)}
     if kinds == {("cpu", torch.float32)} and native_available()[0]:
         return ImageSimilarity(*_Fused.apply(image, photo))
@@ -101,5 +102,6 @@ def image_similarity_reference(
     mean_x, mean_y, squares, product = _blurred(torch.cat([x, y, x * x + y * y, x * y])).chunk(4)
     both = mean_x.square() + mean_y.square()
     cross = mean_x * mean_y
+    # SSIM with variances as E[x^2] - E[x]^2, summed over both images in the denominator.
     index = (2 * cross + _C1) * (2 * (product - cross) + _C2) / ((both + _C1) * (squares - both + _C2))
     return ImageSimilarity((image - photo).abs().mean(), index.mean())

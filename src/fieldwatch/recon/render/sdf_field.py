@@ -71,6 +71,7 @@ class HashSdf(nn.Module):
     ) -> None:
         super().__init__()
         _in_range("layers", layers, 1, _MOST_LAYERS)
+        # Validates its settings before any parameter is allocated.
         start = sphere_weights(hidden, layers, radius, sharpness, generator)
         self.encoding = encoding
         self.sharpness = sharpness
@@ -110,6 +111,7 @@ class HashSdf(nn.Module):
         """
         if self._fits_kernel(points):
             return self._fused(points, sloped=True)
+        # Everything the kernel does not support runs in plain torch.
         features, jacobian = self.encoding.with_jacobian(self._unit(points))
         outputs = self._activations(points, features)
         # Backpropagation written out, from the last layer to the inputs; every product stays in the graph.
@@ -132,6 +134,7 @@ class HashSdf(nn.Module):
     def _fits_kernel(self, points: Tensor) -> bool:
         """Return whether the fused kernel supports these points. The kernel then checks their range."""
         table = self.encoding.table
+        # All three checks are cheap; compiling the kernels comes last.
         single = (points.dtype, table.dtype, self.last.weight.dtype) == (torch.float32,) * 3
         here = points.device.type == table.device.type == "cpu"
         small = len(self.hidden) == 1 and fits_native(self.encoding, self.last.in_features)

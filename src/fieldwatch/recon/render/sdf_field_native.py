@@ -65,6 +65,7 @@ def fused_distance(
         sloped: whether to compute the gradients.
     """
     inputs = (points, encoding.table, *network)
+    # Without a backward pass the kernel does not need to store features.
     needs_backward = torch.is_grad_enabled() and any(part.requires_grad for part in inputs)
     settings = _Settings(
         lattices=encoding.lattices,
@@ -117,6 +118,7 @@ class _Fused(torch.autograd.Function):
         hidden = network[0].shape[0]
         scratch = table.new_empty(call("fw_sdf_scratch", count, table.shape[1] * len(settings.lattices), hidden))
         by_network = [torch.empty_like(part) for part in network]
+        # Skipping unneeded gradients saves a pass over the table.
         by_table = torch.empty_like(table) if ctx.needs_input_grad[1] else None
         by_points = table.new_empty(count, 3) if ctx.needs_input_grad[0] else None
         weights = (hidden, *network, settings.sharpness, torch.get_num_threads())

@@ -65,6 +65,7 @@ def cast_triangles(
         reason_device = f"the vertices are on {vertices.device}, but it runs on the CPU"
         raise NativeUnavailable(f"the native backend is not available: {reason or reason_device}; use backend='auto'")
     _check(vertices, faces, view)
+    # Hits are not differentiable: no graph is needed.
     pose = view.camera_from_world.detach().to(vertices.device, torch.float64)
     backend_function = _native if native and vertices.device.type == "cpu" else _reference
     return backend_function(vertices.detach().double().contiguous(), faces.contiguous(), pose, view)
@@ -147,6 +148,7 @@ def _candidates(
     corners: Float64[Tensor, "m 3 3"], view: View
 ) -> Iterator[tuple[Int64[Tensor, "pairs"], Int64[Tensor, "pairs"]]]:
     """Yield batches of faces with the pixels they may cover; all pixels for a face through the near plane."""
+    # Pairs are enumerated per face, in batches that limit the memory.
     left, right, top, bottom = _boxes(corners, view)
     counts = (right - left) * (bottom - top)
     used = torch.nonzero(counts)[:, 0]

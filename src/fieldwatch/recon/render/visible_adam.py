@@ -79,6 +79,7 @@ class VisibleAdam(Optimizer):
     def _step_one(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
+            # A tensor, as in torch.optim.Adam, so that checkpoints of both are interchangeable.
             state["step"] = torch.zeros(())
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
@@ -90,6 +91,7 @@ class VisibleAdam(Optimizer):
         root = (1 - beta2**step_count) ** 0.5
         numbers = _Numbers(beta2, 1 - beta1, 1 - beta2, rate, root, group["eps"])
         visible = self.visible
+        # The kernel indexes with 64-bit integers and needs contiguous ids.
         ids = torch.arange(len(parameter), device=parameter.device) if visible is None else visible.contiguous()
         if parameter.device.type == "cpu" and parameter.dtype == torch.float32 and native_available()[0]:
             width = parameter[:1].numel()
@@ -114,4 +116,5 @@ def _step_rows(parameter: Tensor, ids: Int[Tensor, " visible"], state: dict[str,
     square = (state["exp_avg_sq"][ids] * constants.old_square).addcmul(gradient, gradient, value=constants.new_square)
     state["exp_avg"][ids] = mean
     state["exp_avg_sq"][ids] = square
+    # Indexed assignment: `parameter[ids]` alone is a copy.
     parameter[ids] -= constants.rate * mean / (square.sqrt() / constants.root + constants.eps)

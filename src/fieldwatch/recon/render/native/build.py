@@ -31,6 +31,7 @@ class NativeUnavailable(RuntimeError):  # noqa: N818  named after the state that
 
 def flags() -> list[str]:
     """Return the compiler flags for this machine, with AVX2 and FMA if the processor supports them."""
+    # torch knows what the processor supports; parsing /proc/cpuinfo would not work on every system.
     has_avx = platform.machine() in {"x86_64", "AMD64"} and torch.backends.cpu.get_cpu_capability().startswith("AVX")
     return [*FLAGS, "-march=x86-64-v3"] if has_avx else FLAGS
 
@@ -52,6 +53,7 @@ def built() -> Path:
     """
     sources = sorted(SOURCES.glob("*.[ch]"))
     digest = hashlib.sha256(" ".join([platform.machine(), sys.platform, *flags()]).encode())
+    # Names are part of the digest, so that renaming or moving a file rebuilds too.
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     library = cache_folder() / f"kernels-{digest.hexdigest()[:20]}.so"
@@ -91,6 +93,7 @@ def _run(command: list[str]) -> None:
     except subprocess.TimeoutExpired as error:
         raise NativeUnavailable(f"{command[0]} did not build the native kernels within {_PATIENCE} seconds") from error
     if result.returncode != 0:
+        # Compilers repeat themselves: the first lines have the cause.
         output = "\n".join(result.stderr.strip().splitlines()[:5]) or "nothing"
         raise NativeUnavailable(
             f"{command[0]} could not build the native kernels (exit status {result.returncode}; it must support "

@@ -15,6 +15,7 @@ _I = ctypes.c_int32
 _F = ctypes.c_float
 _D = ctypes.c_double
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    # Types of the result and the arguments, in the order of the C declarations.
     "fw_project": (_L, [_P, _L, *[_P] * 4, _I, *[_P] * 8]),
     "fw_project_backward": (None, [_P, _L, _L, *[_P] * 12, _I, *[_P] * 4]),
     "fw_harmonics": (None, [_L, *[_P] * 5, _L, _I, _I, _P]),

@@ -24,6 +24,7 @@ def section_alpha(
         end: signed distance at the end of the section.
         inverse_deviation: s, the inverse width of the surface, in inverse units of the distances.
     """
+    # The kernel does not broadcast.
     one_shape = start.shape == end.shape and start.dim() > 0
     if one_shape and fits_native(start, end) and scalar_fits(inverse_deviation):
         return native_alpha(start, end, inverse_deviation)
@@ -68,5 +69,6 @@ def neus_alpha(
     closing = functional.relu(-cosine) * anneal
     if anneal < 1:
         closing = closing + functional.relu(0.5 - 0.5 * cosine) * (1 - anneal)
+    # The signed distance falls toward the surface: larger at the start, smaller at the end.
     half = 0.5 * closing * length
     return section_alpha(sdf + half, sdf - half, inverse_deviation)

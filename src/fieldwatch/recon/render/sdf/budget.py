@@ -48,6 +48,7 @@ class SampleBudget:
         """Number of rays for the next step."""
         # The inner maximum limits the rays to `highest` even if rays need no samples (per_ray 0).
         count = self.lowest if self.per_ray is None else self.target / max(self.per_ray, self.target / self.highest)
+        # Round down to whole groups: a step must not exceed its budget.
         groups = int(max(count, self.lowest)) // self.multiple
         least = -(-self.lowest // self.multiple)
         most = self.highest // self.multiple
@@ -62,6 +63,7 @@ class SampleBudget:
         if rays < 1 or samples < 0:
             raise ValueError(f"a step must have at least 1 ray and 0 samples, got {rays} rays and {samples} samples")
         new = samples / rays
+        # The first observation replaces the mean, which has no history yet.
         self.per_ray = new if self.per_ray is None else self.momentum * self.per_ray + (1 - self.momentum) * new
 
     def state_dict(self) -> dict[str, Any]:

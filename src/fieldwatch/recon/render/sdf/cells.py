@@ -50,6 +50,7 @@ class Cells:
     def centres(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n 3"]:
         """Return the centers of cells, given by their numbers."""
         size = self.resolution
+        # The inverse of the row number (x * size + y) * size + z.
         numbers = torch.stack([rows // size**2, rows // size % size, rows % size], -1)
         edges, low = (torch.tensor(corner, device=rows.device) for corner in (self.edges, self.low))
         return (numbers + 0.5) * edges + low

@@ -50,6 +50,7 @@ class Chunks:
         Raises:
             MemoryError: the size is already the smallest one.
         """
+        # Smaller chunks would not help: the chunk is no longer what fills the memory.
         if self.size <= self._least:
             raise MemoryError(
                 f"out of memory while {wanted}, with the smallest chunk of {self.size} points: the memory is used "
@@ -136,6 +137,7 @@ def _values_or_none(function: Callable[[Tensor], tuple[Tensor, ...]], points: Te
         if not any(sign in str(error) for sign in _HOST_IS_FULL):
             raise
         return None
+    # A trailing axis of size 1 would broadcast silently into wrong results.
     for value in values:
         if value.shape not in {points.shape[:1], points.shape}:
             raise ValueError(

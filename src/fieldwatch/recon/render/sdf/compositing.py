@@ -75,6 +75,7 @@ def composite_reference(
 ) -> Composited:
     """Compute `composite` in plain torch, on any device and in any precision; the reference of the native kernel."""
     _check(alpha, ray_index, n_rays)
+    # Opacity from the transmittance, not from the sum of weights, whose rounding could exceed 1.
     weights, clear = cast("tuple[Tensor, Tensor]", _Blend.apply(alpha, ray_index, n_rays))
     return Composited(
         weights=weights,
@@ -151,6 +152,7 @@ def _sums(alpha: Tensor, ray_index: Int64[Tensor, " samples"], n_rays: int) -> _
     solid = alpha == 1
     # Double precision, because differences of running sums over millions of samples lose digits.
     logs = torch.log1p(-torch.where(solid, 0, alpha.double()))
+    # One more than the rays, so that row r + 1 is the end of ray r.
     rays = torch.arange(n_rays + 1, device=ray_index.device)
     bounds = torch.searchsorted(ray_index.contiguous(), rays)
     return _Sums(_running(logs), _running(solid.long()), bounds, ray_index)
@@ -198,6 +200,7 @@ def _behind_solid(
     rays = len(sums.bounds) - 1
     last = torch.full((rays,), len(solid), device=solid.device)
     first = last.scatter_reduce(0, sums.ray_index[solid], rows[solid], "amin")
+    # A ray without a solid sample gets its end as a valid index; its terms are zero.
     first = torch.minimum(first, sums.bounds[1:])
     visible = torch.zeros_like(end).index_add(
         0, sums.ray_index, gain * _restarted(sums, first[sums.ray_index], rows, sums.bounds[sums.ray_index])

@@ -22,6 +22,7 @@ def fits_native(*tensors: Tensor) -> bool:
     alike = all(
         part.dtype == torch.float32 and part.device.type == "cpu" and len(part) == len(tensors[0]) for part in tensors
     )
+    # Checked last: the first call compiles the kernels.
     return alike and native_available()[0]
 
 
@@ -88,6 +89,7 @@ def native_transmittance(
 ) -> Float[Tensor, " samples"]:
     """Return the transmittance in front of each sample."""
     alpha, transmittance = alpha.contiguous(), torch.empty_like(alpha)
+    # Null pointers skip the outputs that are not needed.
     packed = (len(alpha), ray_index.contiguous(), n_rays, _bounds(n_rays), alpha, None, 0, None)
     raise_faults(call("fw_composite", *packed, torch.get_num_threads(), transmittance, None, None, None), n_rays, alpha)
     return transmittance
@@ -164,6 +166,7 @@ class _SectionAlpha(torch.autograd.Function):
         start, end = ctx.saved_tensors
         count = start.numel()
         shares = torch.empty(-(-start.numel() // _BLOCK), dtype=torch.float64)
+        # The kernel overwrites all gradients.
         by_start = torch.empty_like(start)
         by_end = torch.empty_like(end)
         upstream = (gradients[0].contiguous(), torch.get_num_threads(), shares)

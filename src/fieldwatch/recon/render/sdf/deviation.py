@@ -38,6 +38,7 @@ class Deviation(nn.Module):
             )
         self.lowest = lowest
         self.highest = highest
+        # A scalar in log space: s stays positive, and equal steps change it by equal factors.
         self.parameter = nn.Parameter(torch.tensor(math.log(initial) / _EXPONENT))
 
     @property

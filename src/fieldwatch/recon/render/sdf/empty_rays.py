@@ -50,6 +50,7 @@ def fill_empty(
             f"{count}, {len(rays)} rays, samples of {samples.n_rays} rays and noise of shape "
             f"{None if noise is None else tuple(noise.shape)}"
         )
+    # Rays that miss the scene stay empty: their interval has no length.
     empty = samples.counts == 0
     meets = rays.far > rays.near
     filled_rays = torch.nonzero(empty & meets)[:, 0]
@@ -77,6 +78,7 @@ def empty_share(samples: PackedSamples, mask: Bool[Tensor, " rays"]) -> Float[Te
     """
     if len(mask) != samples.n_rays:
         raise ValueError(f"the mask must have one entry for each of the {samples.n_rays} rays, got {len(mask)}")
+    # The clamp gives 0 for an empty mask instead of NaN.
     return ((samples.counts == 0) & mask).sum() / mask.sum().clamp_min(1)
 
 

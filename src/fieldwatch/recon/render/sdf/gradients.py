@@ -53,6 +53,7 @@ def gradient_fd(field: DistanceField, points: Float[Tensor, "n 3"], eps: float =
     """
     if not eps > 0:
         raise ValueError(f"eps of central differences must be greater than 0, such as 1e-3, got {eps}")
+    # All six offsets in one batch: a single call of the field.
     offsets = eps * _AXES.to(points)
     positions = torch.cat([points + offsets[:, None], points - offsets[:, None]]).view(-1, 3)
     values = _checked(field(positions), positions).view(2, 3, len(points))
@@ -90,6 +91,7 @@ def gradient_dfd(
     positions = start_points.detach()
     offsets = torch.stack([end_points.detach() - positions, _across(positions, 2), _across(positions, 1)], -2)
     changes = torch.stack([end - start, _across(start, 2), _across(start, 1)], -1)
+    # Unit directions, so that the volume below measures the angles between them only.
     lengths = torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)
     v0, v1, v2 = (offsets / lengths).unbind(-2)
     d0, d1, d2 = (changes / lengths[..., 0]).unbind(-1)

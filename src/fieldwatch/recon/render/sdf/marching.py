@@ -29,6 +29,7 @@ class OccupancyMaps(NamedTuple):
 
 def build_maps(occupied: Bool[Tensor, "x y z"]) -> OccupancyMaps:
     """Build the maps of a table of occupied cells."""
+    # The native kernel supports cubic tables only.
     cubic = len(set(occupied.shape)) == 1 and len(occupied) > 0
     if cubic and occupied.device.type == "cpu" and native_available()[0]:
         return OccupancyMaps(*native_maps(occupied))
@@ -150,6 +151,7 @@ def march_reference(  # noqa: PLR0913 (as above)
     packed = PackedSamples(
         t_start=lattice.at(ray, number), t_end=lattice.at(ray, number + 1), ray_index=ray, n_rays=len(rays)
     )
+    # The loop stops at the first group beyond the limit: drop the rays that exceed it.
     return packed if max_samples is None or sample_count <= max_samples else packed.first_rays(max_samples)
 
 
@@ -199,6 +201,7 @@ def _occupied(
     ray = ray[near]
     begin = begin[near]
     number = (begin[:, None] + torch.arange(stride, device=begin.device)).view(-1)
+    # Expand the stretches near occupied cells into single steps.
     ray = ray.repeat_interleave(stride)
     middle = lattice.at(ray, number + 0.5)
     occupied = cells.lookup(maps.occupied, lattice.points(ray, middle)) & (middle < lattice.rays.far[ray])

@@ -17,6 +17,7 @@ def marches_natively(
     cells: Cells, bits: UInt8[Tensor, "2 bytes"], rays: BoundedRays, first: Tensor, longest: int
 ) -> bool:
     """Return whether the kernel supports these inputs; the torch implementation reports mismatched shapes."""
+    # Double precision, for example in gradient checks, runs in torch.
     floats = (rays.origins, rays.directions, rays.far, first)
     if any(part.dtype != torch.float32 or part.device.type != "cpu" for part in floats):
         return False
@@ -58,6 +59,7 @@ def native_march(  # noqa: PLR0913  a grid and its tables; rays and their sample
         grid = (step, stride, cells.resolution + 2, box, bits[0], bits[1])
         marched = _marched([line[begin:end] for line in lines], grid, remaining)
         parts.append(marched)
+        # The limit was reached within this group: the rest of the rays is dropped.
         if marched.n_rays < end - begin:
             break
         remaining = None if remaining is None else remaining - len(marched)
@@ -95,6 +97,7 @@ def _marched(lines: list[Tensor], grid: tuple[Any, ...], max_samples: int | None
     counts = lines[-1]
     first = lines[2]
     step, stride, *_ = grid
+    # One stride more per ray, because the last stretch may extend beyond the candidates.
     room_ends = (counts + stride).cumsum(0)
     begin = room_ends - counts - stride
     found_counts = torch.empty_like(counts)

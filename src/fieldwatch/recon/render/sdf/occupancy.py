@@ -82,6 +82,7 @@ class OccupancyGrid(nn.Module):
         super().__init__()
         self.config = config or OccupancyConfig()
         shape = (self.config.cells.resolution,) * 3
+        # Fully occupied until the first update: samples everywhere are slow but correct.
         self.register_buffer("values", torch.ones(shape))
         self.register_buffer("occupied", torch.ones(shape, dtype=torch.bool))
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
@@ -192,6 +193,7 @@ class OccupancyGrid(nn.Module):
         # Upper bound: nowhere in the cell is f lower than at its center minus lipschitz * reach.
         new = torch.sigmoid(-sharpness * (distances - config.lipschitz * config.cells.reach))
         values = self.values.view(-1)
+        # The decayed history keeps a cell occupied while the field still fluctuates.
         values[rows] = torch.maximum(values[rows] * decay, new.to(values.dtype))
         # The mean as alternative threshold, so that a field without a surface does not empty the grid (PMNI).
         self.occupied.copy_(self.values > min(float(self.values.mean()), config.threshold))

@@ -45,6 +45,7 @@ class BoundedRays:
             middle = -(origins * directions).sum(-1)
             passes = (origins + middle[:, None] * directions).square().sum(-1)
             half = (radius**2 - passes).clamp_min(0).sqrt()
+            # The interval never starts behind the camera.
             near = (middle - half).clamp_min(0)
             far = (middle + half).clamp_min(0)
         return cls(origins=origins, directions=directions, near=near, far=far)
@@ -74,6 +75,7 @@ class BoundedRays:
             leave = torch.where(moves, torch.maximum(*ends), torch.where(inside_slab, torch.inf, -torch.inf))
             near = enter.amax(-1).clamp_min(0)
             far = leave.amin(-1)
+            # A ray that misses the box leaves before it enters.
             met = near < far
             zero = torch.zeros_like(near)
         return cls(
@@ -134,12 +136,14 @@ class PackedSamples:
     def sections(self) -> Sections:
         """Return the unique ends at which to evaluate a field, about half as many as two per sample."""
         shares_start = torch.zeros(len(self), dtype=torch.bool, device=self.ray_index.device)
+        # Adjacent means bitwise equal: the march computes both ends from the same sample numbers.
         shares_start[1:] = (self.ray_index[1:] == self.ray_index[:-1]) & (self.t_start[1:] == self.t_end[:-1])
         row = torch.arange(len(self), device=self.ray_index.device)
         start = row + (~shares_start).cumsum(0) - 1  # each run of adjacent samples has one end more than samples
         ends = len(self) + int((~shares_start).sum())
         distances = self.t_start.new_empty(ends)
         rays = self.ray_index.new_empty(ends)
+        # A shared end is written twice, with equal values.
         for end_row, distance in ((start, self.t_start), (start + 1, self.t_end)):
             distances[end_row] = distance
             rays[end_row] = self.ray_index
@@ -160,6 +164,7 @@ class PackedSamples:
         if parts < 1:
             raise ValueError(f"the number of parts per sample must be at least 1, got {parts}")
         share = torch.arange(parts + 1, device=self.t_start.device) / parts
+        # lerp is exact at both ends, so adjacent samples still share them.
         ends = torch.lerp(self.t_start[:, None], self.t_end[:, None], share)
         return PackedSamples(
             t_start=ends[:, :-1].reshape(-1),
@@ -177,6 +182,7 @@ class PackedSamples:
             ray_index=self.ray_index,
             n_rays=self.n_rays,
         )
+        # Samples that start beyond `far` now have a negative length.
         return cut.selected(cut.t_start < cut.t_end)
 
     def first_rays(self, max_samples: int) -> "PackedSamples":

@@ -61,7 +61,9 @@ def composite_sections(
     if _fits_kernel(values, samples, sections, *quantities) and scalar_fits(inverse_deviation):
         outputs = native_composite_sections(values, inverse_deviation, samples, sections, quantities)
         return Composited(weights=outputs[0], opacity=outputs[1], depth=outputs[2], values=outputs[3:])
+    # Everything the kernel does not support runs through the generic path.
     start, end = (values.index_select(0, at) for at in (sections.start, sections.end))
+    # The quantity of a sample is the mean over its two ends, as in the kernel.
     means = [0.5 * (q.index_select(0, sections.start) + q.index_select(0, sections.end)) for q in quantities]
     alpha = section_alpha(start, end, inverse_deviation)
     return composite(alpha, samples.ray_index, samples.n_rays, samples.midpoints, *means)

@@ -42,6 +42,7 @@ def _conics(whitening: Float[Tensor, "visible 3"]) -> Float[Tensor, "visible 3"]
 def _reaches(projected: ProjectedGaussians) -> Tensor:
     """Return half sizes, in whole pixels, of image boxes outside which alpha is below the threshold."""
     l1, l2, l3 = projected.whitening.detach().unbind(-1)
+    # Distance in standard deviations at which alpha falls to the threshold.
     reach = (2 * (projected.alphas.detach() / THRESHOLD).log()).clamp_min(0).sqrt()
     half = torch.stack([reach * torch.hypot(l2, l3) / (l1 * l3), reach / l3], -1)
     return half.clamp_max(2.0**20).ceil().to(torch.int32) + 1
@@ -66,6 +67,7 @@ def blend(
     _, keys, flat = gsplat.isect_tiles(
         means2d.detach(), _reaches(projected)[None], projected.depths.detach()[None], _TILE, columns, rows
     )
+    # First intersection of each tile in the sorted list.
     offsets = gsplat.isect_offset_encode(keys, 1, columns, rows)
     features, alpha = gsplat.rasterize_to_pixels(
         means2d,

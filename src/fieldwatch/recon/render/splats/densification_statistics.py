@@ -39,6 +39,7 @@ class DensificationStatistics:
             raise ValueError("no gradient reached means2d: call add after backward, with means that require gradients")
         # From pixels to normalized device coordinates, which are 2 units wide.
         half = gradient.new_tensor([view.width / 2, view.height / 2])
+        # Norm per view first, then the sum: opposite gradients of different views must not cancel.
         norms = torch.linalg.vector_norm(gradient * half, dim=-1)
         finite = torch.isfinite(norms)
         self.gradients.index_add_(0, output.ids, torch.where(finite, norms, 0.0))

@@ -68,6 +68,7 @@ class _Project(torch.autograd.Function):
         widths = [(2,), (3,), (), (), (), (3,) if options.normals else None, (2,) if options.slopes else None]
         columns = [None if width is None else means.new_empty((count, *width)) for width in widths]
         visible = call("fw_project", ctypes.byref(camera), count, *gaussians, torch.get_num_threads(), ids, *columns)
+        # The kernel packs the visible Gaussians to the front.
         ids = ids[:visible]
         columns = [None if column is None else column[:visible] for column in columns]
         ctx.camera = camera
@@ -136,6 +137,7 @@ def _tiles(projected: tuple[Tensor, ...], columns: int, rows: int) -> tuple[Tens
     threads = torch.get_num_threads()
     grid = (columns, rows, threads)
     ranked = torch.empty((count, _RANKED_WORDS), dtype=torch.int32)
+    # One row per thread, so that counting needs no atomics.
     counts = torch.empty((threads, columns * rows), dtype=torch.int32)
     starts = torch.empty(columns * rows + 1, dtype=torch.int32)
     scratch = torch.empty(4 * count, dtype=torch.int32)
@@ -157,6 +159,7 @@ class _Blend(torch.autograd.Function):
     def forward(ctx: Any, packed: Tensor, means2d: Tensor, whitening: Tensor, alphas: Tensor, *settings: Any) -> Any:
         depths, view, median, absgrad = settings
         packed = packed.contiguous()
+        # Rounded up: the last tiles may extend beyond the image.
         columns = -(-view.width // _TILE)
         rows = -(-view.height // _TILE)
         shape = (means2d.contiguous(), whitening.contiguous(), depths.contiguous(), alphas.contiguous())

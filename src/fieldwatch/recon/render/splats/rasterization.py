@@ -142,6 +142,7 @@ def _choose_backend(name: str, means: Tensor) -> RasterBackend:
         return _BACKENDS[name]
     if means.device.type == "cuda":
         return GSPLAT
+    # The native kernels are single precision only; double precision runs in the reference.
     return NATIVE if means.dtype == torch.float32 and native_available()[0] else REFERENCE
 
 
@@ -155,6 +156,7 @@ def _check_degree(degree: int, coefficients: int) -> None:
 
 def _with_retained_gradient(projected: ProjectedGaussians) -> ProjectedGaussians:
     if projected.means2d.requires_grad:
+        # Not a leaf: without this, densification would find no gradient.
         projected.means2d.retain_grad()
     return projected
 

@@ -42,6 +42,7 @@ def _blend_pixels(
     # Transmittance in front of each Gaussian: an exclusive product.
     before = torch.cat([torch.ones_like(after[:, :1]), after[:, :-1]], 1)
     weights = torch.where(before > OPAQUE, alphas * before, 0)
+    # At most one Gaussian per pixel crosses 1/2; amax selects it among the -1.
     crossing = (before > 0.5) & (after <= 0.5)
     median = torch.where(crossing, rows, -1).amax(1) if len(rows) else rows.new_full((len(pixels),), -1)
     return weights @ packed[rows], weights.sum(1), median
@@ -86,6 +87,7 @@ def blend(
 def _boxes(projected: ProjectedGaussians) -> tuple[Float[Tensor, "visible 2"], Float[Tensor, "visible 2"]]:
     """Return image boxes outside which alpha is below the threshold, slightly widened against rounding."""
     l1, l2, l3 = projected.whitening.unbind(-1)
+    # Distance in standard deviations at which alpha falls to the threshold.
     reach = (2 * (projected.alphas / THRESHOLD).log()).clamp_min(0).sqrt()
     half = torch.stack([reach * torch.hypot(l2, l3) / (l1 * l3), reach / l3], -1) * 1.001 + 0.01
     return projected.means2d - half, projected.means2d + half

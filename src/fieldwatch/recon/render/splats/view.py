@@ -62,6 +62,7 @@ class View:
     @property
     def bounds(self) -> tuple[float, float, float, float]:
         """Smallest and largest x / z, then y / z, to which the Jacobian of the projection is clamped."""
+        # In pixels, then divided by the focal length to a slope.
         across = MARGIN * self.width
         down = MARGIN * self.height
         return (
