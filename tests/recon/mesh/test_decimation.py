@@ -51,7 +51,7 @@ def test_small_enough_or_empty_stays_as_it_is(forms):
 
 def test_a_number_is_asked_for(forms):
     for numbers in ({}, {"triangles": 10, "vertices": 10}, {"triangles": 1}):
-        with pytest.raises(MeshError, match=r"triangles or vertices, at least 4, got"):
+        with pytest.raises(MeshError, match="at least 4, got"):
             decimated(forms.icosphere(1), **numbers)
 
 

@@ -122,7 +122,7 @@ def test_several_pictures_are_refused_and_an_unused_one_is_not_missed(tmp_path):
 
 
 def test_a_texture_needs_coordinates_and_size():
-    with pytest.raises(MeshError, match="a texture but no uvs"):
+    with pytest.raises(MeshError, match="texture but no uvs"):
         square(texture=PICTURE)
     with pytest.raises(MeshError, match="0 x 2 texels"):
         square(uvs=UVS, texture=PICTURE[:, :0])

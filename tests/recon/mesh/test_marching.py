@@ -95,7 +95,7 @@ def test_a_box_cuts_a_surface_closed():
 
 
 def test_a_box_without_inside_is_refused():
-    with pytest.raises(MeshError, match="must be greater than 0, got"):
+    with pytest.raises(MeshError, match="greater than 0, got"):
         implicit_surface(ball, HIGH, LOW, resolution=10)
     with pytest.raises(MeshError, match="not finite at"):
         implicit_surface(lambda p: np.full(len(p), np.inf), LOW, HIGH, resolution=10)

@@ -42,9 +42,9 @@ def test_the_ends_in_a_box_are_where_points_leave_it():
 
 
 def test_bounds_that_hold_nothing_are_refused():
-    with pytest.raises(ValueError, match="bounding sphere must be greater than 0"):
+    with pytest.raises(ValueError, match=r"sphere .*greater than 0"):
         BoundedRays.in_sphere(torch.zeros(1, 3), torch.ones(1, 3), 0.0)
-    with pytest.raises(ValueError, match=r"bounding box must be below its high, got \("):
+    with pytest.raises(ValueError, match=r"bounding box .*, got \("):
         BoundedRays.in_box(torch.zeros(1, 3), torch.ones(1, 3), (0.0, 0.0, 0.0), (1.0, 0.0, 1.0))
 
 
