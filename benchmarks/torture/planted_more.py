@@ -213,7 +213,7 @@ RESUMING = (
         name="going back is not counted",
         breaks="how often a run went back is not counted, so that its control says nothing",
         file="recon/pipelines/normals/recovery.py",
-        edits=(("        self.total[what] += 1\n", ""),),
+        edits=(("        self.total[kind] += 1\n", ""),),
         trial="resume disturbed",
         rows=("P4 normals fp32, disturbed: resumed without one part of its state",),
     ),
