@@ -10,6 +10,7 @@ import tyro
 from fieldwatch.cli.commands import all_commands, runner_of
 from fieldwatch.cli.completion_scripts import bash_script, fish_script, zsh_script
 from fieldwatch.cli.completion_table import flags_of, stored_flags
+from fieldwatch.cli.flag_help import read_flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch completion", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch completion", arguments=arguments)
     script = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[chosen.shell]
     commands = all_commands()
     flags = stored_flags()

@@ -10,6 +10,7 @@ import tyro
 from fieldwatch.cli.doctor_data import AUTO, data_kinds, kind_of
 from fieldwatch.cli.doctor_machine import describe_machine, print_machine
 from fieldwatch.cli.doctor_report import DataReport, print_report
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.options import extended, group_field, refuse_changed
 from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.cli.run_flags import refuse_set
@@ -49,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     about_kind = tyro.conf.arg(help="What the data are; auto recognizes them.")
     choice = Annotated[Literal[(AUTO, *kinds)], about_kind]  # pyright: ignore[reportInvalidTypeForm]  the choices are known when it runs
     flags = extended(Arguments, options, [("kind", choice, field(default=AUTO))])
-    chosen = tyro.cli(flags, prog="fieldwatch doctor", args=arguments, config=(tyro.conf.OmitArgPrefixes,))
+    chosen = read_flags(flags, prog="fieldwatch doctor", arguments=arguments)
     if chosen.data is None:
         refuse_set(chosen, ("kind",), "it is about a data set, and --data is not given")
         _refuse_options(chosen, options, "it is about a data set, and --data is not given")

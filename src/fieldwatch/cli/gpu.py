@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
-import tyro
 from rich.live import Live
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json
 from fieldwatch.monitor import Machine, MachineReader, machine_line, read_machine, render_machine
 from fieldwatch.record import Terminal
@@ -38,7 +38,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch gpu", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch gpu", arguments=arguments)
     if not (math.isfinite(chosen.interval) and chosen.interval >= SHORTEST):
         raise BadInput(f"--interval {chosen.interval:g}: wanted seconds between refreshes, {SHORTEST} or more, e.g. 2")
     try:

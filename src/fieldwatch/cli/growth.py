@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import print_json, print_paths, reading_input
 from fieldwatch.record import EVENTS, JOURNAL, Terminal, read_manifest
 from fieldwatch.registry import population_of
@@ -49,7 +50,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch growth", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch growth", arguments=arguments)
     with reading_input():
         read_manifest(chosen.run)
         entries = growth_ledger(chosen.run)

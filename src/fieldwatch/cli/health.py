@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 from rich.text import Text
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import print_findings, print_json, reading_input
 from fieldwatch.cli.rules import rules_of_run
 from fieldwatch.health import examine, exit_code
@@ -32,7 +33,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch health", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch health", arguments=arguments)
     with reading_input():
         read_manifest(chosen.run)
         findings = examine(chosen.run, rules_of_run(chosen.run))

@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_findings, print_json, print_paths, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.record import Terminal
@@ -39,7 +40,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch memory", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch memory", arguments=arguments)
     if not chosen.inputs:
         raise BadInput("no input was named: give a run folder, a memory.jsonl, a tensor log, a *.pickle, or latest")
     console = Terminal(stderr=chosen.json)

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import tyro
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
 from fieldwatch.cli.output import BadInput, print_json, print_paths
 from fieldwatch.monitor.nsight import SESSION, device_line, report_file, start_line, stop_line, whose
@@ -45,7 +46,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch nsys snapshot", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch nsys snapshot", arguments=arguments)
     if not (math.isfinite(chosen.seconds) and 0 < chosen.seconds <= LONGEST):
         raise BadInput(f"--seconds {chosen.seconds:g}: wanted more than 0 and at most {LONGEST:g}, e.g. 30")
     process = _process(chosen.pid)

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import FrameType
 
 import psutil
-import tyro
 from rich.console import Console
 from rich.text import Text
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
 from fieldwatch.cli.output import BadInput, print_paths
 from fieldwatch.monitor.nsight import Capture, report_file, training_line
@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     words = list(arguments)
     border = words.index("--") if "--" in words else len(words)
-    chosen = tyro.cli(Arguments, prog="fieldwatch nsys train", args=words[:border])
+    chosen = read_flags(Arguments, prog="fieldwatch nsys train", arguments=words[:border])
     command = words[border + 1 :]
     _check(command)
     session = f"fieldwatch-{os.getpid()}" if chosen.on_request else ""

@@ -6,8 +6,7 @@ from dataclasses import field, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput
 from fieldwatch.record import NotARun
 from fieldwatch.registry import Pipeline, find_pipeline, pipeline_name_of, pipeline_names, working_pipelines
@@ -32,7 +31,7 @@ def parse_with_options(
         PipelineError: the package of the pipeline that trained the run cannot be used.
     """
     whole = extended(base, _of_pipelines(option_field, _owner_among(arguments)), choices)
-    return tyro.cli(whole, prog=prog, args=arguments, config=(tyro.conf.OmitArgPrefixes,))
+    return read_flags(whole, prog=prog, arguments=arguments)
 
 
 def options_of(chosen: Any, pipeline: Pipeline | None) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import tyro
 from rich.text import Text
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.record import Terminal
 from fieldwatch.report.account import account_of
@@ -37,7 +38,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch report", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch report", arguments=arguments)
     folder = chosen.run.parent if chosen.run.name == "run.json" else chosen.run
     with reading_input():
         path = _place(folder, chosen.output)

@@ -1,17 +1,18 @@
 """``fieldwatch resume RUN``: go on with a run as it was started."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 from rich.text import Text
 
 from fieldwatch.base import printable
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
-from fieldwatch.cli.profiling import ProfileFlags, spelled_out
+from fieldwatch.cli.profiling import spelled_out
 from fieldwatch.cli.quality import quality_of
-from fieldwatch.cli.supervise import WatchFlags
+from fieldwatch.cli.train_flags import TrainingFlags
 from fieldwatch.cli.training import train_and_report
 from fieldwatch.health import examine, training_exit_code
 from fieldwatch.record import Terminal, read_history, read_manifest
@@ -23,12 +24,13 @@ SINK_FILES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class Arguments(TrainingFlags):
     """Continue a run that was interrupted, killed or crashed: same config, same data order, same random numbers.
 
     Example: fieldwatch resume runs/bunny
 
-    Everything is taken from the run folder. A run that is finished is left alone: its findings are shown again.
+    Everything is taken from the run folder, also the mirror, --csv, --wandb and --mlflow if you chose them when you
+    started the run. A finished run is not changed: its findings are printed again.
 
     Exits as `fieldwatch train` does: 0 (finished; warnings are printed), 1 (finished with an error among the findings,
     or with a warning and --strict), 2 (bad input), 3 (diverged or failed).
@@ -36,27 +38,13 @@ class Arguments:
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
-    profile: ProfileFlags = field(default_factory=ProfileFlags)
-    watch: WatchFlags = field(default_factory=WatchFlags)
-    mirror: str = ""
-    """Copy every checkpoint to this URL; without it, the one that you gave when you started the run."""
-    csv: bool = False
-    """Write metrics.csv; without it, if the run was started so by you."""
-    wandb: bool = False
-    """Log to Weights & Biases; without it, if the run was started so by you."""
-    mlflow: bool = False
-    """Log to MLflow; without it, if the run was started so by you."""
-    strict: bool = False
-    """Exit with 1 for warnings, too."""
-    json: bool = False
-    """Print the outcome as JSON at the end, and nothing else on standard output."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     words = spelled_out(arguments)
-    chosen = tyro.cli(Arguments, prog="fieldwatch resume", args=words, config=(tyro.conf.OmitArgPrefixes,))
-    profile = chosen.profile.chosen()
+    chosen = read_flags(Arguments, prog="fieldwatch resume", arguments=words)
+    chosen.profile.chosen()  # refuses flags that exclude each other, also where the run is finished
     with reading_input():
         pipeline = pipeline_of(chosen.run)
         config = pipeline.stored_config(chosen.run)
@@ -75,14 +63,10 @@ def run(arguments: Sequence[str]) -> int:
         pipeline,
         config,
         chosen.run,
+        chosen,
         preset=preset,
         resume="must",
-        extra_sinks=sinks,
-        as_json=chosen.json,
-        profile=profile,
-        hang_timeout=chosen.watch.timeout,
-        mirror=chosen.mirror,
-        strict=chosen.strict,
+        sinks=sinks,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput
 
 
@@ -46,7 +47,7 @@ def command(runs: Sequence[Path], *, port: int = 6006, bind_all: bool = False) -
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch tensorboard", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch tensorboard", arguments=arguments)
     missing = [folder for folder in chosen.runs if not folder.is_dir()]
     if missing or not chosen.runs:
         wanted = "give the folders that `fieldwatch train` printed"

@@ -10,6 +10,7 @@ import tyro
 from rich.console import Console
 
 from fieldwatch.checkpoint import StopRequest
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.cli.train_many_check import check_begun, check_room, check_scene
 from fieldwatch.cli.train_many_view import SceneReporter, print_plan
@@ -69,7 +70,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch train-many", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch train-many", arguments=arguments)
     console = Terminal(stderr=chosen.json)
     with reading_input():
         scenes = read_plan(chosen.plan, trainable())

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.monitor.watch import RunView, Watcher, newest_run, render_run
@@ -60,7 +61,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch watch", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch watch", arguments=arguments)
     if not (math.isfinite(chosen.interval) and chosen.interval >= SHORTEST):
         raise BadInput(f"--interval {chosen.interval:g}: wanted seconds between looks, {SHORTEST} or more, e.g. 1")
     try:

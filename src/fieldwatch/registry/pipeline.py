@@ -100,6 +100,8 @@ class Pipeline:
         trained_by: the command that starts a training, where it is not ``fieldwatch train NAME``.
         command_line: ``command_line(arguments) -> CommandLine`` translates other spellings of the flags.
         flags: a dataclass of further flags of ``fieldwatch train NAME``, which ``command_line`` reads.
+        main_flags: fields of the settings that ``fieldwatch train NAME --help`` lists, by the title of their group; the
+            others are in ``--help-all`` only. Empty lists all.
         inputs: flags that name files or folders which have to exist.
         longer: the flag that lengthens a training.
         check_resumable: ``check_resumable(folder, config)`` raises `InputError` where this machine lacks what the run
@@ -131,6 +133,7 @@ class Pipeline:
     trained_by: str = ""
     command_line: Reference = ""
     flags: Reference = ""
+    main_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     inputs: tuple[str, ...] = ("data",)
     longer: str = "--steps"
     check_resumable: Reference = ""

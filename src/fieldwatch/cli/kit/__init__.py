@@ -11,12 +11,14 @@ from fieldwatch.cli.compare_checkpoints import (
     stored_steps,
 )
 from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck
+from fieldwatch.cli.flag_help import FlagGroups, read_flags
 from fieldwatch.cli.flags import dashed, preset_of, renamed
 from fieldwatch.cli.frame_progress import counting_frames
 from fieldwatch.cli.open_run import open_stored
 from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.run_flags import RunFlags, refuse_set
+from fieldwatch.cli.train_flags import NewRunFlags, TrainingFlags, merged_groups
 from fieldwatch.cli.training import EXTRA_SINKS, check_writable, train_and_report
 from fieldwatch.record import Terminal
 
@@ -28,17 +30,22 @@ __all__ = [
     "CheckpointRow",
     "DataFinding",
     "DataReport",
+    "FlagGroups",
     "MachineCheck",
+    "NewRunFlags",
     "ProfileFlags",
     "RunFlags",
     "Terminal",
+    "TrainingFlags",
     "check_writable",
     "counting_frames",
     "dashed",
+    "merged_groups",
     "open_stored",
     "preset_of",
     "print_json",
     "print_paths",
+    "read_flags",
     "reading_input",
     "refuse_empty_ranking",
     "refuse_set",

@@ -13,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from fieldwatch.cli.kit import BadInput, Terminal, check_writable, print_json, print_paths, reading_input
+from fieldwatch.cli.kit import BadInput, Terminal, check_writable, print_json, print_paths, read_flags, reading_input
 from fieldwatch.files import output_path, whole_file, write_file
 from fieldwatch.recon.data import PhotoSet, SolidScene
 from fieldwatch.recon.geometry import Camera
@@ -80,7 +80,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch mesh evaluate", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch mesh evaluate", arguments=arguments)
     if chosen.samples < 1 or chosen.resolution < 8:
         raise BadInput(
             f"--samples is {chosen.samples} and --resolution {chosen.resolution}: wanted are at least 1 and 8, as in "

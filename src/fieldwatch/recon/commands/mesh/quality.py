@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.kit import Terminal, print_json, print_paths, reading_input
+from fieldwatch.cli.kit import Terminal, print_json, print_paths, read_flags, reading_input
 from fieldwatch.recon.data import read_gaussian_ply
 from fieldwatch.recon.mesh import MeshGrade, MeshQuality, gaussian_fit, grade_mesh, mesh_quality, read_mesh
 
@@ -52,7 +52,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch mesh quality", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch mesh quality", arguments=arguments)
     with reading_input():
         mesh = read_mesh(chosen.mesh)
         quality = mesh_quality(mesh, file=chosen.mesh.expanduser())

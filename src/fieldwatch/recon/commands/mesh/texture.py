@@ -26,6 +26,7 @@ from fieldwatch.cli.kit import (
     open_stored,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import output_path, write_file
@@ -90,7 +91,7 @@ class Arguments(RunFlags):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch mesh texture", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch mesh texture", arguments=arguments)
     started = time.monotonic()
     with reading_input():
         mesh = outward(read_mesh(chosen.mesh, texture=False))

@@ -14,6 +14,7 @@ from fieldwatch.cli.kit import (
     counting_frames,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import write_file
@@ -56,7 +57,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch mesh view", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch mesh view", arguments=arguments)
     check_arguments(chosen)
     console = Terminal(stderr=chosen.json)
     page = chosen.out or chosen.mesh.with_suffix(".html")

@@ -8,20 +8,28 @@ Example: fieldwatch train normals --data diligent_mv/bear --preset cpu --out run
 
 Example: fieldwatch train normals --data my_object --preset poses --pose-start ring --ring-radius 4
 
-Example: fieldwatch train normals --conf config/diligent_bear.conf --obj-name bear
-
 Example: fieldwatch train normals --steps 2000 --stages "shape@0 mask=1 eikonal=0.1" "normals@10000+5000 normal=1
 mask=1 eikonal=0.1"
 
 --data is a folder with cameras_sphere.npz, normals and masks (DiLiGenT-MV, PMNI, SuperNormal), or with normals and
-COLMAP's sparse/0; `fieldwatch doctor --data FOLDER` checks it. Iterations in the settings are nominal, of --nominal
-ones: --steps alone makes the whole schedule shorter or longer. --conf reads PMNI's own files; flags beside it win,
-and what the file does not say is as in --preset (there: seeds). Then --out is the file's base_exp_dir, and the same
-command again continues the run.
+COLMAP's sparse/0; `fieldwatch doctor --data FOLDER` checks it. Iterations in the settings are nominal, out of
+--nominal: --steps alone makes the whole schedule shorter or longer.
 
-Beside the record, the run folder holds meshes_validation/, normals/, depths/, poses/ and products/. Flags of the
-original script (--conf, --obj_name, --is_continue, --gpu 0) work.
+The run folder also holds meshes_validation/, normals/, depths/, poses/ and products/. The .conf files and flags of
+PMNI's script (--conf, --obj_name, --is_continue, --gpu 0) work; see also `fieldwatch migrate`.
 """
+
+_MAIN_FLAGS = {
+    "data and output": ("data", "conf", "normals", "depth", "axes", "held_out", "longer_side"),
+    "method and quality": (
+        "stages", "pose_start", "learn_rotation", "learn_translation", "gradient_method", "rays",
+        "finest_resolution", "lr", "lr_poses",
+    ),
+    "run length and evaluation": ("steps", "evaluate_at", "mesh_resolution", "turntable"),
+    "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
+    "machine": ("device", "threads", "seed"),
+}  # fmt: skip
+"""Fields that `fieldwatch train normals --help` lists; the others are in ``--help-all``."""
 
 NORMALS = Pipeline(
     name="normals",
@@ -32,6 +40,7 @@ NORMALS = Pipeline(
     prepare="fieldwatch.recon.commands.normals.job:prepare",
     command_line="fieldwatch.recon.commands.normals.command_line:read",
     flags="fieldwatch.recon.commands.normals.options:TrainOptions",
+    main_flags=_MAIN_FLAGS,
     inputs=("data", "conf"),
     evaluate="fieldwatch.recon.commands.normals.evaluate:evaluate",
     exports=("ply", "glb", "obj", "poses", "maps"),

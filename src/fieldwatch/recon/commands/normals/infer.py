@@ -7,12 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
 from rich.table import Table
 from rich.text import Text
 
 from fieldwatch import InputError
-from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_paths, reading_input
+from fieldwatch.cli.kit import (
+    RunFlags,
+    Terminal,
+    check_writable,
+    open_stored,
+    print_json,
+    print_paths,
+    read_flags,
+    reading_input,
+)
 from fieldwatch.files import output_path
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals import (
@@ -65,7 +73,7 @@ class Arguments(RunFlags):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch infer normals", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch infer normals", arguments=arguments)
     with reading_input():
         options = RegistrationOptions(
             directions=chosen.directions, most_error=chosen.most_error, least_iou=chosen.least_iou

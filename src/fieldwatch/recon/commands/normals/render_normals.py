@@ -28,6 +28,7 @@ from fieldwatch.cli.kit import (
     counting_frames,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import output_path
@@ -164,7 +165,7 @@ class RenderedSet:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch data render-normals", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch data render-normals", arguments=arguments)
     chosen = replace(chosen, mesh=chosen.mesh.expanduser(), out=chosen.out.expanduser())
     with reading_input():
         check_arguments(chosen)

@@ -2,20 +2,19 @@
 
 from fieldwatch.pipeline import Command, DataKind, Pipeline
 
-HELP = """Train Gaussians that lie on the surface, on photos with cameras; without --data, on a built-in scene.
+HELP = """Train Gaussians on photos with cameras so that they lie on the surface; without --data, on a built-in scene.
 
 Example: fieldwatch train splats --data colmap_scene/ --preset cpu --out runs/mine
 
-Example: fieldwatch train splats -c 3dgs_output/ -i 7000 -r dn_consistency --test-iterations 9000 15000
+Example: fieldwatch train splats -c 3dgs_output/ -r dn_consistency --test-iterations 9000 15000
 
---data is COLMAP's folder (images/ and sparse/0/), or one with transforms.json; -c starts from a trained 3DGS model.
-Iterations count as in the papers: Gaussians grow until 7000, the terms of --regularization draw them to the surface
-from there on, a prune comes at 9000. --schedule-scale 0.2 makes all of that five times shorter.
+--data is a COLMAP folder (images/ and sparse/0/) or one with transforms.json; -c starts from a trained 3DGS model.
+Iterations count as in the papers: densification until 7000, then the surface terms of --regularization, pruning at
+9000. --schedule-scale 0.2 makes the whole schedule five times shorter.
 
-Beside the record, the run folder holds evaluations/ (every held-out photo), 3dgs/ (as 3DGS leaves it at 7000), and in
-products/ the Gaussians as PLY for viewers, SuGaR's .pt, renders, depth and normals, a turntable. Flags of the original
-script (-s, -c, -i, -r, --coarse_iterations, --test_iterations, --eval True, --white_background True,
---profile_tensors True, ...) work.
+The run folder also holds evaluations/ (every held-out photo), 3dgs/ (the model at 7000, as 3DGS writes it), and in
+products/ the Gaussians as PLY, SuGaR's .pt, renders, depth, normals and a turntable. The flags of the original scripts
+(-s, -c, -i, -r, --coarse_iterations, --eval True, ...) work; see also `fieldwatch migrate`.
 """
 
 _MESH_COMMANDS = {
@@ -48,6 +47,22 @@ _MESH_COMMANDS = {
     ),
 }
 
+_MAIN_FLAGS = {
+    "data and output": (
+        "data", "checkpoint_path", "masks", "longer_side", "held_out", "background",
+    ),
+    "method and quality": (
+        "regularization", "growth", "growth_cap", "degree", "exposure", "flatness_weight", "depth_normal_weight",
+        "density_weight",
+    ),
+    "run length and evaluation": (
+        "coarse_iterations", "schedule_scale", "test_iterations", "turntable",
+    ),
+    "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
+    "machine": ("device", "threads", "seed"),
+}  # fmt: skip
+"""Fields that `fieldwatch train splats --help` lists; the others are in ``--help-all``."""
+
 SPLATS = Pipeline(
     name="splats",
     about="train Gaussians on the surface, from photos (no data: a built-in scene)",
@@ -56,6 +71,7 @@ SPLATS = Pipeline(
     presets="fieldwatch.recon.pipelines.splats:PRESETS",
     prepare="fieldwatch.recon.commands.splats.job:prepare",
     command_line="fieldwatch.recon.commands.splats.command_line:read",
+    main_flags=_MAIN_FLAGS,
     inputs=("data", "images", "masks", "checkpoint-path"),
     longer="--coarse-iterations",
     evaluate="fieldwatch.recon.commands.splats.evaluate:evaluate_run",

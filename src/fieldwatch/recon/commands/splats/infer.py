@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import tyro
-
 from fieldwatch import InputError
 from fieldwatch.cli.kit import (
     BadInput,
@@ -21,6 +19,7 @@ from fieldwatch.cli.kit import (
     open_stored,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import output_names, output_path
@@ -92,7 +91,7 @@ class Film(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch infer splats", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch infer splats", arguments=arguments)
     check_arguments(chosen)
     stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
     folder = chosen.out or output_path(chosen.run, "products", f"infer-{stored.step}")

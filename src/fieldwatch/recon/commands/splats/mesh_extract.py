@@ -23,6 +23,7 @@ from fieldwatch.cli.kit import (
     open_stored,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
     renamed,
 )
@@ -105,7 +106,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
         InputError: options that exclude each other, a corner without the other, or what is no corner.
     """
     words = translate_flags(arguments)
-    return tyro.cli(Arguments, prog="fieldwatch mesh extract", args=words, config=(tyro.conf.OmitArgPrefixes,))
+    return read_flags(Arguments, prog="fieldwatch mesh extract", arguments=words)
 
 
 def translate_flags(arguments: Sequence[str]) -> list[str]:

@@ -3,11 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
-from fieldwatch.cli.kit import EXTRA_SINKS, ProfileFlags, preset_of, renamed, spelled_out, train_and_report
+from fieldwatch.cli.kit import (
+    FlagGroups,
+    NewRunFlags,
+    merged_groups,
+    preset_of,
+    read_flags,
+    renamed,
+    spelled_out,
+    train_and_report,
+)
 from fieldwatch.files import output_path
 from fieldwatch.recon.commands.splats import REFINED
 from fieldwatch.recon.pipelines.splats import REFINE_PRESETS, RefineConfig, RefineOptions
@@ -28,7 +37,7 @@ ORIGINAL_FLAGS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arguments:
+class Arguments(NewRunFlags):
     """Refine a mesh: Gaussians bound to its triangles are trained with its vertices, on the photos of a splats run.
 
     Example: fieldwatch mesh refine runs/garden runs/garden/mesh/surface.ply --preset short
@@ -48,29 +57,28 @@ class Arguments:
     --strict, 2 for bad input, 3 when training could not go on.
     """
 
+    main_flags: ClassVar[FlagGroups] = merged_groups(
+        {
+            "data and output": (),
+            "method and quality": (
+                "gaussians_per_triangle", "normal_consistency_weight", "first_colours", "dssim", "degree",
+            ),
+            "run length and evaluation": ("iterations", "test_iterations", "turntable"),
+            "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
+            "machine": ("device", "threads", "seed"),
+        },
+        NewRunFlags.main_flags,
+    )  # fmt: skip
+
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """The folder of a splats run."""
     mesh: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MESH")]
     """The mesh."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
-    """Run folder; default RUN/refined/<name of the mesh>-<preset>. One that holds a refinement is continued."""
+    """Run folder; by default RUN/refined/<name of the mesh>-<preset>. A refinement already there is continued."""
     preset: Literal["short", "medium", "long", "parity"] = "short"
-    """short, medium, long: 2000, 7000, 15,000 steps; parity: the original's 15,000, slower to begin."""
+    """short, medium, long: 2000, 7000, 15,000 steps; parity: SuGaR's own 15,000 steps and start."""
     options: RefineOptions = field(default_factory=REFINE_PRESETS["short"])
-    profile: ProfileFlags = field(default_factory=ProfileFlags)
-    resume: Literal["auto", "never", "must", "start-over"] = "auto"
-    """Continue a refinement found in --out: auto (if there is one), must (there has to be one), never; start-over moves
-    its checkpoints aside and begins at step 0."""
-    csv: bool = False
-    """Also write every value to metrics.csv."""
-    wandb: bool = False
-    """Also log to Weights & Biases (WANDB_MODE=offline needs no network)."""
-    mlflow: bool = False
-    """Also log to MLflow, into mlflow.db."""
-    strict: bool = False
-    """Exit with 1 for warnings, too."""
-    json: bool = False
-    """Print the outcome as JSON at the end, and nothing else on standard output."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -80,12 +88,9 @@ def run(arguments: Sequence[str]) -> int:
         REFINED,
         config_of(chosen, chosen.options),
         chosen.out or output_path(chosen.run, PRODUCTS, f"{chosen.mesh.stem}-{chosen.preset}"),
+        chosen,
         preset=config_of(chosen, preset),
         resume=chosen.resume,
-        extra_sinks=[name for name in EXTRA_SINKS if getattr(chosen, name)],
-        as_json=chosen.json,
-        profile=chosen.profile.chosen(),
-        strict=chosen.strict,
     )
 
 
@@ -97,9 +102,7 @@ def parse(arguments: Sequence[str]) -> tuple[Arguments, RefineOptions]:
     """
     words = spelled_out(renamed(arguments, ORIGINAL_FLAGS))
     preset = preset_of(words, {**REFINE_PRESETS, "default": REFINE_PRESETS["short"]})
-    chosen = tyro.cli(
-        _arguments_with_defaults(preset), prog="fieldwatch mesh refine", args=words, config=(tyro.conf.OmitArgPrefixes,)
-    )
+    chosen = read_flags(_arguments_with_defaults(preset), prog="fieldwatch mesh refine", arguments=words)
     return chosen, preset
 
 

@@ -6,9 +6,21 @@ HELP = """Train a neural video on a folder of frames or a video file; without --
 
 Example: fieldwatch train video --data frames/ --data-split 7_7_8 --preset small --out runs/mine
 
-Flags of the original scripts (--data-path, --vid, --embed, --fc-dim, --fc-hw, --dec-strds, --reduce, --lower-width,
---lr-type, --clip-loss-weight, ...) work.
+The flags of the original scripts (--data-path, --vid, --embed, --fc-dim, --fc-hw, --dec-strds, --reduce,
+--lower-width, --lr-type, --clip-loss-weight, ...) work; see also `fieldwatch migrate`.
 """
+
+_MAIN_FLAGS = {
+    "data and output": ("data", "start", "count", "stride", "crop", "resize", "data_split"),
+    "method and quality": (
+        "model", "modelsize", "rows", "columns", "loss", "clip_loss_weight", "between_weight", "teacher", "batch",
+        "lr",
+    ),
+    "run length and evaluation": ("epochs", "eval_freq"),
+    "saving and resuming": ("checkpoint_epochs", "keep_last", "keep_best"),
+    "machine": ("device", "threads", "amp", "compile", "seed"),
+}  # fmt: skip
+"""Fields that `fieldwatch train video --help` lists; the others are in ``--help-all``."""
 
 VIDEO = Pipeline(
     name="video",
@@ -18,6 +30,7 @@ VIDEO = Pipeline(
     presets="fieldwatch.recon.pipelines.video:PRESETS",
     prepare="fieldwatch.recon.commands.video.job:prepare",
     command_line="fieldwatch.recon.commands.video.command_line:read",
+    main_flags=_MAIN_FLAGS,
     longer="--epochs",
     check_resumable="fieldwatch.recon.pipelines.video:check_teacher",
     evaluate="fieldwatch.recon.commands.video.evaluate:evaluate",

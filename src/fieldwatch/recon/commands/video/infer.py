@@ -20,6 +20,7 @@ from fieldwatch.cli.kit import (
     open_stored,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import output_path
@@ -79,7 +80,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch infer video", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch infer video", arguments=arguments)
     check_arguments(chosen)
     player, folder, teacher = open_player(chosen)
     console = Terminal(stderr=chosen.json)

@@ -1,0 +1,152 @@
+"""``--help`` of every command: short, grouped, and complete with ``--help-all``."""
+
+import io
+import math
+import re
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+import pytest
+import tyro
+
+from fieldwatch.cli import main
+from fieldwatch.cli.commands import all_commands
+from fieldwatch.cli.flag_help import print_help, read_flags, wants_help
+from fieldwatch.cli.train_flags import DATA, LENGTH, MACHINE, METHOD, RECORDS, SAVING, flags_of_words
+from fieldwatch.recon.commands.splats.mesh_refine import Arguments as RefineArguments
+from fieldwatch.registry import installed_pipelines
+
+WIDTH = 100
+SCREENS = 3 * 40
+TITLES = (DATA, METHOD, LENGTH, SAVING, MACHINE, RECORDS)
+TRAINED = [each.name for each in installed_pipelines() if not each.trained_by]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    """Settings in a field.
+
+    Attributes:
+        depth: number of layers.
+        width: number of
+            channels.
+    """
+
+    depth: int = 2
+    width: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Do something.
+
+    Example: do it
+
+    Example: do it again
+    """
+
+    main_flags: ClassVar[Mapping[str, tuple[str, ...]]] = {"what it is": ("depth", "kind"), "how long": ("steps",)}
+
+    path: tyro.conf.Positional[str]
+    """Where it is."""
+    inner: Inner = field(default_factory=lambda: Inner(depth=7))
+    kind: Literal["a", "b"] = "a"
+    """Which one."""
+    steps: Annotated[int, tyro.conf.arg(aliases=("-n",))] = 3
+    """Number of steps."""
+    rare: bool = False
+    """Almost never used."""
+
+
+@pytest.fixture
+def helped(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+
+    def helped(*words):
+        with pytest.raises(SystemExit) as stopped:
+            main(list(words))
+        assert stopped.value.code == 0
+        return capsys.readouterr().out
+
+    return helped
+
+
+def flags_in(text):
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+
+
+@pytest.mark.parametrize("name", all_commands())
+def test_the_help_of_every_command_fits_three_screens(name, helped):
+    lines = helped(*name.split(), "--help").splitlines()
+    assert sum(max(1, math.ceil(len(line) / WIDTH)) for line in lines) <= SCREENS
+
+
+@pytest.mark.parametrize("name", ["train splats", "train normals", "train video", "mesh refine"])
+def test_other_flags_are_counted_and_listed_by_help_all(name, helped):
+    short, everything = helped(*name.split(), "--help"), helped(*name.split(), "--help-all")
+    count, flag = re.fullmatch(rf"(\d+) more flags: fieldwatch {name} (\S+)", short.splitlines()[-1]).groups()
+    assert flag == "--help-all"
+    rows = [line for line in everything.splitlines() if re.match(r"(?:│ |  )(-\w \S+, )?--[a-z]", line)]
+    listed = [line for line in short.splitlines() if re.match(r"(?:│ |  )(-\w \S+, )?--[a-z]", line)]
+    assert len(rows) - len(listed) == int(count)
+    assert {"--profile-window", "--hang-timeout", "--mirror"} <= flags_in(everything) - flags_in(short)
+    assert "more flags" not in everything
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_main_flags_exist_and_have_known_titles(name):
+    kind = flags_of_words(name, [])
+    names = set(_names(kind))
+    assert [title for title in kind.main_flags if title not in TITLES] == []
+    assert [each for group in kind.main_flags.values() for each in group if each not in names] == []
+
+
+def test_main_flags_of_a_refinement_exist():
+    names = set(_names(RefineArguments))
+    assert [each for group in RefineArguments.main_flags.values() for each in group if each not in names] == []
+
+
+def _names(kind):
+    text = _printed(kind)
+    return {flag[2:].removeprefix("no-").replace("-", "_") for flag in flags_in(text)}
+
+
+def _printed(kind):
+    written = io.StringIO()
+    with redirect_stdout(written):
+        print_help(kind, prog="x", everything=True)
+    return written.getvalue()
+
+
+def test_groups_come_in_order_with_defaults_of_the_instance(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    print_help(Flags, prog="do", everything=False)
+    out = capsys.readouterr().out
+    assert out.startswith("Do something.\n\nExample: do it\nExample: do it again\n")
+    out = out[out.index("--help-all") :]  # behind the line of usage, which lists the flags as well
+    places = [out.index(text) for text in ("what it is", "--depth INT", "--kind", "how long", "--steps INT")]
+    assert places == sorted(places)
+    assert "number of layers. (default: 7)" in out
+    assert "--rare" not in out.replace("--help-all", "")
+    assert out.endswith("2 more flags: do --help-all\n")
+
+
+def test_everything_lists_the_rest_where_it_belongs(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    print_help(Flags, prog="do", everything=True)
+    out = capsys.readouterr().out
+    assert "number of channels. (default: None)" in out
+    assert {"--rare", "--no-rare", "--width"} <= flags_in(out)
+    assert "inner options" in out
+
+
+def test_a_hidden_flag_works():
+    chosen = read_flags(Flags, prog="do", arguments=["here", "--rare", "--width", "5"])
+    assert (chosen.rare, chosen.inner) == (True, Inner(depth=7, width=5))
+
+
+def test_words_behind_two_dashes_belong_to_another_program():
+    assert wants_help(["--steps", "1", "-h"])
+    assert not wants_help(["--", "python", "--help"])
