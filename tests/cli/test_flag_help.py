@@ -15,7 +15,7 @@ from fieldwatch.cli import main
 from fieldwatch.cli.commands import all_commands
 from fieldwatch.cli.flag_help import print_help, read_flags, wants_help
 from fieldwatch.cli.train_flags import DATA, LENGTH, MACHINE, METHOD, RECORDS, SAVING, flags_of_words
-from fieldwatch.recon.commands.splats.mesh_refine import Arguments as RefineArguments
+from fieldwatch.recon.commands.splats.flags import RefineFlags
 from fieldwatch.registry import installed_pipelines
 
 WIDTH = 100
@@ -104,8 +104,8 @@ def test_main_flags_exist_and_have_known_titles(name):
 
 
 def test_main_flags_of_a_refinement_exist():
-    names = set(_names(RefineArguments))
-    assert [each for group in RefineArguments.main_flags.values() for each in group if each not in names] == []
+    names = set(_names(RefineFlags))
+    assert [each for group in RefineFlags.main_flags.values() for each in group if each not in names] == []
 
 
 def _names(kind):
@@ -125,7 +125,7 @@ def test_groups_come_in_order_with_defaults_of_the_instance(capsys, monkeypatch)
     print_help(Flags, prog="do", everything=False)
     out = capsys.readouterr().out
     assert out.startswith("Do something.\n\nExample: do it\nExample: do it again\n")
-    out = out[out.index("--help-all") :]  # behind the line of usage, which lists the flags as well
+    out = out[out.index("list all") :]  # after the usage line, which lists the flags as well
     places = [out.index(text) for text in ("what it is", "--depth INT", "--kind", "how long", "--steps INT")]
     assert places == sorted(places)
     assert "number of layers. (default: 7)" in out

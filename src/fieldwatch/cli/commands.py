@@ -8,15 +8,23 @@ from fieldwatch.registry import Command, find_pipeline, pipeline_names, resolve,
 
 TRAIN: Final = "train"
 _TRAIN_WITH: Final = "fieldwatch.cli.train:run"
+_FLAGS_OF_TRAINING: Final = "fieldwatch.cli.train_flags:flags_of_words"
 
 COMMANDS = {
     "train-many": Command(
         run="fieldwatch.cli.train_many:run",
+        flags="fieldwatch.cli.train_flags:TrainManyFlags",
         about="train many scenes of a TOML file, on Ray: retries, resume, one comparison",
     ),
-    "resume": Command(run="fieldwatch.cli.resume:run", about="continue a run with its stored config", takes_run=True),
+    "resume": Command(
+        run="fieldwatch.cli.resume:run",
+        flags="fieldwatch.cli.train_flags:ResumeFlags",
+        about="continue a run with its stored config",
+        takes_run=True,
+    ),
     "eval": Command(
         run="fieldwatch.cli.evaluate:run",
+        flags="fieldwatch.cli.evaluate_flags:evaluate_flags",
         about="metrics of a checkpoint on train and held-out data: CSV, JSON, pictures",
         takes_run=True,
     ),
@@ -52,6 +60,7 @@ COMMANDS = {
     ),
     "doctor": Command(
         run="fieldwatch.cli.doctor:run",
+        flags="fieldwatch.cli.doctor_flags:doctor_flags",
         about="what machine this is, what is installed; what a data set holds and what is wrong",
     ),
     "watch": Command(
@@ -120,3 +129,22 @@ def runner_of(name: str) -> Callable[[Sequence[str]], Any]:
     if first == TRAIN:
         return partial(resolve(_TRAIN_WITH), rest)
     return resolve(all_commands()[name].run)
+
+
+def flags_of(name: str, arguments: Sequence[str] = ()) -> type | None:
+    """Return the dataclass of a command's flags, without importing what runs it; None if it names none.
+
+    Args:
+        name: its words, as `find_command` returns them.
+        arguments: the words after them; a preset among them changes the defaults.
+
+    Raises:
+        InputError: there is no such preset.
+        PipelineError: the package of a pipeline cannot be used.
+    """
+    first, _, rest = name.partition(" ")
+    if first == TRAIN:
+        return resolve(_FLAGS_OF_TRAINING)(rest, arguments)
+    reference = (COMMANDS if name in COMMANDS else all_commands())[name].flags
+    found = resolve(reference) if reference else None
+    return found if found is None or isinstance(found, type) else found(arguments)

@@ -30,8 +30,15 @@ def parse_with_options(
     Raises:
         PipelineError: the package of the pipeline that trained the run cannot be used.
     """
-    whole = extended(base, _of_pipelines(option_field, _owner_among(arguments)), choices)
+    whole = flags_with_options(base, option_field, arguments, choices)
     return read_flags(whole, prog=prog, arguments=arguments)
+
+
+def flags_with_options(
+    base: type, option_field: str, arguments: Sequence[str], choices: Sequence[tuple[str, Any, Any]] = ()
+) -> Any:
+    """Return the class that `parse_with_options` reads a command line with; arguments as there."""
+    return extended(base, _of_pipelines(option_field, _owner_among(arguments)), choices)
 
 
 def options_of(chosen: Any, pipeline: Pipeline | None) -> Any:

@@ -1,10 +1,8 @@
 """``fieldwatch resume RUN``: go on with a run as it was started."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
 from rich.text import Text
 
 from fieldwatch.base import printable
@@ -12,7 +10,7 @@ from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.profiling import spelled_out
 from fieldwatch.cli.quality import quality_of
-from fieldwatch.cli.train_flags import TrainingFlags
+from fieldwatch.cli.train_flags import ResumeFlags
 from fieldwatch.cli.training import train_and_report
 from fieldwatch.health import examine, training_exit_code
 from fieldwatch.record import Terminal, read_history, read_manifest
@@ -23,27 +21,10 @@ SINK_FILES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
 """What each extra sink leaves in the folder of a run."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments(TrainingFlags):
-    """Continue a run that was interrupted, killed or crashed: same config, same data order, same random numbers.
-
-    Example: fieldwatch resume runs/bunny
-
-    Everything is taken from the run folder, also the mirror, --csv, --wandb and --mlflow if you chose them when you
-    started the run. A finished run is not changed: its findings are printed again.
-
-    Exits as `fieldwatch train` does: 0 (finished; warnings are printed), 1 (finished with an error among the findings,
-    or with a warning and --strict), 2 (bad input), 3 (diverged or failed).
-    """
-
-    run: tyro.conf.Positional[Path]
-    """The run folder."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     words = spelled_out(arguments)
-    chosen = read_flags(Arguments, prog="fieldwatch resume", arguments=words)
+    chosen = read_flags(ResumeFlags, prog="fieldwatch resume", arguments=words)
     chosen.profile.chosen()  # refuses flags that exclude each other, also where the run is finished
     with reading_input():
         pipeline = pipeline_of(chosen.run)
@@ -70,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     )
 
 
-def sinks_of(chosen: Arguments) -> tuple[list[str], list[str]]:
+def sinks_of(chosen: ResumeFlags) -> tuple[list[str], list[str]]:
     """Return the extra sinks of a resumed run, and lines about the others that the folder suggests and the mirror.
 
     On are those that a flag names, and those that this user started the run with: not what a folder from elsewhere

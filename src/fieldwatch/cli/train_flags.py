@@ -71,6 +71,59 @@ class NewRunFlags(TrainingFlags):
     start-over (move its checkpoints aside and begin at step 0)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ResumeFlags(TrainingFlags):
+    """Continue a run that was interrupted, killed or crashed: same config, same data order, same random numbers.
+
+    Example: fieldwatch resume runs/bunny
+
+    Everything is taken from the run folder, also the mirror, --csv, --wandb and --mlflow if you chose them when you
+    started the run. A finished run is not changed: its findings are printed again.
+
+    Exit codes are those of `fieldwatch train`: 0 finished; 1 finished with an error among the findings (with --strict,
+    or a warning); 2 bad input; 3 diverged or failed.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """Run folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainManyFlags:
+    """Train many scenes, each in its own run folder and process, with retries from the last checkpoint.
+
+    Example: fieldwatch train-many examples/scenes.toml
+
+    Example: fieldwatch train-many scenes.toml --ray 10.0.0.1:6379 --out /shared/runs/city
+
+    The file has one [[scene]] table per scene: name, pipeline, any flag of `fieldwatch train PIPELINE` as key = value,
+    and cpus, gpus, memory (GiB), retries, timeout (s), env. [defaults] and [defaults.PIPELINE] apply to all scenes.
+    Everything is checked before anything starts. On Ctrl-C or SIGTERM all scenes save and stop; the same command
+    continues them.
+
+    Runs are written to OUT/SCENE. OUT/report.html, summary.json and summary.csv compare them; OUT/console holds their
+    output, OUT/many.jsonl the events. Exit codes: 0 all finished (warnings are printed); 1 some with an error among
+    their findings (with --strict, or a warning); 3 some failed; 130 stopped.
+    """
+
+    plan: tyro.conf.Positional[Path]
+    """TOML file of the scenes."""
+    out: Path | None = None
+    """Folder of all runs; by default runs/many/<name of the file>. Scenes finished there are not trained again."""
+    ray: str = "local"
+    """local (Ray on this machine), ADDRESS (a Ray cluster that sees the same files), or off (plain processes)."""
+    cpus: int | None = None
+    """Processors to use on this machine; by default all."""
+    grace: float = 120.0
+    """Seconds that a process has for saving when it is stopped."""
+    dry_run: bool = False
+    """Check everything, print the plan, and start nothing."""
+    strict: bool = False
+    """Exit with 1 for warnings, too."""
+    json: bool = False
+    """Print the outcome as JSON at the end, and nothing else on standard output."""
+
+
 def preset_choice(presets: Sequence[str], default: str = "default") -> tuple[str, Any, Any]:
     """Return the field ``preset`` for a class of flags, with the names of the presets in its help."""
     about = tyro.conf.arg(metavar="{" + ",".join(presets) + "}")

@@ -35,11 +35,14 @@ class Command:
     Attributes:
         run: ``run(arguments) -> exit code``, by reference.
         about: one line for ``fieldwatch --help``.
+        flags: by reference, the dataclass of its flags, or ``flags(arguments) -> dataclass``. Its module should load no
+            torch: ``--help`` and tab completion import it alone. If empty, they call ``run``.
         takes_run: whether its first word is a run folder; tab completion offers some.
     """
 
     run: Reference
     about: str
+    flags: Reference = ""
     takes_run: bool = False
 
 

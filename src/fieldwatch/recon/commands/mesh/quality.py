@@ -1,16 +1,16 @@
 """``fieldwatch mesh quality MESH``: how good a mesh is, with a grade and the reasons for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.cli.kit import Terminal, print_json, print_paths, read_flags, reading_input
+from fieldwatch.recon.commands.mesh.flags import QualityFlags
 from fieldwatch.recon.data import read_gaussian_ply
 from fieldwatch.recon.mesh import MeshGrade, MeshQuality, gaussian_fit, grade_mesh, mesh_quality, read_mesh
 
@@ -31,28 +31,9 @@ GROUPS = {
 """Every figure, by the group that its tag has or would have."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Measure a mesh: topology, triangles, size, surface; a grade out of 100 with what is missing.
-
-    Example: fieldwatch mesh quality runs/bunny/mesh/mesh.ply --gaussians runs/bunny/products/gaussians.ply
-
-    Lengths are in units of the scene. Exits with 0 for GOOD or EXCELLENT, 1 below that, 2 when a file cannot be read.
-    """
-
-    mesh: tyro.conf.Positional[Path]
-    """A .ply, .obj or .glb file."""
-    gaussians: Path | None = None
-    """A PLY of Gaussians: how many of their centres lie inside, and how far they are from the surface."""
-    open: bool = False
-    """The surface is open by nature (seen from one side, or cut): do not grade whether it is closed."""
-    json: bool = False
-    """Print what was found as JSON, and nothing else on standard output."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = read_flags(Arguments, prog="fieldwatch mesh quality", arguments=arguments)
+    chosen = read_flags(QualityFlags, prog="fieldwatch mesh quality", arguments=arguments)
     with reading_input():
         mesh = read_mesh(chosen.mesh)
         quality = mesh_quality(mesh, file=chosen.mesh.expanduser())

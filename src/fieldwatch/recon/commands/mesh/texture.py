@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-import tyro
 from jaxtyping import Float, UInt8
 from rich.console import Console
 from torch import Tensor
@@ -19,7 +18,6 @@ from torch import Tensor
 from fieldwatch import InputError
 from fieldwatch.cli.kit import (
     BadInput,
-    RunFlags,
     Terminal,
     check_writable,
     counting_frames,
@@ -30,6 +28,7 @@ from fieldwatch.cli.kit import (
     reading_input,
 )
 from fieldwatch.files import output_path, write_file
+from fieldwatch.recon.commands.mesh.flags import TextureFlags
 from fieldwatch.recon.mesh import (
     AtlasLayout,
     BakedTexture,
@@ -57,41 +56,9 @@ _OPAQUE = 0.5
 _AXIS_COSINE = 0.97  # cosine of the angle to an axis below which that axis is meant
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments(RunFlags):
-    """Bake a run's photos into a texture for a mesh: OBJ with MTL and PNG, and GLB.
-
-    Example: fieldwatch mesh texture runs/garden runs/garden/mesh/level0.3.ply
-
-    Example: fieldwatch mesh texture runs/garden mesh.ply --layout squares --square-size 8 --from renders
-
-    Each texel takes its colour from the training photos that see its place on the surface; where they disagree, the
-    odd ones out are dropped. What no photo shows is filled from around it, and its share is said. The textured mesh is
-    then drawn for the held-out photos, and its PSNR said, inside its silhouette. Exits with 0, or 2 for bad input.
-    """
-
-    mesh: tyro.conf.Positional[Path]
-    """The mesh: .ply, .obj or .glb, in the run's coordinates, faces outwards."""
-    checkpoint: str = "last"
-    """last, best (by held-out PSNR), or a step: for --from renders, and for the photos' exposures."""
-    size: int | None = None
-    """Texels along a side of the texture; by itself as many as hold what the photos resolve: a power of two."""
-    layout: Literal["auto", "xatlas", "squares"] = "auto"
-    """xatlas: few large charts; minutes from 30,000 faces on. squares: a square for every two faces, at once. auto:
-    xatlas below 30,000 faces, else squares."""
-    square_size: int | None = None
-    """Texels along a side of the squares of --layout squares; they then say how large the texture is, not --size."""
-    source: Annotated[Literal["photos", "renders"], tyro.conf.arg(name="from")] = "photos"
-    """photos, or the Gaussians drawn without view-dependent colours."""
-    blend: Literal["mean", "best"] = "mean"
-    """mean of the best photos of each texel, without odd ones; or the one best: sharper, with seams between photos."""
-    out: Path | None = None
-    """Folder for the files; default RUN/mesh/textured."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = read_flags(Arguments, prog="fieldwatch mesh texture", arguments=arguments)
+    chosen = read_flags(TextureFlags, prog="fieldwatch mesh texture", arguments=arguments)
     started = time.monotonic()
     with reading_input():
         mesh = outward(read_mesh(chosen.mesh, texture=False))
@@ -115,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def open_photo_run(chosen: Arguments) -> StoredRun:
+def open_photo_run(chosen: TextureFlags) -> StoredRun:
     """Open the run whose photos are baked: splats, or a refinement of some.
 
     Raises:
@@ -142,7 +109,7 @@ def fitting_size(mesh: Triangles, stored: StoredRun, layout: AtlasLayout) -> int
     return min(max(1 << math.ceil(math.log2(side)), _SIZES[0]), _SIZES[1])
 
 
-def layout_of(chosen: Arguments, faces: int) -> tuple[AtlasLayout, int | None]:
+def layout_of(chosen: TextureFlags, faces: int) -> tuple[AtlasLayout, int | None]:
     """The layout, and how large the texture is, texels; None where nobody said.
 
     Raises:
@@ -174,7 +141,7 @@ def check_apart(mesh: Path, folder: Path) -> None:
         raise InputError(f"{mesh} would be written over: choose another folder with --out")
 
 
-def bake(chosen: Arguments, stored: StoredRun, mesh: Triangles, size: int, console: Console) -> BakedTexture:
+def bake(chosen: TextureFlags, stored: StoredRun, mesh: Triangles, size: int, console: Console) -> BakedTexture:
     """Bake the training photos, or drawings of the Gaussians from where they were taken."""
     photos = rendered_photos(stored) if chosen.source == "renders" else training_photos(stored)
     with counting_frames(console, "baking", len(stored.scene.photos.train)) as done:
@@ -274,7 +241,7 @@ def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
     return -10 * math.log10(max(error, 1e-10))
 
 
-def print_results(chosen: Arguments, results: dict[str, Any], files: dict[str, Path]) -> None:
+def print_results(chosen: TextureFlags, results: dict[str, Any], files: dict[str, Path]) -> None:
     """Say what was made and how good it is."""
     console = Terminal()
     paths = {name: path.absolute() for name, path in files.items()}

@@ -1,11 +1,7 @@
 """``fieldwatch mesh view MESH``: a page to turn a mesh in, a picture from four sides, a film around it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from fieldwatch.cli.kit import (
     BadInput,
@@ -18,6 +14,7 @@ from fieldwatch.cli.kit import (
     reading_input,
 )
 from fieldwatch.files import write_file
+from fieldwatch.recon.commands.mesh.flags import ViewFlags
 from fieldwatch.recon.commands.mesh.pictures import frames_in, write_still, write_turntable
 from fieldwatch.recon.mesh import Triangles, grade_mesh, mesh_page, mesh_quality, read_mesh, write_glb
 
@@ -27,37 +24,9 @@ LONGEST = 600.0
 """Seconds of a film."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Show a mesh: a page that opens offline in any browser, and on request a picture and a film.
-
-    Example: fieldwatch mesh view runs/garden/mesh/garden.ply --still garden.png --film garden.mp4
-
-    The page holds the mesh and its texture; it turns, zooms, and shows colours, normals, clay and wireframe.
-    """
-
-    mesh: tyro.conf.Positional[Path]
-    """The mesh: .ply, .obj (with its .mtl and texture) or .glb."""
-    out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
-    """The page; default beside the mesh, with the ending .html."""
-    still: Path | None = None
-    """Also a picture from four sides (.png): colours above, clay below."""
-    film: Path | None = None
-    """Also a film around the mesh (.mp4)."""
-    size: int = 720
-    """Of the film and of each side in the picture, pixels each way."""
-    seconds: float = 6.0
-    """Of the film."""
-    up: tuple[float, float, float] | None = None
-    """X Y Z of the mesh's upward direction: 0 1 0 for most downloaded ones, 0 -1 0 for many COLMAP scenes. By itself
-    0 1 0 for .glb, as that format has it, else 0 0 1."""
-    json: bool = False
-    """Print the files and the facts as JSON, and nothing else on standard output."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = read_flags(Arguments, prog="fieldwatch mesh view", arguments=arguments)
+    chosen = read_flags(ViewFlags, prog="fieldwatch mesh view", arguments=arguments)
     check_arguments(chosen)
     console = Terminal(stderr=chosen.json)
     page = chosen.out or chosen.mesh.with_suffix(".html")
@@ -79,13 +48,13 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def upward(chosen: Arguments) -> tuple[float, float, float]:
+def upward(chosen: ViewFlags) -> tuple[float, float, float]:
     """The mesh's upward direction."""
     usual = (0.0, 1.0, 0.0) if chosen.mesh.suffix.lower() == ".glb" else (0.0, 0.0, 1.0)
     return usual if chosen.up is None else chosen.up
 
 
-def check_arguments(chosen: Arguments) -> None:
+def check_arguments(chosen: ViewFlags) -> None:
     """Refuse what makes no sense whatever the mesh.
 
     Raises:
@@ -133,7 +102,7 @@ def write_page(mesh: Triangles, path: Path, *, title: str, facts: dict[str, str]
     return write_file(path, page.encode())
 
 
-def write_pictures(chosen: Arguments, mesh: Triangles, on_frame: Callable[[], None]) -> dict[str, Path]:
+def write_pictures(chosen: ViewFlags, mesh: Triangles, on_frame: Callable[[], None]) -> dict[str, Path]:
     """Draw the picture and the film, where asked for."""
     files: dict[str, Path] = {}
     if chosen.still is not None:

@@ -55,11 +55,13 @@ NORMALS = Pipeline(
     commands={
         "infer normals": Command(
             run="fieldwatch.recon.commands.normals.infer:run",
+            flags="fieldwatch.recon.commands.normals.flags:InferNormalsFlags",
             about="a new normal map against a trained surface: its pose, depth, normals completed",
             takes_run=True,
         ),
         "data render-normals": Command(
             run="fieldwatch.recon.commands.normals.render_normals:run",
+            flags="fieldwatch.recon.commands.normals.flags:RenderNormalsFlags",
             about="normal maps of any mesh: exact normals, masks, depth, cameras on a ring",
         ),
     },

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import orjson
 import torch
-import tyro
 from jaxtyping import Float64, UInt8
 from PIL import Image, ImageDraw
 from rich.console import Console
@@ -32,6 +31,7 @@ from fieldwatch.cli.kit import (
     reading_input,
 )
 from fieldwatch.files import output_path
+from fieldwatch.recon.commands.normals.flags import RenderNormalsFlags
 from fieldwatch.recon.data import (
     MeshScene,
     NormalSet,
@@ -54,49 +54,6 @@ RECORD, PREVIEW, MESH = "render.json", "preview.png", "mesh_Gt.ply"
 KIND = "fieldwatch data render-normals"
 TILE, GAP, BACKGROUND = 256, 4, (44, 48, 54)
 COLOURS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Make normal maps of a mesh: exact normals, masks, depth and cameras, in the layout of DiLiGenT-MV and PMNI.
-
-    Example: fieldwatch data render-normals bunny.ply --out data/bunny
-
-    Exits with 0; with 1 when the check of the set, which is written, finds an error; with 2 on bad input, with nothing
-    written.
-    """
-
-    mesh: tyro.conf.Positional[Path]
-    """The mesh: .ply, .obj or .glb, with faces wound counter-clockwise seen from outside."""
-    out: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
-    """The folder to make."""
-    views: int = 20
-    """Cameras on the ring."""
-    size: int = 256
-    """Of each view, pixels each way."""
-    shading: Literal["smooth", "flat"] = "smooth"
-    """Which normals: smooth ones of the vertices, interpolated, as renderers draw them; or flat ones of the faces, as
-    the depth has them. A surface trained on smooth ones is rounder than the mesh."""
-    distance: float = 4.0
-    """Of the cameras from the object's centre, in radii of the unit sphere; above 1."""
-    elevations: tuple[float, ...] = (25.0, -25.0)
-    """Degrees above the ring's plane, which the cameras take in turn: one, two or more rows."""
-    up: tuple[float, float, float] = (0.0, 0.0, 1.0)
-    """X Y Z of the axis of the ring, upwards in the pictures: 0 1 0 for most downloaded meshes."""
-    fill: float = 0.8
-    """Radius of the smallest sphere around the object, in radii of the unit sphere; at most 1."""
-    depth: Literal["exact", "integrated", "none"] = "exact"
-    """Depth beside the normals: the mesh's, one integrated from the normals (as real sets have; slower), or none."""
-    noise: float = 0.0
-    """Degrees by which every normal is turned about each of two axes (standard deviation)."""
-    seed: int = 0
-    """Of the noise."""
-    format: Literal["png", "npy"] = "png"
-    """Of the normals: 16-bit PNG (0.002 degrees) or float32."""
-    overwrite: bool = False
-    """Replace a set that this command wrote into the folder before; other files stay."""
-    json: bool = False
-    """Print the files and the facts as JSON, and nothing else on standard output."""
 
 
 @dataclass(kw_only=True)
@@ -165,7 +122,7 @@ class RenderedSet:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = read_flags(Arguments, prog="fieldwatch data render-normals", arguments=arguments)
+    chosen = read_flags(RenderNormalsFlags, prog="fieldwatch data render-normals", arguments=arguments)
     chosen = replace(chosen, mesh=chosen.mesh.expanduser(), out=chosen.out.expanduser())
     with reading_input():
         check_arguments(chosen)
@@ -187,7 +144,7 @@ def run(arguments: Sequence[str]) -> int:
     return 1 if any(check.severity == "error" for check in rendered.checks) else 0
 
 
-def check_arguments(chosen: Arguments) -> None:
+def check_arguments(chosen: RenderNormalsFlags) -> None:
     """Refuse what makes no sense whatever the mesh.
 
     Raises:
@@ -213,7 +170,7 @@ def check_arguments(chosen: Arguments) -> None:
         raise BadInput(f"--seed is {chosen.seed}: wanted 0 or more, as in 1")
 
 
-def turned_ring(chosen: Arguments) -> tuple[Camera, ...]:
+def turned_ring(chosen: RenderNormalsFlags) -> tuple[Camera, ...]:
     """The cameras, in the unit frame, around the axis that `--up` names."""
     ring = ring_cameras(chosen.views, chosen.size, distance=chosen.distance, elevations=chosen.elevations)
     # a camera that looks along the axis has it as z; one whose z is z is the ring as it is
@@ -223,7 +180,7 @@ def turned_ring(chosen: Arguments) -> tuple[Camera, ...]:
     return tuple(replace(camera, world_from_camera=turn @ camera.world_from_camera) for camera in ring)
 
 
-def render(chosen: Arguments, mesh: Triangles, cameras: Sequence[Camera]) -> RenderedSet:
+def render(chosen: RenderNormalsFlags, mesh: Triangles, cameras: Sequence[Camera]) -> RenderedSet:
     """Make the maps, and check them.
 
     Raises:
@@ -259,7 +216,7 @@ def render(chosen: Arguments, mesh: Triangles, cameras: Sequence[Camera]) -> Ren
     )
 
 
-def record_of(chosen: Arguments, rendered: RenderedSet, arguments: Sequence[str]) -> dict[str, Any]:
+def record_of(chosen: RenderNormalsFlags, rendered: RenderedSet, arguments: Sequence[str]) -> dict[str, Any]:
     """What is kept beside the maps, so that a report can say how they were made."""
     made = asdict(chosen)
     for name in ("mesh", "out", "overwrite", "json"):
@@ -279,7 +236,7 @@ def record_of(chosen: Arguments, rendered: RenderedSet, arguments: Sequence[str]
     }
 
 
-def files_to_replace(chosen: Arguments) -> tuple[Path, ...]:
+def files_to_replace(chosen: RenderNormalsFlags) -> tuple[Path, ...]:
     """The files of an earlier set in the folder, relative to it; nothing of it is touched yet.
 
     Raises:
@@ -327,7 +284,7 @@ def _earlier_files(out: Path) -> tuple[Path, ...] | None:
 
 
 def write_folder(
-    chosen: Arguments, rendered: RenderedSet, record: dict[str, Any], replaced: Sequence[Path]
+    chosen: RenderNormalsFlags, rendered: RenderedSet, record: dict[str, Any], replaced: Sequence[Path]
 ) -> list[str]:
     """Write the set beside its place, then move it there: a new folder comes whole, or not at all.
 
@@ -378,7 +335,7 @@ def contact_sheet(views: Sequence[NormalView]) -> UInt8[np.ndarray, "height widt
     return np.asarray(sheet)
 
 
-def print_rendered(console: Console, chosen: Arguments, rendered: RenderedSet) -> None:
+def print_rendered(console: Console, chosen: RenderNormalsFlags, rendered: RenderedSet) -> None:
     """Say what was made, and what is to be known about it."""
     facts, other = rendered.facts, "flat" if chosen.shading == "smooth" else "smooth"
     angle, away = facts["smooth_to_flat_degrees"], facts["facing_away_share"]

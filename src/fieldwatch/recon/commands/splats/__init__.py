@@ -20,29 +20,35 @@ products/ the Gaussians as PLY, SuGaR's .pt, renders, depth, normals and a turnt
 _MESH_COMMANDS = {
     "mesh extract": Command(
         run="fieldwatch.recon.commands.splats.mesh_extract:run",
+        flags="fieldwatch.recon.commands.splats.flags:ExtractFlags",
         about="from a splats run to a mesh: surface points, Poisson or fusion, clean-up",
         takes_run=True,
     ),
     "mesh refine": Command(
         run="fieldwatch.recon.commands.splats.mesh_refine:run",
+        flags="fieldwatch.recon.commands.splats.flags:refine_flags",
         about="train a mesh with Gaussians bound to its triangles, on the run's photos",
         takes_run=True,
     ),
     "mesh texture": Command(
         run="fieldwatch.recon.commands.mesh.texture:run",
+        flags="fieldwatch.recon.commands.mesh.flags:TextureFlags",
         about="a texture atlas from the photos: OBJ with MTL and PNG, and GLB",
         takes_run=True,
     ),
     "mesh quality": Command(
         run="fieldwatch.recon.commands.mesh.quality:run",
+        flags="fieldwatch.recon.commands.mesh.flags:QualityFlags",
         about="how good a mesh is: 37 figures, a grade, the reasons for it",
     ),
     "mesh evaluate": Command(
         run="fieldwatch.recon.commands.mesh.evaluate:run",
+        flags="fieldwatch.recon.commands.mesh.flags:MeshComparisonFlags",
         about="a mesh against the true one: Chamfer, F-score, normals, error picture",
     ),
     "mesh view": Command(
         run="fieldwatch.recon.commands.mesh.view:run",
+        flags="fieldwatch.recon.commands.mesh.flags:ViewFlags",
         about="stills, a turntable film, and a page that opens without network",
     ),
 }
@@ -86,6 +92,7 @@ SPLATS = Pipeline(
     commands={
         "infer splats": Command(
             run="fieldwatch.recon.commands.splats.infer:run",
+            flags="fieldwatch.recon.commands.splats.flags:InferSplatsFlags",
             about="draw a trained scene: its photos' views, new cameras, paths; depth, normals",
             takes_run=True,
         ),

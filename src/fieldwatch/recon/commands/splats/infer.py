@@ -4,15 +4,14 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from fieldwatch import InputError
 from fieldwatch.cli.kit import (
     BadInput,
-    RunFlags,
     Terminal,
     check_writable,
     counting_frames,
@@ -23,6 +22,7 @@ from fieldwatch.cli.kit import (
     reading_input,
 )
 from fieldwatch.files import output_names, output_path
+from fieldwatch.recon.commands.splats.flags import InferSplatsFlags
 from fieldwatch.recon.data import read_splat_cameras
 from fieldwatch.recon.pipelines.splats import (
     Scene,
@@ -43,43 +43,6 @@ MOST_PIXELS = 1 << 26
 _EXTENSION = re.compile(r"\.(png|jpe?g|webp|tiff?|bmp)$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments(RunFlags):
-    """Draw a trained scene: the views of its photos, cameras of a file, or a film along a path.
-
-    Example: fieldwatch infer splats runs/garden --views test --depth --normals
-
-    Example: fieldwatch infer splats runs/garden --path turntable --frames 120 --size 640 480
-
-    Pictures are PNG files, named after their cameras; a path is a film (mp4). The run itself is not changed.
-    """
-
-    views: tuple[str, ...] = ()
-    """Photos whose cameras to draw from: test, train, or names."""
-    camera: Path | None = None
-    """Draw from the cameras of this file: cameras.json, as 3DGS writes it."""
-    path: Literal["turntable", "spiral"] | None = None
-    """Draw a film: around the scene, level (turntable) or climbing (spiral)."""
-    frames: int = 96
-    """Of the path."""
-    fps: float = 24.0
-    """Frames per second of films."""
-    mp4: bool = False
-    """Also join the pictures of --views or --camera into a film, in the order of their names."""
-    png: bool = False
-    """Also write every frame of a path as a picture."""
-    depth: bool = False
-    """Also depth: near red, far violet."""
-    normals: bool = False
-    """Also normals: red to the right, green up, blue towards the camera."""
-    size: tuple[int, int] | None = None
-    """WIDTH HEIGHT of the pictures, pixels; as high a field of view as the photos have."""
-    scale: float = 1.0
-    """Pixels per pixel of the photos."""
-    out: Path | None = None
-    """Where the files go; default RUN/products/infer-<step>."""
-
-
 class Film(NamedTuple):
     """A film to be drawn: what it is, its cameras, its file, and the folder of its frames; None keeps none."""
 
@@ -91,7 +54,7 @@ class Film(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = read_flags(Arguments, prog="fieldwatch infer splats", arguments=arguments)
+    chosen = read_flags(InferSplatsFlags, prog="fieldwatch infer splats", arguments=arguments)
     check_arguments(chosen)
     stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
     folder = chosen.out or output_path(chosen.run, "products", f"infer-{stored.step}")
@@ -116,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def check_arguments(chosen: Arguments) -> None:
+def check_arguments(chosen: InferSplatsFlags) -> None:
     """Refuse what makes no sense whatever the run.
 
     Raises:
@@ -140,7 +103,7 @@ def check_arguments(chosen: Arguments) -> None:
         raise BadInput(f"--scale is {chosen.scale:g}: wanted a number above 0, as in 0.5 for half the width")
 
 
-def chosen_views(chosen: Arguments, scene: Scene) -> dict[str, View]:
+def chosen_views(chosen: InferSplatsFlags, scene: Scene) -> dict[str, View]:
     """The cameras of photos and of a file, by the name their pictures get, in the size asked for.
 
     Raises:
@@ -186,14 +149,14 @@ def photo_indices(wanted: Sequence[str], scene: Scene) -> list[int]:
     return list(dict.fromkeys(indices))
 
 
-def path_views(chosen: Arguments, scene: Scene) -> list[View]:
+def path_views(chosen: InferSplatsFlags, scene: Scene) -> list[View]:
     """The cameras of the path, in the size asked for; none without a path."""
     if chosen.path is None:
         return []
     return [in_size(chosen, view) for view in PATHS[chosen.path](scene, chosen.frames)]
 
 
-def in_size(chosen: Arguments, view: View) -> View:
+def in_size(chosen: InferSplatsFlags, view: View) -> View:
     """A camera with the size asked for; another aspect shows more or less at the sides, nothing is stretched.
 
     Raises:
@@ -216,7 +179,9 @@ def in_size(chosen: Arguments, view: View) -> View:
     return view
 
 
-def films_of(chosen: Arguments, views: Mapping[str, View], path_frames: Sequence[View], folder: Path) -> list[Film]:
+def films_of(
+    chosen: InferSplatsFlags, views: Mapping[str, View], path_frames: Sequence[View], folder: Path
+) -> list[Film]:
     """The films asked for."""
     films: list[Film] = []
     if chosen.mp4:
@@ -227,7 +192,7 @@ def films_of(chosen: Arguments, views: Mapping[str, View], path_frames: Sequence
     return films
 
 
-def draw_film(chosen: Arguments, model: SplatModel, film: Film, on_frame: Callable[[], None]) -> dict[str, Path]:
+def draw_film(chosen: InferSplatsFlags, model: SplatModel, film: Film, on_frame: Callable[[], None]) -> dict[str, Path]:
     """Draw a film; with depth or normals asked for, both lie beside the colours."""
     contents = "all" if chosen.depth or chosen.normals else "colour"
     path = render_path(
@@ -236,7 +201,7 @@ def draw_film(chosen: Arguments, model: SplatModel, film: Film, on_frame: Callab
     return {film.title: path} | ({} if film.frames is None else {"its frames": film.frames})
 
 
-def draw_view(chosen: Arguments, model: SplatModel, view: View, name: str, folder: Path) -> dict[str, Path]:
+def draw_view(chosen: InferSplatsFlags, model: SplatModel, view: View, name: str, folder: Path) -> dict[str, Path]:
     """Draw one view as the pictures asked for."""
     pictures = render_view(model, view)
     wanted = {name: pictures.colour}

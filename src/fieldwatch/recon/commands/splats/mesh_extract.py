@@ -3,13 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
-import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -29,8 +28,9 @@ from fieldwatch.cli.kit import (
 )
 from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.commands.mesh.pictures import write_still_and_film
+from fieldwatch.recon.commands.splats.flags import ExtractFlags
 from fieldwatch.recon.mesh import MeshQuality, grade_mesh, mesh_quality, write_mesh
-from fieldwatch.recon.pipelines.splats import Extraction, ExtractOptions, StoredRun, extract_mesh, open_run, upwards
+from fieldwatch.recon.pipelines.splats import Extraction, StoredRun, extract_mesh, open_run, upwards
 
 ORIGINAL_FLAGS = {
     "-l": "--surface-level",
@@ -44,34 +44,6 @@ ORIGINAL_FLAGS = {
 """Flags of the original script, by the name they have here."""
 _CORNER = re.compile(r"[()\[\]\s]")
 _SWITCHES = ("--centred", "--snap")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Make a mesh of a splats run: points where the density of its Gaussians is the level, and a surface through them.
-
-    Example: fieldwatch mesh extract runs/garden --triangles 100000
-
-    Example: fieldwatch mesh extract runs/garden --surface-level 0.1 0.3 0.5 --unseen close --no-background
-
-    The mesh goes to RUN/mesh/level0.3.ply, with a still, a turntable film and level0.3.json: how it came to be, and how
-    good it is. Holes: --trim 0 or --unseen close. Bumps: a lower --resolution. The wrong part: --bbox x y z x y z.
-    Out of memory: --memory GIB. Works at any checkpoint of a run that is finished or not. Flags of the original
-    (-l, -v, --bboxmin "(x,y,z)", --project_mesh_on_surface_points True, ...) work; its -v counted triangles, here it
-    counts vertices. Exits with 0, or 2 where no mesh can be made.
-    """
-
-    run: tyro.conf.Positional[Path]
-    """The run folder of `fieldwatch train splats`."""
-    options: ExtractOptions = field(default_factory=ExtractOptions)
-    checkpoint: str = "last"
-    """last, best (by held-out PSNR), or a step."""
-    out: Path | None = None
-    """Folder of the meshes; default RUN/mesh."""
-    pictures: bool = True
-    """Also draw a still and a turntable film of each mesh."""
-    json: bool = False
-    """Print the outcome as JSON, and nothing else on standard output."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -99,14 +71,14 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def parse(arguments: Sequence[str]) -> Arguments:
+def parse(arguments: Sequence[str]) -> ExtractFlags:
     """Read the command line, in our words or in those of the original.
 
     Raises:
         InputError: options that exclude each other, a corner without the other, or what is no corner.
     """
     words = translate_flags(arguments)
-    return read_flags(Arguments, prog="fieldwatch mesh extract", arguments=words)
+    return read_flags(ExtractFlags, prog="fieldwatch mesh extract", arguments=words)
 
 
 def translate_flags(arguments: Sequence[str]) -> list[str]:
@@ -136,7 +108,7 @@ def _corner(flag: str, text: str) -> list[str]:
 
 
 def write_meshes(
-    extraction: Extraction, stored: StoredRun, chosen: Arguments, folder: Path
+    extraction: Extraction, stored: StoredRun, chosen: ExtractFlags, folder: Path
 ) -> tuple[dict[str, Path], Mapping[str, MeshQuality]]:
     """Write every mesh with its pictures and its facts; return the files by what they are, and how good they are."""
     files: dict[str, Path] = {}

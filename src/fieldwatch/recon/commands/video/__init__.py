@@ -45,6 +45,7 @@ VIDEO = Pipeline(
     commands={
         "infer video": Command(
             run="fieldwatch.recon.commands.video.infer:run",
+            flags="fieldwatch.recon.commands.video.flags:InferVideoFlags",
             about="draw frames, patches or the whole clip; search it by text or image",
             takes_run=True,
         ),

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -24,7 +23,8 @@ from fieldwatch.cli.kit import (
     reading_input,
 )
 from fieldwatch.files import output_path
-from fieldwatch.pipeline import Device, plain_values
+from fieldwatch.pipeline import plain_values
+from fieldwatch.recon.commands.video.flags import InferVideoFlags
 from fieldwatch.recon.data import read_picture, write_video
 from fieldwatch.recon.pipelines.video import (
     Playback,
@@ -38,49 +38,9 @@ from fieldwatch.recon.pipelines.video import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Draw frames, patches, moments between frames or the whole clip; find the patches that show something.
-
-    Example: fieldwatch infer video runs/bunny --frames 0 5 10 --mp4
-    Example: fieldwatch infer video bunny.fwv --time 3.5 --image rabbit.png
-
-    SOURCE is a run folder, or a file that `fieldwatch export` wrote: the file alone is enough.
-    """
-
-    source: tyro.conf.Positional[Path]
-    """A run folder or a bitstream file."""
-    frames: tuple[int, ...] = ()
-    """Frames to draw, counted from 0."""
-    time: tuple[float, ...] = ()
-    """Moments to draw, in frames: 3.5 lies between frames 3 and 4."""
-    patch: tuple[int, int, int] | None = None
-    """FRAME ROW COLUMN of one patch to draw, counted from 0."""
-    mp4: bool = False
-    """Draw the whole clip as a video file."""
-    fps: float = 24.0
-    """Frames per second of the video file."""
-    text: str | None = None
-    """Find patches by what they show (the run's targets must come from CLIP)."""
-    image: Path | None = None
-    """Find patches that look like this picture."""
-    top_k: int = 10
-    """How many patches a search shows."""
-    teacher: str | None = None
-    """Where the encoder of a search is: a folder of CLIP weights; default: the run's own setting, or auto."""
-    checkpoint: str = "best"
-    """Of a run: best (by held-out PSNR), last, or a step."""
-    out: Path | None = None
-    """Where the files go; default RUN/products/infer-<step>, or a folder beside the bitstream."""
-    device: Device = "auto"
-    """Where to draw."""
-    json: bool = False
-    """Print what was written and found as JSON, and nothing else on standard output."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = read_flags(Arguments, prog="fieldwatch infer video", arguments=arguments)
+    chosen = read_flags(InferVideoFlags, prog="fieldwatch infer video", arguments=arguments)
     check_arguments(chosen)
     player, folder, teacher = open_player(chosen)
     console = Terminal(stderr=chosen.json)
@@ -106,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def check_arguments(chosen: Arguments) -> None:
+def check_arguments(chosen: InferVideoFlags) -> None:
     """Refuse what makes no sense whatever the source.
 
     Raises:
@@ -124,7 +84,7 @@ def check_arguments(chosen: Arguments) -> None:
         raise BadInput(f"--top-k is {chosen.top_k}: wanted at least 1")
 
 
-def open_player(chosen: Arguments) -> tuple[Playback, Path, str]:
+def open_player(chosen: InferVideoFlags) -> tuple[Playback, Path, str]:
     """Open the run or the file; returns it with the default folder for what is drawn, and the setting of its teacher.
 
     Raises:
@@ -142,7 +102,7 @@ def open_player(chosen: Arguments) -> tuple[Playback, Path, str]:
     return Playback.of_run(run), folder, chosen.teacher or run.config.teacher
 
 
-def check_drawable(chosen: Arguments, player: Playback) -> None:
+def check_drawable(chosen: InferVideoFlags, player: Playback) -> None:
     """Refuse frames and patches that the clip does not have, before anything is drawn.
 
     Raises:
@@ -155,7 +115,7 @@ def check_drawable(chosen: Arguments, player: Playback) -> None:
         player.check_patch(*chosen.patch[1:])
 
 
-def query_of(chosen: Arguments, player: Playback, teacher: str) -> Tensor | None:
+def query_of(chosen: InferVideoFlags, player: Playback, teacher: str) -> Tensor | None:
     """What is searched for, as an embedding; None without a search.
 
     Raises:
@@ -168,7 +128,7 @@ def query_of(chosen: Arguments, player: Playback, teacher: str) -> Tensor | None
     return None
 
 
-def write_pictures(chosen: Arguments, player: Playback, folder: Path, console: Console) -> dict[str, Path]:
+def write_pictures(chosen: InferVideoFlags, player: Playback, folder: Path, console: Console) -> dict[str, Path]:
     """Draw all that was asked for; returns the files by what they show."""
     files = {}
     for index in chosen.frames:
@@ -185,7 +145,7 @@ def write_pictures(chosen: Arguments, player: Playback, folder: Path, console: C
     return files
 
 
-def search_title(chosen: Arguments) -> str:
+def search_title(chosen: InferVideoFlags) -> str:
     """What a search was for, in words."""
     return f'"{chosen.text}"' if chosen.text is not None else f"like {chosen.image}"
 
