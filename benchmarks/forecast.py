@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health import Forecast, MemoryLeak, forecast
+from fieldwatch.health import MemoryLeak
+from fieldwatch.health.forecast import Forecast, forecast
 from fieldwatch.record import Block, History
 
 Array = NDArray[np.float64]

@@ -39,7 +39,10 @@ SWALLOWING_EXITS = {
 WIDE_HANDLERS = {
     ("base/arrays.py", "_header"): "what ast.literal_eval documents for damaged text; translated",
     ("base/arrays.py", "_members"): "zipfile has no common base for what a damaged archive makes it raise; translated",
-    ("base/decoding.py", "decoding"): "Pillow has no common base for what a damaged picture makes it raise; translated",
+    (
+        "base/image_errors.py",
+        "decoding",
+    ): "Pillow has no common base for what damaged pictures raise; translated",
     ("recon/data/gaussians/folder.py", "read_splat_cameras"): "JSON of strangers, read field by field; translated",
     ("recon/data/gaussians/settings.py", "parse_settings"): "what ast.parse and literal_eval document; translated",
     ("recon/losses/perceptual.py", "_state"): "torch.load has no common base for damaged files; translated",

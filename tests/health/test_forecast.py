@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from fieldwatch.health import Examiner, Finding, OutOfMemoryAhead, examine, forecast
-from fieldwatch.health.forecast import Growth, GrowthTrace, MemoryModel, MemoryTrace
+from fieldwatch.health import Examiner, Finding, OutOfMemoryAhead, examine
+from fieldwatch.health.forecast import Growth, GrowthTrace, MemoryModel, MemoryTrace, forecast
 from fieldwatch.record import EventLog, History, Journal
 
 FAIR = ["linear", "power 0.75", "power 0.6", "power 1.3"]
@@ -215,7 +215,7 @@ def test_broken_numbers_do_no_harm(simple, make):
 COST = """
 import importlib.util, sys, time
 import numpy as np
-from fieldwatch.health import forecast
+from fieldwatch.health.forecast import forecast
 spec = importlib.util.spec_from_file_location("simulator", sys.argv[1])
 simulator = sys.modules["simulator"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(simulator)

@@ -1,4 +1,4 @@
-"""Public names of the pipelines are imported at their first use."""
+"""Public names of packages are imported at their first use."""
 
 import ast
 import importlib
@@ -6,26 +6,39 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ["splats", "normals", "video"]
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+PACKAGES = sorted(
+    ".".join(path.parent.relative_to(SOURCE).parts)
+    for path in SOURCE.rglob("__init__.py")
+    if "= lazy_names(__name__)" in path.read_text() and path.parent.name != "lazy"
+)
+
+
+def lazy_imports(package):
+    """What a package imports under TYPE_CHECKING: name to the module and the name there."""
+    tree = ast.parse(Path(package.__file__).read_text())
+    typed = next(node for node in tree.body if isinstance(node, ast.If))
+    return {alias.asname or alias.name: (node.module, alias.name) for node in typed.body for alias in node.names}
 
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_every_public_name_is_there_and_is_what_its_module_defines(name):
-    package = importlib.import_module(f"fieldwatch.recon.pipelines.{name}")
-    tree = ast.parse(Path(package.__file__).read_text())
-    typed = next(node for node in tree.body if isinstance(node, ast.If))
-    homes = {alias.name: node.module for node in typed.body for alias in node.names}
-    assert sorted(package.__all__) == sorted(homes)
-    for public, home in homes.items():
-        assert getattr(package, public) is getattr(importlib.import_module(home), public)
+    package = importlib.import_module(name)
+    homes = lazy_imports(package)
+    assert set(homes) <= set(package.__all__) == set(dir(package))
+    for public, (home, known_as) in homes.items():
+        module = importlib.import_module(home)
+        original = getattr(module, known_as, None) or importlib.import_module(f"{home}.{known_as}")
+        assert getattr(package, public) is original
 
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_no_module_hides_a_public_name(name):
     """Importing a module sets it as an attribute of its package, where a lazy name would never be asked for."""
-    package = importlib.import_module(f"fieldwatch.recon.pipelines.{name}")
+    package = importlib.import_module(name)
     modules = {path.stem for path in Path(package.__file__).parent.iterdir()}
-    assert modules & set(package.__all__) == set()
+    own = {name for name, (home, _) in lazy_imports(package).items() if home != package.__name__}
+    assert modules & own == set()
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():

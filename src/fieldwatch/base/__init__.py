@@ -1,20 +1,33 @@
 """What every other room may use: input errors, output paths, files written and arrays read safely, full disks."""
 
-from fieldwatch.base.arrays import ArrayFileError, ArrayHeader, read_npy, read_npz, read_npz_headers
-from fieldwatch.base.decoding import UndecodableError, decoding
-from fieldwatch.base.errors import ExistingPathError, InputError, MissingPackageError, MissingPathError
-from fieldwatch.base.files import (
-    open_for_append,
-    open_for_update,
-    open_new,
-    sync_folder,
-    whole_file,
-    write_file,
-    write_synced,
-)
-from fieldwatch.base.output_paths import LONGEST_NAME, LinkRefused, output_name, output_names, output_path, refuse_link
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.base.arrays import ArrayFileError, ArrayHeader, read_npy, read_npz, read_npz_headers
+    from fieldwatch.base.errors import ExistingPathError, InputError, MissingPackageError, MissingPathError
+    from fieldwatch.base.extras import import_extra, missing_package
+    from fieldwatch.base.files import (
+        open_for_append,
+        open_for_update,
+        open_new,
+        sync_folder,
+        whole_file,
+        write_file,
+        write_synced,
+    )
+    from fieldwatch.base.image_errors import UndecodableError, decoding
+    from fieldwatch.base.output_paths import (
+        LONGEST_NAME,
+        LinkRefused,
+        output_name,
+        output_names,
+        output_path,
+        refuse_link,
+    )
+    from fieldwatch.base.space import TRANSIENT_ERRNOS, DiskFullError, disk_full, lacks_space
 from fieldwatch.base.printable import printable, spreadsheet_cell
-from fieldwatch.base.space import TRANSIENT_ERRNOS, DiskFullError, disk_full, lacks_space
 
 __all__ = [
     "LONGEST_NAME",
@@ -30,7 +43,9 @@ __all__ = [
     "UndecodableError",
     "decoding",
     "disk_full",
+    "import_extra",
     "lacks_space",
+    "missing_package",
     "open_for_append",
     "open_for_update",
     "open_new",
@@ -48,3 +63,5 @@ __all__ = [
     "write_file",
     "write_synced",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

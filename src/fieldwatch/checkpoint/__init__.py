@@ -1,21 +1,26 @@
 """Whole checkpoints or none, verified on the way back, with everything a run needs to go on as the same run."""
 
-from fieldwatch.checkpoint.data_orders import take_used_orders
-from fieldwatch.checkpoint.folder import Draft, share_memory
-from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident, NoWayBackError, StoredStateError
-from fieldwatch.checkpoint.interval import Autosave, Every, Interval
-from fieldwatch.checkpoint.items import Item, Stateful, load_item, stored_item
-from fieldwatch.checkpoint.loader import ResumableLoader
-from fieldwatch.checkpoint.lock import FolderInUseError, FolderLock
-from fieldwatch.checkpoint.mirror import Mirror
-from fieldwatch.checkpoint.preflight import optimizer_growth, write_test_checkpoint
-from fieldwatch.checkpoint.random_state import RandomState, preserve_random_state
-from fieldwatch.checkpoint.retention import Retention, RetentionCandidate
-from fieldwatch.checkpoint.shuffled import Shuffled
-from fieldwatch.checkpoint.signals import StopRequest
-from fieldwatch.checkpoint.snapshot import HostBuffers, ShortOfMemoryError
-from fieldwatch.checkpoint.store import Checkpoints, CheckpointSelector, Restored, StoredCheckpoint
-from fieldwatch.checkpoint.worker import BackgroundWorker
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.checkpoint.data_orders import take_used_orders
+    from fieldwatch.checkpoint.folder import Draft, share_memory
+    from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident, NoWayBackError, StoredStateError
+    from fieldwatch.checkpoint.interval import Autosave, Every, Interval
+    from fieldwatch.checkpoint.items import Item, Stateful, load_item, stored_item
+    from fieldwatch.checkpoint.loader import ResumableLoader
+    from fieldwatch.checkpoint.lock import FolderInUseError, FolderLock
+    from fieldwatch.checkpoint.mirror import Mirror
+    from fieldwatch.checkpoint.preflight import optimizer_growth, write_test_checkpoint
+    from fieldwatch.checkpoint.random_state import RandomState, preserve_random_state
+    from fieldwatch.checkpoint.retention import Retention, RetentionCandidate
+    from fieldwatch.checkpoint.shuffled import Shuffled
+    from fieldwatch.checkpoint.signals import StopRequest
+    from fieldwatch.checkpoint.snapshot import HostBuffers, ShortOfMemoryError
+    from fieldwatch.checkpoint.store import Checkpoints, CheckpointSelector, Restored, StoredCheckpoint
+    from fieldwatch.checkpoint.worker import BackgroundWorker
 
 __all__ = [
     "Autosave",
@@ -53,3 +58,5 @@ __all__ = [
     "take_used_orders",
     "write_test_checkpoint",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, cast, final
 
-import fsspec  # pyright: ignore[reportMissingTypeStubs]  it has none
 import orjson
 
 from fieldwatch.checkpoint.files import make_folder, read_small, rename_synced
@@ -60,6 +59,8 @@ class Mirror:
     def __init__(self, url: str, keep: Retention) -> None:
         self.url = url
         self._keep = keep
+        import fsspec  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]  only for runs that have a mirror
+
         try:
             system, root = cast("Any", fsspec).url_to_fs(url)
         except (ImportError, ValueError) as error:

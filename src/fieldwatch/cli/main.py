@@ -10,7 +10,7 @@ from importlib import metadata
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.base import InputError, printable
+from fieldwatch.base import InputError, missing_package, printable
 from fieldwatch.cli.commands import all_commands, find_command, flags_of, runner_of
 from fieldwatch.cli.flag_help import HELP_ALL, print_help, wants_help
 from fieldwatch.cli.supervise import is_supervised, reporting_exit, supervise
@@ -59,9 +59,19 @@ def _run(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001  process border: a bug is shown whole and ends with its own exit code
-        traceback.print_exception(error)
-        sys.stderr.write(f"fieldwatch {name}: failed; the traceback above says where\n")
-        return FAILED
+        return _tell_failure(name, error)
+
+
+def _tell_failure(name: str, error: Exception) -> int:
+    """Show a bug whole; an import that only lacks an extra is no bug."""
+    if isinstance(error, ModuleNotFoundError):
+        missing = missing_package(error, needed_for=f"fieldwatch {name}", preferred=name.split())
+        if missing is not None:
+            _print_input_error(name, missing)
+            return USAGE
+    traceback.print_exception(error)
+    sys.stderr.write(f"fieldwatch {name}: failed; the traceback above says where\n")
+    return FAILED
 
 
 def _call(name: str, arguments: Sequence[str]) -> int:

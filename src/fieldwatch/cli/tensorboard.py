@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 
+from fieldwatch.base import import_extra
 from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput
 
@@ -56,6 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     if chosen.print_only:
         sys.stdout.write(" ".join(line) + "\n")
         return 0
+    import_extra("tensorboard", extra="tensorboard", needed_for="fieldwatch tensorboard")
     return subprocess.run(line, check=False).returncode  # noqa: S603  our own interpreter, folders checked above
 
 

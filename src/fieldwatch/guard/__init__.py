@@ -1,12 +1,17 @@
 """What keeps a run alive: bad updates are refused, gradients clipped, divergence declared."""
 
-from fieldwatch.guard.clipping import Clip, clip_gradients
-from fieldwatch.guard.divergence import Rollback, TrainingDivergence
-from fieldwatch.guard.refusals import SKIPPED, Refusals, Streak, describe_refusal
-from fieldwatch.guard.spikes import Spikes
-from fieldwatch.guard.state import describe_non_finite, rate_tensors, settings_finite, state_norms
-from fieldwatch.guard.update import forget_steps, guarded_step, prefer_fused
-from fieldwatch.guard.verdict import Diverged, Verdict
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.guard.clipping import Clip, clip_gradients
+    from fieldwatch.guard.divergence import Rollback, TrainingDivergence
+    from fieldwatch.guard.refusals import SKIPPED, Refusals, Streak, describe_refusal
+    from fieldwatch.guard.spikes import Spikes
+    from fieldwatch.guard.state import describe_non_finite, rate_tensors, settings_finite, state_norms
+    from fieldwatch.guard.update import forget_steps, guarded_step, prefer_fused
+    from fieldwatch.guard.verdict import Diverged, Verdict
 
 __all__ = [
     "SKIPPED",
@@ -28,3 +33,5 @@ __all__ = [
     "settings_finite",
     "state_norms",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -3,29 +3,33 @@
 The rules themselves are in the modules of :mod:`fieldwatch.health.rules`.
 """
 
-from fieldwatch.health.allocation import AllocationRequest, DeviceMemory, parse_out_of_memory
-from fieldwatch.health.documentation import rules_markdown
-from fieldwatch.health.examiner import Examiner, examine
-from fieldwatch.health.finding import Finding, Severity, exit_code, findings_in, training_exit_code, worst
-from fieldwatch.health.forecast import Forecast, forecast
-from fieldwatch.health.out_of_memory import OutOfMemoryDiagnosis, triage
-from fieldwatch.health.rule import HealthRule, Rule, RuleResult
-from fieldwatch.health.rules import GENERAL
-from fieldwatch.health.rules.forecast import MemoryLeak, OutOfMemoryAhead
-from fieldwatch.health.rules.saving import DamagedRecord, FellBack
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.health.allocation import AllocationRequest, DeviceMemory, parse_out_of_memory
+    from fieldwatch.health.documentation import rules_markdown
+    from fieldwatch.health.examiner import Examiner, examine
+    from fieldwatch.health.finding import Finding, Severity, exit_code, findings_in, training_exit_code, worst
+    from fieldwatch.health.out_of_memory import OutOfMemoryDiagnosis, triage
+    from fieldwatch.health.rule import HealthRule, Rule, RuleResult
+    from fieldwatch.health.rules import GENERAL
+    from fieldwatch.health.rules.forecast import MemoryLeak, OutOfMemoryAhead
+    from fieldwatch.health.rules.saving import DamagedRecord, FellBack
+    from fieldwatch.health.window import (
+        LOOKBACK,
+        Span,
+        excused,
+        first_sustained,
+        named,
+        on_steps,
+        phases,
+        spans,
+        trailing_count,
+        trailing_mean,
+    )
 from fieldwatch.health.threshold import Threshold, threshold, thresholds_of
-from fieldwatch.health.window import (
-    LOOKBACK,
-    Span,
-    excused,
-    first_sustained,
-    named,
-    on_steps,
-    phases,
-    spans,
-    trailing_count,
-    trailing_mean,
-)
 
 __all__ = [
     "GENERAL",
@@ -36,7 +40,6 @@ __all__ = [
     "Examiner",
     "FellBack",
     "Finding",
-    "Forecast",
     "HealthRule",
     "MemoryLeak",
     "OutOfMemoryAhead",
@@ -51,7 +54,6 @@ __all__ = [
     "exit_code",
     "findings_in",
     "first_sustained",
-    "forecast",
     "named",
     "on_steps",
     "parse_out_of_memory",
@@ -66,3 +68,5 @@ __all__ = [
     "triage",
     "worst",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

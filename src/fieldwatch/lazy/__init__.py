@@ -1,31 +1,65 @@
-"""Public names of a package that are imported when they are first used."""
+"""Public names of a package that are imported at their first use."""
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+import ast
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 __all__ = ["lazy_names"]
 
 
-def lazy_names(package: str, names: Mapping[str, Sequence[str]], *, home: str = "") -> Callable[[str], Any]:
-    """Return a module-level ``__getattr__`` (PEP 562) that imports each public name at its first use.
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a module-level ``__getattr__`` and ``__dir__`` (PEP 562) that import each public name at its first use.
 
-    A package whose names need torch can then be imported without it, and so can its modules that do not need torch.
-    For type checkers, the package imports the same names under ``TYPE_CHECKING``.
+    The package writes its imports under ``if TYPE_CHECKING:``, where type checkers and readers expect them::
+
+        if TYPE_CHECKING:
+            from package.module import Name
+
+        __all__ = ["Name"]
+        __getattr__, __dir__ = lazy_names(__name__)
+
+    ``from package import Name`` then loads ``package.module`` and nothing else of the package. So a module that needs
+    torch, or an optional library, is loaded only by those who use it.
 
     Args:
         package: the package's ``__name__``.
-        names: the public names by the module that defines them, a module of ``home``.
-        home: a package; ``package`` itself if empty.
 
     Raises:
         AttributeError: the package has no such public name (raised by the returned function).
     """
-    homes = {name: module for module, defined in names.items() for name in defined}
+    places: dict[str, tuple[str, str]] = {}
 
     def get(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}; public names: {', '.join(homes)}")
-        return getattr(import_module(f"{home or package}.{homes[name]}"), name)
+        # The import system asks for names such as __path__, which no package imports from elsewhere.
+        if name.startswith("__"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if not places:
+            places.update(_imports_for_type_checkers(package))
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; public names: {', '.join(places)}")
+        module, original = places[name]
+        # As the import statement does: the name may also be a submodule that nobody has loaded yet.
+        return getattr(__import__(module, fromlist=[original]), original)
 
-    return get
+    def public() -> list[str]:
+        return sorted(sys.modules[package].__all__)
+
+    return get, public
+
+
+def _imports_for_type_checkers(package: str) -> dict[str, tuple[str, str]]:
+    """Read from which module, and under which name there, a package imports each name under ``if TYPE_CHECKING:``."""
+    spec = find_spec(package)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot read the source of {package}")
+    source = spec.loader.get_source(package)  # pyright: ignore[reportAttributeAccessIssue]  source loaders have it
+    return {
+        alias.asname or alias.name: (statement.module, alias.name)
+        for block in ast.parse(source).body
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom) and statement.module is not None
+        for alias in statement.names
+    }

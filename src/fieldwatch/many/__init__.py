@@ -3,18 +3,23 @@
 Nothing is trained here and no torch is needed: a scene is a command line, resources, and a number of tries.
 """
 
-from fieldwatch.many.attempt import run_task
-from fieldwatch.many.driver import Driver, SceneStatus, changed_scenes
-from fieldwatch.many.ledger import LEDGER, Ledger, OutInUse, SceneHistory, read_ledger
-from fieldwatch.many.on_ray import NoRay, RayExecutor
-from fieldwatch.many.page import scenes_page
-from fieldwatch.many.plan import PlanError, read_plan
-from fieldwatch.many.processes import ProcessExecutor
-from fieldwatch.many.run_folder import LiveProgress, RunSummary, read_run
-from fieldwatch.many.scene import PlannedScene
-from fieldwatch.many.summary import scene_summary, write_summary
-from fieldwatch.many.task import Capacity, Executor, ProcessExit, SceneTask, capacity_here
-from fieldwatch.many.verdict import SceneAttempt, State
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.many.attempt import run_task
+    from fieldwatch.many.driver import Driver, SceneStatus, changed_scenes
+    from fieldwatch.many.ledger import LEDGER, Ledger, OutInUse, SceneHistory, read_ledger
+    from fieldwatch.many.on_ray import NoRay, RayExecutor
+    from fieldwatch.many.page import scenes_page
+    from fieldwatch.many.plan import PlanError, read_plan
+    from fieldwatch.many.processes import ProcessExecutor
+    from fieldwatch.many.run_folder import LiveProgress, RunSummary, read_run
+    from fieldwatch.many.scene import PlannedScene
+    from fieldwatch.many.summary import scene_summary, write_summary
+    from fieldwatch.many.task import Capacity, Executor, ProcessExit, SceneTask, capacity_here
+    from fieldwatch.many.verdict import SceneAttempt, State
 
 __all__ = [
     "LEDGER",
@@ -46,3 +51,5 @@ __all__ = [
     "scenes_page",
     "write_summary",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

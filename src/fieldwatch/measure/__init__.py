@@ -1,25 +1,30 @@
 """What a live model shows: loss terms, gradients, parameters, time; recorded without a host read."""
 
-from fieldwatch.measure.allocator import AllocatorCounters, PeakMeter
-from fieldwatch.measure.attribution import attribute_terms
-from fieldwatch.measure.capacity import process_capacity
-from fieldwatch.measure.census import Census, SavedTensors, take_census
-from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
-from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
-from fieldwatch.measure.gradients import GradientNorms, gradient_norms, largest_gradient
-from fieldwatch.measure.out_of_memory import (
-    FailedAllocation,
-    OutOfMemoryNotifier,
-    OutOfMemorySubscription,
-    on_out_of_memory,
-)
-from fieldwatch.measure.parameter_groups import Owner, ParameterGroups
-from fieldwatch.measure.parameters import UpdateSizes, parameter_statistics
-from fieldwatch.measure.peaks import Peaks
-from fieldwatch.measure.ring import DeviceRing, Heading, RingTransfer
-from fieldwatch.measure.snapshots import AllocatorHistory
-from fieldwatch.measure.step_recorder import StepRecorder
-from fieldwatch.measure.terms import Phase, Term, Terms, Window
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.measure.allocator import AllocatorCounters, PeakMeter
+    from fieldwatch.measure.attribution import attribute_terms
+    from fieldwatch.measure.capacity import process_capacity
+    from fieldwatch.measure.census import Census, SavedTensors, take_census
+    from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
+    from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
+    from fieldwatch.measure.gradients import GradientNorms, gradient_norms, largest_gradient
+    from fieldwatch.measure.out_of_memory import (
+        FailedAllocation,
+        OutOfMemoryNotifier,
+        OutOfMemorySubscription,
+        on_out_of_memory,
+    )
+    from fieldwatch.measure.parameter_groups import Owner, ParameterGroups
+    from fieldwatch.measure.parameters import UpdateSizes, parameter_statistics
+    from fieldwatch.measure.peaks import Peaks
+    from fieldwatch.measure.ring import DeviceRing, Heading, RingTransfer
+    from fieldwatch.measure.snapshots import AllocatorHistory
+    from fieldwatch.measure.step_recorder import StepRecorder
+    from fieldwatch.measure.terms import Phase, Term, Terms, Window
 
 __all__ = [
     "AllocatorCounters",
@@ -58,3 +63,5 @@ __all__ = [
     "process_capacity",
     "take_census",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

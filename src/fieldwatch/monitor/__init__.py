@@ -1,44 +1,49 @@
 """Monitor: the machine beside the run: GPUs, processes, memory; needs no torch and makes no CUDA context."""
 
-from fieldwatch.monitor.black_box import FOLDER as BLACK_BOX
-from fieldwatch.monitor.black_box import STACKS, BlackBox, Ending, Heartbeat, boot_id, read_black_box
-from fieldwatch.monitor.causes import (
-    STICKY,
-    STOPS,
-    Cause,
-    Death,
-    cause_of_end,
-    cause_of_error,
-    cause_of_status,
-    is_requested_stop,
-    signal_name,
-)
-from fieldwatch.monitor.child import Attempt
-from fieldwatch.monitor.input_paths import InputPaths
-from fieldwatch.monitor.machine import MachineReader, read_machine
-from fieldwatch.monitor.machine_view import machine_line, render_machine
-from fieldwatch.monitor.post_mortem import (
-    explain_silent_end,
-    heading,
-    last_checkpoint,
-    leave_note,
-    read_post_mortems,
-    resume_command,
-)
-from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, MigInstance, ProcessFacts, RunFacts
-from fieldwatch.monitor.restarts import RestartLimiter
-from fieldwatch.monitor.run_state import BROKEN, ENDED, RunState, StateWord, state_of
-from fieldwatch.monitor.runs import LatestValues
-from fieldwatch.monitor.sampler import MachineSampler
-from fieldwatch.monitor.supervised import (
-    ExitReason,
-    SupervisorLink,
-    read_channel,
-    report_exit,
-    reports_failure,
-    supervisor_link,
-)
-from fieldwatch.monitor.supervisor import GAVE_UP, PER_HOUR, Supervisor
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.monitor.black_box import FOLDER as BLACK_BOX
+    from fieldwatch.monitor.black_box import STACKS, BlackBox, Ending, Heartbeat, boot_id, read_black_box
+    from fieldwatch.monitor.causes import (
+        STICKY,
+        STOPS,
+        Cause,
+        Death,
+        cause_of_end,
+        cause_of_error,
+        cause_of_status,
+        is_requested_stop,
+        signal_name,
+    )
+    from fieldwatch.monitor.child import Attempt
+    from fieldwatch.monitor.input_paths import InputPaths
+    from fieldwatch.monitor.machine import MachineReader, read_machine
+    from fieldwatch.monitor.machine_view import machine_line, render_machine
+    from fieldwatch.monitor.post_mortem import (
+        explain_silent_end,
+        heading,
+        last_checkpoint,
+        leave_note,
+        read_post_mortems,
+        resume_command,
+    )
+    from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, MigInstance, ProcessFacts, RunFacts
+    from fieldwatch.monitor.restarts import RestartLimiter
+    from fieldwatch.monitor.run_state import BROKEN, ENDED, RunState, StateWord, state_of
+    from fieldwatch.monitor.runs import LatestValues
+    from fieldwatch.monitor.sampler import MachineSampler
+    from fieldwatch.monitor.supervised import (
+        ExitReason,
+        SupervisorLink,
+        read_channel,
+        report_exit,
+        reports_failure,
+        supervisor_link,
+    )
+    from fieldwatch.monitor.supervisor import GAVE_UP, PER_HOUR, Supervisor
 
 __all__ = [
     "BLACK_BOX",
@@ -94,3 +99,5 @@ __all__ = [
     "state_of",
     "supervisor_link",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -67,39 +67,4 @@ __all__ = [
     "stored_item",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "checkpoint": ["StoredStateError", "load_item", "stored_item"],
-        "record": ["Better", "holds_run", "read_manifest"],
-        "record.charts": ["MEMORY_TAB"],
-        "record.config": [
-            "AT_LEAST_ONE",
-            "FINITE_WEIGHT",
-            "FRACTION",
-            "NOT_NEGATIVE",
-            "POSITIVE",
-            "config_from_plain",
-            "config_of_run",
-            "plain_values",
-            "refuse_out_of_bounds",
-        ],
-        "registry": [
-            "Command",
-            "CommandLine",
-            "DataKind",
-            "EvaluationRequest",
-            "Job",
-            "Pipeline",
-            "Scores",
-            "CheckpointSelector",
-        ],
-        "run": ["Device", "Outcome", "RunChoices", "choose_device", "run_options"],
-    },
-    home="fieldwatch",
-)
-
-
-def __dir__() -> list[str]:
-    """List the public names."""
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,32 +1,37 @@
 """Record: what happened during a run, written once and read back by rules, reports and sinks."""
 
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
 from fieldwatch.record import tags
-from fieldwatch.record.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    from fieldwatch.record.catalogue import Catalogue
+    from fieldwatch.record.damage import DAMAGED, Damage, DamageTally, same_damage
+    from fieldwatch.record.derive import derive_block
+    from fieldwatch.record.events import EVENTS, EventLog, refuse_reserved_keys
+    from fieldwatch.record.following import JournalFollower, RecordUpdate, follow
+    from fieldwatch.record.history import History
+    from fieldwatch.record.journal import JOURNAL, Journal
+    from fieldwatch.record.lines import LineFile, read_lines
+    from fieldwatch.record.manifest import (
+        Manifest,
+        NotARun,
+        RunState,
+        git_state,
+        holds_run,
+        new_segment,
+        read_manifest,
+        versions,
+    )
+    from fieldwatch.record.metric import Axis, Better, Metric
+    from fieldwatch.record.reading import note_damage, read_blocks, read_events, read_history
+    from fieldwatch.record.row import Block, Row, Sink
+    from fieldwatch.record.series import SampleLosses, Series
+    from fieldwatch.record.terminal import Terminal
+    from fieldwatch.record.toolkit_metrics import TOOLKIT
+    from fieldwatch.record.writer import WriterFailed, WriterThread
 from fieldwatch.record.checkpoint_folders import CHECKPOINTS, checkpoint_folders
-from fieldwatch.record.damage import DAMAGED, Damage, DamageTally, same_damage
-from fieldwatch.record.derive import derive_block
-from fieldwatch.record.events import EVENTS, EventLog, refuse_reserved_keys
-from fieldwatch.record.following import JournalFollower, RecordUpdate, follow
-from fieldwatch.record.history import History
-from fieldwatch.record.journal import JOURNAL, Journal
-from fieldwatch.record.lines import LineFile, read_lines
-from fieldwatch.record.manifest import (
-    Manifest,
-    NotARun,
-    RunState,
-    git_state,
-    holds_run,
-    new_segment,
-    read_manifest,
-    versions,
-)
-from fieldwatch.record.metric import Axis, Better, Metric
-from fieldwatch.record.reading import note_damage, read_blocks, read_events, read_history
-from fieldwatch.record.row import Block, Row, Sink
-from fieldwatch.record.series import SampleLosses, Series
-from fieldwatch.record.terminal import Terminal
-from fieldwatch.record.toolkit_metrics import TOOLKIT
-from fieldwatch.record.writer import WriterFailed, WriterThread
 
 __all__ = [
     "CHECKPOINTS",
@@ -74,3 +79,5 @@ __all__ = [
     "tags",
     "versions",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

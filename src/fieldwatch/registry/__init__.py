@@ -3,19 +3,24 @@
 Importing this room, or the object of a pipeline, loads no torch: an object names its code by reference.
 """
 
-from fieldwatch.registry.evaluation import CheckpointSelector, EvaluationRequest, Scores
-from fieldwatch.registry.installed import (
-    GROUP,
-    PipelineError,
-    UnknownPipeline,
-    find_pipeline,
-    installed_pipelines,
-    pipeline_names,
-    working_pipelines,
-)
-from fieldwatch.registry.job import Job
-from fieldwatch.registry.pipeline import Command, CommandLine, DataKind, Pipeline, Reference, resolve
-from fieldwatch.registry.run_pipeline import pipeline_name_of, pipeline_of, population_of
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.registry.evaluation import CheckpointSelector, EvaluationRequest, Scores
+    from fieldwatch.registry.installed import (
+        GROUP,
+        PipelineError,
+        UnknownPipeline,
+        find_pipeline,
+        installed_pipelines,
+        pipeline_names,
+        working_pipelines,
+    )
+    from fieldwatch.registry.job import Job
+    from fieldwatch.registry.pipeline import Command, CommandLine, DataKind, Pipeline, Reference, resolve
+    from fieldwatch.registry.run_pipeline import pipeline_name_of, pipeline_of, population_of
 
 __all__ = [
     "GROUP",
@@ -39,3 +44,5 @@ __all__ = [
     "resolve",
     "working_pipelines",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

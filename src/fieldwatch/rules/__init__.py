@@ -3,36 +3,41 @@
 ``from fieldwatch.rules import gradients``, then ``gradients.GradientExploding(high=50.0)``.
 """
 
-from fieldwatch.health import (
-    LOOKBACK,
-    HealthRule,
-    Severity,
-    Span,
-    excused,
-    first_sustained,
-    named,
-    on_steps,
-    phases,
-    spans,
-    threshold,
-    trailing_count,
-    trailing_mean,
-)
-from fieldwatch.health.rules import (
-    finite,
-    forecast,
-    gradients,
-    incidents,
-    losses,
-    memory,
-    not_kept,
-    parameters,
-    quality,
-    samples,
-    saving,
-    terms,
-    timing,
-)
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.health import (
+        LOOKBACK,
+        HealthRule,
+        Severity,
+        Span,
+        excused,
+        first_sustained,
+        named,
+        on_steps,
+        phases,
+        spans,
+        threshold,
+        trailing_count,
+        trailing_mean,
+    )
+    from fieldwatch.health.rules import (
+        finite,
+        forecast,
+        gradients,
+        incidents,
+        losses,
+        memory,
+        not_kept,
+        parameters,
+        quality,
+        samples,
+        saving,
+        terms,
+        timing,
+    )
 
 __all__ = [
     "LOOKBACK",
@@ -62,3 +67,5 @@ __all__ = [
     "trailing_count",
     "trailing_mean",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,22 +1,28 @@
 """A run: somebody's own training loop, recorded, guarded, saved and resumed."""
 
-from fieldwatch.run.choices import Device, RunChoices, RunOptions, choose_device, run_options
-from fieldwatch.run.crash import leave_crash_outside
-from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
-from fieldwatch.run.external_targets import ExternalTargets
-from fieldwatch.run.micro_batches import MicroBatches
-from fieldwatch.run.options import Declared, Guard, Outputs, Saving
-from fieldwatch.run.outcome import HasMetrics, Outcome
-from fieldwatch.run.profile import Profile
-from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
-from fieldwatch.run.rank_group import RankLost
-from fieldwatch.run.ranks import Ranks, Shard
-from fieldwatch.run.retry import shortage_of
-from fieldwatch.run.run import Run
-from fieldwatch.run.sinks import Sinks, default_sinks
-from fieldwatch.run.start import Interrupted, check_folder
-from fieldwatch.run.step import Step, StepOutput
-from fieldwatch.run.watchdog import HangTimeout, Watchdog
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.run.choices import Device, RunChoices, RunOptions, choose_device, run_options
+    from fieldwatch.run.crash import leave_crash_outside
+    from fieldwatch.run.ending import Interrupted
+    from fieldwatch.run.evaluation import EvaluationBlock
+    from fieldwatch.run.external_targets import ExternalTargets
+    from fieldwatch.run.micro_batches import MicroBatches
+    from fieldwatch.run.options import FAILURES, Declared, Guard, HangTimeout, Outputs, Saving
+    from fieldwatch.run.outcome import HasMetrics, Outcome
+    from fieldwatch.run.profile import Profile
+    from fieldwatch.run.profiled_loop import ProfiledLoop, profile_tensors
+    from fieldwatch.run.rank_group import RankLost
+    from fieldwatch.run.ranks import Ranks, Shard
+    from fieldwatch.run.retry import shortage_of
+    from fieldwatch.run.run import Run
+    from fieldwatch.run.sinks import Sinks, default_sinks
+    from fieldwatch.run.start import check_folder
+    from fieldwatch.run.step import Step, StepOutput
+    from fieldwatch.run.watchdog import Watchdog
 
 __all__ = [
     "FAILURES",
@@ -52,3 +58,5 @@ __all__ = [
     "run_options",
     "shortage_of",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -8,11 +8,10 @@ from typing import Any, Literal, TypedDict
 import torch
 
 from fieldwatch.base import InputError
-from fieldwatch.run.options import Declared, Guard, Outputs, Saving
+from fieldwatch.run.options import Declared, Guard, HangTimeout, Outputs, Saving
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
 from fieldwatch.run.sinks import Sinks
-from fieldwatch.run.watchdog import HangTimeout
 
 Device = Literal["auto", "cpu", "cuda"]
 """Where to train; "auto" takes CUDA where there is any."""

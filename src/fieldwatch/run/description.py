@@ -1,10 +1,13 @@
 """What a run says about itself before it begins: its config, and what its loss terms are meant to do when."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fieldwatch.lazy import lazy_names
 from fieldwatch.measure import Phase, Window
 from fieldwatch.record import (
     TOOLKIT,
@@ -21,7 +24,11 @@ from fieldwatch.record.charts import Layout, default_layout
 from fieldwatch.record.config import config_differences, flattened, plain_values
 from fieldwatch.record.sinks import ConfigSink, LayoutSink, TextSink
 from fieldwatch.run.options import Declared
-from fieldwatch.run.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from fieldwatch.run.run_record import RunRecord
+
+__getattr__, _ = lazy_names(__name__)  # resolves the quoted annotations at run time
 
 FOREVER = 2**31 - 1
 """The last step of a window that ends with the run."""
@@ -50,7 +57,7 @@ class RunDescription:
     metrics: Catalogue | None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> "RunDescription":
+    def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> RunDescription:
         """Put the declarations together; metrics bring a list of themselves, and a layout where none is given."""
         metrics = declared.metrics
         return cls(

@@ -18,8 +18,6 @@ from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.state_backup import StateBackup
 from fieldwatch.run.tracked_objects import TrackedObjects
 
-FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, ArithmeticError, MemoryError, torch.OutOfMemoryError)
-"""Errors of an evaluation that training survives: files, values, numbers, memory. Anything else is a bug."""
 FOLDER = "validation_failures"
 """Folder, in the run folder, of the tracebacks of failed evaluations."""
 

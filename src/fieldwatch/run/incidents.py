@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fieldwatch.checkpoint import Incident
+from fieldwatch.checkpoint import Incident, NoWayBackError
+from fieldwatch.record import CHECKPOINTS, checkpoint_folders, read_events
 from fieldwatch.run.run_record import RunRecord
-from fieldwatch.run.start import refuse_step_0
 
 
 class Incidents:
@@ -60,3 +60,31 @@ class Incidents:
             record.event("incident", step, **facts)
             messages.append(str(facts["message"]))
         return messages
+
+
+def refuse_step_0(folder: Path) -> None:
+    """Refuse to start a run from step 0 in a folder that ever held one of its checkpoints.
+
+    Raises:
+        NoWayBackError: it did; the message says what lies there and what can be done.
+    """
+    checkpoints = checkpoint_folders(folder)
+    set_aside = checkpoint_folders(folder, set_aside=True)
+    if checkpoints:
+        reason = (
+            f"{folder} holds the checkpoint {checkpoints[0].name}, and none was restored: call run.resume() before "
+            "the loop"
+        )
+    elif set_aside:
+        names = ", ".join(path.name for path in set_aside[:3])
+        reason = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a copy"
+    elif any(event["kind"] == "checkpoint" for event in read_events(folder)):
+        reason = (
+            f"the record of {folder} tells of checkpoints, and {CHECKPOINTS}/ has none: restore that folder from a copy"
+        )
+    else:
+        return
+    raise NoWayBackError(
+        f"{reason}, use another run folder, or give up what was trained with --resume start-over "
+        "(Saving(resume='start-over')), which moves it aside and starts from step 0"
+    )

@@ -2,17 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+import torch
 
 from fieldwatch.checkpoint import Autosave, Every, Retention
 from fieldwatch.guard import Rollback
-from fieldwatch.health import GENERAL, Rule
+from fieldwatch.health import Rule
 from fieldwatch.measure import Phase, Window
 from fieldwatch.record import Catalogue
 from fieldwatch.record.charts import Layout
 from fieldwatch.run.sinks import Sinks, default_sinks
 from fieldwatch.run.start import Resume
-from fieldwatch.run.watchdog import HangTimeout
+
+HangTimeout: TypeAlias = float | Literal["auto"] | None
+FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, ArithmeticError, MemoryError, torch.OutOfMemoryError)
+"""Errors of an evaluation that training survives: files, values, numbers, memory. Anything else is a bug."""
+
+
+def general_rules() -> tuple[Rule, ...]:
+    """Return the rules for any run; they are imported when a run needs them."""
+    from fieldwatch.health import GENERAL  # noqa: PLC0415  a run with rules of its own needs none of these
+
+    return GENERAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +98,7 @@ class Outputs:
         detail_every: steps between two records of the largest gradient, parameter statistics and update sizes.
     """
 
-    rules: Sequence[Rule] = GENERAL
+    rules: Sequence[Rule] = field(default_factory=general_rules)
     sinks: Sinks = default_sinks
     sink_names: Sequence[str] = ()
     detail_every: int = 50

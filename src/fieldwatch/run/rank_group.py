@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fieldwatch.base import InputError
-from fieldwatch.run.start import Interrupted
+from fieldwatch.run.ending import Interrupted
 
 # torch states the types of these in part only: arguments are missing, results are unions, and some are not exported.
 _all_reduce = cast("Callable[..., dist.Work]", dist.all_reduce)  # pyright: ignore[reportUnknownMemberType]

@@ -7,14 +7,19 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from fieldwatch.base import InputError
-from fieldwatch.run.rank_group import RankGroup, RankPatience
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.run.rank_group import RankGroup
+
+__getattr__, _ = lazy_names(__name__)  # resolves the quoted annotation at run time
 
 Result = TypeVar("Result")
 FOLDER = "ranks"
@@ -141,6 +146,8 @@ class Ranks:
         """
         if self.alone:
             return
+        from fieldwatch.run.rank_group import RankGroup, RankPatience  # noqa: PLC0415  for several processes only
+
         try:
             self._group = RankGroup(self.rank, self.world, RankPatience.of_process())
         except RuntimeError as error:
@@ -283,7 +290,7 @@ class Ranks:
         else:
             self._joined().reduce(tensor)
 
-    def _joined(self) -> RankGroup:
+    def _joined(self) -> "RankGroup":
         if self._group is None:
             raise RuntimeError(f"rank {self.rank} of {self.world} has not joined the others, or has left them")
         return self._group

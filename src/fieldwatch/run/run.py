@@ -1,11 +1,13 @@
 """Run: a training run in a folder, around somebody's own loop."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -13,24 +15,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fieldwatch.base import InputError
-from fieldwatch.checkpoint import Checkpoints, Stateful
-from fieldwatch.health import Finding, training_exit_code
-from fieldwatch.measure import Owner
-from fieldwatch.monitor import reports_failure
+from fieldwatch.lazy import lazy_names
 from fieldwatch.record import Axis
 from fieldwatch.record.config import plain_values
 from fieldwatch.run.description import RunDescription
-from fieldwatch.run.evaluation import FAILURES, EvaluationBlock
 from fieldwatch.run.external_targets import resolve_targets
-from fieldwatch.run.micro_batches import MicroBatches
-from fieldwatch.run.options import Declared, Guard, Outputs, Saving
+from fieldwatch.run.options import FAILURES, Declared, Guard, Outputs, Saving
+from fieldwatch.run.plan import RunPlan
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
-from fieldwatch.run.session import RunPlan, Session
 from fieldwatch.run.start import check_folder
-from fieldwatch.run.step import Step
-from fieldwatch.run.stopping import InterruptibleSource, StopPoint
-from fieldwatch.run.tracked_objects import refuse_non_mapping
+
+if TYPE_CHECKING:
+    from fieldwatch.checkpoint import Checkpoints, Stateful
+    from fieldwatch.health import Finding
+    from fieldwatch.measure import Owner
+    from fieldwatch.run.evaluation import EvaluationBlock
+    from fieldwatch.run.micro_batches import MicroBatches
+    from fieldwatch.run.session import Session
+    from fieldwatch.run.step import Step
+    from fieldwatch.run.stopping import StopPoint
+
+__getattr__, _ = lazy_names(__name__)  # resolves the quoted annotations at run time
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -106,12 +112,13 @@ class Run:
 
     # Enter and leave
 
-    @reports_failure
     def __enter__(self) -> Self:
         """Take the folder for this process, start the record, and listen for signals.
 
         If one of these fails, what was taken is given back, and the black box says why.
         """
+        from fieldwatch.run.session import Session  # noqa: PLC0415  what a run works with is imported when one begins
+
         self._opened = Session.open(self._plan)
         return self
 
@@ -153,8 +160,7 @@ class Run:
             InputError: a name is taken, or items come after :meth:`resume` or the first step.
             ValueError: a group has no parameter, or two groups share one.
         """
-        wanted = refuse_non_mapping("groups", groups)
-        self._session.tracked.add(items, wanted, refuse_non_mapping("data", data))
+        self._session.track(items, groups, data)
 
     def resume(self, *, renamed: Mapping[str, str] | None = None) -> int | None:
         """Restore the last good checkpoint of the folder, or of its mirror, into the tracked objects.
@@ -227,10 +233,7 @@ class Run:
 
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
         """Iterate over ``source`` again and again, measuring the wait for each batch as ``Time/data``."""
-        session = self._session
-        interruptible = InterruptibleSource(source, session.stop_point)
-        session.coverage.add_source(source, interruptible)
-        return session.clock.timed(interruptible)
+        return self._session.batches(source)
 
     # Evaluation, and work that may run out of memory
 
@@ -263,7 +266,7 @@ class Run:
                 f"run.evaluation({name!r}) is for the first of {self.ranks.world} ranks, got rank {self.ranks.rank}: "
                 f"write the block as a function and call run.evaluate({name!r}, function) on all of them"
             )
-        return self._evaluation(name, failures=failures, undo=undo)
+        return self._session.evaluation(name, failures, undo)
 
     def evaluate(
         self,
@@ -357,7 +360,7 @@ class Run:
     @property
     def exit_code(self) -> int:
         """0 when no rule found an error, else 1. Warnings do not count; ``findings`` has them."""
-        return training_exit_code(self.findings)
+        return self._session.exit_code
 
     @property
     def growth_cap(self) -> float | None:
@@ -386,7 +389,7 @@ class Run:
         """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
         self._session.record.image(name, pixels, position)
 
-    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
+    def histogram(self, name: str, values: Float[Tensor, ...] | NDArray[Any], position: int) -> None:
         """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
         self._session.record.histogram(name, values, position)
 
@@ -400,12 +403,6 @@ class Run:
             raise RuntimeError("the run has not been entered: write `with Run(...) as run:`, or call run.start()")
         return self._opened
 
-    def _evaluation(
-        self, name: str, *, failures: tuple[type[Exception], ...], undo: Sequence[Stateful]
-    ) -> EvaluationBlock:
-        session = self._session
-        return EvaluationBlock(name, session.tracked, session.record, session.log, failures=failures, undo=undo)
-
     def _evaluated(
         self,
         name: str,
@@ -414,6 +411,6 @@ class Run:
         failures: tuple[type[Exception], ...],
         undo: Sequence[Stateful],
     ) -> Result | None:
-        with self._evaluation(name, failures=failures, undo=undo):
+        with self._session.evaluation(name, failures, undo):
             return function() if micro_batches is None else self.retry(function, micro_batches)
         return None

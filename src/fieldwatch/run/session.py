@@ -2,74 +2,44 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from fieldwatch.base import InputError
 from fieldwatch.checkpoint import CheckpointError, FolderLock, Restored, Stateful
 from fieldwatch.guard import Diverged, Rollback, describe_non_finite, forget_steps
-from fieldwatch.measure import Clock, Heading
+from fieldwatch.health import training_exit_code
+from fieldwatch.measure import Clock, Heading, Owner
+from fieldwatch.monitor import reports_failure
 from fieldwatch.record import Manifest
 from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.decision import Continue, Decision, GoBack, Save, Stop
-from fieldwatch.run.description import RunDescription
+from fieldwatch.run.ending import Interrupted, end_state, print_warnings, record_end
+from fieldwatch.run.evaluation import EvaluationBlock
 from fieldwatch.run.full_disk import retry_while_disk_full
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
-from fieldwatch.run.options import Guard, Outputs, Saving
-from fieldwatch.run.profile import Profile
-from fieldwatch.run.ranks import Ranks, RankVote
+from fieldwatch.run.plan import RunPlan
+from fieldwatch.run.ranks import RankVote
 from fieldwatch.run.retry import Retry
 from fieldwatch.run.rollback import EVENT, RollbackState, decide_rollback, no_way_back
 from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_saving import checkpoints_of_rank
 from fieldwatch.run.sink_group import close_sinks
 from fieldwatch.run.sinks import rank_log
-from fieldwatch.run.start import Interrupted, end_state, give_up_checkpoints, print_warnings, record_end, refuse_links
+from fieldwatch.run.start import give_up_checkpoints, refuse_links
 from fieldwatch.run.step import Step, StepContext
-from fieldwatch.run.stopping import StopPoint
+from fieldwatch.run.stopping import InterruptibleSource, StopPoint
 from fieldwatch.run.stored_random_state import StoredRandomState
-from fieldwatch.run.tracked_objects import TrackedObjects
+from fieldwatch.run.tracked_objects import TrackedObjects, refuse_non_mapping
 from fieldwatch.run.watchdog import AFTER_LOOP, Watchdog
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunPlan:
-    """Everything that is known about a run before its folder is taken.
-
-    Attributes:
-        folder: where this rank writes.
-        root: the run folder, which all ranks share.
-        config: the resolved configuration, as plain values.
-        resuming: whether the folder holds a run that is to be continued.
-        ranks: the processes that train together.
-        saving: when it is saved.
-        mirror: where checkpoints are copied; empty for nowhere.
-        guard: when it stops or goes back.
-        description: what it says about itself.
-        outputs: who reads its rows.
-        profile: when every byte of tensor memory is accounted for; None for never.
-    """
-
-    folder: Path
-    root: Path
-    config: Mapping[str, Any]
-    resuming: bool
-    ranks: Ranks
-    saving: Saving
-    mirror: str
-    guard: Guard
-    description: RunDescription
-    outputs: Outputs
-    profile: Profile | None
 
 
 class Session:
@@ -128,6 +98,7 @@ class Session:
         )
 
     @classmethod
+    @reports_failure
     def open(cls, plan: RunPlan) -> Self:
         """Take the folder for this process, start the record, and listen for signals.
 
@@ -277,6 +248,27 @@ class Session:
     def span(self, name: str) -> AbstractContextManager[None]:
         """Measure the time of a block."""
         return self._context.span(name)
+
+    def track(
+        self, items: Mapping[str, Any], groups: Mapping[str, Owner] | None, data: Mapping[str, Any] | None
+    ) -> None:
+        """Add items, parameter groups and other data to what is tracked, see :meth:`Run.track`."""
+        self.tracked.add(items, refuse_non_mapping("groups", groups), refuse_non_mapping("data", data))
+
+    def batches(self, source: Iterable[Item]) -> Iterator[Item]:
+        """Iterate over ``source`` again and again, measuring the wait for each batch."""
+        interruptible = InterruptibleSource(source, self.stop_point)
+        self.coverage.add_source(source, interruptible)
+        return self.clock.timed(interruptible)
+
+    def evaluation(self, name: str, failures: tuple[type[Exception], ...], undo: Sequence[Stateful]) -> EvaluationBlock:
+        """Return the ``with`` block of an evaluation, see :meth:`Run.evaluation`."""
+        return EvaluationBlock(name, self.tracked, self.record, self.log, failures=failures, undo=undo)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if no rule found an error, else 1."""
+        return training_exit_code(self.record.findings)
 
     @property
     def growth_cap(self) -> float | None:

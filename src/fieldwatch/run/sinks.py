@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 from fieldwatch.base import output_path
 from fieldwatch.record import Sink
-from fieldwatch.record.sinks import Log, TensorBoard
 
 Sinks: TypeAlias = Sequence[Sink] | Callable[[Path], Sequence[Sink]]
 """The sinks, or a function from the run folder to them: called once the folder belongs to this process."""
@@ -14,9 +13,13 @@ Sinks: TypeAlias = Sequence[Sink] | Callable[[Path], Sequence[Sink]]
 
 def default_sinks(folder: Path) -> tuple[Sink, ...]:
     """TensorBoard event files and ``log.txt``, in the run folder."""
+    from fieldwatch.record.sinks import Log, TensorBoard  # noqa: PLC0415  imported by the runs that use them
+
     return (TensorBoard(output_path(folder, "tensorboard")), Log(output_path(folder, "log.txt")))
 
 
 def rank_log(folder: Path) -> tuple[Sink, ...]:
     """``log.txt`` alone, for a rank after the first: of its last start, since its record is not rewound."""
+    from fieldwatch.record.sinks import Log  # noqa: PLC0415  as above
+
     return (Log(output_path(folder, "log.txt")),)

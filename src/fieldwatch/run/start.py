@@ -1,26 +1,12 @@
-"""The two ends of a run: may it begin in this folder, and how did it end."""
+"""May a run begin in this folder, and what of the run that is there already."""
 
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from fieldwatch.base import ExistingPathError, MissingPathError, refuse_link
-from fieldwatch.checkpoint import NoWayBackError
-from fieldwatch.guard import Diverged
-from fieldwatch.monitor import is_requested_stop
-from fieldwatch.record import (
-    CHECKPOINTS,
-    Manifest,
-    NotARun,
-    RunState,
-    checkpoint_folders,
-    holds_run,
-    read_events,
-    read_manifest,
-)
+from fieldwatch.record import CHECKPOINTS, NotARun, checkpoint_folders, holds_run, read_manifest
 from fieldwatch.record.config import refuse_mismatch
 
 _RUN_FILES = (
@@ -47,13 +33,6 @@ _RUN_FILES = (
 Resume = Literal["auto", "never", "must", "start-over"]
 GIVEN_UP = "given-up-"
 """How the folder begins that earlier checkpoints are moved to by ``start-over``."""
-
-
-class Interrupted(SystemExit):
-    """A signal came, the run has ended in order. Exits with 143 (SIGTERM), 130 (SIGINT), 138 (SIGUSR1), 129 (SIGHUP).
-
-    The step was finished and saved; or it was given up at a stop point: then the last checkpoint stands.
-    """
 
 
 def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> bool:
@@ -107,34 +86,6 @@ def give_up_checkpoints(folder: Path) -> Path | None:
     return target
 
 
-def refuse_step_0(folder: Path) -> None:
-    """Refuse to start a run from step 0 in a folder that ever held one of its checkpoints.
-
-    Raises:
-        NoWayBackError: it did; the message says what lies there and what can be done.
-    """
-    checkpoints = checkpoint_folders(folder)
-    set_aside = checkpoint_folders(folder, set_aside=True)
-    if checkpoints:
-        reason = (
-            f"{folder} holds the checkpoint {checkpoints[0].name}, and none was restored: call run.resume() before "
-            "the loop"
-        )
-    elif set_aside:
-        names = ", ".join(path.name for path in set_aside[:3])
-        reason = f"{folder} has only checkpoints that were set aside ({names}): restore one of them from a copy"
-    elif any(event["kind"] == "checkpoint" for event in read_events(folder)):
-        reason = (
-            f"the record of {folder} tells of checkpoints, and {CHECKPOINTS}/ has none: restore that folder from a copy"
-        )
-    else:
-        return
-    raise NoWayBackError(
-        f"{reason}, use another run folder, or give up what was trained with --resume start-over "
-        "(Saving(resume='start-over')), which moves it aside and starts from step 0"
-    )
-
-
 def refuse_links(folder: Path) -> None:
     """Refuse a run folder in which what a run writes is a link: what it leads to would be changed or deleted.
 
@@ -145,35 +96,3 @@ def refuse_links(folder: Path) -> None:
     """
     for name in _RUN_FILES:
         refuse_link(folder / name)
-
-
-def end_state(error: BaseException | None) -> RunState:
-    """How a segment ended, in one word."""
-    if error is None:
-        return "finished"
-    if isinstance(error, Diverged):
-        return "diverged"
-    return "interrupted" if is_requested_stop(error) else "failed"
-
-
-def record_end(folder: Path, manifest: Manifest | None, state: RunState) -> None:
-    """Write the end into run.json.
-
-    Args:
-        folder: the run's.
-        manifest: what run.json says since this process began its segment; None where it did not get so far.
-        state: how the segment ended.
-    """
-    if manifest is None and holds_run(folder):
-        try:
-            manifest = read_manifest(folder)
-        except NotARun:  # damaged before this process came: it stays as it is
-            return
-    if manifest is not None:
-        replace(manifest, state=state).write(folder)
-
-
-def print_warnings(sentences: Sequence[str]) -> None:
-    """Say in the terminal what was survived, whether or not a sink prints it."""
-    for sentence in sentences:
-        sys.stderr.write(f"fieldwatch: {sentence}\n")

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar, final
 
 from fieldwatch.checkpoint import StopRequest
+from fieldwatch.run.ending import Interrupted
 from fieldwatch.run.saving import RunCheckpoints
-from fieldwatch.run.start import Interrupted
 
 Item = TypeVar("Item")
 

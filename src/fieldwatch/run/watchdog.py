@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import ClassVar, Final, Literal, final
+from typing import ClassVar, Final, final
 
 from fieldwatch.base import open_for_append, open_new, output_path
 from fieldwatch.monitor import (
@@ -26,10 +26,10 @@ from fieldwatch.monitor import (
     supervisor_link,
 )
 from fieldwatch.record.disk import try_optional
+from fieldwatch.run.ending import end_state
+from fieldwatch.run.options import HangTimeout
 from fieldwatch.run.run_record import RunRecord
-from fieldwatch.run.start import end_state
 
-HangTimeout = float | Literal["auto"] | None
 MIN_TIMEOUT: Final = 60.0
 """Seconds that anything may take."""
 FIRST_TIMEOUT: Final = 1800.0

@@ -1,10 +1,15 @@
 """Forecast: when memory runs out as the model grows, and what grows that the model does not explain."""
 
-from fieldwatch.health.forecast.exhaustion import Forecast, forecast
-from fieldwatch.health.forecast.fit import MemoryModel
-from fieldwatch.health.forecast.growth import Growth
-from fieldwatch.health.forecast.leak import Leak, find_leak
-from fieldwatch.health.forecast.trace import GrowthTrace, MemoryTrace, capacity
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.health.forecast.exhaustion import Forecast, forecast
+    from fieldwatch.health.forecast.fit import MemoryModel
+    from fieldwatch.health.forecast.growth import Growth
+    from fieldwatch.health.forecast.leak import Leak, find_leak
+    from fieldwatch.health.forecast.trace import GrowthTrace, MemoryTrace, capacity
 
 __all__ = [
     "Forecast",
@@ -17,3 +22,5 @@ __all__ = [
     "find_leak",
     "forecast",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

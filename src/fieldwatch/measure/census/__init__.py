@@ -1,14 +1,19 @@
 """The memory census: who owns every allocated byte, asked of the owners and reconciled with the allocator."""
 
-from fieldwatch.measure.census.allocator import CudaAllocator, allocator_of
-from fieldwatch.measure.census.blocks import AllocatedBlock, BlockReading, blocks_in_use
-from fieldwatch.measure.census.census import LARGE, Census
-from fieldwatch.measure.census.entry import KINDS, CensusEntry, Kind
-from fieldwatch.measure.census.malloc import ProcessMemory, process_memory
-from fieldwatch.measure.census.owners import STALE
-from fieldwatch.measure.census.reading import Allocator, Placement, Reading, UnownedBlock
-from fieldwatch.measure.census.saved import SavedTensors
-from fieldwatch.measure.census.take import take_census
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.measure.census.allocator import CudaAllocator, allocator_of
+    from fieldwatch.measure.census.blocks import AllocatedBlock, BlockReading, blocks_in_use
+    from fieldwatch.measure.census.census import LARGE, Census
+    from fieldwatch.measure.census.entry import KINDS, CensusEntry, Kind
+    from fieldwatch.measure.census.malloc import ProcessMemory, process_memory
+    from fieldwatch.measure.census.owners import STALE
+    from fieldwatch.measure.census.reading import Allocator, Placement, Reading, UnownedBlock
+    from fieldwatch.measure.census.saved import SavedTensors
+    from fieldwatch.measure.census.take import take_census
 
 __all__ = [
     "KINDS",
@@ -31,3 +36,5 @@ __all__ = [
     "process_memory",
     "take_census",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

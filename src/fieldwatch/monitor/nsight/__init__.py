@@ -12,21 +12,26 @@ attach to one that runs already. So a command is started under it, in one of thr
 And for a process that was started without: counters of the whole device, without the names of kernels.
 """
 
-from fieldwatch.monitor.nsight.lines import (
-    ON_FINDING,
-    SESSION,
-    STEPS,
-    Capture,
-    device_line,
-    find_nsys,
-    report_file,
-    start_line,
-    stats_line,
-    stop_line,
-    training_line,
-    whose,
-)
-from fieldwatch.monitor.nsight.statistics import Statistics, parse_statistics
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.monitor.nsight.lines import (
+        ON_FINDING,
+        SESSION,
+        STEPS,
+        Capture,
+        device_line,
+        find_nsys,
+        report_file,
+        start_line,
+        stats_line,
+        stop_line,
+        training_line,
+        whose,
+    )
+    from fieldwatch.monitor.nsight.statistics import Statistics, parse_statistics
 
 __all__ = [
     "ON_FINDING",
@@ -44,3 +49,5 @@ __all__ = [
     "training_line",
     "whose",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -12,7 +12,7 @@ from typing import Final, Self, cast, final
 
 import numpy as np
 
-from fieldwatch.health import forecast
+from fieldwatch.health.forecast import forecast
 from fieldwatch.monitor.age import age
 from fieldwatch.monitor.black_box import read_black_box
 from fieldwatch.monitor.gpu import read_gpu

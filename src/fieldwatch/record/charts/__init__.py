@@ -1,7 +1,12 @@
 """Which charts a dashboard shows, on which tabs."""
 
-from fieldwatch.record.charts.layout import Chart, Layout, Margin, Tab, default_layout
-from fieldwatch.record.charts.memory_tab import MEMORY_TAB
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.record.charts.layout import Chart, Layout, Margin, Tab, default_layout
+    from fieldwatch.record.charts.memory_tab import MEMORY_TAB
 
 __all__ = [
     "MEMORY_TAB",
@@ -11,3 +16,5 @@ __all__ = [
     "Tab",
     "default_layout",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,16 +1,27 @@
 """Configs: the bounds of their settings, their plain JSON values, and the way back to dataclasses."""
 
-from fieldwatch.record.config.bounds import (
-    AT_LEAST_ONE,
-    FINITE_WEIGHT,
-    FRACTION,
-    NOT_NEGATIVE,
-    POSITIVE,
-    Bounds,
-    refuse_out_of_bounds,
-)
-from fieldwatch.record.config.stored import config_from_plain, config_of_run, preset_of_run
-from fieldwatch.record.config.values import ConfigMismatch, config_differences, flattened, plain_values, refuse_mismatch
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.record.config.bounds import (
+        AT_LEAST_ONE,
+        FINITE_WEIGHT,
+        FRACTION,
+        NOT_NEGATIVE,
+        POSITIVE,
+        Bounds,
+        refuse_out_of_bounds,
+    )
+    from fieldwatch.record.config.stored import config_from_plain, config_of_run, preset_of_run
+    from fieldwatch.record.config.values import (
+        ConfigMismatch,
+        config_differences,
+        flattened,
+        plain_values,
+        refuse_mismatch,
+    )
 
 __all__ = [
     "AT_LEAST_ONE",
@@ -29,3 +40,5 @@ __all__ = [
     "refuse_mismatch",
     "refuse_out_of_bounds",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

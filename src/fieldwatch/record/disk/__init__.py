@@ -1,7 +1,19 @@
 """A full disk: blocks that a run reserves, and writes that wait in memory until there is room."""
 
-from fieldwatch.record.disk.backlog import DISK_EVENTS, DISK_FREED, DISK_FULL, FullDiskPause, WriteBacklog, try_optional
-from fieldwatch.record.disk.reserve import Reserve
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.record.disk.backlog import (
+        DISK_EVENTS,
+        DISK_FREED,
+        DISK_FULL,
+        FullDiskPause,
+        WriteBacklog,
+        try_optional,
+    )
+    from fieldwatch.record.disk.reserve import Reserve
 
 __all__ = [
     "DISK_EVENTS",
@@ -12,3 +24,5 @@ __all__ = [
     "WriteBacklog",
     "try_optional",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,6 +1,11 @@
 """The record of a run in the files of other tools: Parquet, CSV, TensorBoard."""
 
-from fieldwatch.record.exports.export import TARGETS, ExportedRecord, Target, export_record
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.record.exports.export import TARGETS, ExportedRecord, Target, export_record
 
 __all__ = [
     "TARGETS",
@@ -8,3 +13,5 @@ __all__ = [
     "Target",
     "export_record",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

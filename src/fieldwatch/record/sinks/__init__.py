@@ -1,24 +1,29 @@
 """Sinks: where a run's rows are shown. None of them is the store; the journal is."""
 
-from fieldwatch.record.sinks.capabilities import (
-    Closable,
-    ConfigSink,
-    Deferrable,
-    EventSink,
-    Flushable,
-    HistogramSink,
-    ImageSink,
-    LayoutSink,
-    Rewindable,
-    TextSink,
-)
-from fieldwatch.record.sinks.console import Console
-from fieldwatch.record.sinks.csv import Csv
-from fieldwatch.record.sinks.extras import MissingExtra
-from fieldwatch.record.sinks.log import Log
-from fieldwatch.record.sinks.mlflow import MLflow
-from fieldwatch.record.sinks.tensorboard import TensorBoard
-from fieldwatch.record.sinks.wandb import Wandb
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.record.sinks.capabilities import (
+        Closable,
+        ConfigSink,
+        Deferrable,
+        EventSink,
+        Flushable,
+        HistogramSink,
+        ImageSink,
+        LayoutSink,
+        Rewindable,
+        TextSink,
+    )
+    from fieldwatch.record.sinks.console import Console
+    from fieldwatch.record.sinks.csv import Csv
+    from fieldwatch.record.sinks.extras import MissingExtra
+    from fieldwatch.record.sinks.log import Log
+    from fieldwatch.record.sinks.mlflow import MLflow
+    from fieldwatch.record.sinks.tensorboard import TensorBoard
+    from fieldwatch.record.sinks.wandb import Wandb
 
 __all__ = [
     "Closable",
@@ -39,3 +44,5 @@ __all__ = [
     "TextSink",
     "Wandb",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,7 +1,7 @@
 """TensorBoard's event files: framed records, a name that TensorBoard finds, and a clean end after a resume."""
 
-# The classes that protobuf generates (and google_crc32c) carry no types, so strict checking ends here.
-# pyright: basic, reportAttributeAccessIssue=false
+# google_crc32c carries no types, so strict checking ends here.
+# pyright: basic
 
 import os
 import re
@@ -12,15 +12,15 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import google_crc32c
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from tensorboard.compat.proto import event_pb2
 
 from fieldwatch.base import refuse_link, sync_folder
+from fieldwatch.record import protobuf
 from fieldwatch.record.disk.backlog import WriteQueue
 from fieldwatch.record.lines import write_all
 
@@ -28,6 +28,9 @@ from fieldwatch.record.lines import write_all
 _MASK_DELTA = 0xA282EAD8
 # TensorBoard's naming scheme with our suffix: files of other writers are left alone.
 _NAME = re.compile(r"events\.out\.tfevents\.\d+\..*\.fieldwatch\.(\d+)")
+# Numbers of event.proto: the field of a log message in an event, and its level "info".
+_LOG_MESSAGE = 6
+_LOG_INFO = 20
 _FRAME = 16
 """Bytes that frame a record: length (8), checksum of the length (4), record, checksum of the record (4)."""
 
@@ -184,12 +187,12 @@ class EventFiles:
         return file
 
     def _version(self) -> bytes:
-        return event_pb2.Event(wall_time=self._clock(), file_version="brain.Event:2").SerializeToString()
+        return protobuf.double(1, self._clock()) + protobuf.text(3, "brain.Event:2")
 
     def _lineage(self, ranges: list[_CopiedRange]) -> bytes:
         text = orjson.dumps({"fieldwatch_copy_of": list(_origins(ranges))}).decode()
-        message = event_pb2.LogMessage(level=event_pb2.LogMessage.INFO, message=text)
-        return event_pb2.Event(wall_time=self._clock(), log_message=message).SerializeToString()
+        message = protobuf.integer(1, _LOG_INFO) + protobuf.text(2, text)
+        return protobuf.double(1, self._clock()) + protobuf.sized(_LOG_MESSAGE, message)
 
     def _find(self, name: str, size: int, paths: list[Path]) -> _CopiedRange | None:
         """Find the first ``size`` bytes of the file once called ``name``, less a torn record at their end."""
@@ -218,10 +221,10 @@ def _copied_from(path: Path) -> list[tuple[str, int, int]]:
     records = read_records(path)
     next(records, None)
     end, record = next(records, (0, b""))
-    event = event_pb2.Event.FromString(record)
-    if not event.HasField("log_message"):
+    log_message = protobuf.fields(record).get(_LOG_MESSAGE)
+    if not isinstance(log_message, bytes):
         return []
-    message: dict[str, Any] = orjson.loads(event.log_message.message)
+    message: dict[str, Any] = orjson.loads(cast("bytes", protobuf.fields(log_message)[2]))
     return [(str(name), end + int(start), int(length)) for name, start, length in message["fieldwatch_copy_of"]]
 
 

@@ -1,25 +1,24 @@
 """TensorBoard's messages: one event per row of scalars, images, histograms, text, hyperparameters, chart layouts."""
 
-# The classes that protobuf generates (and google_crc32c) carry no types, so strict checking ends here.
-# pyright: basic, reportAttributeAccessIssue=false
-
+import struct
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import Message
 from numpy.typing import NDArray
-from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
-from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.custom_scalar import metadata as charts_metadata
-from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
-from tensorboard.plugins.hparams import metadata as hparams_metadata
-from tensorboard.plugins.text import metadata as text_metadata
 
 from fieldwatch.base import InputError
+from fieldwatch.record import protobuf
 from fieldwatch.record.charts.layout import Chart, Layout
 from fieldwatch.record.sinks.event_files import frame_head, masked_checksums
 
+# Field numbers, plug-in names and tags are those of TensorBoard's event.proto, summary.proto, tensor.proto,
+# custom_scalar/layout.proto and hparams/plugin_data.proto. Each function returns a whole `Summary.Value`.
+_DT_STRING = 7
+_HPARAMS = "_hparams_"
+# What the hparams plug-in keeps beside its metadata: a float tensor of shape [0].
+_NULL_TENSOR = protobuf.integer(1, 1) + protobuf.sized(2, protobuf.sized(2, b"", always=True))
+_STATUS_SUCCESS = 1
 HISTOGRAM_BINS = 30
 # Five bytes of seven bits each: steps up to 2**35 - 1.
 _STEP_BYTES = 5
@@ -31,7 +30,7 @@ _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 class ScalarRows:
     """Serializes whole blocks of rows of one set of tags: one event per row, which carries all its scalars.
 
-    The event is serialized once by protobuf. The bytes in which two such events with different numbers differ are the
+    The event is serialized twice, with other numbers. The bytes in which the two differ are the
     numbers' places, which are then filled for all rows at once. A step is written as a varint padded to 5 bytes (which
     every protobuf reader takes), so that all records have one length.
 
@@ -82,19 +81,21 @@ class ScalarRows:
 def _scalars_event(tags: tuple[str, ...], digit: int) -> bytes:
     """Serialize an event all of whose numbers consist of bytes that end in ``digit``."""
     # Numbers whose bytes all equal the digit, so that every byte of every number differs between two templates.
-    number = np.frombuffer(bytes([digit]) * 8, "<f4")[0]
+    number = struct.unpack("<f", bytes([digit]) * 4)[0]
     step = sum(digit << 7 * i for i in range(_STEP_BYTES))
-    summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, simple_value=number) for tag in tags])
-    wall = np.frombuffer(bytes([digit]) * 8, "<f8")[0]
-    return event_pb2.Event(wall_time=wall, step=step, summary=summary).SerializeToString()
+    values = [protobuf.text(1, tag) + protobuf.single(2, number, always=True) for tag in tags]
+    summary = b"".join(protobuf.sized(1, value, always=True) for value in values)
+    wall = struct.unpack("<d", bytes([digit]) * 8)[0]
+    return protobuf.double(1, wall) + protobuf.integer(2, step) + protobuf.sized(5, summary, always=True)
 
 
-def event(summary: Message, *, wall: float, step: int = 0) -> bytes:
+def event(value: bytes, *, wall: float, step: int = 0) -> bytes:
     """Serialize an event of one value."""
-    return event_pb2.Event(wall_time=wall, step=step, summary=summary_pb2.Summary(value=[summary])).SerializeToString()
+    summary = protobuf.sized(1, value, always=True)
+    return protobuf.double(1, wall) + protobuf.integer(2, step) + protobuf.sized(5, summary, always=True)
 
 
-def image(tag: str, png: bytes, width: int, height: int) -> Message:
+def image(tag: str, png: bytes, width: int, height: int) -> bytes:
     """Make an image of an encoded PNG.
 
     Raises:
@@ -105,80 +106,99 @@ def image(tag: str, png: bytes, width: int, height: int) -> Message:
             f"image '{tag}' came with {len(png)} bytes that are not a PNG: encode it first (Pillow: save 'PNG')"
         )
     channels = _CHANNELS.get(png[25], 3)
-    shown = summary_pb2.Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=png)
-    return summary_pb2.Summary.Value(tag=tag, image=shown)
+    content = (
+        protobuf.integer(1, height)
+        + protobuf.integer(2, width)
+        + protobuf.integer(3, channels)
+        + protobuf.sized(4, png)
+    )
+    return protobuf.text(1, tag) + protobuf.sized(4, content, always=True)
 
 
-def histogram(tag: str, values: NDArray[np.floating[Any]]) -> Message | None:
+def histogram(tag: str, values: NDArray[np.floating[Any]]) -> bytes | None:
     """Make a histogram of 30 equal bins of the finite values; None where there are none."""
     finite = values[np.isfinite(values)].astype(np.float64).ravel()
     if not len(finite):
         return None
     counts, edges = np.histogram(finite, HISTOGRAM_BINS)
-    message = summary_pb2.HistogramProto(
-        min=finite.min(),
-        max=finite.max(),
-        num=len(finite),
-        sum=finite.sum(),
-        sum_squares=np.square(finite).sum(),
-        bucket_limit=edges[1:].tolist(),
-        bucket=counts.tolist(),
+    content = (
+        protobuf.double(1, float(finite.min()))
+        + protobuf.double(2, float(finite.max()))
+        + protobuf.double(3, float(len(finite)))
+        + protobuf.double(4, float(finite.sum()))
+        + protobuf.double(5, float(np.square(finite).sum()))
+        + protobuf.doubles(6, edges[1:].tolist())
+        + protobuf.doubles(7, counts.tolist())
     )
-    return summary_pb2.Summary.Value(tag=tag, histo=message)
+    return protobuf.text(1, tag) + protobuf.sized(5, content, always=True)
 
 
-def text(tag: str, markdown: str) -> Message:
+def text(tag: str, markdown: str) -> bytes:
     """Make a text for the text dashboard."""
-    metadata = text_metadata.create_summary_metadata(display_name="", description="")
-    return summary_pb2.Summary.Value(tag=tag, metadata=metadata, tensor=_string(markdown.encode()))
+    return protobuf.text(1, tag) + _text_tensor(markdown.encode()) + _metadata("text")
 
 
-def session_start(config: Mapping[str, Any], started: float) -> Message:
+def session_start(config: Mapping[str, Any], started: float) -> bytes:
     """Make the hyperparameters of a run; values that are not truth values, numbers or texts are shown as text."""
-    info = plugin_data_pb2.SessionStartInfo(start_time_secs=started)
-    for name, value in config.items():
-        if isinstance(value, bool):
-            info.hparams[name].bool_value = value
-        elif isinstance(value, int | float):
-            info.hparams[name].number_value = value
-        else:
-            info.hparams[name].string_value = str(value)
-    data = plugin_data_pb2.HParamsPluginData(session_start_info=info)
-    return _hparams(hparams_metadata.SESSION_START_INFO_TAG, data)
+    info = b"".join(
+        protobuf.sized(1, protobuf.text(1, name) + protobuf.sized(2, _hyperparameter(value), always=True), always=True)
+        for name, value in config.items()
+    )
+    return _hparams("session_start_info", protobuf.sized(3, info + protobuf.double(5, started), always=True))
 
 
-def session_end(ended: float) -> Message:
+def session_end(ended: float) -> bytes:
     """Make the mark that a run has ended well."""
-    info = plugin_data_pb2.SessionEndInfo(status=api_pb2.STATUS_SUCCESS, end_time_secs=ended)
-    return _hparams(hparams_metadata.SESSION_END_INFO_TAG, plugin_data_pb2.HParamsPluginData(session_end_info=info))
+    info = protobuf.integer(1, _STATUS_SUCCESS) + protobuf.double(2, ended)
+    return _hparams("session_end_info", protobuf.sized(4, info, always=True))
 
 
-def chart_layout(layout: Layout) -> Message:
+def chart_layout(layout: Layout) -> bytes:
     """Make the custom scalars dashboard's arrangement of charts."""
     tabs = [
-        layout_pb2.Category(title=tab.title, chart=[_chart(chart) for chart in tab.charts], closed=tab.closed)
+        protobuf.text(1, tab.title)
+        + b"".join(protobuf.sized(2, _chart(chart), always=True) for chart in tab.charts)
+        + protobuf.integer(3, tab.closed)
         for tab in layout.tabs
     ]
-    return summary_pb2.Summary.Value(
-        tag=charts_metadata.CONFIG_SUMMARY_TAG,
-        metadata=charts_metadata.create_summary_metadata(),
-        tensor=_string(layout_pb2.Layout(category=tabs).SerializeToString()),
+    content = b"".join(protobuf.sized(2, tab, always=True) for tab in tabs)
+    return protobuf.text(1, "custom_scalars__config__") + _text_tensor(content) + _metadata("custom_scalars")
+
+
+def _chart(chart: Chart) -> bytes:
+    if chart.tags:
+        content = b"".join(protobuf.text(1, tag, always=True) for tag in chart.tags)
+        return protobuf.text(1, chart.title) + protobuf.sized(2, content, always=True)
+    series = [
+        protobuf.text(1, band.value) + protobuf.text(2, band.lower) + protobuf.text(3, band.upper)
+        for band in chart.margins
+    ]
+    content = b"".join(protobuf.sized(1, band, always=True) for band in series)
+    return protobuf.text(1, chart.title) + protobuf.sized(3, content, always=True)
+
+
+def _hyperparameter(value: Any) -> bytes:
+    """Make a `google.protobuf.Value`."""
+    if isinstance(value, bool):
+        return protobuf.integer(4, value, always=True)
+    if isinstance(value, int | float):
+        return protobuf.double(2, float(value), always=True)
+    return protobuf.text(3, str(value), always=True)
+
+
+def _hparams(name: str, data: bytes) -> bytes:
+    return (
+        protobuf.text(1, f"{_HPARAMS}/{name}")
+        + protobuf.sized(8, _NULL_TENSOR, always=True)
+        + _metadata("hparams", data)
     )
 
 
-def _chart(chart: Chart) -> Message:
-    if chart.tags:
-        return layout_pb2.Chart(title=chart.title, multiline=layout_pb2.MultilineChartContent(tag=chart.tags))
-    series = [
-        layout_pb2.MarginChartContent.Series(value=one.value, lower=one.lower, upper=one.upper) for one in chart.margins
-    ]
-    return layout_pb2.Chart(title=chart.title, margin=layout_pb2.MarginChartContent(series=series))
+def _text_tensor(content: bytes) -> bytes:
+    """Make the field `tensor` of a value: a scalar string."""
+    return protobuf.sized(8, protobuf.integer(1, _DT_STRING) + protobuf.sized(8, content, always=True), always=True)
 
 
-def _hparams(tag: str, data: Message) -> Message:
-    metadata = hparams_metadata.create_summary_metadata(data)
-    return summary_pb2.Summary.Value(tag=tag, metadata=metadata, tensor=hparams_metadata.NULL_TENSOR)
-
-
-def _string(content: bytes) -> Message:
-    return tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[content])
+def _metadata(plugin: str, content: bytes = b"") -> bytes:
+    """Make the field `metadata` of a value: the plug-in that shows it, and what that one needs to know."""
+    return protobuf.sized(9, protobuf.sized(1, protobuf.text(1, plugin) + protobuf.sized(2, content)), always=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from fieldwatch.record.charts.layout import Layout
@@ -107,6 +106,6 @@ class TensorBoard:
         """Close the file."""
         self._files.close()
 
-    def _write(self, summary: Message, position: int = 0, *, optional: bool = False) -> None:
-        record = frame(summaries.event(summary, wall=self._clock(), step=position))
+    def _write(self, value: bytes, position: int = 0, *, optional: bool = False) -> None:
+        record = frame(summaries.event(value, wall=self._clock(), step=position))
         self._files.append(record, optional=optional)

@@ -1,6 +1,13 @@
 """The account: all that was recorded about a run as one dictionary, for a page, a dashboard or a script."""
 
-from fieldwatch.report.account.account import BUDGET, account_from, account_of
-from fieldwatch.report.account.thinning import chosen_points, fair_shares
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.report.account.account import BUDGET, account_from, account_of
+    from fieldwatch.report.account.thinning import chosen_points, fair_shares
 
 __all__ = ["BUDGET", "account_from", "account_of", "chosen_points", "fair_shares"]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fieldwatch.record.protobuf import fields
+
 FOLDER = "tensorboard"
 PNG = b"\x89PNG\r\n\x1a\n"
 _NEWEST_BYTES = 256 << 20
@@ -85,59 +87,18 @@ def _picture_around(data: mmap.mmap, at: int) -> LoggedPicture | None:
 
 
 def _picture(record: bytes) -> LoggedPicture:
-    event = _fields(record)
+    event = fields(record)
     # Numbers of event.proto and summary.proto: summary 5, value 1, image 4, encoded_image_string 4, tag 1, step 2.
-    value = _fields(_bytes(_fields(_bytes(event, 5)), 1))
-    png = _bytes(_fields(_bytes(value, 4)), 4)
+    value = fields(_bytes(fields(_bytes(event, 5)), 1))
+    png = _bytes(fields(_bytes(value, 4)), 4)
     if not png.startswith(PNG):
         raise ValueError("a record between two pictures is none: it is passed over")
     position = event.get(2, 0)
     return LoggedPicture(tag=_bytes(value, 1).decode(), position=position if isinstance(position, int) else 0, png=png)
 
 
-def _bytes(fields: dict[int, int | bytes], number: int) -> bytes:
-    value = fields.get(number)
+def _bytes(message: dict[int, int | bytes], number: int) -> bytes:
+    value = message.get(number)
     if not isinstance(value, bytes):
         raise ValueError(f"a record lacks its field {number}: it is passed over")  # noqa: TRY004  the data's fault
     return value
-
-
-def _fields(message: bytes) -> dict[int, int | bytes]:
-    """Return the fields of a protobuf message: whole numbers and byte strings by their numbers, the first of each."""
-    found: dict[int, int | bytes] = {}
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        # Protobuf's wire types: varint, 64 bits, length-delimited, 32 bits.
-        match key & 7:
-            case 0:
-                value, at = _varint(message, at)
-            case 1:
-                value = message[at : at + 8]
-                at = at + 8
-            case 2:
-                length, at = _varint(message, at)
-                value = message[at : at + length]
-                at = at + length
-            case 5:
-                value = message[at : at + 4]
-                at = at + 4
-            case _:
-                raise ValueError("a record has a field of an unknown kind: it is passed over")
-        found.setdefault(key >> 3, value)
-    if at != len(message):
-        raise ValueError("a record ends in the middle of a field: it is passed over")
-    return found
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        value |= (byte & 127) << shift
-        at = at + 1
-        shift = shift + 7
-        if byte < 128:
-            return value, at
-        if shift > 63:
-            raise ValueError("a record holds a number of more than 64 bits: it is passed over")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldwatch.health import forecast
+from fieldwatch.health.forecast import forecast
 from fieldwatch.record import DamageTally, History, tags
 from fieldwatch.record.memory import MEMORY_LOG, PROFILE_ROOTS, read_memory_log
 from fieldwatch.report.account.json_values import as_mapping, as_objects, is_number

@@ -1,17 +1,22 @@
 """Runs beside each other: which is better, and why; ours and those of plain TensorBoard folders."""
 
-from fieldwatch.report.compare.account import comparison_account
-from fieldwatch.report.compare.align import By, Point
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.report.compare.account import comparison_account
+    from fieldwatch.report.compare.align import By, Point
+    from fieldwatch.report.compare.comparison import ComparedMetric, Comparison, NoSuchMetric, compare
+    from fieldwatch.report.compare.difference import Divergence, MetricDifference, first_difference
+    from fieldwatch.report.compare.figures import Figure, figure_of
+    from fieldwatch.report.compare.quality import Meaning, meaning_of
+    from fieldwatch.report.compare.seeds import Group, Significance, permutation_test, welch_interval
+    from fieldwatch.report.compare.side import RunPhase, Side
+    from fieldwatch.report.compare.sources import NothingToCompare, read_sides, runs_in, side_of
+    from fieldwatch.report.compare.table import tables
 from fieldwatch.report.compare.as_json import as_json
-from fieldwatch.report.compare.comparison import ComparedMetric, Comparison, NoSuchMetric, compare
-from fieldwatch.report.compare.difference import Divergence, MetricDifference, first_difference
-from fieldwatch.report.compare.figures import Figure, figure_of
-from fieldwatch.report.compare.quality import Meaning, meaning_of
-from fieldwatch.report.compare.seeds import Group, Significance, permutation_test, welch_interval
 from fieldwatch.report.compare.sentences import printable, sentences, title
-from fieldwatch.report.compare.side import RunPhase, Side
-from fieldwatch.report.compare.sources import NothingToCompare, read_sides, runs_in, side_of
-from fieldwatch.report.compare.table import tables
 
 __all__ = [
     "By",
@@ -44,3 +49,5 @@ __all__ = [
     "title",
     "welch_interval",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,8 +1,13 @@
 """TensorBoard folders written by anybody: every scalar of every file, as the series that our own record has."""
 
-from fieldwatch.report.foreign.events import NoEventFiles, event_folders, holds_event_files
-from fieldwatch.report.foreign.files import EventFile, read_event_file
-from fieldwatch.report.foreign.run import ForeignRun, read_foreign_run
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.report.foreign.events import NoEventFiles, event_folders, holds_event_files
+    from fieldwatch.report.foreign.files import EventFile, read_event_file
+    from fieldwatch.report.foreign.run import ForeignRun, read_foreign_run
 
 __all__ = [
     "EventFile",
@@ -13,3 +18,5 @@ __all__ = [
     "read_event_file",
     "read_foreign_run",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

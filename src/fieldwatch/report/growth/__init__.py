@@ -1,8 +1,13 @@
 """The growth ledger: every growth, prune and reset of a run, and what loss, quality and memory did around it."""
 
-from fieldwatch.report.growth.entry import GrowthTotals, LedgerEntry, totals_of
-from fieldwatch.report.growth.ledger import growth_ledger
-from fieldwatch.report.growth.table import chosen_entries, ledger_table, totals_text, write_csv
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.report.growth.entry import GrowthTotals, LedgerEntry, totals_of
+    from fieldwatch.report.growth.ledger import growth_ledger
+    from fieldwatch.report.growth.table import chosen_entries, ledger_table, totals_text, write_csv
 
 __all__ = [
     "GrowthTotals",
@@ -14,3 +19,5 @@ __all__ = [
     "totals_text",
     "write_csv",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

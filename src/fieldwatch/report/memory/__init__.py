@@ -1,14 +1,19 @@
 """Memory reports: from a tensor log, a memory log or a run to what its memory did, as text, JSON or one page."""
 
-from fieldwatch.report.memory.analysis import Analysis, Quantity, analyse
-from fieldwatch.report.memory.compare import comparison
-from fieldwatch.report.memory.jumps import Jump, Link
-from fieldwatch.report.memory.leak import LeakJudgment
-from fieldwatch.report.memory.page import write_page
-from fieldwatch.report.memory.sources import labels, latest, read_trace
-from fieldwatch.report.memory.text import report
-from fieldwatch.report.memory.trace import LargestTensor, MemoryHistory, RecordedCurve
-from fieldwatch.report.memory.trend import Trend, trend_of
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.report.memory.analysis import Analysis, Quantity, analyse
+    from fieldwatch.report.memory.compare import comparison
+    from fieldwatch.report.memory.jumps import Jump, Link
+    from fieldwatch.report.memory.leak import LeakJudgment
+    from fieldwatch.report.memory.page import write_page
+    from fieldwatch.report.memory.sources import labels, latest, read_trace
+    from fieldwatch.report.memory.text import report
+    from fieldwatch.report.memory.trace import LargestTensor, MemoryHistory, RecordedCurve
+    from fieldwatch.report.memory.trend import Trend, trend_of
 
 __all__ = [
     "Analysis",
@@ -29,3 +34,5 @@ __all__ = [
     "trend_of",
     "write_page",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,6 +1,13 @@
 """Page: the account of a run as one file of HTML, and the script that draws it there and in TensorBoard."""
 
-from fieldwatch.report.page.page import is_page, report_page, write_page
-from fieldwatch.report.page.script import panels_script, panels_style
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.report.page.page import is_page, report_page, write_page
+    from fieldwatch.report.page.script import panels_script, panels_style
 
 __all__ = ["is_page", "panels_script", "panels_style", "report_page", "write_page"]
+
+__getattr__, __dir__ = lazy_names(__name__)

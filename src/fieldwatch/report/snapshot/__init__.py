@@ -1,31 +1,36 @@
 """Memory snapshots: the pickles of ``torch.cuda.memory._dump_snapshot``, read without running their code."""
 
-from fieldwatch.report.snapshot.as_json import snapshot_json
-from fieldwatch.report.snapshot.error import SnapshotError
-from fieldwatch.report.snapshot.model import (
-    Allocations,
-    DeviceSnapshot,
-    Inconsistency,
-    LabeledPhase,
-    MemoryTotals,
-    Peak,
-    PoolUse,
-    SiteUse,
-    Snapshot,
-    Timeline,
-)
-from fieldwatch.report.snapshot.pickled import MAX_BYTES
-from fieldwatch.report.snapshot.read import read_snapshot
-from fieldwatch.report.snapshot.records import (
-    ACTIONS,
-    AllocatorBlock,
-    AllocatorSegment,
-    AllocatorTrace,
-    FailedAllocation,
-)
-from fieldwatch.report.snapshot.stacks import Frame, Stack
-from fieldwatch.report.snapshot.table import snapshot_table
-from fieldwatch.report.snapshot.view import write_view
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.report.snapshot.as_json import snapshot_json
+    from fieldwatch.report.snapshot.error import SnapshotError
+    from fieldwatch.report.snapshot.model import (
+        Allocations,
+        DeviceSnapshot,
+        Inconsistency,
+        LabeledPhase,
+        MemoryTotals,
+        Peak,
+        PoolUse,
+        SiteUse,
+        Snapshot,
+        Timeline,
+    )
+    from fieldwatch.report.snapshot.pickled import MAX_BYTES
+    from fieldwatch.report.snapshot.read import read_snapshot
+    from fieldwatch.report.snapshot.records import (
+        ACTIONS,
+        AllocatorBlock,
+        AllocatorSegment,
+        AllocatorTrace,
+        FailedAllocation,
+    )
+    from fieldwatch.report.snapshot.stacks import Frame, Stack
+    from fieldwatch.report.snapshot.table import snapshot_table
+    from fieldwatch.report.snapshot.view import write_view
 
 __all__ = [
     "ACTIONS",
@@ -52,3 +57,5 @@ __all__ = [
     "snapshot_table",
     "write_view",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -65,24 +65,4 @@ __all__ = [
     "write_registration",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "algorithm": ("train_normals",),
-        "config": ("NormalsConfig",),
-        "evaluate": ("NormalsEvaluation", "align_mesh", "evaluate_surface", "pose_errors"),
-        "pictures": ("depth_colours", "normal_colours", "save_cut_out", "save_picture", "sheet_of"),
-        "presets": ("PRESETS",),
-        "registration": ("Registration", "RegistrationOptions", "register_view"),
-        "registration_files": ("completed_set", "read_view", "write_registration"),
-        "rules": ("NORMALS_RULES",),
-        "scene": ("NormalsScene",),
-        "start": ("prepare_scene",),
-        "stored": ("StoredNormalsRun", "model_from", "open_run", "stored_config"),
-        "surface": ("MOST_NODES", "surface_mesh"),
-        "tags": ("NORMALS_METRICS",),
-        "view_errors": ("ViewComparison",),
-        "views": ("RenderedSurface", "render_view"),
-        "world": ("camera_in_world", "mesh_in_world", "pose_in_world"),
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -59,26 +59,4 @@ __all__ = [
     "write_sheet",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "algorithm": ("total_steps", "train_video"),
-        "config": ("VideoConfig",),
-        "evaluation": ("VideoEvaluation", "evaluate"),
-        "lookup": ("SearchResult", "encode_image", "encode_text", "search_clip", "write_sheet"),
-        "playback": ("Playback", "save_picture"),
-        "presets": ("PRESETS",),
-        "products": (
-            "EvaluationFiles",
-            "ExportedBitstream",
-            "frames_to_render",
-            "export_bitstream",
-            "write_evaluation",
-        ),
-        "rules": ("VIDEO_RULES",),
-        "scene": ("VideoScene",),
-        "start": ("prepare_scene",),
-        "stored": ("StoredVideoRun", "check_teacher", "open_run", "stored_config"),
-        "tags": ("VIDEO_METRICS",),
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__)

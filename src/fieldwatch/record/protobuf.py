@@ -1,0 +1,103 @@
+"""Protocol Buffers' wire format, as far as TensorBoard's event files need it: https://protobuf.dev/programming-guides/encoding.
+
+TensorBoard's own message classes come with ``tensorboard`` and ``protobuf`` (some 30 MB, and half a second of import).
+The few messages of an event file are simple enough to be written field by field, so that every run can write them and
+only those who look at them install TensorBoard. The tests compare each message with the one of TensorBoard's classes.
+
+A message is the concatenation of its fields, in the order of their numbers. As in proto3, a field with its default
+value (zero, empty) is left out, unless the caller asks for it (``always``), as members of a ``oneof`` need it.
+"""
+
+import struct
+from collections.abc import Iterable
+
+_VARINT, _EIGHT_BYTES, _SIZED, _FOUR_BYTES = 0, 1, 2, 5
+
+
+def varint(number: int) -> bytes:
+    """Encode an unsigned integer: seven bits a byte, the lowest first; the high bit says that another byte follows."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def integer(field: int, value: int, *, always: bool = False) -> bytes:
+    """Encode a non-negative integer, an enum or a truth value."""
+    return varint(field << 3 | _VARINT) + varint(value) if value or always else b""
+
+
+def double(field: int, value: float, *, always: bool = False) -> bytes:
+    """Encode a 64-bit float. Negative zero is not the default, and is written."""
+    encoded = struct.pack("<d", value)
+    return varint(field << 3 | _EIGHT_BYTES) + encoded if any(encoded) or always else b""
+
+
+def single(field: int, value: float, *, always: bool = False) -> bytes:
+    """Encode a 32-bit float."""
+    encoded = struct.pack("<f", value)
+    return varint(field << 3 | _FOUR_BYTES) + encoded if any(encoded) or always else b""
+
+
+def sized(field: int, content: bytes, *, always: bool = False) -> bytes:
+    """Encode bytes. Messages inside a message are given with ``always``: an empty message is not an absent one."""
+    return varint(field << 3 | _SIZED) + varint(len(content)) + content if content or always else b""
+
+
+def text(field: int, value: str, *, always: bool = False) -> bytes:
+    """Encode a string."""
+    return sized(field, value.encode(), always=always)
+
+
+def doubles(field: int, values: Iterable[float]) -> bytes:
+    """Encode a packed list of 64-bit floats."""
+    return sized(field, b"".join(struct.pack("<d", value) for value in values))
+
+
+def fields(message: bytes) -> dict[int, int | bytes]:
+    """Decode a message: whole numbers and byte strings by their field numbers, the first value of each field.
+
+    Floats are passed over.
+
+    Raises:
+        IndexError, struct.error, ValueError: these bytes are no message.
+    """
+    found: dict[int, int | bytes] = {}
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        match key & 7:
+            case 0:  # varint
+                value, at = _varint(message, at)
+            case 1:  # 64 bits
+                value = message[at : at + 8]
+                at = at + 8
+            case 2:  # length-delimited
+                length, at = _varint(message, at)
+                value = message[at : at + length]
+                at = at + length
+            case 5:  # 32 bits
+                value = message[at : at + 4]
+                at = at + 4
+            case _:
+                raise ValueError("a field has an unknown wire type")
+        found.setdefault(key >> 3, value)
+    if at != len(message):
+        raise ValueError("the message ends in the middle of a field")
+    return found
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a position, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 127) << shift
+        at = at + 1
+        shift = shift + 7
+        if byte < 128:
+            return value, at
+        if shift > 63:
+            raise ValueError("a number has more than 64 bits")
