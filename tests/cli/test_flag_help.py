@@ -2,11 +2,15 @@
 
 import io
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, get_args
 
 import pytest
 import tyro
@@ -15,9 +19,12 @@ from fieldwatch.cli import main
 from fieldwatch.cli.commands import all_commands
 from fieldwatch.cli.flag_help import print_help, read_flags, wants_help
 from fieldwatch.cli.train_flags import DATA, LENGTH, MACHINE, METHOD, RECORDS, SAVING, flags_of_words
+from fieldwatch.recon import losses
 from fieldwatch.recon.commands.splats.flags import RefineFlags
+from fieldwatch.recon.pipelines.splats import config
 from fieldwatch.registry import installed_pipelines
 
+SRC = Path(__file__).parents[2] / "src"
 WIDTH = 100
 SCREENS = 3 * 40
 TITLES = (DATA, METHOD, LENGTH, SAVING, MACHINE, RECORDS)
@@ -81,6 +88,22 @@ def flags_in(text):
 def test_the_help_of_every_command_fits_three_screens(name, helped):
     lines = helped(*name.split(), "--help").splitlines()
     assert sum(max(1, math.ceil(len(line) / WIDTH)) for line in lines) <= SCREENS
+
+
+def test_no_help_loads_torch():
+    program = (
+        "import sys, contextlib; from fieldwatch.cli import main; from fieldwatch.cli.commands import all_commands\n"
+        "for name in all_commands():\n"
+        "    with contextlib.suppress(SystemExit): main([*name.split(), '--help'])\n"
+        "    assert 'torch' not in sys.modules, name\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(SRC)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_names_that_need_no_torch_are_those_of_the_losses():
+    assert get_args(config.BetaMode) == get_args(losses.BetaMode)
 
 
 @pytest.mark.parametrize("name", ["train splats", "train normals", "train video", "mesh refine"])

@@ -13,9 +13,6 @@ from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
 from fieldwatch.run.sinks import Sinks
 
-Device = Literal["auto", "cpu", "cuda"]
-"""Where to train; "auto" takes CUDA where there is any."""
-
 
 class RunChoices(TypedDict, total=False):
     """What a caller may choose about the run itself; `run_options` sorts it into the options of `Run`.

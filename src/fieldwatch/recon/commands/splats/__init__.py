@@ -54,19 +54,12 @@ _MESH_COMMANDS = {
 }
 
 _MAIN_FLAGS = {
-    "data and output": (
-        "data", "checkpoint_path", "masks", "longer_side", "held_out", "background",
-    ),
-    "method and quality": (
-        "regularization", "growth", "growth_cap", "degree", "exposure", "flatness_weight", "depth_normal_weight",
-        "density_weight",
-    ),
-    "run length and evaluation": (
-        "coarse_iterations", "schedule_scale", "test_iterations", "turntable",
-    ),
+    "data and output": ("data", "checkpoint_path", "masks", "longer_side", "held_out", "background"),
+    "method and quality": ("regularization", "growth", "growth_cap", "degree", "exposure", "flatness_weight"),
+    "run length and evaluation": ("coarse_iterations", "schedule_scale", "test_iterations", "turntable"),
     "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
     "machine": ("device", "threads", "seed"),
-}  # fmt: skip
+}
 """Fields that `fieldwatch train splats --help` lists; the others are in ``--help-all``."""
 
 SPLATS = Pipeline(
