@@ -11,9 +11,9 @@ from rich.console import Console
 from fieldwatch.cli import main
 from fieldwatch.cli.output import BadInput
 from fieldwatch.cli.train import parse as parse_words
+from fieldwatch.recon.commands.migrate.pmni_flags import translate_flags
 from fieldwatch.recon.commands.normals import NORMALS
 from fieldwatch.recon.commands.normals.job import quality_table
-from fieldwatch.recon.commands.normals.pmni_flags import translate_flags
 from fieldwatch.recon.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.recon.pipelines.normals import PRESETS, NormalsConfig, stored_config
 from fieldwatch.record import read_history, read_manifest

@@ -6,15 +6,13 @@ import shlex
 import pytest
 
 from fieldwatch.cli.completion_table import stored_flags
-from fieldwatch.recon.commands.splats import flags as splats_flags
-from fieldwatch.recon.commands.splats import mesh_extract, sugar
-from fieldwatch.recon.commands.video import command_line as train_video
+from fieldwatch.recon.commands.migrate import mesh, sugar, video
 
 ORIGINALS = {
     "train splats": {*sugar.ORIGINAL_FLAGS, *sugar._OUR_SWITCHES, *sugar._SWITCHES},
-    "train video": set(train_video.ORIGINAL_FLAGS),
-    "mesh extract": set(mesh_extract.ORIGINAL_FLAGS),
-    "mesh refine": set(splats_flags.REFINE_ORIGINALS),
+    "train video": set(video.ORIGINAL_FLAGS),
+    "mesh extract": set(mesh.EXTRACT_ORIGINALS),
+    "mesh refine": set(mesh.REFINE_ORIGINALS),
 }
 """Flags of the original scripts that commands take beside their own."""
 _BLOCK = re.compile(r"^(```+)[^\n]*\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)

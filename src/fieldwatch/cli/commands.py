@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from fieldwatch.cli.flag_help import spellings
 from fieldwatch.registry import Command, find_pipeline, pipeline_names, resolve, working_pipelines
 
 TRAIN: Final = "train"
@@ -114,7 +115,8 @@ def find_command(words: Sequence[str]) -> str | None:
     if words[0] == TRAIN:
         known = len(words) > 1 and words[1] in pipeline_names() and not find_pipeline(words[1]).trained_by
         return both if known else None
-    return both if both in all_commands() else None
+    commands = all_commands()
+    return next((name for name in (both, words[0]) if name in commands), None)
 
 
 def runner_of(name: str) -> Callable[[Sequence[str]], Any]:
@@ -129,6 +131,16 @@ def runner_of(name: str) -> Callable[[Sequence[str]], Any]:
     if first == TRAIN:
         return partial(resolve(_TRAIN_WITH), rest)
     return resolve(all_commands()[name].run)
+
+
+def flag_names(name: str) -> set[str]:
+    """Return the flags of a command, with their dashes, other spellings and ``--no-`` included.
+
+    Args:
+        name: its words; it names the class of its flags.
+    """
+    kind = flags_of(name)
+    return set() if kind is None else spellings(kind)
 
 
 def flags_of(name: str, arguments: Sequence[str] = ()) -> type | None:

@@ -82,6 +82,19 @@ def print_help(kind: type, *, prog: str, everything: bool) -> None:
         sys.stdout.write(f"{len(flags) - len(listed)} more flags: {prog} {HELP_ALL}\n")
 
 
+def spellings(kind: type) -> set[str]:
+    """Return every spelling of the flags of a dataclass, with dashes: names, aliases, and ``--no-`` of switches."""
+    found: set[str] = set()
+    for flag in _flags_of(kind):
+        settings = [each for each in getattr(flag.kind, "__metadata__", ()) if hasattr(each, "aliases")]
+        name = next((each.name for each in settings if each.name), flag.name.replace("_", "-"))
+        aliases = (alias for each in settings for alias in each.aliases or ())
+        found |= {f"--{name}", *(alias if alias.startswith("-") else f"--{alias}" for alias in aliases)}
+        if flag.default in (True, False) and isinstance(flag.default, bool):
+            found.add(f"--no-{name}")
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Flag:
     """A field without fields of its own: one flag, or one positional argument.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from fieldwatch.cli.commands import flag_names
     from fieldwatch.cli.compare_checkpoints import (
         Announce,
         CheckpointRanking,
@@ -45,6 +46,7 @@ __all__ = [
     "check_writable",
     "counting_frames",
     "dashed",
+    "flag_names",
     "merged_groups",
     "open_stored",
     "preset_of",

@@ -69,7 +69,7 @@ SPLATS = Pipeline(
     config="fieldwatch.recon.pipelines.splats:SplatsConfig",
     presets="fieldwatch.recon.pipelines.splats:PRESETS",
     prepare="fieldwatch.recon.commands.splats.job:prepare",
-    command_line="fieldwatch.recon.commands.splats.command_line:read",
+    command_line="fieldwatch.recon.commands.migrate.splats:read",
     main_flags=_MAIN_FLAGS,
     inputs=("data", "images", "masks", "checkpoint-path"),
     longer="--coarse-iterations",
@@ -90,6 +90,11 @@ SPLATS = Pipeline(
             takes_run=True,
         ),
         **_MESH_COMMANDS,
+        "migrate": Command(
+            run="fieldwatch.recon.commands.migrate.command:run",
+            flags="fieldwatch.recon.commands.migrate.flags:MigrateFlags",
+            about="what a command line or .conf file of SuGaR, 3DGS, PMNI or HNeRV is here",
+        ),
     },
     data=(
         DataKind(

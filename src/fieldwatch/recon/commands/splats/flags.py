@@ -1,26 +1,15 @@
 """Flags of the commands about splats, from pictures to meshes; no torch is needed for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import tyro
 
-from fieldwatch.cli.kit import FlagGroups, NewRunFlags, RunFlags, merged_groups, preset_of, renamed
+from fieldwatch.cli.kit import FlagGroups, NewRunFlags, RunFlags, merged_groups, preset_of
+from fieldwatch.recon.commands.migrate.mesh import translate_refine
 from fieldwatch.recon.pipelines.splats import REFINE_PRESETS, ExtractOptions, RefineOptions
-
-REFINE_ORIGINALS: Mapping[str, str] = {
-    "--refinement-time": "--preset",
-    "-g": "--gaussians-per-triangle",
-    "-f": "--iterations",
-    "--refinement-iterations": "--iterations",
-    "-n": "--normal-consistency-weight",
-    "--normal-consistency-factor": "--normal-consistency-weight",
-    "-o": "--out",
-    "--output-dir": "--out",
-}
-"""Names in `fieldwatch mesh refine` of flags of the original scripts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +136,6 @@ def refine_flags(arguments: Sequence[str]) -> type[RefineFlags]:
     Raises:
         BadInput: there is no such preset.
     """
-    options = ("options", RefineOptions, field(default=refine_preset(renamed(arguments, REFINE_ORIGINALS))))
+    options = ("options", RefineOptions, field(default=refine_preset(translate_refine(arguments))))
     explained = {"__doc__": RefineFlags.__doc__}
     return make_dataclass("Flags", [options], bases=(RefineFlags,), frozen=True, kw_only=True, namespace=explained)

@@ -1,6 +1,5 @@
 """``fieldwatch mesh extract RUN``: from trained Gaussians to a mesh."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,35 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.cli.kit import (
-    BadInput,
     Terminal,
     check_writable,
-    dashed,
     open_stored,
     print_json,
     print_paths,
     read_flags,
     reading_input,
-    renamed,
 )
 from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.commands.mesh.pictures import write_still_and_film
+from fieldwatch.recon.commands.migrate.mesh import translate_extract
 from fieldwatch.recon.commands.splats.flags import ExtractFlags
 from fieldwatch.recon.mesh import MeshQuality, grade_mesh, mesh_quality, write_mesh
 from fieldwatch.recon.pipelines.splats import Extraction, StoredRun, extract_mesh, open_run, upwards
-
-ORIGINAL_FLAGS = {
-    "-l": "--surface-level",
-    "-v": "--vertices",
-    "--n-vertices-in-mesh": "--vertices",
-    "--center-bbox": "--centred",
-    "--project-mesh-on-surface-points": "--snap",
-    "-b": "--bboxmin",
-    "-B": "--bboxmax",
-}
-"""Flags of the original script, by the name they have here."""
-_CORNER = re.compile(r"[()\[\]\s]")
-_SWITCHES = ("--centred", "--snap")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -77,34 +61,8 @@ def parse(arguments: Sequence[str]) -> ExtractFlags:
     Raises:
         InputError: options that exclude each other, a corner without the other, or what is no corner.
     """
-    words = translate_flags(arguments)
+    words = translate_extract(arguments)
     return read_flags(ExtractFlags, prog="fieldwatch mesh extract", arguments=words)
-
-
-def translate_flags(arguments: Sequence[str]) -> list[str]:
-    """Give the original's flags their names here: switches with a value, corners as texts."""
-    rest, words, corners = renamed(arguments, ORIGINAL_FLAGS), list[str](), dict[str, list[str]]()
-    while rest:
-        flag, equals, value = rest.pop(0).partition("=")
-        name = dashed(flag)
-        # The original spells switches with a value, as in --snap True.
-        if name in _SWITCHES and (equals or (rest and rest[0].lower() in {"true", "false"})):
-            truth = (value if equals else rest.pop(0)).lower() == "true"
-            words.append(name if truth else f"--no-{name[2:]}")
-        elif name in {"--bboxmin", "--bboxmax"}:
-            corners[name] = _corner(name, value if equals else (rest.pop(0) if rest else ""))
-        else:
-            words.append(flag + equals + value)
-    if len(corners) == 1:
-        raise BadInput(f"{next(iter(corners))} came without the other corner: give --bboxmin and --bboxmax, or --bbox")
-    return words + (["--bbox", *corners["--bboxmin"], *corners["--bboxmax"]] if corners else [])
-
-
-def _corner(flag: str, text: str) -> list[str]:
-    numbers = _CORNER.sub("", text).split(",")
-    if len(numbers) != 3:
-        raise BadInput(f'{flag} {text!r} is no corner: wanted are three numbers, as in {flag} "(-1,-1,-1)"')
-    return numbers
 
 
 def write_meshes(

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from fieldwatch.cli.kit import read_flags, renamed, spelled_out, train_and_report
+from fieldwatch.cli.kit import read_flags, spelled_out, train_and_report
 from fieldwatch.files import output_path
+from fieldwatch.recon.commands.migrate.mesh import translate_refine
 from fieldwatch.recon.commands.splats import REFINED
-from fieldwatch.recon.commands.splats.flags import REFINE_ORIGINALS, RefineFlags, refine_flags, refine_preset
+from fieldwatch.recon.commands.splats.flags import RefineFlags, refine_flags, refine_preset
 from fieldwatch.recon.pipelines.splats import RefineConfig, RefineOptions
 
 PRODUCTS = "refined"
@@ -31,7 +32,7 @@ def parse(arguments: Sequence[str]) -> tuple[RefineFlags, RefineOptions]:
     Raises:
         BadInput: there is no such preset.
     """
-    words = spelled_out(renamed(arguments, REFINE_ORIGINALS))
+    words = spelled_out(translate_refine(arguments))
     return read_flags(refine_flags(words), prog="fieldwatch mesh refine", arguments=words), refine_preset(words)
 
 

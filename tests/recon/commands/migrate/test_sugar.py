@@ -3,7 +3,7 @@
 import pytest
 
 from fieldwatch.cli.output import BadInput
-from fieldwatch.recon.commands.splats.sugar import translate_flags
+from fieldwatch.recon.commands.migrate.sugar import translate_flags
 
 
 @pytest.mark.parametrize(

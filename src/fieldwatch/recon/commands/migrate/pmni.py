@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fieldwatch import InputError
-from fieldwatch.recon.commands.normals.pmni_hocon import Conf, ConfEntry, ConfError, read_conf
-from fieldwatch.recon.commands.normals.pmni_keys import KEYS, STAGES, TERMS, format_value, refuse_unknown
+from fieldwatch.recon.commands.migrate.pmni_hocon import Conf, ConfEntry, ConfError, read_conf
+from fieldwatch.recon.commands.migrate.pmni_keys import KEYS, STAGES, TERMS, format_value, refuse_unknown
 from fieldwatch.recon.pipelines.normals import NormalsConfig
 
 Fallback = TypeVar("Fallback")

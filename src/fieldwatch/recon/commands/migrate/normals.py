@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fieldwatch.cli.kit import BadInput, dashed, preset_of, reading_input, spelled_out
 from fieldwatch.pipeline import CommandLine
-from fieldwatch.recon.commands.normals.pmni import read_pmni
-from fieldwatch.recon.commands.normals.pmni_flags import translate_flags
+from fieldwatch.recon.commands.migrate.pmni import read_pmni
+from fieldwatch.recon.commands.migrate.pmni_flags import translate_flags
 from fieldwatch.recon.pipelines.normals import PRESETS
 
 BESIDE_CONF = "seeds"

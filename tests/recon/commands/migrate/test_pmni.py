@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.recon.commands.normals.pmni import read_pmni
-from fieldwatch.recon.commands.normals.pmni_hocon import ConfError
-from fieldwatch.recon.commands.normals.pmni_keys import COUNT, KEYS, NUMBER, TEXT, TEXTS, TRUTH, WHOLE, WHOLES
+from fieldwatch.recon.commands.migrate.pmni import read_pmni
+from fieldwatch.recon.commands.migrate.pmni_hocon import ConfError
+from fieldwatch.recon.commands.migrate.pmni_keys import COUNT, KEYS, NUMBER, TEXT, TEXTS, TRUTH, WHOLE, WHOLES
 from fieldwatch.recon.pipelines.normals import PRESETS
 
-BEAR = Path(__file__).parents[2] / "examples" / "diligent_bear.conf"
+BEAR = Path(__file__).parents[4] / "examples" / "diligent_bear.conf"
 BASE = PRESETS["seeds"]()
 # What the other published files say otherwise than the bear's.
 AUTHORS = {

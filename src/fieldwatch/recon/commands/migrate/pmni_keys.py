@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fieldwatch.recon.commands.normals.pmni_hocon import Conf, ConfEntry, ConfError, Value
+from fieldwatch.recon.commands.migrate.pmni_hocon import Conf, ConfEntry, ConfError, Value
 
 
 @dataclass(frozen=True, kw_only=True)
