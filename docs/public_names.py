@@ -13,6 +13,7 @@ PUBLIC = {
     "fieldwatch.pipeline": "For a pipeline, a loop that has commands: [pipelines.md](pipelines.md).",
     "fieldwatch.rules": "For health rules of your own: [adopt.md](adopt.md#your-own-rule-your-own-sink).",
     "fieldwatch.files": "For reading what a user named, and for output that is whole or not there.",
+    "fieldwatch.lazy": "For packages that import their names at first use.",
     "fieldwatch.cli.kit": "For commands of a pipeline: [pipelines.md](pipelines.md#commands-of-your-own).",
 }
 """The public modules, and whom each is for."""

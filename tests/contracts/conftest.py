@@ -10,7 +10,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fieldwatch"
-PUBLIC = ("fieldwatch", "fieldwatch.pipeline", "fieldwatch.rules", "fieldwatch.files", "fieldwatch.cli.kit")
+PUBLIC = (
+    "fieldwatch",
+    "fieldwatch.pipeline",
+    "fieldwatch.rules",
+    "fieldwatch.files",
+    "fieldwatch.lazy",
+    "fieldwatch.cli.kit",
+)
 """The toolkit's public modules, see decision 0001."""
 
 

@@ -8,6 +8,18 @@ import sys
 import pytest
 
 
+def test_every_slow_test_exists(root):
+    """A renamed test would be back in `make quick` without anybody noticing: `make slow` lists it again."""
+    tests = root / "tests"
+    missing = []
+    for line in (tests / "slow.txt").read_text().split():
+        place, _, function = line.partition("::")
+        path = tests / place
+        if not path.exists() or (function and f"def {function}(" not in path.read_text()):
+            missing.append(line)
+    assert missing == []
+
+
 @pytest.mark.parametrize(
     "test",
     [

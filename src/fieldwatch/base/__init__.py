@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from fieldwatch.base import protobuf
     from fieldwatch.base.arrays import ArrayFileError, ArrayHeader, read_npy, read_npz, read_npz_headers
     from fieldwatch.base.errors import ExistingPathError, InputError, MissingPackageError, MissingPathError
     from fieldwatch.base.extras import import_extra, missing_package
@@ -53,6 +54,7 @@ __all__ = [
     "output_names",
     "output_path",
     "printable",
+    "protobuf",
     "read_npy",
     "read_npz",
     "read_npz_headers",

@@ -59,7 +59,7 @@ class Mirror:
     def __init__(self, url: str, keep: Retention) -> None:
         self.url = url
         self._keep = keep
-        import fsspec  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]  only for runs that have a mirror
+        import fsspec  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]  at first use
 
         try:
             system, root = cast("Any", fsspec).url_to_fs(url)

@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -40,6 +41,8 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; public names: {', '.join(places)}")
         module, original = places[name]
+        if module == package:  # a submodule: to ask the package for it would ask this function again
+            return import_module(f"{package}.{original}")
         # As the import statement does: the name may also be a submodule that nobody has loaded yet.
         return getattr(__import__(module, fromlist=[original]), original)
 
@@ -53,7 +56,7 @@ def _imports_for_type_checkers(package: str) -> dict[str, tuple[str, str]]:
     """Read from which module, and under which name there, a package imports each name under ``if TYPE_CHECKING:``."""
     spec = find_spec(package)
     if spec is None or spec.loader is None:
-        raise ImportError(f"cannot read the source of {package}")
+        raise ImportError(f"expected a package with source files, got {package}: its lazy names cannot be found")
     source = spec.loader.get_source(package)  # pyright: ignore[reportAttributeAccessIssue]  source loaders have it
     return {
         alias.asname or alias.name: (statement.module, alias.name)

@@ -58,7 +58,6 @@ __all__ = [
     "config_from_plain",
     "config_of_run",
     "holds_run",
-    "lazy_names",
     "load_item",
     "plain_values",
     "read_manifest",

@@ -22,7 +22,7 @@ FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, ArithmeticError, M
 
 def general_rules() -> tuple[Rule, ...]:
     """Return the rules for any run; they are imported when a run needs them."""
-    from fieldwatch.health import GENERAL  # noqa: PLC0415  a run with rules of its own needs none of these
+    from fieldwatch.health import GENERAL  # noqa: PLC0415  at first use: a run may have other rules
 
     return GENERAL
 

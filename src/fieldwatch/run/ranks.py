@@ -146,7 +146,7 @@ class Ranks:
         """
         if self.alone:
             return
-        from fieldwatch.run.rank_group import RankGroup, RankPatience  # noqa: PLC0415  for several processes only
+        from fieldwatch.run.rank_group import RankGroup, RankPatience  # noqa: PLC0415  at first use: with several processes
 
         try:
             self._group = RankGroup(self.rank, self.world, RankPatience.of_process())

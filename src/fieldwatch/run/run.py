@@ -117,7 +117,7 @@ class Run:
 
         If one of these fails, what was taken is given back, and the black box says why.
         """
-        from fieldwatch.run.session import Session  # noqa: PLC0415  what a run works with is imported when one begins
+        from fieldwatch.run.session import Session  # noqa: PLC0415  at first use
 
         self._opened = Session.open(self._plan)
         return self

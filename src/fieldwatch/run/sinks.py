@@ -13,13 +13,13 @@ Sinks: TypeAlias = Sequence[Sink] | Callable[[Path], Sequence[Sink]]
 
 def default_sinks(folder: Path) -> tuple[Sink, ...]:
     """TensorBoard event files and ``log.txt``, in the run folder."""
-    from fieldwatch.record.sinks import Log, TensorBoard  # noqa: PLC0415  imported by the runs that use them
+    from fieldwatch.record.sinks import Log, TensorBoard  # noqa: PLC0415  at first use
 
     return (TensorBoard(output_path(folder, "tensorboard")), Log(output_path(folder, "log.txt")))
 
 
 def rank_log(folder: Path) -> tuple[Sink, ...]:
     """``log.txt`` alone, for a rank after the first: of its last start, since its record is not rewound."""
-    from fieldwatch.record.sinks import Log  # noqa: PLC0415  as above
+    from fieldwatch.record.sinks import Log  # noqa: PLC0415  at first use
 
     return (Log(output_path(folder, "log.txt")),)

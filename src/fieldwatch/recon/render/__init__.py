@@ -1,54 +1,59 @@
 """Renderers: Gaussian splats and triangles, with the native kernels that make them fast on a CPU."""
 
-from fieldwatch.recon.render.depth_normals import depth_normal_consistency, depth_normal_consistency_reference
-from fieldwatch.recon.render.encoding import HashEncoding, HashLevel, hash_encode_reference
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.recon.render.depth_normals import depth_normal_consistency, depth_normal_consistency_reference
+    from fieldwatch.recon.render.encoding import HashEncoding, HashLevel, hash_encode_reference
+    from fieldwatch.recon.render.native import NativeUnavailable, native_available
+    from fieldwatch.recon.render.sdf import (
+        BoundedRays,
+        Cells,
+        Chunks,
+        CollapseDetector,
+        Composited,
+        Deviation,
+        DistanceField,
+        FilledSamples,
+        OccupancyConfig,
+        OccupancyGrid,
+        PackedSamples,
+        SampleBudget,
+        SectionOpacities,
+        Sections,
+        composite,
+        composite_sections,
+        empty_share,
+        evaluate_in_chunks,
+        fill_empty,
+        geometric_step,
+        gradient_ad,
+        gradient_dfd,
+        gradient_fd,
+        gradients_in_chunks,
+        neus_alpha,
+        plane_distances,
+        points_along,
+        section_alpha,
+        section_opacities,
+        transmittance,
+    )
+    from fieldwatch.recon.render.sdf_field import HashSdf
+    from fieldwatch.recon.render.splats import (
+        Backend,
+        DensificationStatistics,
+        DepthMode,
+        RenderOutput,
+        View,
+        apply_3d_filter,
+        rasterize,
+        rotations,
+    )
+    from fieldwatch.recon.render.triangles import CastBackend, Hits, cast_triangles
+    from fieldwatch.recon.render.visible_adam import VisibleAdam
 from fieldwatch.recon.render.image_similarity import ImageSimilarity, image_similarity, image_similarity_reference
-from fieldwatch.recon.render.native import NativeUnavailable, native_available
-from fieldwatch.recon.render.sdf import (
-    BoundedRays,
-    Cells,
-    Chunks,
-    CollapseDetector,
-    Composited,
-    Deviation,
-    DistanceField,
-    FilledSamples,
-    OccupancyConfig,
-    OccupancyGrid,
-    PackedSamples,
-    SampleBudget,
-    SectionOpacities,
-    Sections,
-    composite,
-    composite_sections,
-    empty_share,
-    evaluate_in_chunks,
-    fill_empty,
-    geometric_step,
-    gradient_ad,
-    gradient_dfd,
-    gradient_fd,
-    gradients_in_chunks,
-    neus_alpha,
-    plane_distances,
-    points_along,
-    section_alpha,
-    section_opacities,
-    transmittance,
-)
-from fieldwatch.recon.render.sdf_field import HashSdf
-from fieldwatch.recon.render.splats import (
-    Backend,
-    DensificationStatistics,
-    DepthMode,
-    RenderOutput,
-    View,
-    apply_3d_filter,
-    rasterize,
-    rotations,
-)
-from fieldwatch.recon.render.triangles import CastBackend, Hits, cast_triangles
-from fieldwatch.recon.render.visible_adam import VisibleAdam
 
 __all__ = [
     "Backend",
@@ -105,3 +110,5 @@ __all__ = [
     "section_opacities",
     "transmittance",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -19,8 +19,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from fieldwatch.base import refuse_link, sync_folder
-from fieldwatch.record import protobuf
+from fieldwatch.base import protobuf, refuse_link, sync_folder
 from fieldwatch.record.disk.backlog import WriteQueue
 from fieldwatch.record.lines import write_all
 

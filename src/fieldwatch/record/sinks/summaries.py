@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.base import InputError
-from fieldwatch.record import protobuf
+from fieldwatch.base import InputError, protobuf
 from fieldwatch.record.charts.layout import Chart, Layout
 from fieldwatch.record.sinks.event_files import frame_head, masked_checksums
 

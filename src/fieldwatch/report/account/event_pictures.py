@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldwatch.record.protobuf import fields
+from fieldwatch.base import protobuf
 
 FOLDER = "tensorboard"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -87,10 +87,10 @@ def _picture_around(data: mmap.mmap, at: int) -> LoggedPicture | None:
 
 
 def _picture(record: bytes) -> LoggedPicture:
-    event = fields(record)
+    event = protobuf.fields(record)
     # Numbers of event.proto and summary.proto: summary 5, value 1, image 4, encoded_image_string 4, tag 1, step 2.
-    value = fields(_bytes(fields(_bytes(event, 5)), 1))
-    png = _bytes(fields(_bytes(value, 4)), 4)
+    value = protobuf.fields(_bytes(protobuf.fields(_bytes(event, 5)), 1))
+    png = _bytes(protobuf.fields(_bytes(value, 4)), 4)
     if not png.startswith(PNG):
         raise ValueError("a record between two pictures is none: it is passed over")
     position = event.get(2, 0)

@@ -11,7 +11,10 @@ value (zero, empty) is left out, unless the caller asks for it (``always``), as 
 import struct
 from collections.abc import Iterable
 
-_VARINT, _EIGHT_BYTES, _SIZED, _FOUR_BYTES = 0, 1, 2, 5
+_VARINT = 0
+_EIGHT_BYTES = 1
+_SIZED = 2
+_FOUR_BYTES = 5
 
 
 def varint(number: int) -> bytes:
@@ -82,7 +85,7 @@ def fields(message: bytes) -> dict[int, int | bytes]:
                 value = message[at : at + 4]
                 at = at + 4
             case _:
-                raise ValueError("a field has an unknown wire type")
+                raise ValueError(f"expected a field of wire type 0, 1, 2 or 5, got {key & 7} before byte {at}")
         found.setdefault(key >> 3, value)
     if at != len(message):
         raise ValueError("the message ends in the middle of a field")
@@ -100,4 +103,4 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         if shift > 63:
-            raise ValueError("a number has more than 64 bits")
+            raise ValueError(f"expected a varint of at most 64 bits, got a longer one at byte {at}")

@@ -14,7 +14,7 @@ from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.text import metadata as text_metadata
 from tensorboard.util import tensor_util
 
-from fieldwatch.record import protobuf
+from fieldwatch.base import protobuf
 from fieldwatch.record.charts import Chart, Layout, Margin, Tab
 from fieldwatch.record.sinks import summaries
 
