@@ -1,12 +1,10 @@
-"""Rewrites docs/api.md, metrics.md, rules.md and the table of tab completion. With --check: are they current?"""
+"""Rewrites docs/api.md, metrics.md and rules.md. With --check: are they current?"""
 
 import sys
 from pathlib import Path
 
 import public_names
 
-from fieldwatch.cli.commands import all_commands, runner_of
-from fieldwatch.cli.completion_table import as_stored, flags_of
 from fieldwatch.health import rules_markdown
 from fieldwatch.record import TOOLKIT
 from fieldwatch.registry import installed_pipelines
@@ -27,13 +25,7 @@ def pages() -> dict[str, str]:
         "docs/api.md": f"{HEAD}{public_names.page()}",
         "docs/metrics.md": metrics,
         "docs/rules.md": f"{HEAD}{rules.rstrip()}\n",
-        "src/fieldwatch/cli/completion.json": completions(),
     }
-
-
-def completions() -> str:
-    """Every command's flags, asked of the commands themselves."""
-    return as_stored({name: flags_of(runner_of(name)) for name in all_commands()}).decode()
 
 
 def main() -> int:

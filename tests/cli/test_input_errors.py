@@ -43,7 +43,7 @@ PLANTED = {
     "nsys snapshot": ("nsys snapshot 1", "cli.nsys_snapshot._process"),
     "nsys train": ("nsys train -- true", "cli.nsys_train.required_nsys"),
     "tensorboard": ("tensorboard RUN --print", "cli.tensorboard.command"),
-    "completion": ("completion bash", "cli.completion.stored_flags"),
+    "completion": ("completion bash", "cli.completion.completed_flags"),
 }
 """Command line, and a function in the command's reading code."""
 

@@ -72,4 +72,4 @@ def _examined(chosen: Any, path: Path, options: Mapping[str, type]) -> DataRepor
 
 def _closed(error: PermissionError, path: Path) -> BadInput:
     what = error.filename or path
-    return BadInput(f"{what} may not be read or written by you (permission denied): ask its owner, or copy the data")
+    return BadInput(f"{what} cannot be read or written by you (permission denied): ask its owner, or copy the data")

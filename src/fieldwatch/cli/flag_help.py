@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import tyro
 
@@ -60,7 +60,7 @@ def print_help(kind: type, *, prog: str, everything: bool) -> None:
         prog: words with which the command is called.
         everything: list every flag, instead of the main ones.
     """
-    flags = list(_flags_of(kind))
+    flags = list(flag_fields(kind))
     groups: FlagGroups = getattr(kind, "main_flags", {})
     titles = {name: title for title, names in groups.items() for name in names}
     main = [flag for flag in flags if flag.name in titles or flag.default is MISSING] if titles else flags
@@ -82,22 +82,9 @@ def print_help(kind: type, *, prog: str, everything: bool) -> None:
         sys.stdout.write(f"{len(flags) - len(listed)} more flags: {prog} {HELP_ALL}\n")
 
 
-def spellings(kind: type) -> set[str]:
-    """Return every spelling of the flags of a dataclass, with dashes: names, aliases, and ``--no-`` of switches."""
-    found: set[str] = set()
-    for flag in _flags_of(kind):
-        settings = [each for each in getattr(flag.kind, "__metadata__", ()) if hasattr(each, "aliases")]
-        name = next((each.name for each in settings if each.name), flag.name.replace("_", "-"))
-        aliases = (alias for each in settings for alias in each.aliases or ())
-        found |= {f"--{name}", *(alias if alias.startswith("-") else f"--{alias}" for alias in aliases)}
-        if flag.default in (True, False) and isinstance(flag.default, bool):
-            found.add(f"--no-{name}")
-    return found
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Flag:
-    """A field without fields of its own: one flag, or one positional argument.
+class FlagField:
+    """A field that holds no dataclass: one flag, or one positional argument.
 
     Attributes:
         name: name of the field.
@@ -113,8 +100,31 @@ class _Flag:
     home: str
     text: str
 
+    @property
+    def positional(self) -> bool:
+        """Whether it is a word without a flag."""
+        return any(marker in get_args(tyro.conf.Positional[int]) for marker in self._markers)
 
-def _flags_of(kind: type, values: Any = MISSING, home: str = "") -> Iterator[_Flag]:
+    @property
+    def switch(self) -> bool:
+        """Whether the flag takes no value."""
+        return isinstance(self.default, bool)
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every spelling of the flag, with its dashes: name, aliases, and ``--no-`` of a switch."""
+        settings = [each for each in self._markers if hasattr(each, "aliases")]
+        name = next((each.name for each in settings if each.name), self.name.replace("_", "-"))
+        aliases = [alias for each in settings for alias in each.aliases or ()]
+        dashed = [alias if alias.startswith("-") else f"--{alias}" for alias in aliases]
+        return (*dashed, f"--{name}", *((f"--no-{name}",) if self.switch else ()))
+
+    @property
+    def _markers(self) -> tuple[Any, ...]:
+        return getattr(self.kind, "__metadata__", ())
+
+
+def flag_fields(kind: type, values: Any = MISSING, home: str = "") -> Iterator[FlagField]:
     """Yield the flags of a dataclass, those of the dataclasses in it included.
 
     Args:
@@ -129,17 +139,17 @@ def _flags_of(kind: type, values: Any = MISSING, home: str = "") -> Iterator[_Fl
         # The settings of a pipeline stand in a field that is declared as Any.
         inner = hints[each.name] if is_dataclass(hints[each.name]) else type(default)
         if is_dataclass(inner):
-            yield from _flags_of(inner, default, each.name)
+            yield from flag_fields(inner, default, each.name)
         else:
             text = docs.get(each.name, "")
-            yield _Flag(name=each.name, kind=hints[each.name], default=default, home=home, text=text)
+            yield FlagField(name=each.name, kind=hints[each.name], default=default, home=home, text=text)
 
 
 def _default_of(each: Field[Any]) -> Any:
     return each.default if each.default_factory is MISSING else each.default_factory()
 
 
-def _help_class(flags: Sequence[_Flag], titles: Mapping[str, str], *, brief: bool, about_all: str) -> type:
+def _help_class(flags: Sequence[FlagField], titles: Mapping[str, str], *, brief: bool, about_all: str) -> type:
     """Return a dataclass with the same flags, in a field for each title: tyro draws a box around each.
 
     Args:
@@ -149,7 +159,7 @@ def _help_class(flags: Sequence[_Flag], titles: Mapping[str, str], *, brief: boo
         about_all: text of ``--help-all``; empty if it would list nothing more.
     """
     order = {name: i for i, name in enumerate(titles)}
-    boxes: dict[str, list[_Flag]] = {title: [] for title in titles.values()}
+    boxes: dict[str, list[FlagField]] = {title: [] for title in titles.values()}
     for flag in sorted(flags, key=lambda flag: order.get(flag.name, len(order))):
         boxes.setdefault(titles.get(flag.name, flag.home), []).append(flag)
     members = [_help_field(flag, brief=brief) for flag in boxes.pop("", [])]
@@ -165,7 +175,7 @@ def _help_class(flags: Sequence[_Flag], titles: Mapping[str, str], *, brief: boo
     return make_dataclass("Flags", members, kw_only=True)
 
 
-def _help_field(flag: _Flag, *, brief: bool) -> tuple[str, Any, Any]:
+def _help_field(flag: FlagField, *, brief: bool) -> tuple[str, Any, Any]:
     kind = Annotated[flag.kind, tyro.conf.arg(help=flag.text)] if flag.text else flag.kind
     if brief and (flag.default is None or flag.default is False or flag.default == ""):
         kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]

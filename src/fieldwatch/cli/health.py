@@ -17,16 +17,16 @@ from fieldwatch.record import Terminal, read_manifest
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Examine a run by the rules it was trained under, and list its deaths; its record is read, nothing is written.
+    """Examine a run with the health rules of its pipeline, and list its crashes. The run is only read.
 
     Example: fieldwatch health runs/bunny --json
 
-    Exits with 0 when nothing is worse than a note, 1 with warnings or errors, 3 when the run diverged, failed or was
+    Exit codes: 0 if nothing is worse than a note, 1 with warnings or errors, 3 if the run diverged, failed or was
     killed.
     """
 
     run: tyro.conf.Positional[Path]
-    """The run folder."""
+    """Run folder."""
     json: bool = False
     """Print the findings as JSON."""
 

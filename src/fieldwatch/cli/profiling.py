@@ -69,7 +69,7 @@ def spelled_out(words: Sequence[str]) -> list[str]:
         if follows.lower() in (*_YES, *_NO) or follows.lstrip("-").isdigit():
             rest = rest if equals else rest[1:]
         elif equals:
-            raise BadInput(f"{SWITCH} {value!r}: wanted a number of steps, or nothing for every {USUAL}th step")
+            raise BadInput(f"{SWITCH} {value!r}: expected a number of steps, or nothing for every {USUAL}th step")
         else:
             follows = USUAL
         if follows.lower() not in _NO:

@@ -24,16 +24,16 @@ class Arguments:
 
     Example: fieldwatch report runs/bunny -o bunny.html
 
-    The page opens without network, in any browser, on a phone, and prints. The run's record is only read, also while
-    the run goes on. Exits with 0 when the page is written, whatever it says of the run: `fieldwatch health` judges.
+    The page opens offline in any browser, on a phone, and prints well. The run is only read, and may still be training.
+    Exit code 0 means that the page was written, whatever the run's state; `fieldwatch health` reports that one.
     """
 
     run: tyro.conf.Positional[Path]
-    """The run folder, or its run.json."""
+    """Run folder, or its run.json."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
-    """File to write, or a folder for report.html; otherwise report.html in the run folder."""
+    """File to write, or a folder for report.html; by default report.html in the run folder."""
     json: bool = False
-    """Print the account of the run as JSON, and write nothing."""
+    """Print the report's data as JSON, and write nothing."""
 
 
 def run(arguments: Sequence[str]) -> int:

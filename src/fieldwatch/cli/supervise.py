@@ -52,7 +52,7 @@ class WatchFlags:
             BadInput: it is no time.
         """
         if self.hang_timeout is not None and not 0 <= self.hang_timeout < float("inf"):
-            raise BadInput(f"--hang-timeout {self.hang_timeout}: wanted seconds above 0, or 0 for no watch")
+            raise BadInput(f"--hang-timeout {self.hang_timeout}: expected seconds greater than 0, or 0 to disable it")
         return "auto" if self.hang_timeout is None else self.hang_timeout or None
 
 

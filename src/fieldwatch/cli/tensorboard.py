@@ -27,7 +27,7 @@ class Arguments:
     port: int = 6006
     """Port to listen on."""
     bind_all: bool = False
-    """Listen on all addresses: anyone who can reach this machine can look."""
+    """Listen on all addresses: everyone who can reach this machine can see the runs."""
     print_only: Annotated[bool, tyro.conf.arg(name="print")] = field(default=False)
     """Print the command instead of starting it."""
 

@@ -125,9 +125,8 @@ class TrainManyFlags:
 
 
 def preset_choice(presets: Sequence[str], default: str = "default") -> tuple[str, Any, Any]:
-    """Return the field ``preset`` for a class of flags, with the names of the presets in its help."""
-    about = tyro.conf.arg(metavar="{" + ",".join(presets) + "}")
-    return "preset", Annotated[str, about], field(default=default)
+    """Return the field ``preset`` for a class of flags, with the names of the presets as its choices."""
+    return "preset", Literal[tuple(presets)], field(default=default)  # pyright: ignore[reportInvalidTypeForm]  the names are known when it runs
 
 
 def merged_groups(*parts: Mapping[str, Sequence[str]]) -> FlagGroups:

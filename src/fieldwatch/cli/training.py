@@ -182,7 +182,7 @@ def check_apart(folder: Path, config: object) -> None:
             continue
         if folder.resolve().is_relative_to(path.resolve()):
             raise InputError(
-                f"the run folder {folder} lies in the input folder {path}, which is not written to: give another "
+                f"the run folder {folder} is inside the input folder {path}, which must stay unchanged: choose another "
                 "folder with --out"
             )
 

@@ -1,4 +1,4 @@
-"""``fieldwatch migrate``: original command lines and files in, fieldwatch commands out, with reasons for what is left."""
+"""``fieldwatch migrate``: original lines and files in, fieldwatch commands out, with reasons for what is left out."""
 
 import json
 import shlex
@@ -17,6 +17,7 @@ from fieldwatch.recon.commands.migrate.sugar import ORIGINAL_FLAGS
 from fieldwatch.recon.commands.migrate.video import ORIGINAL_FLAGS as VIDEO_FLAGS
 from fieldwatch.recon.pipelines.normals import PRESETS
 
+VANILLA = "train splats --regularization none --preset full"
 BEAR = Path(__file__).parents[4] / "examples" / "diligent_bear.conf"
 
 
@@ -30,9 +31,8 @@ def told(line):
     ("original", "command", "left_out"),
     [
         (
-            "python train.py -s S -c C -i 7000 -r dn_consistency --eval True",
-            "train splats --data S --checkpoint-path C --iteration-to-load 7000 --regularization dn_consistency "
-            "--held-out 8",
+            "python train.py -s S -c C -i 7000 -r sdf --eval True",
+            "train splats --data S --checkpoint-path C --iteration-to-load 7000 --regularization sdf --held-out 8",
             [],
         ),
         ("python train_coarse_sdf.py -s S -c C", "train splats --regularization sdf --data S --checkpoint-path C", []),
@@ -43,13 +43,12 @@ def told(line):
         ),
         (
             "python train.py -s S --iterations 30000 -r -1 --port 6009 -w",
-            "train splats --regularization none --preset full --data S --coarse-iterations 30000 --background white "
-            "--held-out 0",
+            f"{VANILLA} --data S --coarse-iterations 30000 --background white --held-out 0",
             ["--port"],
         ),
         (
             "python train.py -s S -r 2 --eval --feature_lr 0.004",
-            "train splats --regularization none --preset full --data S --held-out 8 --lr-constant 0.004 --lr-rest 0.0002",
+            f"{VANILLA} --data S --held-out 8 --lr-constant 0.004 --lr-rest 0.0002",
             ["-r"],
         ),
         (

@@ -33,7 +33,7 @@ _MAIN_FLAGS = {
 
 NORMALS = Pipeline(
     name="normals",
-    about="train a surface on normal maps, poses optimised (no data: built-in)",
+    about="train a surface on normal maps, with optimized poses (no data: built-in object)",
     help=HELP,
     config="fieldwatch.recon.pipelines.normals:NormalsConfig",
     presets="fieldwatch.recon.pipelines.normals:PRESETS",
@@ -56,13 +56,13 @@ NORMALS = Pipeline(
         "infer normals": Command(
             run="fieldwatch.recon.commands.normals.infer:run",
             flags="fieldwatch.recon.commands.normals.flags:InferNormalsFlags",
-            about="a new normal map against a trained surface: its pose, depth, normals completed",
+            about="register a new normal map to a trained surface: pose, depth, completed normals",
             takes_run=True,
         ),
         "data render-normals": Command(
             run="fieldwatch.recon.commands.normals.render_normals:run",
             flags="fieldwatch.recon.commands.normals.flags:RenderNormalsFlags",
-            about="normal maps of any mesh: exact normals, masks, depth, cameras on a ring",
+            about="render normal maps of a mesh: exact normals, masks, depth, cameras on a ring",
         ),
     },
     data=(

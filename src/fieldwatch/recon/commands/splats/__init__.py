@@ -21,35 +21,35 @@ _MESH_COMMANDS = {
     "mesh extract": Command(
         run="fieldwatch.recon.commands.splats.mesh_extract:run",
         flags="fieldwatch.recon.commands.splats.flags:ExtractFlags",
-        about="from a splats run to a mesh: surface points, Poisson or fusion, clean-up",
+        about="extract a mesh from a splats run: surface points, Poisson or fusion, cleaning",
         takes_run=True,
     ),
     "mesh refine": Command(
         run="fieldwatch.recon.commands.splats.mesh_refine:run",
         flags="fieldwatch.recon.commands.splats.flags:refine_flags",
-        about="train a mesh with Gaussians bound to its triangles, on the run's photos",
+        about="refine a mesh with Gaussians bound to its triangles, on the run's photos",
         takes_run=True,
     ),
     "mesh texture": Command(
         run="fieldwatch.recon.commands.mesh.texture:run",
         flags="fieldwatch.recon.commands.mesh.flags:TextureFlags",
-        about="a texture atlas from the photos: OBJ with MTL and PNG, and GLB",
+        about="bake a texture from the photos: OBJ with MTL and PNG, and GLB",
         takes_run=True,
     ),
     "mesh quality": Command(
         run="fieldwatch.recon.commands.mesh.quality:run",
         flags="fieldwatch.recon.commands.mesh.flags:QualityFlags",
-        about="how good a mesh is: 37 figures, a grade, the reasons for it",
+        about="measure a mesh: 37 figures, a grade and its reasons",
     ),
     "mesh evaluate": Command(
         run="fieldwatch.recon.commands.mesh.evaluate:run",
         flags="fieldwatch.recon.commands.mesh.flags:MeshComparisonFlags",
-        about="a mesh against the true one: Chamfer, F-score, normals, error picture",
+        about="compare a mesh with the ground truth: Chamfer, F-score, normals, error picture",
     ),
     "mesh view": Command(
         run="fieldwatch.recon.commands.mesh.view:run",
         flags="fieldwatch.recon.commands.mesh.flags:ViewFlags",
-        about="stills, a turntable film, and a page that opens without network",
+        about="show a mesh: stills, a turntable film, and a page that opens offline",
     ),
 }
 
@@ -86,14 +86,14 @@ SPLATS = Pipeline(
         "infer splats": Command(
             run="fieldwatch.recon.commands.splats.infer:run",
             flags="fieldwatch.recon.commands.splats.flags:InferSplatsFlags",
-            about="draw a trained scene: its photos' views, new cameras, paths; depth, normals",
+            about="render a trained scene: views of its photos, new cameras, paths; depth, normals",
             takes_run=True,
         ),
         **_MESH_COMMANDS,
         "migrate": Command(
             run="fieldwatch.recon.commands.migrate.command:run",
             flags="fieldwatch.recon.commands.migrate.flags:MigrateFlags",
-            about="what a command line or .conf file of SuGaR, 3DGS, PMNI or HNeRV is here",
+            about="translate a command line or .conf file of SuGaR, 3DGS, PMNI or HNeRV",
         ),
     },
     data=(

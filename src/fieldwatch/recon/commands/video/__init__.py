@@ -46,7 +46,7 @@ VIDEO = Pipeline(
         "infer video": Command(
             run="fieldwatch.recon.commands.video.infer:run",
             flags="fieldwatch.recon.commands.video.flags:InferVideoFlags",
-            about="draw frames, patches or the whole clip; search it by text or image",
+            about="render frames, patches or the whole clip; search it by text or image",
             takes_run=True,
         ),
     },
