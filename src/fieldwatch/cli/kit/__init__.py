@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fieldwatch.cli.flag_help import FlagGroups, read_flags
     from fieldwatch.cli.flags import dashed, preset_of, renamed
     from fieldwatch.cli.frame_progress import counting_frames
+    from fieldwatch.cli.main import main
     from fieldwatch.cli.open_run import open_stored
     from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
     from fieldwatch.cli.profiling import ProfileFlags, spelled_out
@@ -47,6 +48,7 @@ __all__ = [
     "counting_frames",
     "dashed",
     "flag_names",
+    "main",
     "merged_groups",
     "open_stored",
     "preset_of",

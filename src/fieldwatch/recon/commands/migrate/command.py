@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.cli import main
-from fieldwatch.cli.kit import BadInput, Terminal, dashed, flag_names, print_json, read_flags, reading_input
+from fieldwatch.cli.kit import BadInput, Terminal, dashed, flag_names, main, print_json, read_flags, reading_input
 from fieldwatch.recon.commands.migrate.flags import MigrateFlags
 from fieldwatch.recon.commands.migrate.gaussian_splatting import read_settings
 from fieldwatch.recon.commands.migrate.mesh import CORNERS, EXTRACT_ORIGINALS
@@ -155,7 +154,8 @@ def _from_conf(conf: dict[str, str], words: Sequence[str], notes: list[tuple[str
 def _changed(config: Any, base: Any) -> Iterator[list[str]]:
     """Yield the flags that turn one configuration into another."""
     for each in fields(base):
-        value, usual = getattr(config, each.name), getattr(base, each.name)
+        value = getattr(config, each.name)
+        usual = getattr(base, each.name)
         flag = f"--{each.name.replace('_', '-')}"
         if is_dataclass(usual):
             yield from _changed(value, usual)

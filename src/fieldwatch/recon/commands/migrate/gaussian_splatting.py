@@ -59,7 +59,8 @@ def translate_splatting(group: Sequence[str]) -> list[str]:
         BadInput: it has no counterpart; the message says why.
     """
     flag, equals, value = group[0].partition("=")
-    name, values = dashed(flag).lower(), [value] if equals else list(group[1:])
+    name = dashed(flag).lower()
+    values = [value] if equals else list(group[1:])
     if name in _NONE:
         raise BadInput(_NONE[name])
     if name in _SPECIAL:

@@ -37,7 +37,9 @@ def translate_extract(arguments: Sequence[str]) -> list[str]:
     Raises:
         BadInput: a corner without the other one, or one that is not three numbers.
     """
-    rest, words, corners = renamed(arguments, EXTRACT_ORIGINALS), list[str](), dict[str, list[str]]()
+    rest = renamed(arguments, EXTRACT_ORIGINALS)
+    words: list[str] = []
+    corners: dict[str, list[str]] = {}
     while rest:
         flag, equals, value = rest.pop(0).partition("=")
         name = dashed(flag)

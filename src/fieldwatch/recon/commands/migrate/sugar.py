@@ -56,7 +56,8 @@ _ELSEWHERE = {
     "--gs-output-dir": "give the folder of the 3DGS model with -c, or leave it out to train one from the photos",
     "--full-res-normals": "leave it out: normals are always compared at the resolution of the photos (--longer-side)",
 }
-_YES, _NO = ("true", "1", "yes", "y", "on"), ("false", "0", "no", "n", "off")
+_YES = ("true", "1", "yes", "y", "on")
+_NO = ("false", "0", "no", "n", "off")
 HELD_OUT = "8"
 """Of so many photos, one is held out by ``--eval True``."""
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fieldwatch.pipeline import lazy_names
+from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.splats.refined.algorithm import refine_mesh
