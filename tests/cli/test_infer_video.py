@@ -113,14 +113,14 @@ def test_an_hnerv_file_draws_its_stored_frames_only(hnerv_bitstream, trained_hne
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "nothing is asked for: give --frames, --time, --patch, --mp4, --text or --image"),
+        ((), "nothing to render: give --frames, --time, --patch, --mp4, --text or --image"),
         (("--frames", "0", "8"), "frame 8 is not in the clip: its 8 frames are 0 to 7"),
         (("--frames", "-1"), "frame -1 is not in the clip"),
         (("--time", "7.2"), "frame 7.2 is not in the clip"),
         (("--time", "nan"), "frame nan is not in the clip"),
         (("--patch", "9", "0", "0"), "frame 9 is not in the clip"),
         (("--patch", "0", "2", "0"), "patch row 2, column 0 is not in the grid of 2 x 2 patches: rows are 0 to 1"),
-        (("--mp4", "--fps", "0"), "--fps is 0: wanted frames per second above 0"),
+        (("--mp4", "--fps", "0"), "--fps must be greater than 0 and at most 1000, got 0"),
         (("--text", "a rabbit"), "--text needs CLIP: the targets of this run come from image-descriptor-512"),
         (("--text", " "), "--text is empty"),
         (("--text", "a", "--image", "b.png"), "--text and --image are two searches"),

@@ -134,7 +134,7 @@ def test_place_where_nothing_can_be_written_is_said_before_any_work(opaque, refu
     [
         ("--bboxmin (0,0,0)", "--bboxmin came without the other corner: give --bboxmin and --bboxmax, or --bbox"),
         ("--bboxmax=(0,0,0)", "--bboxmax came without the other corner"),
-        ("--bboxmin (0,0) --bboxmax (1,1,1)", "--bboxmin '(0,0)' is no corner: wanted are three numbers"),
+        ("--bboxmin (0,0) --bboxmax (1,1,1)", "--bboxmin must be three numbers"),
         ("--bboxmax", "--bboxmax '' is no corner"),
         ("--bboxmin (1,0,0) --bboxmax (0,1,1)", "is empty: wanted is low < high"),
         ("-l 1.5", "levels of the density lie above 0 and below 1"),

@@ -60,7 +60,7 @@ def test_a_mesh_that_faces_inwards_is_turned(splats, box, answer, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--layout xatlas --square-size 8", "--square-size 8 is of --layout squares"),
+        ("--layout xatlas --square-size 8", "--square-size 8 needs --layout squares"),
         ("--square-size 0", "--square-size is 0"),
         ("--layout squares --size 11", "ask for 12 texels or more"),
         ("--size 0", "sizes from 1 to 16384"),

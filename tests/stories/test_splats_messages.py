@@ -238,7 +238,7 @@ def test_a_schedule_that_would_train_nothing(end, trained, photos, refused):
     [
         (("--longer-side", 0), r"--longer-side is 0: wanted at least 1"),
         (("--held-out", -1), r"--held-out is -1: wanted 0 or more"),
-        (("--surface-level", 0.3), r"--surface-level is for the mesh"),
+        (("--surface-level", 0.3), r"--surface-level is a flag of the mesh stages"),
         (("--resume-checkpoint", "15000.pt"), r"fieldwatch resume"),
         (("--schedule-scale", 0), r"--schedule-scale is 0"),
         (("--growth-from", 9000), r"--growth-from is 9000"),

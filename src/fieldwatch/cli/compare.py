@@ -42,7 +42,7 @@ class Arguments:
     Checkpoints: fieldwatch compare --checkpoints runs/bear
 
     Reports final and best values, speed, memory, findings, differences of config and environment, the first step at
-    which the runs differ, and whether the seeds explain the difference. A folder may be a run, a TensorBoard folder of
+    which the runs differ, and whether random seeds explain it. A folder may be a run, a TensorBoard folder of
     any program, or hold several of these. Only the page of --out is written.
 
     With --checkpoints, the run's pipeline scores each checkpoint, on held-out data if there is some, and writes a table

@@ -1,4 +1,4 @@
-"""``fieldwatch mesh evaluate MESH --gt TRUTH``: a mesh against the true surface."""
+"""``fieldwatch mesh evaluate MESH --gt TRUTH``: a mesh against the ground truth."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,8 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen = read_flags(MeshComparisonFlags, prog="fieldwatch mesh evaluate", arguments=arguments)
     if chosen.samples < 1 or chosen.resolution < 8:
         raise BadInput(
-            f"--samples is {chosen.samples} and --resolution {chosen.resolution}: wanted are at least 1 and 8, as in "
-            "100000 and 256"
+            f"--samples must be at least 1, got {chosen.samples}, and --resolution at least 8, got {chosen.resolution}"
         )
     console = Terminal(stderr=chosen.json)
     with reading_input(), console.status("reading") as status:
@@ -73,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def about(chosen: MeshComparisonFlags) -> dict[str, Any]:
-    """What was compared with what."""
+    """Return a line that names the two meshes."""
     return {
         "mesh": str(chosen.mesh),
         "truth": chosen.gt,
@@ -82,7 +81,7 @@ def about(chosen: MeshComparisonFlags) -> dict[str, Any]:
 
 
 def true_mesh(chosen: MeshComparisonFlags) -> Triangles:
-    """Read the true mesh, or make that of the built-in scene.
+    """Read the ground truth, or extract the surface of the built-in scene.
 
     Raises:
         MeshError: the file cannot be read.
@@ -99,7 +98,7 @@ def true_mesh(chosen: MeshComparisonFlags) -> Triangles:
 
 
 def visible_cameras(chosen: MeshComparisonFlags) -> tuple[tuple[Camera, ...] | None, list[np.ndarray | None] | None]:
-    """Cameras of the run that was asked for, and for the style that needs them the masks of its photos.
+    """Return the cameras of the run that --visible-from names, and the masks of its photos if the style needs them.
 
     Raises:
         ValueError, OSError: there is no such run, or its photos cannot be read any more.
@@ -113,14 +112,14 @@ def visible_cameras(chosen: MeshComparisonFlags) -> tuple[tuple[Camera, ...] | N
 
 
 def mask_of(photos: PhotoSet, index: int) -> np.ndarray | None:
-    """Where a photo shows the object: its mask, and where it is opaque."""
+    """Return the pixels at which a photo shows the object: inside its mask, and opaque."""
     photo = photos[index]
     masks = [mask.numpy() > 127 for mask in (photo.mask, photo.alpha) if mask is not None]
     return np.logical_and.reduce(masks) if masks else None
 
 
 def write_files(evaluation: MeshEvaluation, chosen: MeshComparisonFlags, folder: Path) -> dict[str, Path]:
-    """Write the coloured mesh, the histogram and the figures; returns them by what they are."""
+    """Write the colored mesh, the histogram and the figures; return the files by content."""
     stem = chosen.mesh.stem
     names = {"coloured": "error.ply", "histogram": "errors.png", "figures": "evaluation.json"}
     coloured, histogram, figures = (output_path(folder, f"{stem}_{name}") for name in names.values())
@@ -133,7 +132,7 @@ def write_files(evaluation: MeshEvaluation, chosen: MeshComparisonFlags, folder:
 
 
 def print_evaluation(console: Console, evaluation: MeshEvaluation) -> None:
-    """Show the figures as two small tables."""
+    """Print the figures as two small tables."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
     percent = 100 / evaluation.diameter
     for name, value in (

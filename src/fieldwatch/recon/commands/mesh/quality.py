@@ -15,7 +15,7 @@ from fieldwatch.recon.data import read_gaussian_ply
 from fieldwatch.recon.mesh import MeshGrade, MeshQuality, gaussian_fit, grade_mesh, mesh_quality, read_mesh
 
 GOOD = 75
-"""Score from which a mesh is GOOD or better, and the command ends with 0."""
+"""Least score of GOOD, from which the exit code is 0."""
 
 GROUPS = {
     "Topology": "n_vertices n_faces n_edges is_watertight is_winding_consistent faces_outward n_boundary_edges "
@@ -28,7 +28,7 @@ GROUPS = {
     "Surface": "avg_normal_consistency n_flipped_normals n_degenerate_normals avg_vertex_valence min_vertex_valence "
     "max_vertex_valence",
 }
-"""Every figure, by the group that its tag has or would have."""
+"""Figures by group."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def print_quality(console: Console, quality: MeshQuality, fit: Mapping[str, float | None]) -> None:
-    """Show all figures, by group."""
+    """Print all figures, by group."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
     table.add_column(style="bold")
     table.add_column()
@@ -67,7 +67,7 @@ def print_quality(console: Console, quality: MeshQuality, fit: Mapping[str, floa
 
 
 def print_grade(console: Console, grade: MeshGrade, path: Path) -> None:
-    """Show the grade and what is missing."""
+    """Print the grade and its reasons."""
     colour = "green" if grade.score >= GOOD else "yellow" if grade.word == "FAIR" else "red"
     console.print(Text.assemble((f"{grade.word}", f"bold {colour}"), f", {grade.score:.0f} of 100 points"))
     for reason in grade.reasons:
@@ -76,7 +76,7 @@ def print_grade(console: Console, grade: MeshGrade, path: Path) -> None:
 
 
 def formatted(value: float | bool | None) -> str:  # noqa: FBT001  a value to be shown, not a switch
-    """A figure as people read it."""
+    """Return a figure as text."""
     if value is None:
         return "cannot be said"
     if isinstance(value, bool):

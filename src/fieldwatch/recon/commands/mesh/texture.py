@@ -47,7 +47,7 @@ from fieldwatch.recon.pipelines.splats import StoredRun, open_drawn_run, upwards
 from fieldwatch.recon.render import cast_triangles
 
 MANY_FACES = 30_000
-"""From here on xatlas takes minutes: `--layout auto` gives every two faces a square of their own."""
+"""Number of faces from which xatlas takes minutes: `--layout auto` then gives every two faces a square."""
 _TEXELS_PER_PIXEL = 4.0
 _FILLED_SHARE = 0.5  # of a texture, by the faces
 _LEAST_SQUARE = 6
@@ -83,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def open_photo_run(chosen: TextureFlags) -> StoredRun:
-    """Open the run whose photos are baked: splats, or a refinement of some.
+    """Open the run whose photos are baked: a splats run or a refinement.
 
     Raises:
         BadInput: it cannot be opened.
@@ -92,13 +92,13 @@ def open_photo_run(chosen: TextureFlags) -> StoredRun:
 
 
 def outward(mesh: Triangles) -> Triangles:
-    """The mesh with its vertices welded; a closed one that faces inwards is turned."""
+    """Return the mesh with welded vertices; a closed mesh whose faces point inwards is flipped."""
     mesh = mesh.welded()
     return mesh.turned() if mesh.outward is False else mesh
 
 
 def fitting_size(mesh: Triangles, stored: StoredRun, layout: AtlasLayout) -> int:
-    """Texels along a side that hold what the photos resolve, two for every pixel each way: a power of two."""
+    """Return the power of two of texels that holds the resolution of the photos, two texels per pixel each way."""
     middle = torch.from_numpy(np.median(mesh.vertices, axis=0))
     views = stored.scene.training_views
     pixel = statistics.median(float((view.position.cpu().double() - middle).norm()) / view.fx for view in views)
@@ -110,7 +110,7 @@ def fitting_size(mesh: Triangles, stored: StoredRun, layout: AtlasLayout) -> int
 
 
 def layout_of(chosen: TextureFlags, faces: int) -> tuple[AtlasLayout, int | None]:
-    """The layout, and how large the texture is, texels; None where nobody said.
+    """Return the layout, and the size of the texture in texels; None if it follows from the photos.
 
     Raises:
         BadInput: sizes that make no sense, or a size of squares without squares.
@@ -124,25 +124,25 @@ def layout_of(chosen: TextureFlags, faces: int) -> tuple[AtlasLayout, int | None
         return layout, chosen.size
     if layout != "squares":
         raise BadInput(
-            f"--square-size {chosen.square_size} is of --layout squares: leave it out, or choose that layout"
+            f"--square-size {chosen.square_size} needs --layout squares: leave it out, or choose that layout"
         )
     if chosen.square_size < 1:
-        raise BadInput(f"--square-size is {chosen.square_size}: wanted are texels along a side, as in 8")
+        raise BadInput(f"--square-size must be a number of texels, as in 8, got {chosen.square_size}")
     return layout, chosen.square_size * squares_across(faces)
 
 
 def check_apart(mesh: Path, folder: Path) -> None:
-    """Refuse to write over the mesh that is read.
+    """Refuse to overwrite the input mesh.
 
     Raises:
         InputError: the files would lie in its place.
     """
     if mesh.suffix.lower() in {".obj", ".glb"} and mesh.absolute().parent == folder.absolute():
-        raise InputError(f"{mesh} would be written over: choose another folder with --out")
+        raise InputError(f"{mesh} would be overwritten: choose another folder with --out")
 
 
 def bake(chosen: TextureFlags, stored: StoredRun, mesh: Triangles, size: int, console: Console) -> BakedTexture:
-    """Bake the training photos, or drawings of the Gaussians from where they were taken."""
+    """Bake the training photos, or renders of the Gaussians from their cameras."""
     photos = rendered_photos(stored) if chosen.source == "renders" else training_photos(stored)
     with counting_frames(console, "baking", len(stored.scene.photos.train)) as done:
         return bake_texture(mesh, photos, size=size, options=BakingOptions(blend=chosen.blend), on_photo=done)
@@ -150,7 +150,7 @@ def bake(chosen: TextureFlags, stored: StoredRun, mesh: Triangles, size: int, co
 
 @torch.no_grad()
 def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
-    """The training photos where the Gaussians are opaque; where the run learned their exposures, without those.
+    """Yield the training photos where the Gaussians are opaque, without the exposures that the run learned.
 
     Beside the object a photo shows what is behind it, and a mesh never ends exactly where its object does.
     """
@@ -169,7 +169,7 @@ def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
 
 @torch.no_grad()
 def rendered_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
-    """The Gaussians from where the training photos were taken, colours as from every side, where they are opaque."""
+    """Yield renders from the training cameras where the Gaussians are opaque, without view-dependent colors."""
     for view in stored.scene.training_views:
         output = stored.model.render(view, degree=0)
         opaque = (output.alpha > _OPAQUE).cpu().numpy()
@@ -177,12 +177,12 @@ def rendered_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
 
 
 def levels(image: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
-    """Colours in [0, 1] as levels of 255."""
+    """Return colors in [0, 1] as 8-bit values."""
     return (image.detach().clamp(0, 1) * 255).round().byte().cpu().numpy()
 
 
 def write_files(mesh: Triangles, stem: Path, stored: StoredRun) -> dict[str, Path]:
-    """Write the textured mesh; returns the files by what they are. The GLB stands upright, as the cameras did."""
+    """Write the textured mesh; return the files by content. The GLB is upright as the cameras were."""
     obj = write_mesh(stem.with_name(f"{stem.name}.obj"), mesh)
     safe_stem = "_".join(stem.name.split())
     glb = stem.with_name(f"{stem.name}.glb")
@@ -192,7 +192,7 @@ def write_files(mesh: Triangles, stem: Path, stored: StoredRun) -> dict[str, Pat
 
 
 def upright(stored: StoredRun) -> tuple[float, ...]:
-    """The scene's upward direction; an axis that is near to it is meant."""
+    """Return the scene's upward direction, snapped to a nearby axis."""
     up = upwards(stored.scene.photos.cameras).numpy()
     axis = np.abs(up).argmax()
     return tuple((np.eye(3)[axis] * np.sign(up[axis]) if abs(up[axis]) > _AXIS_COSINE else up).tolist())
@@ -200,7 +200,7 @@ def upright(stored: StoredRun) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class TextureScore:
-    """How well a textured mesh shows held-out photos inside its silhouette.
+    """Quality of a textured mesh on held-out photos, inside its silhouette.
 
     Attributes:
         psnr: mean over the photos, dB; in the exposure of neighbouring photos, where the run learned exposures.
@@ -212,7 +212,7 @@ class TextureScore:
 
 
 def held_out_score(stored: StoredRun, mesh: Triangles, console: Console) -> TextureScore | None:
-    """Draw the textured mesh for the held-out photos, and compare; None where nothing is held out or nothing seen."""
+    """Render the textured mesh for the held-out photos, and compare; None if none are held out or show it."""
     test = stored.scene.photos.test
     values: list[float] = []
     with counting_frames(console, "drawing held-out photos", len(test)) as on_photo:
@@ -224,7 +224,7 @@ def held_out_score(stored: StoredRun, mesh: Triangles, console: Console) -> Text
 
 
 def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
-    """PSNR of the drawn mesh against one photo, dB, over pixels whose centre shows the mesh; None if there is none."""
+    """Return the PSNR in dB against one photo, over pixels whose center shows the mesh; None without such pixels."""
     photo = stored.scene.photo_view(index)
     view = replace(photo.camera, camera_from_world=photo.camera.camera_from_world.cpu())
     hits = cast_triangles(torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces), view)
@@ -242,7 +242,7 @@ def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
 
 
 def print_results(chosen: TextureFlags, results: dict[str, Any], files: dict[str, Path]) -> None:
-    """Say what was made and how good it is."""
+    """Print the files and the quality."""
     console = Terminal()
     paths = {name: path.absolute() for name, path in files.items()}
     if chosen.json:

@@ -19,9 +19,9 @@ from fieldwatch.recon.commands.mesh.pictures import frames_in, write_still, writ
 from fieldwatch.recon.mesh import Triangles, grade_mesh, mesh_page, mesh_quality, read_mesh, write_glb
 
 MOST_PIXELS = 4096
-"""Of a view or a film, each way."""
+"""Largest width and height of a picture or film, pixels."""
 LONGEST = 600.0
-"""Seconds of a film."""
+"""Longest film, seconds."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -49,13 +49,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def upward(chosen: ViewFlags) -> tuple[float, float, float]:
-    """The mesh's upward direction."""
+    """Return the mesh's upward direction."""
     usual = (0.0, 1.0, 0.0) if chosen.mesh.suffix.lower() == ".glb" else (0.0, 0.0, 1.0)
     return usual if chosen.up is None else chosen.up
 
 
 def check_arguments(chosen: ViewFlags) -> None:
-    """Refuse what makes no sense whatever the mesh.
+    """Refuse values that are wrong for every mesh.
 
     Raises:
         BadInput: a file of the wrong ending, or a number out of its bounds.
@@ -63,17 +63,17 @@ def check_arguments(chosen: ViewFlags) -> None:
     wanted = (("-o", chosen.out, ".html"), ("--still", chosen.still, ".png"), ("--film", chosen.film, ".mp4"))
     for flag, path, ending in wanted:
         if path is not None and path.suffix.lower() != ending:
-            raise BadInput(f"{flag} {path}: wanted a file that ends in {ending}, as in {path.with_suffix(ending)}")
+            raise BadInput(f"{flag} must be a file that ends in {ending}, as in {path.with_suffix(ending)}, got {path}")
     if not 1 <= chosen.size <= MOST_PIXELS:
-        raise BadInput(f"--size is {chosen.size}: wanted between 1 and {MOST_PIXELS} pixels, as in 720")
+        raise BadInput(f"--size must be 1 to {MOST_PIXELS} pixels, as in 720, got {chosen.size}")
     if not 0 < chosen.seconds <= LONGEST:
-        raise BadInput(f"--seconds is {chosen.seconds:g}: wanted above 0, at most {LONGEST:g}, as in 6")
+        raise BadInput(f"--seconds must be greater than 0 and at most {LONGEST:g}, as in 6, got {chosen.seconds:g}")
     if not 0 < sum(value * value for value in upward(chosen)) < float("inf"):
-        raise BadInput(f"--up is {' '.join(map(str, upward(chosen)))}: wanted a direction, as in 0 0 1 for +z")
+        raise BadInput(f"--up must be a direction, as in 0 0 1 for +z, got {' '.join(map(str, upward(chosen)))}")
 
 
 def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
-    """What is shown beside a mesh, in words.
+    """Return the facts that the page displays about a mesh.
 
     Raises:
         MeshError: the mesh has no faces.
@@ -103,7 +103,7 @@ def write_page(mesh: Triangles, path: Path, *, title: str, facts: dict[str, str]
 
 
 def write_pictures(chosen: ViewFlags, mesh: Triangles, on_frame: Callable[[], None]) -> dict[str, Path]:
-    """Draw the picture and the film, where asked for."""
+    """Render the picture and the film that are requested."""
     files: dict[str, Path] = {}
     if chosen.still is not None:
         files["still"] = write_still(mesh, chosen.still, size=chosen.size, up=upward(chosen))

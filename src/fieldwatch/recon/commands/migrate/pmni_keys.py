@@ -215,13 +215,13 @@ def refuse_unknown(conf: Conf) -> Mapping[str, ConfEntry]:
     for name, entry in known.items():
         where = f"{conf.path}:{entry.line}: {name}"
         if name not in KEYS:
-            raise ConfError(f"{where} is no key of PMNI's files{_nearest(name)}")
+            raise ConfError(f"{where} is not a key of PMNI's files{_nearest(name)}")
         key = KEYS[name]
         if not key.kind.fits(entry.value):
-            raise ConfError(f"{where} is {format_value(entry.value)}: wanted {key.kind.wanted}")
+            raise ConfError(f"{where} must be {key.kind.wanted}, got {format_value(entry.value)}")
         if key.only and entry.value not in key.only:
             values = " or ".join(map(format_value, key.only))
-            raise ConfError(f"{where} is {format_value(entry.value)}, and here only {values} is read: {key.why}")
+            raise ConfError(f"{where} must be {values} here ({key.why}), got {format_value(entry.value)}")
     return known
 
 

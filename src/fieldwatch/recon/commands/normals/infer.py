@@ -1,4 +1,4 @@
-"""``fieldwatch infer normals RUN --image MAP``: where a new view was taken, its depth, its normals completed."""
+"""``fieldwatch infer normals RUN --image MAP``: pose and depth of a new view, its normals completed."""
 
 import difflib
 from collections.abc import Sequence
@@ -69,13 +69,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def lens_of(chosen: InferNormalsFlags, scene: NormalsScene) -> Camera | tuple[float, float, float, float] | None:
-    """Return the lens that was asked for; None where none was.
+    """Return the intrinsics that --lens or --like sets; None without them.
 
     Raises:
         InputError: both flags, or no such view.
     """
     if chosen.lens is not None and chosen.like is not None:
-        raise InputError(f"--lens and --like {chosen.like} both say through which lens the map was taken: give one")
+        raise InputError(f"--lens and --like {chosen.like} both set the intrinsics of the map: give one of them")
     if chosen.like is None:
         return chosen.lens
     cameras = dict(zip(scene.maps.names, scene.maps.cameras, strict=True))
@@ -88,7 +88,7 @@ def lens_of(chosen: InferNormalsFlags, scene: NormalsScene) -> Camera | tuple[fl
 
 
 def fit_table(figures: dict[str, Any]) -> Table:
-    """How good the fit is, as a small table."""
+    """Return the quality of the fit as a small table."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
     mae, rival = figures["mae"], figures["rival_score"]
     table.add_row("mean angular error", "-" if mae is None else f"{mae:.2f} deg", f"{figures['pixels']:,} pixels")
@@ -101,7 +101,7 @@ def fit_table(figures: dict[str, Any]) -> Table:
 
 
 def verdict(registration: Registration) -> list[str]:
-    """Say what is to be mistrusted, and what to do about it."""
+    """Print the findings, and what to do about them."""
     error, lines = registration.comparison.error, list[str]()
     if not registration.fits:
         mae = "no pixel in common" if error.mae is None else f"mean angular error {error.mae:.2f} deg"

@@ -1,4 +1,4 @@
-"""``fieldwatch infer splats RUN``: draw a trained scene from its photos' cameras, from others, and along paths."""
+"""``fieldwatch infer splats RUN``: render a trained scene from its photos' cameras, from others, and along paths."""
 
 import difflib
 import math
@@ -39,12 +39,12 @@ from fieldwatch.recon.render import View
 
 PATHS = {"turntable": turntable_views, "spiral": spiral_views}
 MOST_PIXELS = 1 << 26
-"""Of one picture: 8192 x 8192."""
+"""Largest number of pixels of one picture: 8192 x 8192."""
 _EXTENSION = re.compile(r"\.(png|jpe?g|webp|tiff?|bmp)$", re.IGNORECASE)
 
 
 class Film(NamedTuple):
-    """A film to be drawn: what it is, its cameras, its file, and the folder of its frames; None keeps none."""
+    """A film to render: content, cameras, file, and the folder of its frames; None keeps no frames."""
 
     title: str
     views: Sequence[View]
@@ -80,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def check_arguments(chosen: InferSplatsFlags) -> None:
-    """Refuse what makes no sense whatever the run.
+    """Refuse values that are wrong for every run.
 
     Raises:
         BadInput: nothing is asked for, a number is out of its bounds, or two flags exclude each other.
@@ -104,7 +104,7 @@ def check_arguments(chosen: InferSplatsFlags) -> None:
 
 
 def chosen_views(chosen: InferSplatsFlags, scene: Scene) -> dict[str, View]:
-    """The cameras of photos and of a file, by the name their pictures get, in the size asked for.
+    """Return the cameras of photos and of a file, by the name of their pictures, in the requested size.
 
     Raises:
         InputError: a photo that there is not, or one view after another of other sizes for a film.
@@ -123,7 +123,7 @@ def chosen_views(chosen: InferSplatsFlags, scene: Scene) -> dict[str, View]:
 
 
 def photo_indices(wanted: Sequence[str], scene: Scene) -> list[int]:
-    """Photos by what was asked for: a set, or names, with or without folder and extension.
+    """Return photos by set, or by names with or without folder and extension.
 
     Raises:
         InputError: nothing is held out, or there is no such photo; the message says what there is.
@@ -150,14 +150,14 @@ def photo_indices(wanted: Sequence[str], scene: Scene) -> list[int]:
 
 
 def path_views(chosen: InferSplatsFlags, scene: Scene) -> list[View]:
-    """The cameras of the path, in the size asked for; none without a path."""
+    """Return the cameras of the path in the requested size; none without a path."""
     if chosen.path is None:
         return []
     return [in_size(chosen, view) for view in PATHS[chosen.path](scene, chosen.frames)]
 
 
 def in_size(chosen: InferSplatsFlags, view: View) -> View:
-    """A camera with the size asked for; another aspect shows more or less at the sides, nothing is stretched.
+    """Return a camera with the requested size; another aspect ratio shows more or less at the sides.
 
     Raises:
         InputError: the picture would be absurdly large.
@@ -182,7 +182,7 @@ def in_size(chosen: InferSplatsFlags, view: View) -> View:
 def films_of(
     chosen: InferSplatsFlags, views: Mapping[str, View], path_frames: Sequence[View], folder: Path
 ) -> list[Film]:
-    """The films asked for."""
+    """Return the requested films."""
     films: list[Film] = []
     if chosen.mp4:
         films.append(Film("film of the views", list(views.values()), output_path(folder, "views.mp4"), None))
@@ -202,7 +202,7 @@ def draw_film(chosen: InferSplatsFlags, model: SplatModel, film: Film, on_frame:
 
 
 def draw_view(chosen: InferSplatsFlags, model: SplatModel, view: View, name: str, folder: Path) -> dict[str, Path]:
-    """Draw one view as the pictures asked for."""
+    """Render one view as the requested pictures."""
     pictures = render_view(model, view)
     wanted = {name: pictures.colour}
     wanted |= {f"{name}_depth": pictures.depth} if chosen.depth else {}
@@ -211,6 +211,6 @@ def draw_view(chosen: InferSplatsFlags, model: SplatModel, view: View, name: str
 
 
 def file_stem(name: str) -> str:
-    """A camera's name as that of a file: no folder, no extension of a picture, nothing that a path could mean."""
+    """Return a camera's name as a file name: no folder, no picture suffix, no path syntax."""
     # A leading dot would hide the file.
     return re.sub(r"[^\w.-]+", "_", _EXTENSION.sub("", name)).lstrip(".") or "view"

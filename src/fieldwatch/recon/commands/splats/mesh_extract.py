@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> ExtractFlags:
-    """Read the command line, in our words or in those of the original.
+    """Read the command line, with our flags or those of the original script.
 
     Raises:
         InputError: options that exclude each other, a corner without the other, or what is no corner.
@@ -68,7 +68,7 @@ def parse(arguments: Sequence[str]) -> ExtractFlags:
 def write_meshes(
     extraction: Extraction, stored: StoredRun, chosen: ExtractFlags, folder: Path
 ) -> tuple[dict[str, Path], Mapping[str, MeshQuality]]:
-    """Write every mesh with its pictures and its facts; return the files by what they are, and how good they are."""
+    """Write every mesh with its pictures and its facts; return the files by content, and the qualities by mesh."""
     files: dict[str, Path] = {}
     qualities: dict[str, MeshQuality] = {}
     for name, mesh in extraction.meshes.items():
@@ -88,7 +88,7 @@ def write_meshes(
 
 
 def overview(qualities: Mapping[str, MeshQuality]) -> Table:
-    """The meshes in a few figures each."""
+    """Return a table with a few figures of each mesh."""
     table = Table()
     for title in ("mesh", "vertices", "triangles", "pieces", "watertight", "outward", "grade"):
         table.add_column(title, justify="left" if title == "mesh" else "right")
@@ -103,7 +103,7 @@ def overview(qualities: Mapping[str, MeshQuality]) -> Table:
 
 @contextmanager
 def progress_bars(console: Console) -> Iterator[Callable[[str, float], None]]:
-    """Show one bar per stage of a work; the function given out takes a stage and the share of it that is done."""
+    """Display one bar per stage; the yielded function takes a stage and its completed fraction."""
     columns: Sequence[Any] = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),

@@ -1,4 +1,4 @@
-"""``fieldwatch infer video SOURCE``: draw a trained clip, whole or in parts, and search it."""
+"""``fieldwatch infer video SOURCE``: render a trained clip, whole or in parts, and search it."""
 
 import re
 from collections.abc import Sequence
@@ -67,25 +67,25 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def check_arguments(chosen: InferVideoFlags) -> None:
-    """Refuse what makes no sense whatever the source.
+    """Refuse values that are wrong for every source.
 
     Raises:
         BadInput: nothing is asked for, or a number is out of its bounds.
     """
     if not (chosen.frames or chosen.time or chosen.patch or chosen.mp4 or chosen.text is not None or chosen.image):
-        raise BadInput("nothing is asked for: give --frames, --time, --patch, --mp4, --text or --image")
+        raise BadInput("nothing to render: give --frames, --time, --patch, --mp4, --text or --image")
     if chosen.text is not None and chosen.image:
         raise BadInput("--text and --image are two searches: give one of them")
     if chosen.text is not None and not chosen.text.strip():
-        raise BadInput("--text is empty: say what to look for, as in --text 'a rabbit'")
+        raise BadInput("--text must not be empty: describe what to search for, as in --text 'a rabbit'")
     if not 0 < chosen.fps <= 1000:
-        raise BadInput(f"--fps is {chosen.fps:g}: wanted frames per second above 0, at most 1000")
+        raise BadInput(f"--fps must be greater than 0 and at most 1000, got {chosen.fps:g}")
     if chosen.top_k < 1:
-        raise BadInput(f"--top-k is {chosen.top_k}: wanted at least 1")
+        raise BadInput(f"--top-k must be at least 1, got {chosen.top_k}")
 
 
 def open_player(chosen: InferVideoFlags) -> tuple[Playback, Path, str]:
-    """Open the run or the file; returns it with the default folder for what is drawn, and the setting of its teacher.
+    """Open the run or the file; return it, the default folder for pictures, and the teacher setting.
 
     Raises:
         BadInput: it is neither, or cannot be read.
@@ -103,7 +103,7 @@ def open_player(chosen: InferVideoFlags) -> tuple[Playback, Path, str]:
 
 
 def check_drawable(chosen: InferVideoFlags, player: Playback) -> None:
-    """Refuse frames and patches that the clip does not have, before anything is drawn.
+    """Refuse frames and patches that the clip does not have, before anything is rendered.
 
     Raises:
         ValueError: names what there is.
@@ -116,7 +116,7 @@ def check_drawable(chosen: InferVideoFlags, player: Playback) -> None:
 
 
 def query_of(chosen: InferVideoFlags, player: Playback, teacher: str) -> Tensor | None:
-    """What is searched for, as an embedding; None without a search.
+    """Return the embedding of the search; None without a search.
 
     Raises:
         ValueError: there is no semantic head, no fitting encoder, or no readable picture.
@@ -129,7 +129,7 @@ def query_of(chosen: InferVideoFlags, player: Playback, teacher: str) -> Tensor 
 
 
 def write_pictures(chosen: InferVideoFlags, player: Playback, folder: Path, console: Console) -> dict[str, Path]:
-    """Draw all that was asked for; returns the files by what they show."""
+    """Render the requested pictures and film; return the files by content."""
     files = {}
     for index in chosen.frames:
         files[f"frame {index}"] = save_picture(output_path(folder, f"frame_{index:05d}.png"), player.frame(index))
@@ -140,23 +140,23 @@ def write_pictures(chosen: InferVideoFlags, player: Playback, folder: Path, cons
         name = f"patch_{index:05d}_row{row}_column{column}.png"
         files["patch"] = save_picture(output_path(folder, name), player.patch(index, row, column))
     if chosen.mp4:
-        with counting_frames(console, "drawing", player.geometry.frames) as on_frame:
+        with counting_frames(console, "rendering", player.geometry.frames) as on_frame:
             files["video"] = write_video(output_path(folder, "clip.mp4"), player.all_frames(on_frame), rate=chosen.fps)
     return files
 
 
 def search_title(chosen: InferVideoFlags) -> str:
-    """What a search was for, in words."""
+    """Return a title for the search."""
     return f'"{chosen.text}"' if chosen.text is not None else f"like {chosen.image}"
 
 
 def slug(title: str) -> str:
-    """A title as a part of a file name."""
+    """Return a title as a part of a file name."""
     return re.sub(r"\W+", "_", title.lower()).strip("_")[:60] or "query"
 
 
 def print_search(console: Console, result: SearchResult, title: str) -> None:
-    """Show the ranking, and how it agrees with the ranking by the true frames."""
+    """Print the ranking, and its agreement with the ranking by the ground-truth frames."""
     table = Table(title=f"patches {title}", title_justify="left")
     for column in ("rank", "similarity", "frame", "row", "column", "set"):
         table.add_column(column, justify="left" if column == "set" else "right")
@@ -177,7 +177,7 @@ def print_search(console: Console, result: SearchResult, title: str) -> None:
 
 
 def search_json(result: SearchResult) -> dict[str, Any]:
-    """A search's result for a script."""
+    """Return the result of a search as plain values."""
     agreement = result.agreement
     return {
         "hits": [asdict(hit) for hit in result.hits],
