@@ -15,7 +15,7 @@ from fieldwatch.report.account import account_of
 from fieldwatch.report.page import is_page, write_page
 
 NAME = "report.html"
-COLOURS = {"healthy": "green", "notes": "green", "findings": "yellow", "failed": "bold red", "running": "cyan"}
+COLORS = {"healthy": "green", "notes": "green", "findings": "yellow", "failed": "bold red", "running": "cyan"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ def _print_verdict(account: dict[str, Any], path: Path) -> None:
     console = Terminal()
     verdict = account["verdict"]
     title = "".join(c if c.isprintable() else "?" for c in str(verdict["title"]))
-    console.print(Text(title, COLOURS.get(verdict["level"], "")), soft_wrap=True, highlight=False)
+    console.print(Text(title, COLORS.get(verdict["level"], "")), soft_wrap=True, highlight=False)
     size = path.stat().st_size / 2**20
     console.print(
         f"{account['run']['rows']:,} rows, {len(account['series'])} series in {size:.1f} MiB", highlight=False

@@ -256,7 +256,7 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
             "models.renderer.CPUFallbackRenderer",
             "must be models.renderer.NeuSRenderer here",
         ),
-        ("train.use_white_bkgd", "True", "must be False here (normals have no background colour)"),
+        ("train.use_white_bkgd", "True", "must be False here (normals have no background color)"),
         ("val.report_freq", "50", "must be 100 or 5 or 10 here (every step is recorded), got 50"),
         (
             "model.ray_marching.occ_threshold",

@@ -122,13 +122,13 @@ def write_files(evaluation: MeshEvaluation, chosen: MeshComparisonFlags, folder:
     """Write the colored mesh, the histogram and the figures; return the files by content."""
     stem = chosen.mesh.stem
     names = {"coloured": "error.ply", "histogram": "errors.png", "figures": "evaluation.json"}
-    coloured, histogram, figures = (output_path(folder, f"{stem}_{name}") for name in names.values())
-    write_mesh(coloured, error_coloured(evaluation.aligned, evaluation.vertex_errors, error_scale(evaluation)))
+    colored, histogram, figures = (output_path(folder, f"{stem}_{name}") for name in names.values())
+    write_mesh(colored, error_coloured(evaluation.aligned, evaluation.vertex_errors, error_scale(evaluation)))
     with whole_file(histogram) as draft:
         title = f"{chosen.mesh.name} against {Path(chosen.gt).name}"
         Image.fromarray(error_histogram(evaluation, title=title)).save(draft, "PNG")
     write_file(figures, orjson.dumps({**about(chosen), **evaluation.figures}, option=orjson.OPT_INDENT_2))
-    return {"error-coloured mesh": coloured, "histogram": histogram, "figures": figures}
+    return {"error-coloured mesh": colored, "histogram": histogram, "figures": figures}
 
 
 def print_evaluation(console: Console, evaluation: MeshEvaluation) -> None:

@@ -68,8 +68,8 @@ def print_quality(console: Console, quality: MeshQuality, fit: Mapping[str, floa
 
 def print_grade(console: Console, grade: MeshGrade, path: Path) -> None:
     """Print the grade and its reasons."""
-    colour = "green" if grade.score >= GOOD else "yellow" if grade.word == "FAIR" else "red"
-    console.print(Text.assemble((f"{grade.word}", f"bold {colour}"), f", {grade.score:.0f} of 100 points"))
+    color = "green" if grade.score >= GOOD else "yellow" if grade.word == "FAIR" else "red"
+    console.print(Text.assemble((f"{grade.word}", f"bold {color}"), f", {grade.score:.0f} of 100 points"))
     for reason in grade.reasons:
         console.print(Text(f"  {reason}"), soft_wrap=True, highlight=False)
     print_paths(console, {"mesh": path.expanduser().absolute()})

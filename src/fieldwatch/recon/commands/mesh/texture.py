@@ -159,9 +159,9 @@ def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
         photo = stored.scene.photo_view(index)
         image = photo.image
         if exposures is not None:
-            colour_map = exposures.map_of(position).detach()
+            color_map = exposures.map_of(position).detach()
             # Undo the affine exposure map that the run learned for this photo.
-            image = (image - colour_map[:, 3]) @ torch.linalg.inv(colour_map[:, :3]).T
+            image = (image - color_map[:, 3]) @ torch.linalg.inv(color_map[:, :3]).T
         opaque = stored.model.render(photo.camera, degree=0).alpha > _OPAQUE
         mask = (opaque if photo.mask is None else opaque & (photo.mask[..., 0] > _OPAQUE)).cpu().numpy()
         yield TexturePhoto(image=levels(image), view=photo.camera, mask=mask)
@@ -203,7 +203,7 @@ class TextureScore:
     """Quality of a textured mesh on held-out photos, inside its silhouette.
 
     Attributes:
-        psnr: mean over the photos, dB; in the exposure of neighbouring photos, where the run learned exposures.
+        psnr: mean over the photos, dB; in the exposure of neighboring photos, where the run learned exposures.
         photos: in which the mesh is seen.
     """
 
@@ -235,8 +235,8 @@ def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
         return None
     rendered = torch.from_numpy(render_mesh(mesh, stored.scene.photos.cameras[index], samples=1)).float() / 255
     if stored.model.exposures is not None:
-        colour_map = stored.model.exposures.between(photo.name).detach().cpu()
-        rendered = (rendered @ colour_map[:, :3].T + colour_map[:, 3]).clamp(0, 1)
+        color_map = stored.model.exposures.between(photo.name).detach().cpu()
+        rendered = (rendered @ color_map[:, :3].T + color_map[:, 3]).clamp(0, 1)
     error = float(((rendered - photo.image.cpu())[counted] ** 2).mean())
     return -10 * math.log10(max(error, 1e-10))
 

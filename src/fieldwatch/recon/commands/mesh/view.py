@@ -81,9 +81,9 @@ def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
     quality = mesh_quality(mesh, file=file)
     grade = grade_mesh(quality)
     extent = (quality.bbox_extent_x, quality.bbox_extent_y, quality.bbox_extent_z)
-    colours = "none" if mesh.colours is None else "of vertices"
+    colors = "none" if mesh.colours is None else "of vertices"
     if mesh.texture is not None:
-        colours = f"texture, {mesh.texture.shape[1]} x {mesh.texture.shape[0]}"
+        colors = f"texture, {mesh.texture.shape[1]} x {mesh.texture.shape[0]}"
     return {
         "triangles": f"{quality.n_faces:,}",
         "vertices": f"{quality.n_vertices:,}",
@@ -91,7 +91,7 @@ def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
         "pieces": f"{quality.n_pieces:,}",
         "grade": f"{grade.word}, {grade.score:.0f} of 100",
         "extent": " x ".join(f"{length:.4g}" for length in extent),
-        "colours": colours,
+        "colours": colors,
         "file": f"{file.name}, {file.stat().st_size / 2**20:.1f} MiB",
     }
 

@@ -120,7 +120,7 @@ _TRAIN = {
     ),
     "batch_size": Key(kind=COUNT),
     "patch_size": Key(kind=COUNT, field="rendering.patch"),
-    "use_white_bkgd": _fixed(TRUTH, False, why="normals have no background colour"),
+    "use_white_bkgd": _fixed(TRUTH, False, why="normals have no background color"),
     "pc_ratio": Key(kind=NUMBER),
     "loss_type": Key(
         kind=TEXT, field="terms.normal_norm", only=("l1", "l2"), why="differences of normals are absolute or squared"

@@ -53,7 +53,7 @@ MOST_AWAY = 0.5
 RECORD, PREVIEW, MESH = "render.json", "preview.png", "mesh_Gt.ply"
 KIND = "fieldwatch data render-normals"
 TILE, GAP, BACKGROUND = 256, 4, (44, 48, 54)
-COLOURS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
+COLORS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 
 
 @dataclass(kw_only=True)
@@ -324,8 +324,8 @@ def contact_sheet(views: Sequence[NormalView]) -> UInt8[np.ndarray, "height widt
     sheet = Image.new("RGB", (columns * (TILE + GAP) + GAP, rows * (TILE + GAP) + GAP), BACKGROUND)
     pen = ImageDraw.Draw(sheet)
     for number, view in enumerate(views):
-        colours = (view.normals * torch.tensor([1.0, -1.0, -1.0]) + 1) * 127.5
-        masked = torch.where(view.valid[..., None], colours, torch.tensor(BACKGROUND))
+        colors = (view.normals * torch.tensor([1.0, -1.0, -1.0]) + 1) * 127.5
+        masked = torch.where(view.valid[..., None], colors, torch.tensor(BACKGROUND))
         tile = Image.fromarray(masked.round().clamp(0, 255).byte().numpy())
         resampling = Image.Resampling.BOX if view.camera.width >= TILE else Image.Resampling.NEAREST
         tile = tile.resize((TILE, TILE), resampling)
@@ -353,4 +353,4 @@ def print_rendered(console: Console, chosen: RenderNormalsFlags, rendered: Rende
         console.print(Text(f"  note: {note}"), soft_wrap=True)
     for check in rendered.checks:
         text = f"  {check.name}: {check.message} {check.remedy}"
-        console.print(Text.assemble((check.severity, COLOURS[check.severity]), text), soft_wrap=True)
+        console.print(Text.assemble((check.severity, COLORS[check.severity]), text), soft_wrap=True)

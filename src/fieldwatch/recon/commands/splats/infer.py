@@ -193,7 +193,7 @@ def films_of(
 
 
 def draw_film(chosen: InferSplatsFlags, model: SplatModel, film: Film, on_frame: Callable[[], None]) -> dict[str, Path]:
-    """Draw a film; with depth or normals asked for, both lie beside the colours."""
+    """Render a film, with depth and normals side by side if they are requested."""
     contents = "all" if chosen.depth or chosen.normals else "colour"
     path = render_path(
         model, film.views, film.path, content=contents, rate=chosen.fps, frames=film.frames, on_frame=on_frame

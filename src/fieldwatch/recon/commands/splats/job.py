@@ -13,10 +13,10 @@ from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsC
 
 QUALITY = (
     ("PSNR (dB)", "Test/psnr", "{:.2f}"),
-    ("PSNR without colour maps (dB)", "Test/psnr_as_drawn", "{:.2f}"),
-    ("PSNR, colour map fitted (dB)", "Test/psnr_fitted", "{:.2f}"),
+    ("PSNR without color maps (dB)", "Test/psnr_as_drawn", "{:.2f}"),
+    ("PSNR, color map fitted (dB)", "Test/psnr_fitted", "{:.2f}"),
     ("SSIM", "Test/ssim", "{:.4f}"),
-    ("SSIM, colour map fitted", "Test/ssim_fitted", "{:.4f}"),
+    ("SSIM, color map fitted", "Test/ssim_fitted", "{:.4f}"),
     ("LPIPS", "Test/lpips", "{:.4f}"),
     ("mean absolute error", "Test/l1", "{:.4f}"),
     ("drawing one photo (ms)", "Test/render_time_ms", "{:.1f}"),
