@@ -18,10 +18,12 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-BUNNY = "../shared/data/video_bunny"
-"""Big Buck Bunny, where the project's own data lies; a stranger's clone measures the built-in clip."""
-PLUSH = "../shared/data/colmap_snowmiku"
-"""Photos of a plush figure, where the project's own data lies; a stranger's clone measures the built-in scene alone."""
+BUNNY = "data/real/video_bunny"
+"""32 frames of Big Buck Bunny."""
+PLUSH = "data/real/colmap_plush"
+"""25 photos of a plush toy."""
+SPOT = "data/real/meshes/spot/spot_triangulated.obj"
+"""A cow, as a closed mesh."""
 COMMANDS = {
     "overhead": ["overhead.py"],
     "guard_cost": ["guard_cost.py"],
@@ -43,16 +45,11 @@ COMMANDS = {
     "normals_cpu": ["normals_cpu.py"],
     "sdf_field": ["sdf_field.py"],
     "sdf_rendering": ["sdf_rendering.py"],
-    "video_quality": ["video_quality.py", "--seconds", "180", "--cores", "0", "1"]
-    + (["--data", BUNNY] if (ROOT / BUNNY).is_dir() else []),
+    "video_quality": ["video_quality.py", "--seconds", "180", "--cores", "0", "1", "--data", BUNNY],
+    "normals_mesh": ["normals_quality.py", "--mesh", SPOT],
+    "normals_poses": ["normals_quality.py", "--mesh", SPOT, "--poses"],
+    "splats_photos": ["splats_quality.py", "--scene", PLUSH],
 }
-SPOT = "../shared/data/meshes/spot/spot_triangulated.obj"
-"""A closed mesh, where the project's own data lies; a stranger's clone measures the built-in object alone."""
-if (ROOT / SPOT).is_file():
-    COMMANDS["normals_mesh"] = ["normals_quality.py", "--mesh", SPOT]
-    COMMANDS["normals_poses"] = ["normals_quality.py", "--mesh", SPOT, "--poses"]
-if (ROOT / PLUSH).is_dir():
-    COMMANDS["splats_photos"] = ["splats_quality.py", "--scene", PLUSH]
 HEAD = """# Benchmarks
 
 Every section is what its command printed; `make bench` runs them all again and rewrites this page. None of this has

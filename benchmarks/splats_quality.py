@@ -1,7 +1,7 @@
 """How good the splats pipeline becomes: on the built-in scene, whose surface is known, and on a scene of photos.
 
     python benchmarks/splats_quality.py                                        # every regulariser, built-in scene
-    python benchmarks/splats_quality.py --scene ../shared/data/colmap_snowmiku # preset cpu, exposure and surface terms
+    python benchmarks/splats_quality.py --scene data/real/colmap_plush # preset cpu, exposure and surface terms
 
 Each row is one run of `fieldwatch train splats` to its end, in a process of its own. Distances are of the Gaussians of
 opacity above one half to the true surface, in world units (the built-in scene is 3.2 wide).

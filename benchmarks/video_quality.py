@@ -3,7 +3,7 @@
 Each network trains with its own preset, its semantic head left out, for as many whole epochs as fit into the time
 (measured beforehand on a few steps); its schedule ends with its time. Prints a Markdown table.
 
-    python benchmarks/video_quality.py --data ../shared/data/video_bunny --seconds 320
+    python benchmarks/video_quality.py --data data/real/video_bunny --seconds 320
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""Rewrites docs/api.md, metrics.md and rules.md. With --check: are they current?"""
+"""Rewrites the generated pages and drawings. With --check: are they current?"""
 
 import sys
 from pathlib import Path
 
+import drawings
 import public_names
 
 from fieldwatch.health import rules_markdown
@@ -25,6 +26,8 @@ def pages() -> dict[str, str]:
         "docs/api.md": f"{HEAD}{public_names.page()}",
         "docs/metrics.md": metrics,
         "docs/rules.md": f"{HEAD}{rules.rstrip()}\n",
+        "docs/pictures/rooms.svg": drawings.rooms(),
+        "docs/pictures/step.svg": drawings.step_path(),
     }
 
 

@@ -13,7 +13,12 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-WHOLE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "docs/decisions": "decisions/index.md"}
+WHOLE = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "docs/decisions": "decisions/index.md",
+}
 """Files of the repository with a place of their own in the site."""
 LANGUAGES = {".py": "python", ".sh": "bash", ".toml": "toml", ".conf": "text", "": "text"}
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
@@ -21,7 +26,7 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are no files of docs/."""
-    for source in ("README.md", "CHANGELOG.md"):
+    for source in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
         files.append(File.generated(config, WHOLE[source], content=(ROOT / source).read_text()))
     files.append(File.generated(config, WHOLE["docs/decisions"], content=decisions()))
     for linked in sorted(linked_files()):

@@ -198,12 +198,9 @@ def no_network() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of real data sets that lies beside the repository; skips where there is none."""
-    folder = Path(os.environ.get("FIELDWATCH_SHARED", ROOT.parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no shared data at {folder}: set FIELDWATCH_SHARED to its folder")
-    return folder
+def real_data() -> Path:
+    """The folder of small real data sets by other people; its README says what they are."""
+    return ROOT / "data" / "real"
 
 
 @pytest.fixture(scope="session")

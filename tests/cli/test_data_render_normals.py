@@ -230,8 +230,8 @@ def test_what_the_check_of_the_set_finds_is_told(fieldwatch, mesh, tmp_path):
     assert (tmp_path / "b" / "render.json").is_file()
 
 
-def test_spot_is_healthy_and_its_conventions_differ_as_they_do(answer, shared_data, out):
-    spot = shared_data / "meshes" / "spot" / "spot_triangulated.obj"
+def test_spot_is_healthy_and_its_conventions_differ_as_they_do(answer, real_data, out):
+    spot = real_data / "meshes" / "spot" / "spot_triangulated.obj"
     told = answer(*COMMAND, spot, "--out", out, "--views", "6", "--size", "48", "--up", "0", "1", "0")
     assert told["notes"] == told["checks"] == []
     assert told["smooth_to_flat_degrees"] == pytest.approx(4.65, abs=0.15)

@@ -130,8 +130,8 @@ def test_a_hostile_pickle_is_refused_and_nothing_runs(refused, tmp_path, monkeyp
 
 
 @pytest.fixture
-def real(shared_data):
-    return shared_data / "memory_snapshots" / "mosaic_output.pickle"
+def real(real_data):
+    return real_data / "memory_snapshots" / "mosaic_output.pickle"
 
 
 def test_a_real_snapshot_is_shown(fieldwatch, answer, real, tmp_path):

@@ -71,12 +71,12 @@ def test_blocks_of_old_snapshots_have_no_address_and_no_request():
     assert sizes([old]) == [(0x1200, 256, 0)]
 
 
-def test_a_recorded_snapshot_is_read(shared_data):
+def test_a_recorded_snapshot_is_read(real_data):
     class Plain(pickle.Unpickler):
         def find_class(self, module, name):
             pytest.fail(f"the pickle asked for {module}.{name}")
 
-    with (shared_data / "memory_snapshots" / "mosaic_output.pickle").open("rb") as file:
+    with (real_data / "memory_snapshots" / "mosaic_output.pickle").open("rb") as file:
         segments = Plain(file).load()["segments"]
     blocks = blocks_in_use(segments, 0)
     assert len(blocks) == 17

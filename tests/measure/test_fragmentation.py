@@ -123,12 +123,12 @@ def test_the_parts_add_up_whatever_the_counters_say(numbers):
     assert 0 <= found.percent <= 100
 
 
-def test_the_segments_of_a_real_snapshot_can_be_read(shared_data):
+def test_the_segments_of_a_real_snapshot_can_be_read(real_data):
     class Plain(pickle.Unpickler):
         def find_class(self, module, name):
             raise pickle.UnpicklingError(f"{module}.{name}")
 
-    with (shared_data / "memory_snapshots" / "mosaic_output.pickle").open("rb") as file:
+    with (real_data / "memory_snapshots" / "mosaic_output.pickle").open("rb") as file:
         segments = Plain(file).load()["segments"]
     found = fragmentation(stats(allocated=174716640, active=174716640, reserved=262144000), segments)
     assert found.largest_free == 0, "its blocks are all in use"

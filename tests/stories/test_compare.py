@@ -139,15 +139,15 @@ def test_runs_that_did_not_come_far_are_compared_as_they_are(runs, ask):
     assert total["runs"]["bad"]["bad"] == 10
 
 
-def test_two_real_folders_of_others(shared_data, ask):
-    folder = shared_data / "tfevents" / "tensorboard-reducer"
+def test_two_real_folders_of_others(real_data, ask):
+    folder = real_data / "tfevents" / "tensorboard-reducer"
     found = ask(folder / "duplicate_steps" / "run_1", folder / "lax" / "run_2", "--metric", "*foo")
     first, second = found["runs"]
     assert [note.startswith("20 values at 10 steps") for note in first["notes"]] == [True]
     assert (first["rows"], second["rows"]) == (200, 120)
     assert found["shared"] == []
     assert found["not_in_all"]["lax/bar_3"] == ["run_2"]
-    trained = ask(shared_data / "tfevents" / "wandb", shared_data / "tfevents" / "empty")
+    trained = ask(real_data / "tfevents" / "wandb", real_data / "tfevents" / "empty")
     assert [run["rows"] for run in trained["runs"]] == [17, 0]
     again = ask(folder / "strict", "--repeats")
     assert [len(group["runs"]) for group in again["groups"]] == [3]

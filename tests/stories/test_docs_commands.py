@@ -31,7 +31,6 @@ from fieldwatch.recon.pipelines.splats.start import start_run
 ROOT = Path(__file__).parents[2]
 NOT_RUN = {
     ("README.md", "make demo"): "make a .venv",
-    ("README.md", "torchrun"): "two processes",
     ("docs/tour.md", "cd fieldwatch"): "makes a .venv",
     ("docs/video.md", "fieldwatch train video --preset demo"): "minutes each",
 }
@@ -196,14 +195,12 @@ def make_two_runs(folder):
 
 
 NEEDS = {
-    "Train a neural video": {"frames": make_frames},
-    "Train splats": {"garden": make_garden},
-    "From normal maps to a surface": {"mesh.obj": make_mesh},
-    "From photos to a textured mesh": {"runs/garden": make_opaque},
     "Put it into your own loop": {},
-    "See it": {"runs": make_two_runs},
-    "A run that cannot be lost": {"garden": make_garden},
-    "Where the bytes are": {},
+    "Train a reconstruction": {"frames": make_frames, "garden": make_garden},
+    "From Gaussians to a textured mesh": {"runs/garden": make_opaque},
+    "See what it does": {"runs": make_two_runs},
+    "Never lose a run": {"garden": make_garden},
+    "Account for memory": {},
 }
 """What the sections of README name that the reader has, made small."""
 

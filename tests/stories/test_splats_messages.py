@@ -210,8 +210,8 @@ def test_a_trained_model_that_cannot_be_read(name, trained, photos, refused):
     assert re.search(message, refused("--data", photos, "-c", trained, "-i", 7000))
 
 
-def test_the_pointer_that_a_real_repository_has(trained, photos, refused, shared_data):
-    shutil.copyfile(shared_data / "splat_files" / "lfs_pointer_point_cloud.ply", ply_of(trained))
+def test_the_pointer_that_a_real_repository_has(trained, photos, refused, real_data):
+    shutil.copyfile(real_data / "splat_files" / "lfs_pointer_point_cloud.ply", ply_of(trained))
     assert re.search(SPOILED_SPLATS["LFS pointer"][1], refused("--data", photos, "-c", trained, "-i", 7000))
 
 

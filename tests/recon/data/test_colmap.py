@@ -49,35 +49,35 @@ def scene(tmp_path):
     return write_colmap(tmp_path / "scene", solid_photos(views=8, size=24, held_out=0, points=60, samples=1))
 
 
-def test_the_real_scene(shared_data):
-    photos = read_colmap(shared_data / "colmap_snowmiku", PhotoOptions(longer_side=256))
-    assert (len(photos), len(photos.train), len(photos.test)) == (97, 84, 13)
+def test_the_real_scene(real_data):
+    photos = read_colmap(real_data / "colmap_plush", PhotoOptions(longer_side=256))
+    assert (len(photos), len(photos.train), len(photos.test)) == (25, 21, 4)
     assert photos.test[:3] == (0, 8, 16)
     assert photos.names[0] == "20240212_003919.jpg"
     assert list(photos.names) == sorted(photos.names)
     assert photos[3].image.shape == (192, 256, 3)
-    assert len(photos.points) == len(photos.colours) == 20944
-    assert any("107 of 21051 points" in note for note in photos.notes)
-    assert photos.extent == pytest.approx(5.95, abs=0.05)
+    assert len(photos.points) == len(photos.colours) == 4412
+    assert any("62 of 4474 points" in note for note in photos.notes)
+    assert photos.extent == pytest.approx(5.87, abs=0.05)
 
 
-def test_points_of_the_real_scene_fall_where_their_colour_is(shared_data):
+def test_points_of_the_real_scene_fall_where_their_colour_is(real_data):
     """Tracked points have the colour of the pixel they project to, and less so of pixels beside it."""
-    model = read_colmap_model(shared_data / "colmap_snowmiku" / "sparse" / "0")
-    photos = read_colmap(shared_data / "colmap_snowmiku", PhotoOptions(longer_side=990, held_out=0))
+    model = read_colmap_model(real_data / "colmap_plush" / "sparse" / "0")
+    photos = read_colmap(real_data / "colmap_plush", PhotoOptions(longer_side=495, held_out=0))
     own = model.points.track_points[model.points.track_images == 1]
     photo = photos[0]
     pixels = photo.camera.project(model.points.positions[own])[0].long()
 
     def difference(across, down):
-        rows, columns = (pixels[:, 1] + down).clamp(0, 741), (pixels[:, 0] + across).clamp(0, 989)
+        rows, columns = (pixels[:, 1] + down).clamp(0, 370), (pixels[:, 0] + across).clamp(0, 494)
         return float((photo.image[rows, columns].float() - model.points.colours[own].float()).abs().mean())
 
     assert all(difference(0, 0) < difference(*shift) - 3 for shift in ((3, 0), (-3, 0), (0, 3), (0, -3)))
 
 
-def test_text_says_the_same_as_binary(scene, tmp_path, shared_data):
-    for number, folder in enumerate((scene / "sparse" / "0", shared_data / "colmap_snowmiku" / "sparse" / "0")):
+def test_text_says_the_same_as_binary(scene, tmp_path, real_data):
+    for number, folder in enumerate((scene / "sparse" / "0", real_data / "colmap_plush" / "sparse" / "0")):
         model = read_colmap_model(folder)
         write_text(tmp_path / f"text{number}", model)
         again = read_colmap_model(tmp_path / f"text{number}")
@@ -169,10 +169,10 @@ def test_of_several_models_the_largest_is_taken(scene):
     assert any("of 2 models" in note and note.endswith("is used: 2") for note in photos.notes)
 
 
-def test_points_that_only_held_out_photos_see_are_left_out(shared_data):
-    whole = read_colmap(shared_data / "colmap_snowmiku", PhotoOptions(longer_side=8, held_out=0))
-    split = read_colmap(shared_data / "colmap_snowmiku", PhotoOptions(longer_side=8, held_out=2))
-    assert len(whole.points) == 21051 > len(split.points)
+def test_points_that_only_held_out_photos_see_are_left_out(real_data):
+    whole = read_colmap(real_data / "colmap_plush", PhotoOptions(longer_side=8, held_out=0))
+    split = read_colmap(real_data / "colmap_plush", PhotoOptions(longer_side=8, held_out=2))
+    assert len(whole.points) == 4474 > len(split.points)
 
 
 def test_a_folder_without_a_model_says_what_is_there(tmp_path):
@@ -241,8 +241,8 @@ def test_any_damaged_byte_is_an_error_of_ours_or_read(scene):
     assert len(read_colmap_model(scene / "sparse" / "0").images) == 8
 
 
-def test_a_pointer_instead_of_a_model_says_how_to_get_it(scene, shared_data):
-    shutil.copy(shared_data / "splat_files" / "lfs_pointer_point_cloud.ply", scene / "sparse" / "0" / "points3D.bin")
+def test_a_pointer_instead_of_a_model_says_how_to_get_it(scene, real_data):
+    shutil.copy(real_data / "splat_files" / "lfs_pointer_point_cloud.ply", scene / "sparse" / "0" / "points3D.bin")
     with pytest.raises(ColmapError, match="Git LFS pointer"):
         read_colmap_model(scene / "sparse" / "0")
 

@@ -268,11 +268,9 @@ def test_a_crop_larger_than_the_frames_is_found_before_decoding(folder):
         read_clip(folder, crop="100_20")
 
 
-def test_the_bunny_clip(shared_data):
-    folder = shared_data / "video_bunny"
-    if not folder.is_dir():
-        pytest.skip(f"no {folder}")
+def test_the_bunny_clip(real_data):
+    folder = real_data / "video_bunny"
     clip = read_clip(folder, count=4)
     assert (len(clip), clip.height, clip.width) == (4, 320, 640)
     assert clip.names[0] == "00000.jpg"
-    assert any("SOURCE.md" in note for note in clip.notes)
+    assert any("LICENSE.md" in note for note in clip.notes)

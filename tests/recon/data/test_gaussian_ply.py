@@ -117,13 +117,13 @@ def test_parameters_on_their_way_through_training_can_be_written(tmp_path):
     assert same(made, read_gaussian_ply(write_gaussian_ply(tmp_path / "a.ply", made)))
 
 
-def test_a_pointer_instead_of_a_model_says_how_to_get_it(shared_data):
+def test_a_pointer_instead_of_a_model_says_how_to_get_it(real_data):
     with pytest.raises(PlyError, match=r"Git LFS pointer.*115570275 bytes.*git lfs pull"):
-        read_gaussian_ply(shared_data / "splat_files" / "lfs_pointer_point_cloud.ply")
+        read_gaussian_ply(real_data / "splat_files" / "lfs_pointer_point_cloud.ply")
 
 
-def test_the_first_points_of_a_run_are_no_gaussians(shared_data):
-    path = shared_data / "splat_files" / "snowmiku_input.ply"
+def test_the_first_points_of_a_run_are_no_gaussians(real_data):
+    path = real_data / "splat_files" / "snowmiku_input.ply"
     with pytest.raises(PlyError, match=r"f_dc_0.*of 25784 vertices.*point_cloud.ply"):
         read_gaussian_ply(path)
     points, colours = read_point_ply(path)

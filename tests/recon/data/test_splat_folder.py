@@ -45,9 +45,9 @@ def test_the_layout_is_that_of_the_original(folder):
     assert (row["img_name"], row["id"]) == ("view_000", 0)
 
 
-def test_files_of_a_real_run_are_read(folder, shared_data):
-    shutil.copyfile(shared_data / "splat_files" / "snowmiku_cfg_args", folder / "cfg_args")
-    shutil.copyfile(shared_data / "colmap_snowmiku" / "cameras_3dgs_original.json", folder / "cameras.json")
+def test_files_of_a_real_run_are_read(folder, real_data):
+    shutil.copyfile(real_data / "splat_files" / "snowmiku_cfg_args", folder / "cfg_args")
+    shutil.copyfile(real_data / "splat_files" / "snowmiku_cameras.json", folder / "cameras.json")
     found = open_splat_folder(folder)
     assert found.settings["source_path"] == "D:\\noname\\Projects\\GitHub\\snowmiku2023plush-splat"
     assert (found.settings["eval"], found.settings["resolution"], found.settings["sh_degree"]) == (False, -1, 3)
@@ -76,9 +76,9 @@ def test_a_folder_without_splats_says_what_is_there(tmp_path):
         open_splat_folder(tmp_path)
 
 
-def test_a_pointer_in_the_folder_says_so_when_it_is_read(folder, shared_data):
+def test_a_pointer_in_the_folder_says_so_when_it_is_read(folder, real_data):
     path = open_splat_folder(folder).ply(7000)
-    shutil.copyfile(shared_data / "splat_files" / "lfs_pointer_point_cloud.ply", path)
+    shutil.copyfile(real_data / "splat_files" / "lfs_pointer_point_cloud.ply", path)
     with pytest.raises(PlyError, match="Git LFS pointer"):
         open_splat_folder(folder).gaussians(7000)
 

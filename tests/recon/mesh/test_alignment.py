@@ -78,8 +78,8 @@ def test_none_is_the_identity(forms):
 
 
 @pytest.fixture(scope="module")
-def spot(shared_data):
-    return read_mesh(shared_data / "meshes/spot/spot_triangulated.obj").welded()
+def spot(real_data):
+    return read_mesh(real_data / "meshes/spot/spot_triangulated.obj").welded()
 
 
 def test_spot_is_brought_back(spot):

@@ -117,8 +117,8 @@ def test_what_cannot_be_laid_out_is_said(forms):
         find_texels(outside, 8)
 
 
-def test_spot_far_away_and_small_is_laid_out_alike(shared_data):
-    mesh = read_mesh(shared_data / "meshes" / "spot" / "spot_triangulated.obj")
+def test_spot_far_away_and_small_is_laid_out_alike(real_data):
+    mesh = read_mesh(real_data / "meshes" / "spot" / "spot_triangulated.obj")
     part = mesh.chosen(np.arange(len(mesh.faces)) < 600)
     moved = Triangles(vertices=part.vertices * 1e-5 + 10, faces=part.faces)
     for one in (part, moved):

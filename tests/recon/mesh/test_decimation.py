@@ -64,8 +64,8 @@ def test_running_out_of_memory_is_a_clear_message(forms, monkeypatch):
         decimated(forms.icosphere(2), triangles=100)
 
 
-def test_a_real_mesh(shared_data):
-    spot = read_mesh(shared_data / "meshes/spot/spot_triangulated.obj").welded()
+def test_a_real_mesh(real_data):
+    spot = read_mesh(real_data / "meshes/spot/spot_triangulated.obj").welded()
     mesh = decimated(spot, triangles=2_000)
     assert 1_800 <= len(mesh.faces) <= 2_000
     assert (mesh.closed, mesh.outward) == (True, True)

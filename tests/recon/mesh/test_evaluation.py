@@ -170,8 +170,8 @@ def test_the_picture_has_bars_where_the_errors_are(forms):
     assert 70 + 860 * 0.36 < columns.min() <= columns.max() < 70 + 860 * 0.44
 
 
-def test_spot_against_itself_decimated(shared_data):
-    spot = read_mesh(shared_data / "meshes/spot/spot_triangulated.obj").welded()
+def test_spot_against_itself_decimated(real_data):
+    spot = read_mesh(real_data / "meshes/spot/spot_triangulated.obj").welded()
     found = evaluate_mesh(decimated(spot, triangles=1000), spot, samples=4000)
     assert 0.01 < found.chamfer_percent < 0.3
     assert found.scores[1].f_score > 0.999

@@ -217,8 +217,8 @@ def test_a_damaged_ply_is_read_or_refused(tmp_path_factory, whole, data):
     assert (mesh.faces < len(mesh.vertices)).all()
 
 
-def test_spot_is_closed_and_has_its_volume(shared_data):
-    mesh = read_mesh(shared_data / "meshes" / "spot" / "spot_triangulated.obj")
+def test_spot_is_closed_and_has_its_volume(real_data):
+    mesh = read_mesh(real_data / "meshes" / "spot" / "spot_triangulated.obj")
     found = mesh_quality(mesh)
     assert (found.n_vertices, found.n_faces, found.n_edges) == (2930, 5856, 8784)
     assert (found.is_watertight, found.faces_outward, found.n_pieces) == (True, True, 1)
@@ -226,7 +226,7 @@ def test_spot_is_closed_and_has_its_volume(shared_data):
     assert mesh.uvs is not None
 
 
-def test_the_control_mesh_of_spot_is_closed(shared_data):
-    mesh = read_mesh(shared_data / "meshes" / "spot" / "spot_control_mesh.obj")
+def test_the_control_mesh_of_spot_is_closed(real_data):
+    mesh = read_mesh(real_data / "meshes" / "spot" / "spot_control_mesh.obj")
     assert mesh.closed
     assert mesh.outward is True

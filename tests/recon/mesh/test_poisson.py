@@ -67,8 +67,8 @@ def test_screening_mends_uneven_samples_with_wrong_normals():
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.005])
-def test_a_real_mesh(shared_data, noise):
-    spot = read_mesh(shared_data / "meshes/spot/spot_triangulated.obj").welded()
+def test_a_real_mesh(real_data, noise):
+    spot = read_mesh(real_data / "meshes/spot/spot_triangulated.obj").welded()
     diagonal = np.linalg.norm(np.ptp(spot.vertices, axis=0))
     places, normals = on_mesh(spot, 100_000)
     places = places + noise * diagonal * np.random.default_rng(2).normal(size=places.shape)

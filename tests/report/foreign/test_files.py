@@ -201,13 +201,13 @@ def test_a_folder_without_event_files_is_refused_clearly(tmp_path):
         ("empty", 1, [], 0),
     ],
 )
-def test_real_folders_hold_what_their_source_counts(shared_data, place, records, held, repeated):
-    run = read_foreign_run(shared_data / "tfevents" / place)
+def test_real_folders_hold_what_their_source_counts(real_data, place, records, held, repeated):
+    run = read_foreign_run(real_data / "tfevents" / place)
     assert [file.records for file in run.files] == [records]
     assert [file.damage for file in run.files] == [""]
     assert [len(series) for series in run.series.values()] == held
     assert run.repeated == repeated
 
 
-def test_all_real_folders_are_found(shared_data):
-    assert len(event_folders(shared_data / "tfevents")) == 11
+def test_all_real_folders_are_found(real_data):
+    assert len(event_folders(real_data / "tfevents")) == 11

@@ -121,9 +121,9 @@ def training(steps=12, seed=0):
 
 
 @pytest.fixture
-def mosaic(shared_data):
+def mosaic(real_data):
     """A real dump, of the project mosaic."""
-    return shared_data / "memory_snapshots" / "mosaic_output.pickle"
+    return real_data / "memory_snapshots" / "mosaic_output.pickle"
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ def decibels(error):
     return -10 * torch.log10(torch.tensor((error / 255) ** 2 + 1e-9)).item()
 
 
-def test_the_bunny_references(shared_data):
-    clip = read_clip(shared_data / "video_bunny")
+def test_the_bunny_references(real_data):
+    clip = read_clip(real_data / "video_bunny")
     split = split_frames(len(clip), "7_7_8")
     found = reference_psnr(clip, split.train, split.val)
     assert found["Reference/val_neighbour_average"] == pytest.approx(28.45, abs=0.005)

@@ -89,8 +89,8 @@ def test_text_is_refused_with_the_way_out():
         ImageDescriptor().encode_text(["a tree"])
 
 
-def test_a_real_clip_is_not_one_point(shared_data):
-    clip = read_clip(shared_data / "video_bunny")
+def test_a_real_clip_is_not_one_point(real_data):
+    clip = read_clip(real_data / "video_bunny")
     grid = PatchGrid(2, 4, clip.height, clip.width)
     vectors = described(grid.split(clip.frames)).view(len(clip), 8, 512)
     baselines = embedding_baselines(vectors, range(28), range(28, 32))

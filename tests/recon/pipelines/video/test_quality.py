@@ -141,10 +141,8 @@ def test_values_that_do_not_belong_together():
         SetScores(patch_psnr=np.zeros((2, 8)), frame_mse=np.zeros(2), ssim=np.zeros(3))
 
 
-def test_the_references_of_the_bunny_clip(shared_data):
-    folder = shared_data / "video_bunny"
-    if not folder.is_dir():
-        pytest.skip(f"no {folder}")
+def test_the_references_of_the_bunny_clip(real_data):
+    folder = real_data / "video_bunny"
     clip = read_clip(folder)
     split = split_frames(len(clip), "7_7_8")
     references = reference_psnr(clip, split.train, split.val)
