@@ -54,6 +54,6 @@ def test_bad_input_is_refused(refused, balls, tmp_path):
     mesh = balls / "truth.ply"
     assert "does not exist" in refused("mesh", "evaluate", mesh, "--gt", tmp_path / "none.ply")
     assert "there are none" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--style", "diligent")
-    assert "--samples is 0" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--samples", 0)
+    assert "--samples must be at least 1, got 0" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--samples", 0)
     assert "least one length" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--threshold", -1)
     assert "run" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--visible-from", tmp_path)

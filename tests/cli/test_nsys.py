@@ -144,7 +144,7 @@ def test_wrong_usage_of_train(calls, refused):
     assert "'no-such-program'" in refused("nsys", "train", "--", "no-such-program")
     assert "wanted FIRST LAST" in refused("nsys", "train", "--steps", "9", "5", "--", *python())
     assert "choose one" in refused("nsys", "train", "--on-request", "--on-finding", "--", *python())
-    assert "cannot be made" in refused("nsys", "train", "--out", "/proc/nowhere/one", "--", *python())
+    assert "cannot create" in refused("nsys", "train", "--out", "/proc/nowhere/one", "--", *python())
 
 
 @pytest.mark.usefixtures("no_nsys")

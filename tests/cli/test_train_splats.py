@@ -101,7 +101,7 @@ def test_the_run_knows_its_pipeline_and_what_differs_from_the_preset(trained_spl
     [
         ("-s nowhere", "nowhere"),
         ("-c nowhere", "nowhere is no folder"),
-        ("--preset best", "--preset 'best' is not known: choose one of default, cpu, full, parity"),
+        ("--preset best", "--preset 'best' is not known: expected one of default, cpu, full, parity"),
         ("--coarse-iterations 1 --schedule-scale 0.01", "is not one step"),
         ("--masks m", "give -s FOLDER, too"),
         ("--surface_level 0.3", "fieldwatch mesh"),
