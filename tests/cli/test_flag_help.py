@@ -16,9 +16,9 @@ import pytest
 import tyro
 
 from fieldwatch.cli import main
-from fieldwatch.cli.commands import all_commands
-from fieldwatch.cli.flag_help import print_help, read_flags, wants_help
-from fieldwatch.cli.train_flags import DATA, LENGTH, MACHINE, METHOD, RECORDS, SAVING, flags_of_words
+from fieldwatch.cli.commands import all_commands, flags_of
+from fieldwatch.cli.flag_help import flag_fields, print_help, read_flags, wants_help
+from fieldwatch.cli.train_flags import DATA, LENGTH, MACHINE, METHOD, RECORDS, SAVING, TrainingFlags, flags_of_words
 from fieldwatch.recon import losses
 from fieldwatch.recon.commands.splats.flags import RefineFlags
 from fieldwatch.recon.pipelines.splats import config
@@ -92,7 +92,7 @@ def test_the_help_of_every_command_fits_three_screens(name, helped):
 
 def test_no_help_loads_torch():
     program = (
-        "import sys, contextlib; from fieldwatch.cli import main; from fieldwatch.cli.commands import all_commands\n"
+        "import sys, contextlib; from fieldwatch.cli import main; from fieldwatch.cli.commands import all_commands, flags_of\n"
         "for name in all_commands():\n"
         "    with contextlib.suppress(SystemExit): main([*name.split(), '--help'])\n"
         "    assert 'torch' not in sys.modules, name\n"
@@ -141,6 +141,15 @@ def _printed(kind):
     with redirect_stdout(written):
         print_help(kind, prog="x", everything=True)
     return written.getvalue()
+
+
+@pytest.mark.parametrize("name", ["train splats", "train normals", "train video", "mesh refine", "resume"])
+def test_the_flags_of_a_run_exist_once(name):
+    """One class declares them: their defaults and texts are the same on every command that trains."""
+    shared = {each.name: (each.text, each.default) for each in flag_fields(TrainingFlags)}
+    found = {each.name: (each.text, each.default) for each in flag_fields(flags_of(name)) if each.name in shared}
+    assert found == shared
+    assert {"csv", "wandb", "mlflow", "mirror", "supervise", "hang_timeout", "profile_tensors", "json"} <= set(found)
 
 
 def test_groups_come_in_order_with_defaults_of_the_instance(capsys, monkeypatch):

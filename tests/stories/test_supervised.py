@@ -71,6 +71,8 @@ def test_the_catalogue_has_a_toy_for_every_fault(faults):
 
 def test_only_trainings_and_resume_are_supervised():
     assert is_supervised("train video", ["--epochs", "3", "--supervise"])
+    assert is_supervised("mesh refine", ["run", "mesh.ply", "--supervise"])
+    assert not is_supervised("train video", ["--supervise", "--help"])
     assert not is_supervised("train video", ["--no-supervise"])
     assert not is_supervised("eval", ["runs/a", "--supervise"])
 

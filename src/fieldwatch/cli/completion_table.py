@@ -41,14 +41,17 @@ def _spelled(each: FlagField) -> Sequence[Flag]:
 
 
 def _takes(kind: Any) -> Takes:
-    """Return what values a type has: the first of its parts that says more than "any value" counts."""
+    """Return the values of a type; of a union or a tuple, those of the first part with known values."""
     if kind is Path:
         return "path"
     if get_origin(kind) is Literal:
         return tuple(str(word) for word in get_args(kind))
     parts = [part for part in get_args(kind) if part not in (type(None), ...) and not _is_marker(part)]
-    found = [takes for part in parts if (takes := _takes(part)) != "value"]
-    return found[0] if found else "value"
+    for part in parts:
+        takes = _takes(part)
+        if takes != "value":
+            return takes
+    return "value"
 
 
 def _is_marker(part: Any) -> bool:

@@ -136,8 +136,8 @@ def flag_fields(kind: type, values: Any = MISSING, home: str = "") -> Iterator[F
     docs = _field_docs(kind)
     for each in fields(kind):
         default = _default_of(each) if values is MISSING else getattr(values, each.name)
-        # The settings of a pipeline stand in a field that is declared as Any.
-        inner = hints[each.name] if is_dataclass(hints[each.name]) else type(default)
+        # A field that is declared as Any may hold a dataclass, too: the settings of a pipeline.
+        inner: type = hints[each.name] if is_dataclass(hints[each.name]) else type(default)
         if is_dataclass(inner):
             yield from flag_fields(inner, default, each.name)
         else:
