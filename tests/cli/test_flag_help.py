@@ -92,7 +92,7 @@ def test_the_help_of_every_command_fits_three_screens(name, helped):
 
 def test_no_help_loads_torch():
     program = (
-        "import sys, contextlib; from fieldwatch.cli import main; from fieldwatch.cli.commands import all_commands, flags_of\n"
+        "import sys, contextlib; from fieldwatch.cli import main; from fieldwatch.cli.commands import all_commands\n"
         "for name in all_commands():\n"
         "    with contextlib.suppress(SystemExit): main([*name.split(), '--help'])\n"
         "    assert 'torch' not in sys.modules, name\n"
