@@ -14,7 +14,7 @@ from fieldwatch.base import ExistingPathError, InputError, MissingPackageError, 
         (MissingPackageError, ImportError),
     ],
 )
-def test_an_error_of_input_can_be_caught_as_what_python_calls_it(kind, known_as):
+def test_an_input_error_can_be_caught_as_the_builtin_error(kind, known_as):
     error = kind("runs/mine is missing: name another folder")
     assert isinstance(error, InputError)
     assert isinstance(error, known_as)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and opened for writing only where they are files."""
+"""Files are written atomically, and only regular files are opened for writing."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_file_gets_its_name_when_it_is_complete(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_who_fails_leaves_what_was_there(tmp_path):
+def test_a_failed_write_keeps_the_old_file(tmp_path):
     path = tmp_path / "file.txt"
     path.write_text("old")
     with pytest.raises(OSError, match="disk"), whole_file(path) as draft:
@@ -36,7 +36,7 @@ def test_who_fails_leaves_what_was_there(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_is_replaced_and_its_target_is_not_touched(tmp_path):
+def test_a_link_is_replaced_and_its_target_unchanged(tmp_path):
     (tmp_path / "mine").write_text("mine")
     path = tmp_path / "out"
     path.symlink_to(tmp_path / "mine")
@@ -47,7 +47,7 @@ def test_a_link_is_replaced_and_its_target_is_not_touched(tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_the_longest_name_that_is_made_still_has_room_for_a_draft(tmp_path):
+def test_the_longest_name_leaves_space_for_a_temporary_name(tmp_path):
     with whole_file(tmp_path / output_name("x" * 500)) as draft:
         draft.write_text("x")
 
@@ -71,7 +71,7 @@ def test_only_regular_files_are_opened_for_writing(tmp_path, opened, kind):
     assert kind != "link" or target.read_text() == "mine"
 
 
-def test_files_are_appended_to_written_anew_and_updated(tmp_path):
+def test_files_are_appended_truncated_and_updated(tmp_path):
     path = tmp_path / "deep" / "file"
     for text in (b"one", b"two"):
         with open_for_append(path) as file:
@@ -130,7 +130,7 @@ def test_a_failed_sync_keeps_the_old_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_synced_file_holds_all_pieces_and_no_link_is_followed(tmp_path):
+def test_a_synced_file_contains_all_pieces_and_no_link_is_followed(tmp_path):
     path = tmp_path / "file"
     write_synced(path, [b"one", memoryview(b"two"), b""])
     assert path.read_bytes() == b"onetwo"

@@ -1,4 +1,4 @@
-"""Whatever a data set calls its parts, output stays below the folder that the user named."""
+"""Output stays below the folder that the user chose, whatever names a dataset contains."""
 
 import pytest
 from hypothesis import example, given
@@ -29,14 +29,14 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("name", "cleaned"), HOSTILE)
-def test_a_name_becomes_one_harmless_component(name, cleaned):
+def test_a_name_becomes_one_safe_component(name, cleaned):
     assert output_name(name) == cleaned
 
 
 @given(st.text() | st.text(alphabet="ab./\\ :~-_\0"))
 @example("\ud800")
 @example("é" * 400)
-def test_any_text_becomes_a_name_that_can_be_made_and_stays_inside(tmp_path_factory, text):
+def test_any_text_becomes_a_valid_name_inside_the_folder(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("names")
     name = output_name(text)
     assert name == output_name(name)
@@ -46,24 +46,24 @@ def test_any_text_becomes_a_name_that_can_be_made_and_stays_inside(tmp_path_fact
 
 
 @given(st.lists(st.text(alphabet="aA_b/.01", max_size=6), max_size=12))
-def test_names_of_a_set_stay_distinct_also_where_case_does_not_count(names):
+def test_names_stay_distinct_if_case_is_ignored(names):
     made = output_names(names, ".png")
     assert len({name.casefold() for name in made}) == len(names)
     assert all(name.endswith(".png") for name in made)
 
 
-def test_names_that_collide_get_their_index_and_others_stay():
+def test_names_that_collide_get_their_index_and_others_are_unchanged():
     made = output_names(["a/b.jpg", "a_b.png", "c.png", "C.jpg"], ".png", drop_suffix=True)
     assert made == ["a_b_0.png", "a_b_1.png", "c_2.png", "C_3.png"]
     assert output_names(["0001.jpg", "0002.jpg"], ".png", drop_suffix=True) == ["0001.png", "0002.png"]
 
 
-def test_long_names_that_begin_alike_stay_distinct():
+def test_long_names_with_a_common_prefix_stay_distinct():
     made = output_names(["x" * 400 + "1", "x" * 400 + "2"])
     assert made[0] != made[1]
 
 
-def test_the_named_folder_may_be_a_link_and_nothing_below_it(tmp_path):
+def test_the_chosen_folder_may_be_a_link_but_nothing_below_it(tmp_path):
     disk = tmp_path / "disk"
     (disk / "products").mkdir(parents=True)
     run = tmp_path / "run"
@@ -75,7 +75,7 @@ def test_the_named_folder_may_be_a_link_and_nothing_below_it(tmp_path):
 
 
 @pytest.mark.parametrize("target", ["photo.png", "missing.png"])
-def test_a_linked_file_is_refused_also_a_dangling_one(tmp_path, target):
+def test_a_linked_file_is_refused_even_if_dangling(tmp_path, target):
     (tmp_path / "photo.png").write_bytes(b"mine")
     link = tmp_path / "products.png"
     link.symlink_to(tmp_path / target)

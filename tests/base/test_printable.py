@@ -1,4 +1,4 @@
-"""Foreign text is shown, not obeyed."""
+"""Untrusted text is escaped."""
 
 import pytest
 
@@ -19,11 +19,11 @@ from fieldwatch.base import printable, spreadsheet_cell
         (7, "7"),
     ],
 )
-def test_what_a_terminal_would_obey_is_shown(text, shown):
+def test_terminal_control_characters_are_escaped(text, shown):
     assert printable(text) == shown
 
 
-def test_lines_can_be_kept_whole():
+def test_newlines_can_be_kept():
     assert printable("a\nb", keep="") == "a\\nb"
 
 
@@ -33,9 +33,9 @@ def test_formulas_become_text(text):
 
 
 @pytest.mark.parametrize("value", ["Loss/total", "-1.5", "+1e3", "-inf", -1.5, 7, ""])
-def test_numbers_and_other_cells_stay(value):
+def test_numbers_and_other_cells_are_unchanged(value):
     assert spreadsheet_cell(value) == value
 
 
-def test_nothing_is_an_empty_cell():
+def test_none_is_an_empty_cell():
     assert spreadsheet_cell(None) == ""

@@ -44,13 +44,13 @@ def filled(step, size=30_000):
 
 
 def memory_folder():
-    """Make a folder where syncing costs nothing, for accidents that are about the order of calls only."""
+    """Create a folder in which syncing is free, for tests that depend only on the order of calls."""
     shared = Path("/dev/shm")  # noqa: S108 - a folder of random name is made in it
     return Path(tempfile.mkdtemp(prefix="fieldwatch-", dir=shared if shared.is_dir() else None))
 
 
 def found(folder):
-    """Restore the last one, and check that it is of one piece."""
+    """Restore the last checkpoint, and check that it is consistent."""
     items = filled(0)
     restored = Checkpoints(folder).restore(items)
     whole = all(bool(tensor.eq(restored.step).all()) for tensor in items.values())
@@ -85,7 +85,7 @@ def saving_for_ever(folder, start):
 
 
 def saving_behind(folder, start):
-    """The same through snapshots and a thread: everything changes again while it is written."""
+    """The same with snapshots and a background thread: the state changes again while it is written."""
 
     def work(acknowledge):
         checkpoints, buffers, saver = (
@@ -168,7 +168,7 @@ def kill_loop(folder, kills=25, saving=saving_for_ever):
 
 
 class Tripwire:
-    """Counts calls into the operating system and lets one of them go wrong."""
+    """Counts system calls and lets one of them fail."""
 
     def __init__(self, at, accident):
         self.count, self.at, self.accident, self.names = 0, at, accident, []
@@ -222,7 +222,7 @@ def kill_at_every_call(_):
 
 
 def error_at_every_call(_):
-    """Let every call of a save fail, the errors in turn; only CheckpointError may come out, and the old one stays."""
+    """Let every system call of a save fail in turn; only CheckpointError may be raised, and the old one is kept."""
     folder, results = memory_folder(), []
     while not results or results[-1]["reached"]:
         at = len(results) + 1
@@ -262,7 +262,7 @@ def one_error(place, code, at):
 
 
 def file_size_limit(folder):
-    """Save more than the process may write into one file; the limit does not outlive this accident."""
+    """Save more than the process may write into one file, with a temporary file size limit."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     checkpoints = Checkpoints(folder)
     checkpoints.save(1, filled(1))
@@ -273,7 +273,7 @@ def file_size_limit(folder):
 
 
 def full_disk(folder):
-    """Save more than the disk has room for."""
+    """Save more than fits on the disk."""
     checkpoints = Checkpoints(folder)
     checkpoints.save(1, filled(1))
     wire = Tripwire(0, None)
@@ -283,7 +283,7 @@ def full_disk(folder):
 
 
 def read_only(folder):
-    """Save to, and fall back on, a disk that cannot be written."""
+    """Save to, and fall back on, a read-only disk."""
     checkpoints = Checkpoints(folder)
     checkpoints.save(1, filled(1))
     mount = folder.parent
@@ -346,7 +346,7 @@ def recorded_order(folder):
 
 
 def one_save(folder):
-    """Save once more, for strace to look at."""
+    """Save once more, under strace."""
     checkpoints = Checkpoints(folder, keep=Retention(last=1))
     checkpoints.save(1, filled(1))
     Path(folder, "begin").mkdir()
@@ -355,7 +355,7 @@ def one_save(folder):
 
 
 def hold(folder):
-    """Hold a folder until killed, with a forked worker that lives on."""
+    """Lock a folder until killed, with a forked worker that survives."""
     with FolderLock(folder):
         worker = os.fork()
         if not worker:

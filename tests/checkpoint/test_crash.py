@@ -1,4 +1,4 @@
-"""Kill -9 at random times and at every call, every error at every call, and the order of the calls."""
+"""Kill -9 at random times and at every system call, every error at every call, and the order of the calls."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def run(folder, *accidents, prefix=()):
 
 @pytest.fixture(scope="module")
 def accidents(tmp_path_factory):
-    """What came of the accidents that need no disk of their own; one process, since importing torch takes seconds."""
+    """Results of the accidents that need no separate disk; in one process, because importing torch takes seconds."""
     kills = ("kill_loop", "kill_behind", "kill_runs", "kill_at_every_call")
     names = (*kills, "error_at_every_call", "file_size_limit", "recorded_order")
     return run(tmp_path_factory.mktemp("accidents"), *names)
@@ -58,7 +58,7 @@ def test_every_error_at_every_call_is_survived_and_told(accidents):
     assert {one["code"] for one in told} == {"EIO", "ENOSPC", "EDQUOT", "EROFS", "EACCES"}
     assert {"open", "mkdir", "posix_fallocate", "write", "fsync", "rename"} <= {one["call"] for one in told}
     assert all(one["step"] >= one["promised"] for one in results)
-    assert all("not saved" in one["error"] and "bytes wanted" in one["error"] for one in told)
+    assert all("not saved" in one["error"] and "bytes needed" in one["error"] for one in told)
     assert all(one["left"] == ["step_0000000003"] for one in results)
 
 
@@ -115,7 +115,7 @@ def parsed(line):
 
 @pytest.fixture(scope="module")
 def small_disk(tmp_path_factory):
-    """What came of the accidents on a disk of 8 MB."""
+    """Results of the accidents on a disk of 8 MB."""
     disk = tmp_path_factory.mktemp("disk")
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True, check=False
@@ -131,7 +131,7 @@ def small_disk(tmp_path_factory):
 def test_a_full_disk_keeps_the_old_one_and_says_what_is_wanted(small_disk):
     result = small_disk["full_disk"]
     assert result["errno"] == 28
-    assert re.search(r"step 2 .*No space left.* 12,000,008 bytes wanted, [\d,]+ free", result["error"])
+    assert re.search(r"step 2 .*No space left.* 12,000,008 bytes needed, [\d,]+ free", result["error"])
     assert "[1] are untouched" in result["error"]
     assert "Retention.last" in result["error"]
     assert (result["step"], result["left"], result["again"]) == (1, ["step_0000000001"], "step_0000000003")
@@ -143,7 +143,7 @@ def test_a_read_only_disk_is_told_and_can_be_read(small_disk):
     assert result["errno"] == 30
     assert result["step"] == 1
     assert (result["fell_back_to"], result["damaged_at"]) == (1, "step_0000000002")
-    assert "set aside" in result["reason"]
+    assert "could not be renamed" in result["reason"]
 
 
 def test_a_file_size_limit_keeps_the_old_one(accidents):

@@ -1,4 +1,4 @@
-"""Damage and malice: every flipped bit is found, the one before is used, a hostile file costs nothing."""
+"""Damaged and malicious checkpoints: every flipped bit is detected and the previous checkpoint is used."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def assert_falls_back(folder, reason=""):
 
 
 def positions(count):
-    """Bits spread over the three files, every file in turn."""
+    """Return random bits, distributed over the three files in turn."""
     draw = random.Random(2026)
     return [(FILES[i % 3], draw.random(), draw.randrange(8)) for i in range(count)]
 
@@ -103,7 +103,7 @@ def test_the_header_of_the_tensors_is_checked_too(copy):
 
 def test_a_renamed_folder_is_found(copy):
     (copy / "step_0000000200").rename(copy / "step_0000000300")
-    with pytest.raises(DamageError, match="holds step 200: it was renamed"):
+    with pytest.raises(DamageError, match="contains step 200: it was renamed"):
         Checkpoints(copy).read()
 
 
@@ -178,15 +178,15 @@ def huge(fields):
 
 
 HOSTILE = {
-    "another offset": (put("tensors", 1, "offset", value=0), "starts at 0, not at 1212"),
-    "negative offset": (put("tensors", 0, "offset", value=-64), "offset is '-64', not a whole number"),
+    "another offset": (put("tensors", 1, "offset", value=0), "starts at byte 0, expected byte 1212"),
+    "negative offset": (put("tensors", 0, "offset", value=-64), "offset is '-64', expected an integer"),
     "a path as offset": (
         put("tensors", 0, "offset", value="../../etc/passwd"),
-        "offset is '../../etc/passwd', not a whole",
+        "offset is '../../etc/passwd', expected an integer",
     ),
-    "a bool as offset": (put("tensors", 0, "offset", value=False), "not a whole number"),
-    "a fraction": (put("tensors", 0, "nbytes", value=1204.0), "not a whole number"),
-    "huge": (huge, "tensors[1] starts at"),
+    "a bool as offset": (put("tensors", 0, "offset", value=False), "expected an integer"),
+    "a fraction": (put("tensors", 0, "nbytes", value=1204.0), "expected an integer"),
+    "huge": (huge, "tensors[1] starts at byte"),
     "last one huge": (put("tensors", 2, value=None), "tensors[2] is not an object"),
     "huge shape": (put("tensors", 0, "shape", value=[2**62, 2**62]), "impossible shape"),
     "huge empty shape": (put("tensors", 0, "shape", value=[2**62, 2**62, 0]), "impossible shape"),
@@ -199,16 +199,16 @@ HOSTILE = {
     "name no text": (put("tensors", 0, "name", value=7), "unusable name '7'"),
     "no name": (lambda fields: fields["tensors"][0].pop("name") and None, "unusable name 'None'"),
     "a reserved name": (put("tensors", 0, "name", value="__metadata__"), "unusable name '__metadata__'"),
-    "one name twice": (put("tensors", 0, "name", value="mask"), "gives two tensors one name"),
+    "one name twice": (put("tensors", 0, "name", value="mask"), "gives two tensors the same name"),
     "another name": (put("tensors", 0, "name", value="y"), "does not begin with the header"),
     "a lone surrogate as name": (put("tensors", 0, "name", value="\ud800"), "header"),
     "no hash": (put("tensors", 0, "sha256", value=None), "no sha256"),
     "short hash": (put("tensors", 0, "sha256", value="00"), "no sha256"),
-    "another array": (put("items", "x", "at", value=99), "refers to array 99, and there are 3"),
+    "another array": (put("items", "x", "at", value=99), "refers to array 99, but there are only 3"),
     "negative array": (put("items", "x", "at", value=-1), "refers to array -1"),
-    "array no number": (put("items", "x", "at", value="0"), "has no at of type int"),
-    "unknown form": (put("items", "x", value={"$": "pickle", "data": "gASV"}), "unknown form 'pickle'"),
-    "form no text": (put("items", "x", value={"$": ["tuple"]}), "unknown form"),
+    "array no number": (put("items", "x", "at", value="0"), "has no field 'at' of type int"),
+    "unknown form": (put("items", "x", value={"$": "pickle", "data": "gASV"}), "unknown kind 'pickle'"),
+    "form no text": (put("items", "x", value={"$": ["tuple"]}), "unknown kind"),
     "bad bytes": (put("items", "x", value={"$": "bytes", "base64": "?"}), "malformed bytes"),
     "bad float": (put("items", "x", value={"$": "float", "bits": "00"}), "malformed float"),
     "bad int": (put("items", "x", value={"$": "int", "hex": "zz"}), "malformed int"),
@@ -220,15 +220,15 @@ HOSTILE = {
     "items a list": (put("items", value=[]), "lacks its items"),
     "no time": (put("created", value=0), "created is not a time"),
     "negative step": (put("step", value=-1), "step is '-1'"),
-    "huge step": (put("step", value=10**30), "not a whole number"),
-    "another step": (put("step", value=100), "holds step 100"),
+    "huge step": (put("step", value=10**30), "expected an integer"),
+    "another step": (put("step", value=100), "contains step 100"),
     "another format": (put("format", value="zip"), "does not say that it is a fieldwatch checkpoint"),
     "a list": (lambda _: b"[]", "does not say that it is"),
     "NaN": (lambda _: b'{"format": NaN}', "NaN is not JSON"),
     "not utf-8": (lambda _: b"\xff\xfe{}", "is not JSON"),
     "many digits": (lambda _: b'{"a":' + b"9" * 10_000 + b"}", "is not JSON"),
     "deep": (lambda _: b"[" * 200_000, "is not JSON"),
-    "too long": (lambda _: b" " * (16 * 2**20 + 1), "the most is 16,777,216"),
+    "too long": (lambda _: b" " * (16 * 2**20 + 1), "at most 16,777,216"),
 }
 
 
@@ -256,7 +256,7 @@ def test_a_deep_tree_is_refused(copy):
 
 def test_a_huge_last_tensor_is_refused_before_any_memory_is_taken(copy):
     reseal(copy, lambda fields: fields["tensors"][1].update(shape=[2**40], nbytes=2**40))  # the last in the file
-    assert_falls_back(copy, "the manifest wants 1,099,511,62")
+    assert_falls_back(copy, "expected 1,099,511,62")
 
 
 def test_an_array_of_torchs_dtype_cannot_pass_for_numpys(tmp_path):

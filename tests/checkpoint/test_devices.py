@@ -1,4 +1,4 @@
-"""Where restored tensors lie. The other device here is torch's "meta", which every machine has."""
+"""Devices of restored tensors. The second device is torch's "meta", which is available on every machine."""
 
 from collections import OrderedDict
 
@@ -16,7 +16,7 @@ META, CPU = torch.device("meta"), torch.device("cpu")
 
 
 class Taker:
-    """Takes stored tensors as they are, as many classes do."""
+    """Loads stored tensors without copying, as many classes do."""
 
     def __init__(self, state, **attributes):
         self.state = state

@@ -1,4 +1,4 @@
-"""When a save is due: a fake clock, no waiting."""
+"""Timing of saves, with a fake clock."""
 
 import math
 from itertools import pairwise
@@ -24,7 +24,7 @@ def interval(every, **options):
 
 
 def saves(made, clock, *, step, until, stall=0.01, writing=0.5):
-    """Run steps of one length and save when due; returns the times of the snapshots."""
+    """Run steps of equal duration and save when due; return the times of the snapshots."""
     times, done = [], 0
     while clock.now < 1000 + until:
         clock.now += step

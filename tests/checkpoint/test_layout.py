@@ -1,4 +1,4 @@
-"""The layout of the tensors' file: what other readers see of it, and what a forged one costs."""
+"""The layout of the tensors' file: compatibility with other readers, and forged files."""
 
 import hashlib
 import json

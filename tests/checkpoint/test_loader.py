@@ -1,4 +1,4 @@
-"""ResumableLoader: the same batches with any number of workers, after any interruption."""
+"""ResumableLoader yields the same batches with any number of workers and after any interruption."""
 
 import multiprocessing
 import random
@@ -24,7 +24,7 @@ class Transform:
 
 
 class Noisy(Dataset):
-    """Every sample is its index and six random numbers: of three global generators and of three own ones."""
+    """Each sample is its index and six random numbers, from three global generators and three held ones."""
 
     def __init__(self, length=11):
         self.length = length
@@ -43,7 +43,7 @@ class Noisy(Dataset):
 
 
 def batches(loader, count):
-    """So many batches, over the ends of epochs."""
+    """Return ``count`` batches, across epochs."""
     found = []
     while len(found) < count:
         for batch in loader:
@@ -136,7 +136,7 @@ def test_an_epoch_shows_every_sample_once_in_another_order_than_the_last():
 
 
 def test_orders_are_those_of_every_version():
-    """They are written down: a resumed run must find the order of the run that began."""
+    """The orders are hard-coded, because a resumed run must get the order of the original run."""
     loader = ResumableLoader(list(range(8)), 8, seed=5)
     assert [next(iter(loader)).tolist() for _ in range(2)] == ORDERS
 

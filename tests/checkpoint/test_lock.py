@@ -1,4 +1,4 @@
-"""One writer: a second process is refused by name, a dead one's lock is free at once."""
+"""The folder lock: a second process is refused, and the lock of a dead process is free immediately."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_a_lock_file_that_says_nothing_still_refuses(tmp_path):
 
 
 def second_writer(folder):
-    """What a second process hears that asks for the folder; empty where it is let in."""
+    """Return the error of a second process that locks the folder; empty if it succeeds."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""The copy of the checkpoints at a URL: whole or not there, pruned like the local ones, checked on the way back."""
+"""The mirror of checkpoints at a URL: copied atomically, pruned like local ones, and verified when fetched."""
 
 import threading
 

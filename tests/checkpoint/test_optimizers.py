@@ -1,4 +1,4 @@
-"""A run that began with one kind of optimizer and goes on with another: the same step, or a sentence."""
+"""Resuming with another kind of optimizer: either the same step, or a clear error."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ BETAS = {"betas": (0.9, 0.999), "eps": 1e-15}
 
 
 def stepped(make, steps=3):
-    """A parameter after some steps, and its optimizer."""
+    """Return a parameter after some steps, and its optimizer."""
     torch.manual_seed(1)
     parameter = torch.nn.Parameter(torch.randn(4, 3))
     optimizer = make([{"params": [parameter], "name": "means", "lr": 0.01}])

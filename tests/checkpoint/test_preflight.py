@@ -1,4 +1,4 @@
-"""The dress rehearsal before a run: a checkpoint of the real size goes to the disk and back, and leaves nothing."""
+"""The preflight check: a test checkpoint of the real size is written and read back, and leaves no files."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ def test_a_disk_that_does_not_take_it_is_told_with_what_is_wanted(tmp_path, monk
 
     made = draft(tmp_path)
     monkeypatch.setattr(os, call, fails)
-    with pytest.raises(CheckpointError, match=r"9,000 bytes wanted, [\d,]+ free") as caught:
+    with pytest.raises(CheckpointError, match=r"9,000 bytes needed, [\d,]+ free") as caught:
         write_test_checkpoint(tmp_path / "checkpoints", made, growth=5000)
     assert caught.value.__cause__.errno == getattr(errno, code)
     monkeypatch.undo()

@@ -1,5 +1,5 @@
 # ruff: noqa: NPY002 - the global generators are what is tested
-"""A resumed run is the same run, bit for bit; and not if any part of its state is left out."""
+"""A resumed run is bitwise identical, but not if any part of its state is omitted."""
 
 import random
 
@@ -13,7 +13,7 @@ STEPS = 17
 
 
 class Training:
-    """A small training that draws from every generator there is."""
+    """A small training that draws from all random generators."""
 
     def __init__(self, seed):
         random.seed(seed)
@@ -65,7 +65,7 @@ def uninterrupted(seed=1):
 
 
 def resumed(folder, stop, spoilt=None, part=""):
-    """Train to ``stop``, save, start anew with another seed, restore all but one part, and go on."""
+    """Train to ``stop``, save, restart with another seed, restore all but one part, and continue."""
     first = Training(1)
     losses = [first.step() for _ in range(stop)]
     Checkpoints(folder).save(stop, first.items)
@@ -76,7 +76,7 @@ def resumed(folder, stop, spoilt=None, part=""):
 
 
 class Spoilt:
-    """An item that keeps its own value of one part of its state, or of all of it (``""``)."""
+    """An item that does not restore one part of its state, or any of it (``""``)."""
 
     def __init__(self, item, part):
         self.item, self.part = item, part

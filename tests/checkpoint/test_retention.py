@@ -1,4 +1,4 @@
-"""Retention over random histories: nothing wanted is ever deleted, nothing unwanted stays."""
+"""Retention over random histories deletes exactly the checkpoints that no rule keeps."""
 
 import math
 

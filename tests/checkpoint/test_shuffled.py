@@ -1,4 +1,4 @@
-"""Shuffled epochs: every sample once an epoch, and resumed bit for bit anywhere."""
+"""Shuffled epochs: every sample once per epoch, and exact resumption anywhere."""
 
 from itertools import chain, islice
 
@@ -66,7 +66,7 @@ def test_another_length_is_refused():
     [
         (0, 1, False, "both must be 1 or more"),
         (3, 0, False, "both must be"),
-        (3, 4, True, "never has a whole batch: lower"),
+        (3, 4, True, "has no complete batch: lower"),
     ],
 )
 def test_impossible_sizes_are_refused(length, batch, drop_last, wanted):

@@ -1,4 +1,4 @@
-"""Signals set a flag; two ctrl-C stop at once; workers and the handlers before are left in peace."""
+"""Signals set a flag; two ctrl-C stop at once; workers and previous handlers are not affected."""
 
 import hashlib
 import os
@@ -84,7 +84,7 @@ def test_outside_the_main_thread_it_says_so():
 
 
 def sleeping_worker():
-    """Fork a process that sleeps; one that nothing ends in time ends with 7."""
+    """Fork a sleeping process, which exits with 7 if nothing ends it in time."""
     worker = os.fork()
     if not worker:
         time.sleep(10)
@@ -116,7 +116,7 @@ def test_a_run_under_nohup_outlives_its_terminal():
 
 
 def rounds_that_last(seconds):
-    """How many rounds of a hash take this much processor time in one call into C, during which no handler runs."""
+    """Return the number of hash rounds that take this much CPU time in one C call, during which no handler runs."""
     rounds, took = 100_000, 0.0
     while took < 0.02:
         rounds *= 2

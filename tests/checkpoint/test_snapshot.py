@@ -1,4 +1,4 @@
-"""Snapshots: what is stored is what was there at that moment, in memory that is used again."""
+"""Snapshots store the state of the moment when they were taken, in reused memory."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def items(size=1000):
 
 
 class Holder:
-    """Hands out arrays of numpy, of foreign byte order too."""
+    """A stateful object with numpy arrays, also of foreign byte order."""
 
     def __init__(self, size):
         self.tree = {"n": np.arange(size, dtype=">f8"), "s": np.float32(2.5), "t": np.ones((3, 4))[:, ::2]}
@@ -101,7 +101,7 @@ def test_too_little_memory_is_said_before_it_is_taken(tmp_path, spare, holds):
         Checkpoints(tmp_path).take(1, {"x": torch.ones(200_000)}, tight.copy_arrays)
         assert 800_000 <= tight.capacity < 810_000  # without the slack, for which there is no room
         return
-    with pytest.raises(ShortOfMemoryError, match=r"wants 80\d,\d{3} bytes of memory .* are free"):
+    with pytest.raises(ShortOfMemoryError, match=r"needs 80\d,\d{3} bytes of memory .* are free"):
         Checkpoints(tmp_path).take(1, {"x": torch.ones(200_000)}, tight.copy_arrays)
     assert tight.capacity == 0
 

@@ -1,4 +1,4 @@
-"""Saving and restoring: the everyday life of checkpoints."""
+"""Saving and restoring of checkpoints."""
 
 import hashlib
 import subprocess
@@ -12,7 +12,7 @@ from fieldwatch.checkpoint.manifest import decode
 
 
 class Box:
-    """The smallest stateful thing."""
+    """A minimal stateful object."""
 
     def __init__(self, value=None):
         self.value = value
@@ -170,7 +170,7 @@ def test_other_names_in_the_run_are_listed_both_ways(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"poses": Box(), "sdf": Box()})
     box = Box("untouched")
-    with pytest.raises(CheckpointError, match=r"lacks \['rays'\] and has \['poses'\] beyond them.*read\(\)"):
+    with pytest.raises(CheckpointError, match=r"lacks \['rays'\] and has \['poses'\] in addition.*read\(\)"):
         checkpoints.restore({"sdf": box, "rays": Box()})
     assert box.value == "untouched"
 
@@ -259,7 +259,7 @@ def test_absent_checkpoints_are_clear_errors(tmp_path):
     with pytest.raises(CheckpointError, match="no checkpoint"):
         checkpoints.restore({})
     checkpoints.save(3, filled(3))
-    with pytest.raises(CheckpointError, match=r"step 4 in .*: there are \[3\]"):
+    with pytest.raises(CheckpointError, match=r"step 4 in .*: available steps are \[3\]"):
         checkpoints.restore(filled(0), step=4)
     with pytest.raises(CheckpointError, match=r"step 4 in .*\[3\]"):
         checkpoints.pin(4)
@@ -292,7 +292,7 @@ def test_find_names_the_checkpoint_that_read_would_read(tmp_path):
     found = {which: checkpoints.find(which) for which in ("last", "best", 10)}
     assert {which: saved.step for which, saved in found.items()} == {"last": 30, "best": 20, 10: 10}
     assert found["best"].metrics == {"psnr": 31.0}
-    with pytest.raises(CheckpointError, match=r"step 15 .* there are \[10, 20, 30\]"):
+    with pytest.raises(CheckpointError, match=r"step 15 .* available steps are \[10, 20, 30\]"):
         checkpoints.find(15)
     (found["last"].path / "manifest.json").write_text("{}")
     with pytest.raises(DamageError, match=r"step_0000000030.*are \[10, 20\]"):

@@ -1,4 +1,4 @@
-"""Trees of values: what goes in comes out, bit for bit, or is refused by name."""
+"""Trees of values are restored bit for bit, or refused with the path of the value."""
 
 import json
 import math
@@ -203,8 +203,8 @@ class Flag(IntEnum):
         (itself(), "nested more than 50 deep", "contain itself"),
         (torch.empty(2, device="meta"), "on meta", "dense tensors"),
         (torch.eye(2).to_sparse(), "sparse_coo", "convert it in state_dict"),
-        (np.array(["a"]), "numpy array of dtype <U1", "stored are bool"),
-        (np.array([object()]), "dtype object", "stored are bool"),
+        (np.array(["a"]), "numpy array of dtype <U1", "supported dtypes are bool"),
+        (np.array([object()]), "dtype object", "supported dtypes are bool"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_by_its_path(value, named, wanted):

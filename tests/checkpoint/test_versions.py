@@ -1,4 +1,4 @@
-"""Checkpoints of every version that ever wrote some open, are put back, and have successors."""
+"""Checkpoints of all earlier versions can be read, restored and continued."""
 
 import random
 import runpy
@@ -25,7 +25,7 @@ def stored(request, tmp_path):
 
 
 def same(one, other):
-    """Whether two trees are the same to the bit."""
+    """Return whether two trees are bitwise identical."""
     if isinstance(one, torch.Tensor):
         return (
             isinstance(other, torch.Tensor)

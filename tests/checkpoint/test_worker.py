@@ -1,4 +1,4 @@
-"""The thread that writes: one thing at a time, at low priority, and nothing that it meets is lost."""
+"""The background worker: one task at a time, at low priority, and no exception is lost."""
 
 import os
 import threading
@@ -42,7 +42,7 @@ def test_whatever_the_work_raises_reaches_the_training_once(saver, error):
 
     saver.begin(work)
     saver.wait()
-    with pytest.raises(CheckpointError, match=f"test-saver met {type(error).__name__}") as caught:
+    with pytest.raises(CheckpointError, match=f"unexpected {type(error).__name__} in the thread test-saver") as caught:
         saver.raise_failure()
     assert caught.value.__cause__ is error
     saver.raise_failure()

@@ -86,10 +86,10 @@ def test_codes_of_frames_take_their_own_bits(trained_hnerv, tmp_path, answer):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--bits", "13"), "bits is 13, wanted 1 to 12"),
-        (("--embedding-bits", "0"), "embedding_bits is 0, wanted 1 to 12"),
-        (("--psnr-drop", "0"), "a PSNR drop of 0.0 dB cannot be kept: give a number above 0"),
-        (("--psnr-drop", "nan"), "a PSNR drop of nan dB cannot be kept"),
+        (("--bits", "13"), "bits must be 1 to 12 bits (8 is the default, 6 is visible), got 13"),
+        (("--embedding-bits", "0"), "embedding_bits must be 1 to 12 bits (8 is the default, 6 is visible), got 0"),
+        (("--psnr-drop", "0"), "the PSNR drop must be a finite number of dB greater than 0, e.g. 0.1, got 0.0"),
+        (("--psnr-drop", "nan"), "greater than 0, e.g. 0.1, got nan"),
         (("--checkpoint", "12"), "there is no checkpoint of step 12"),
         (("-o", "."), ". is a folder: name the file itself"),
     ],

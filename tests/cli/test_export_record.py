@@ -60,7 +60,7 @@ def test_bad_input_is_named_and_nothing_is_written(own, tmp_path, refused):
         ("--to", "ply"): "a run of a loop of your own: use --to parquet or --to csv or --to tensorboard",
         ("--to", "csv", "--bits", "4"): "--bits 4: it is about what was trained",
         ("--to", "csv", "--checkpoint", "last"): "--checkpoint last: it is about what was trained",
-        ("--to", "parquet", "-o", "x.parquet"): "x.parquet is the name of a file",
+        ("--to", "parquet", "-o", "x.parquet"): "x.parquet is a file name",
     }.items():
         assert message in refused("export", own, *words)
     assert "holds no run" in refused("export", tmp_path, "--to", "csv")

@@ -73,7 +73,7 @@ def test_without_a_driver_it_says_so_and_ends_with_0(answer, fieldwatch):
     assert "no NVIDIA driver" in told["notes"][0]
     code, out, _ = fieldwatch("gpu", "--once")
     assert code == 0
-    assert "only processor" in " ".join(out.split())
+    assert "only CPU, memory" in " ".join(out.split())
 
 
 def test_into_a_pipe_it_writes_a_line_per_look_and_notes_once(two_cards, looks, fieldwatch):

@@ -94,8 +94,8 @@ def empty_mask(tmp_path):
         ("--image {image} --like 007", "the run has no view of that name, but 4 others such as 00"),
         ("--image {image} --like 000 --lens 1 1 1 1", "give one"),
         ("--image {image} --lens 0 90 32 32", "focal lengths above 0"),
-        ("--image {image} --like 000 --directions 0", "directions is 0"),
-        ("--image {image} --like 000 --mask {empty}", "its mask is empty"),
+        ("--image {image} --like 000 --directions 0", "directions must be at least 4, got 0"),
+        ("--image {image} --like 000 --mask {empty}", "has an empty mask"),
         ("--image {image} --like 000 --checkpoint 5", "5"),
     ],
 )

@@ -98,7 +98,11 @@ def test_several_inputs_stand_side_by_side(fieldwatch, answer, log, run_with_log
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "is empty"), (b"hello\n", "is no tensor log: it is text that begins with 'hello'"), (b"{}\n{}\n", "line 1")],
+    [
+        (b"", "is empty"),
+        (b"hello\n", "is not a tensor log: it is text that begins with 'hello'"),
+        (b"{}\n{}\n", "line 1"),
+    ],
 )
 def test_what_is_no_log_is_bad_input(refused, tmp_path, content, message):
     path = tmp_path / "what.log"

@@ -115,7 +115,7 @@ def test_second_extraction_takes_the_place_of_the_first(opaque, answer, tmp_path
 def test_transparent_gaussians_are_one_message(splats, fieldwatch):
     code, _, message = fieldwatch("mesh", "extract", splats, *QUICK)
     assert code == 2
-    assert "opaque than 0.5" in message
+    assert "greater than 0.5" in message
     assert "Traceback" not in message
     assert not (splats / "mesh").exists()
 
@@ -136,8 +136,8 @@ def test_place_where_nothing_can_be_written_is_said_before_any_work(opaque, refu
         ("--bboxmax=(0,0,0)", "--bboxmax came without the other corner"),
         ("--bboxmin (0,0) --bboxmax (1,1,1)", "--bboxmin must be three numbers"),
         ("--bboxmax", "--bboxmax must be three numbers"),
-        ("--bboxmin (1,0,0) --bboxmax (0,1,1)", "is empty: wanted is low < high"),
-        ("-l 1.5", "levels of the density lie above 0 and below 1"),
+        ("--bboxmin (1,0,0) --bboxmax (0,1,1)", "--bbox must have low < high"),
+        ("-l 1.5", "--surface-level must hold densities"),
         ("--checkpoint 7", "7"),
         ("--checkpoint newest", "--checkpoint 'newest' is not known: expected best, last, or the number"),
     ],

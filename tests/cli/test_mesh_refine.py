@@ -78,7 +78,7 @@ def test_an_unfinished_refinement_is_resumed(splats, mesh, fieldwatch):
     ("words", "message"),
     [
         (("--preset", "quick"), "--preset 'quick' is not known: expected one of short, medium, long, parity"),
-        (("--first-colours", "vertices"), "has no colours at its vertices"),
+        (("--first-colours", "vertices"), "has no vertex colors"),
         (("--checkpoint", "12"), "there is no checkpoint of step 12"),
     ],
 )

@@ -142,7 +142,7 @@ def test_wrong_usage_of_train(calls, refused):
     assert "expected a command" in refused("nsys", "train")
     assert "expected a command" in refused("nsys", "train", "--on-finding", "--")
     assert "'no-such-program'" in refused("nsys", "train", "--", "no-such-program")
-    assert "wanted FIRST LAST" in refused("nsys", "train", "--steps", "9", "5", "--", *python())
+    assert "expected FIRST LAST" in refused("nsys", "train", "--steps", "9", "5", "--", *python())
     assert "choose one" in refused("nsys", "train", "--on-request", "--on-finding", "--", *python())
     assert "cannot create" in refused("nsys", "train", "--out", "/proc/nowhere/one", "--", *python())
 

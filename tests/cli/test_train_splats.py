@@ -100,10 +100,10 @@ def test_the_run_knows_its_pipeline_and_what_differs_from_the_preset(trained_spl
     ("words", "message"),
     [
         ("-s nowhere", "nowhere"),
-        ("-c nowhere", "nowhere is no folder"),
+        ("-c nowhere", "nowhere is not a folder"),
         ("--preset best", "--preset 'best' is not known: expected one of default, cpu, full, parity"),
-        ("--coarse-iterations 1 --schedule-scale 0.01", "is not one step"),
-        ("--masks m", "give -s FOLDER, too"),
+        ("--coarse-iterations 1 --schedule-scale 0.01", "less than one step"),
+        ("--masks m", "add -s FOLDER"),
         ("--surface_level 0.3", "fieldwatch mesh"),
         ("--profile-window 1 2", "--profile-window needs --profile-tensors"),
         ("--snapshot-at 3 --device cpu --views 6", "--snapshot-at needs a GPU"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-BORDER = re.compile(r"#.*(thread border|process border|code of strangers)")
+BORDER = re.compile(r"#.*(thread border|process border|code of strangers|user code)")
 BROAD = {"Exception", "BaseException"}
 WIDE = 4
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|To be written\.")
@@ -18,7 +18,7 @@ BROAD_BORDERS = {
     ("checkpoint/worker.py", "_do"): "thread border: raised on the training's thread",
     ("cli/main.py", "_run"): "process border: a traceback and exit code 3",
     ("cli/training.py", "report_failure"): "process border: a crash folder, a traceback and exit code 3",
-    ("health/examiner.py", "_ask"): "code of strangers: a rule that raises is a finding",
+    ("health/examiner.py", "_evaluate"): "user code: a rule that raises is a finding",
     (
         "measure/out_of_memory.py",
         "call",

@@ -25,20 +25,20 @@ def test_total_clipping_scales_all_alike():
     torch.testing.assert_close(b.grad, torch.tensor([0.0, 6.0]))
 
 
-def test_group_clipping_leaves_the_other_group_alone():
+def test_group_clipping_does_not_change_other_groups():
     a, b, norms = watched_pair()
     clip({"b": 1.0}, norms)
     assert torch.equal(a.grad, torch.tensor([3.0, 4.0]))
     torch.testing.assert_close(b.grad, torch.tensor([0.0, 1.0]))
 
 
-def test_gradients_below_the_limit_keep_their_bits():
+def test_gradients_below_the_limit_are_unchanged():
     a, _, norms = watched_pair()
     clip(100.0, norms)
     assert torch.equal(a.grad, torch.tensor([3.0, 4.0]))
 
 
-def test_bad_limits_are_refused():
+def test_invalid_limits_are_refused():
     _, _, norms = watched_pair()
     with pytest.raises(ValueError, match=r"clip names group 'pose'.*are \['a', 'b'\]"):
         clip({"pose": 1.0}, norms)

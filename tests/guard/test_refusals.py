@@ -25,7 +25,7 @@ def test_the_culprit_is_named_by_term_group_and_sample():
     assert (event["step"], event["terms"], event["groups"], event["samples"]) == (7, ["clip"], ["decoder"], ["frame 9"])
 
 
-def test_all_samples_are_suspects_where_none_stands_out():
+def test_all_samples_are_named_without_a_loss_per_sample():
     events = []
     Refusals(3, events.append)(row(7, refused=True, decoder=math.nan))
     assert events[0]["samples"] == ["frame 3", "frame 9"]
@@ -42,7 +42,7 @@ def test_only_an_unbroken_streak_is_divergence():
     assert refusals.count == 5
 
 
-def test_healthy_rows_and_rows_without_an_update_say_nothing():
+def test_healthy_rows_and_rows_without_an_update_are_not_reported():
     events = []
     refusals = Refusals(1, events.append)
     refusals(row(0, refused=False))

@@ -11,7 +11,7 @@ OPTIONS = Rollback(patience=8)
 
 
 def block(losses, first=0, *, columns=None, samples=()):
-    """Rows with one term of weight 1, its gradient norm at 1, and what else is named."""
+    """Return rows with one term of weight 1, gradient norm 1, and further columns."""
     count = len(losses)
     values = {
         "Loss/component_fit": np.asarray(losses, np.float64),
@@ -43,7 +43,7 @@ def seen(*blocks, options=OPTIONS):
     return spikes
 
 
-def test_a_loss_that_stays_high_diverged_from_its_first_high_step_on():
+def test_a_sustained_high_loss_diverges_at_its_first_high_step():
     losses = np.concatenate((calm(100), np.full(20, 50.0)))
     divergence = seen(block(losses, samples=True)).divergence
     assert (divergence.first, divergence.last, divergence.noticed_at) == (100, 107, 107)
@@ -51,7 +51,7 @@ def test_a_loss_that_stays_high_diverged_from_its_first_high_step_on():
     assert "sample view 100" in divergence.cause
 
 
-def test_a_jump_that_comes_back_is_none():
+def test_a_spike_that_recovers_is_no_divergence():
     losses = calm(300)
     losses[100:107] = losses[150:157] = 50.0
     spikes = seen(block(losses))
@@ -59,12 +59,12 @@ def test_a_jump_that_comes_back_is_none():
     assert not spikes.ongoing
 
 
-def test_a_state_with_a_high_loss_is_not_to_be_saved():
+def test_a_state_with_a_high_loss_should_not_be_saved():
     assert seen(block(np.append(calm(100), 50.0))).ongoing
 
 
 @pytest.mark.parametrize("cuts", [(), (100,), (1, 50, 99, 103, 105), tuple(range(1, 120))])
-def test_what_is_found_does_not_depend_on_how_rows_came(cuts):
+def test_the_result_does_not_depend_on_the_blocks(cuts):
     losses = np.concatenate((calm(100), np.full(20, 50.0)))
     bounds = [0, *cuts, len(losses)]
     blocks = [block(losses[a:b], a) for a, b in pairwise(bounds)]
@@ -72,7 +72,7 @@ def test_what_is_found_does_not_depend_on_how_rows_came(cuts):
 
 
 @pytest.mark.parametrize("at", [0, 40, 101, 104])
-def test_a_resumed_watch_finds_the_same(at):
+def test_a_resumed_detector_has_the_same_result(at):
     losses = np.concatenate((calm(100), np.full(20, 50.0)))
     spikes = Spikes(OPTIONS, seen(block(losses[:at])).state())
     spikes(block(losses[at:], at))
@@ -80,14 +80,14 @@ def test_a_resumed_watch_finds_the_same(at):
 
 
 @pytest.mark.parametrize("name", ["Guard/refused", "Guard/skipped"])
-def test_refused_and_skipped_steps_neither_count_nor_calm(name):
+def test_refused_and_skipped_steps_neither_extend_nor_end_a_streak(name):
     losses = np.concatenate((calm(100), np.full(40, 50.0)))
     odd = (np.arange(140) >= 100) & (np.arange(140) % 2 == 1)
     divergence = seen(block(losses, columns={name: odd})).divergence
     assert (divergence.first, divergence.noticed_at) == (100, 114)
 
 
-def test_values_that_are_not_finite_stay_out_of_the_usual_value():
+def test_non_finite_values_do_not_enter_the_baseline():
     losses = calm(200)
     losses[::2] = math.nan
     spikes = seen(block(losses))
@@ -95,7 +95,7 @@ def test_values_that_are_not_finite_stay_out_of_the_usual_value():
     assert np.isfinite(spikes.state()["windows"]["Loss/component_fit"]).all()
 
 
-def test_a_weight_that_rises_and_a_term_that_begins_are_no_divergence():
+def test_a_rising_weight_and_a_new_term_are_no_divergence():
     weights = np.where(np.arange(200) < 100, 1.0, 100.0)
     new = np.where(np.arange(100) < 50, 500.0, 400.0)
     late = block(calm(100), 200, columns={"Loss/component_new": new, "Loss/weight_new": 1.0})
@@ -103,7 +103,7 @@ def test_a_weight_that_rises_and_a_term_that_begins_are_no_divergence():
 
 
 @pytest.mark.parametrize("kind", ["reset", "prune", "phase"])
-def test_a_loss_that_is_changed_on_purpose_is_learned_anew(kind):
+def test_the_baseline_is_relearned_after_a_deliberate_change(kind):
     spikes = Spikes(OPTIONS)
     if kind == "phase":
         spikes.event({"kind": "phase", "step": 100, "name": "fine"})
@@ -116,8 +116,8 @@ def test_a_loss_that_is_changed_on_purpose_is_learned_anew(kind):
     assert spikes.divergence.first == 200
 
 
-def test_a_loss_near_zero_may_jump_by_factors(monkeypatch):
-    """Its noise counts, not only its median."""
+def test_a_loss_near_zero_may_jump_by_large_factors(monkeypatch):
+    """The noise is taken into account, not only the median."""
     losses = 1e-6 * np.exp(np.random.default_rng(0).standard_normal(2000))
     options = Rollback(factor=2.0, patience=3)
     assert seen(block(losses), options=options).divergence is None
@@ -125,7 +125,7 @@ def test_a_loss_near_zero_may_jump_by_factors(monkeypatch):
     assert seen(block(losses), options=options).divergence is not None
 
 
-def test_an_enormous_gradient_diverged_at_once_and_its_high_losses_with_it():
+def test_a_gradient_surge_diverges_at_once_and_includes_its_high_losses():
     norms, losses = np.ones(120), calm(120)
     norms[104], losses[102:105] = 1e9, 50.0
     divergence = seen(block(losses, columns={"Gradients/total_norm": norms})).divergence
@@ -135,25 +135,25 @@ def test_an_enormous_gradient_diverged_at_once_and_its_high_losses_with_it():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "prefix"),
     [
         ("Parameters/head_mean", "the parameters of group 'head'"),
         ("Guard/moments", "the optimizers' moments"),
         ("Guard/buffers", "the buffers"),
     ],
 )
-def test_state_that_was_finite_and_is_not_diverged_without_a_suspect(name, words):
+def test_state_that_becomes_non_finite_diverges_without_a_suspected_batch(name, prefix):
     values = np.where(np.arange(50) < 30, 1.0, math.inf)
     divergence = seen(block(calm(50), columns={name: values})).divergence
     assert (divergence.first, divergence.last, divergence.noticed_at) == (29, 28, 30)
-    assert divergence.cause.startswith(words)
+    assert divergence.cause.startswith(prefix)
 
 
-def test_state_that_never_was_finite_is_somebodys_own():
+def test_state_that_was_never_finite_is_no_divergence():
     assert seen(block(calm(50), columns={"Guard/buffers": math.inf})).divergence is None
 
 
-def test_the_skipped_stretch_grows_with_each_try():
+def test_the_skipped_range_grows_with_each_rollback():
     options = Rollback(margin=2)
     assert options.skipped((60, 69), 0) == (58, 71)
     assert options.skipped((60, 79), 1) == (50, 89)

@@ -16,7 +16,7 @@ def trained(**choices):
     return model, optimizer
 
 
-def test_sizes_are_finite_exactly_when_every_entry_is():
+def test_norms_are_finite_exactly_if_every_entry_is():
     model, optimizer = trained()
     sizes = state_norms([model], [optimizer])
     assert {name: bool(torch.isfinite(size)) for name, size in sizes.items()} == {
@@ -28,12 +28,12 @@ def test_sizes_are_finite_exactly_when_every_entry_is():
     assert not any(bool(torch.isfinite(size)) for size in state_norms([model], [optimizer]).values())
 
 
-def test_what_there_is_none_of_is_absent():
+def test_norms_of_missing_state_are_absent():
     weight = nn.Parameter(torch.ones(2))
     assert state_norms([{"weight": weight}], [torch.optim.SGD([weight], lr=0.1)]) == {}
 
 
-def test_rates_and_other_settings_have_to_be_finite():
+def test_learning_rates_and_other_settings_have_to_be_finite():
     _, optimizer = trained()
     assert settings_finite([optimizer])
     for name, value in (("lr", math.nan), ("weight_decay", math.inf), ("betas", (0.9, math.nan))):
@@ -43,14 +43,14 @@ def test_rates_and_other_settings_have_to_be_finite():
         optimizer.param_groups[0][name] = before
 
 
-def test_a_rate_that_is_a_tensor_is_left_to_the_device():
+def test_a_tensor_learning_rate_is_not_read():
     rate = torch.tensor(math.nan)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=rate)
     assert settings_finite([optimizer])
     assert rate_tensors([optimizer])[0] is rate
 
 
-def test_every_poisoned_tensor_is_named_with_how_much_of_it():
+def test_every_non_finite_tensor_is_named_with_its_count():
     model, optimizer = trained()
     assert describe_non_finite({"net": model}, [optimizer]) == []
     with torch.no_grad():
@@ -64,13 +64,13 @@ def test_every_poisoned_tensor_is_named_with_how_much_of_it():
     ]
 
 
-def test_a_parameter_that_nobody_watches_is_named_by_its_optimizer():
+def test_an_unwatched_parameter_is_named_by_its_optimizer():
     loose = nn.Parameter(torch.tensor([math.nan]))
     found = describe_non_finite({}, [torch.optim.SGD([loose], lr=0.1)])
-    assert found == ["parameter 0 that only optimizer 0 knows (1 of 1 entries)"]
+    assert found == ["unwatched parameter 0 of optimizer 0 (1 of 1 entries)"]
 
 
-def test_a_parameter_that_an_optimizer_is_given_later_is_guarded_at_once(tmp_path):
+def test_a_parameter_added_to_an_optimizer_later_is_guarded(tmp_path):
     first, late = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([first], lr=0.1)
     with Run(tmp_path / "run", outputs=Outputs(sinks=(), rules=())) as run:

@@ -44,7 +44,7 @@ def step(weights, optimizer, gradient, *, refused):
 @pytest.mark.parametrize("poison", POISON)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("healthy_before", [0, 1, 3])
-def test_a_refused_step_leaves_weights_moments_and_counters(name, poison, healthy_before):
+def test_a_refused_step_keeps_weights_moments_and_counters(name, poison, healthy_before):
     weights = nn.Parameter(torch.tensor([1.0, -2.0]))
     optimizer = OPTIMIZERS[name]([weights])
     for _ in range(healthy_before):
@@ -55,7 +55,7 @@ def test_a_refused_step_leaves_weights_moments_and_counters(name, poison, health
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_run_goes_on_as_if_the_refused_step_had_not_been(name):
+def test_training_continues_as_if_the_refused_step_had_not_happened(name):
     guarded, plain = (nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2))
     with_guard, without = OPTIMIZERS[name]([guarded]), OPTIMIZERS[name]([plain])
     for gradient in (0.5, math.nan, -0.25, math.inf, math.nan, 0.125):
@@ -74,7 +74,7 @@ def test_without_the_guard_the_same_gradient_destroys_the_weights():
     assert torch.isnan(weights).all()
 
 
-def test_a_replaced_parameter_gets_its_state_anew():
+def test_a_replaced_parameter_gets_new_state():
     weights = nn.Parameter(torch.tensor([1.0]))
     optimizer = OPTIMIZERS["adam"]([weights])
     step(weights, optimizer, 0.5, refused=False)
@@ -88,7 +88,7 @@ def test_a_replaced_parameter_gets_its_state_anew():
 
 
 def after_gradients(make, gradients, way):
-    """Weights and state after steps that are refused where the gradient is not finite; the first one always happens."""
+    """Return weights and state after steps that are refused for non-finite gradients; the first is never refused."""
     weights = nn.Parameter(torch.tensor([1.0, -2.0]))
     optimizer = make([weights])
     for gradient in gradients:
@@ -98,8 +98,8 @@ def after_gradients(make, gradients, way):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_way_of_refusing_gives_the_same_numbers(name):
-    """A GPU skips by ``found_inf`` or by choosing from copies, a CPU by not stepping: no number may depend on it."""
+def test_every_method_of_refusing_gives_the_same_values(name):
+    """A GPU uses ``found_inf`` or copies, a CPU does not step: the results must not depend on the method."""
     gradients = (0.5, math.nan, -0.25, math.inf, 0.125)
     expected = after_gradients(OPTIMIZERS[name], gradients, step_if_allowed)
     assert_same(expected, after_gradients(OPTIMIZERS[name], gradients, step_and_restore))
@@ -117,7 +117,7 @@ def test_on_a_cpu_nothing_is_copied(name, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
-def test_switching_to_fused_goes_on_with_the_state(kind):
+def test_switching_to_fused_keeps_the_state(kind):
     switched, plain = (nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2))
     mine, other = kind([switched], lr=0.1), kind([plain], lr=0.1)
     for number in range(4):
@@ -128,17 +128,17 @@ def test_switching_to_fused_goes_on_with_the_state(kind):
             weights.grad = torch.full_like(weights, 0.5 + number)
             optimizer.step()
     torch.testing.assert_close(switched, plain)
-    assert not prefer_fused(mine)  # it is
+    assert not prefer_fused(mine)  # it is fused already
 
 
-def test_a_switched_optimizer_skips_by_itself_and_so_does_what_is_restored_from_it():
+def test_a_switched_or_restored_optimizer_skips_on_the_device():
     weights = nn.Parameter(torch.tensor([1.0, -2.0]))
     optimizer = torch.optim.Adam([weights], lr=0.1)
     step(weights, optimizer, 0.5, refused=False)
     prefer_fused(optimizer)
     restored = torch.optim.Adam([weights], lr=0.1)
     restored.load_state_dict(optimizer.state_dict())
-    assert prefer_fused(restored)  # the state says fused; a new object does not know yet that it skips by itself
+    assert prefer_fused(restored)  # restored settings say fused, but a new object lacks the flag
     for one in (optimizer, restored):
         before = everything(weights, one)
         weights.grad = torch.full_like(weights, math.nan)
@@ -149,11 +149,11 @@ def test_a_switched_optimizer_skips_by_itself_and_so_does_what_is_restored_from_
 @pytest.mark.parametrize(
     "chosen", [{"foreach": True}, {"fused": False}, {"differentiable": True}], ids=lambda chosen: next(iter(chosen))
 )
-def test_what_somebody_chose_is_not_switched(chosen):
+def test_an_explicit_choice_is_not_switched(chosen):
     assert not prefer_fused(torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=0.1, **chosen))
 
 
-def test_an_optimizer_without_a_fused_form_is_not_switched():
+def test_an_optimizer_without_a_fused_implementation_is_not_switched():
     assert not prefer_fused(torch.optim.RMSprop([nn.Parameter(torch.ones(1))], lr=0.1))
 
 
@@ -162,7 +162,7 @@ def test_an_optimizer_that_needs_a_closure_is_named():
         guarded_step(torch.optim.LBFGS([nn.Parameter(torch.ones(1))]), torch.tensor(0.0))
 
 
-def test_state_that_was_put_back_counts_as_new():
+def test_restored_state_counts_as_new():
     weights = nn.Parameter(torch.tensor([1.0]))
     optimizer = OPTIMIZERS["fused adam"]([weights])
     step(weights, optimizer, 0.5, refused=False)

@@ -1,4 +1,4 @@
-"""What the tests of health share."""
+"""Shared fixtures of the health tests."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The examiner says everything once, at the same steps live and afterwards."""
+"""The examiner reports each finding once, at the same steps live and in a replay."""
 
 import time
 
@@ -16,7 +16,7 @@ RULES = (*GENERAL, Collapse(metrics=("Train/PSNR",)))
 
 
 def rows(start: int, end: int) -> list[Block]:
-    """A run: a jump at 200, NaN at 333, a dead group from 420, starved rays from 500; an epoch has 50 steps."""
+    """Record a run with a jump at 200, NaN at 333, a dead group from 420, starved rays from 500; 50 steps per epoch."""
     blocks: list[Block] = []
     for first in range(start // 50 * 50, end, 50):
         steps = np.arange(max(first, start), min(first + 50, end))
@@ -44,7 +44,7 @@ def _block(axis: str, columns: dict[str, np.ndarray], steps: np.ndarray, positio
 
 
 class Live:
-    """What a run does with its rows: journal, history and looks in one order."""
+    """Process rows like a run does: journal, history and examinations in order."""
 
     def __init__(self, folder, start=0):
         self.journal, self.events, self.examiner = Journal(folder), EventLog(folder), Examiner(RULES)
@@ -104,7 +104,7 @@ def test_a_run_that_was_resumed_says_the_same_as_one_that_was_not(tmp_path):
 
 
 def test_a_finding_comes_once_per_phase(tmp_path):
-    """Phases begin at 0, 100 (a term's window) and 300 (named). The jump stays, but is told once, in its phase."""
+    """Phases begin at 0, 100 (a term's window) and 300 (named). The jump persists, but is reported only once."""
     live = Live(tmp_path).train(0, 700).findings
     phases = np.searchsorted([0, 100, 300], [finding.step for finding in live], side="right")
     keys = [(finding.rule, finding.subject, phase) for finding, phase in zip(live, phases, strict=True)]
@@ -113,7 +113,7 @@ def test_a_finding_comes_once_per_phase(tmp_path):
 
 
 def test_a_phase_that_ended_between_two_looks_is_still_judged(make, block_of):
-    """The norm explodes in steps 396 to 409, the phase ends at 410, looks come at 384 and 416."""
+    """The norm explodes in steps 396 to 409, the phase ends at 410; examinations are at 384 and 416."""
     norm = np.full(416, 5.0)
     norm[396:410] = 5000.0
     history = make(events=[{"kind": "phase", "step": 410, "name": "next"}])
@@ -133,7 +133,7 @@ def test_a_border_starts_the_baseline_again(make):
 
 
 def test_it_tells_again_only_what_has_become_graver(make):
-    """A refused NaN is a warning; the same term unrefused later is an error; a third one is nothing new."""
+    """A refused NaN is a warning; an applied one of the same term later is an error; a third one is not reported."""
     values = np.ones(96)
     values[[5, 40, 70]] = np.nan
     refused = np.zeros(96)
@@ -152,7 +152,7 @@ def test_looks_come_at_multiples_of_every(block_of):
 
 
 def test_a_multiple_that_no_row_meets_is_looked_at_before_the_next_row(block_of):
-    """Rows at 0, 20, 40, ..., 120: looks fall due at 32, 64 and 96, before 40, 80 and 100."""
+    """With rows at 0, 20, 40, ..., 120, examinations are due at 32, 64 and 96, before 40, 80 and 100."""
     examiner = Examiner([], every=32)
     cuts = [(part.steps.tolist(), due) for part, due in examiner.split(block_of({"a": np.zeros(7)}, stride=20))]
     assert cuts == [([0, 20], True), ([40, 60], True), ([80], True), ([100, 120], False)]
@@ -187,7 +187,7 @@ def test_a_rule_that_fails_is_a_finding_and_the_others_go_on(make):
 
 
 class StrangeError(Exception):
-    """An error class of a stranger's own."""
+    """A user-defined error class."""
 
 
 @pytest.mark.parametrize("fault", [OSError, ImportError, KeyError, MemoryError, StopIteration, StrangeError])
@@ -211,7 +211,7 @@ def test_an_end_that_is_asked_for_in_a_rule_is_no_finding(make, ending):
 
 @pytest.mark.parametrize("every", [0, 65])
 def test_an_interval_that_misses_phases_is_refused(every):
-    with pytest.raises(ValueError, match=rf"every={every}\): wanted 1 to 64"):
+    with pytest.raises(ValueError, match=rf"every={every}\): expected 1 to 64"):
         Examiner([], every=every)
 
 

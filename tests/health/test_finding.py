@@ -49,7 +49,7 @@ def test_it_cannot_be_changed():
     ("changes", "words"),
     [
         ({"rule": ""}, "without a rule name"),
-        ({"step": -1}, "step -1: wanted"),
+        ({"step": -1}, "0-based step of 0 or more, got -1"),
         ({"severity": "fatal"}, "note, warning, error"),
     ],
 )

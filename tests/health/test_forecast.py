@@ -1,4 +1,4 @@
-"""The forecast on simulated runs with known ends: sizes, views, copies, and when it says nothing."""
+"""Forecasts on simulated runs with known outcomes: sizes, views, copies, and cases without a forecast."""
 
 import dataclasses
 import statistics
@@ -25,14 +25,14 @@ def run(make, sizes, peak, *, capacity=8000.0, work=None, views=None, parameters
 
 
 def stairs(steps, *, first=200e3, add=60e3, begin=500, until=10**9):
-    """Sizes that grow by the same number every hundred steps."""
+    """Return sizes that grow by the same number every hundred steps."""
     grown = np.maximum((np.minimum(np.arange(steps), until) - begin) // 100 + 1, 0)
     return first + add * grown
 
 
 @pytest.fixture
 def simple(make, rng):
-    """A run of 4000 steps whose memory is 1000 + 0.0009 size + 0.0003 work, and 0.0016 size while it grows."""
+    """A run of 4000 steps whose memory is 1000 + 0.0009 size + 0.0003 work, plus 0.0016 size while it grows."""
 
     def build(steps=4000, **options):
         sizes = stairs(steps)
@@ -47,14 +47,14 @@ def simple(make, rng):
 @pytest.mark.parametrize("curve", FAIR)
 @pytest.mark.parametrize("by", ["size", "time"])
 def test_the_end_is_foretold_within_five_percent_with_half_the_growth_to_come(simulator, curve, by):
-    """Each of these growths, over twelve seeds: the median; what is worse is in docs/benchmarks.md."""
+    """The median over twelve seeds for each kind of growth; docs/benchmarks.md has the worst cases."""
     found = [simulator.foretell(simulator.Setting(curve=curve), seed, by=by) for seed in range(12)]
     assert statistics.median(outcome.error for outcome in found) < 0.05
     assert [outcome.said for outcome in found if outcome.said is None] == []
 
 
 def test_single_runs_are_within_five_percent(simulator):
-    """Three seeds each of linear and accelerating growth: every single one."""
+    """Every single run, with three seeds each of linear and accelerating growth."""
     settings = [simulator.Setting(curve=curve, uneven=0.03) for curve in ("linear", "power 1.3")]
     found = [simulator.foretell(setting, seed) for setting in settings for seed in (0, 1, 2)]
     assert [outcome.error for outcome in found if outcome.error >= 0.05] == []
@@ -83,7 +83,7 @@ def test_spikes_and_evaluations_do_not_move_the_fit(make, rng):
 
 
 def test_the_layout_decides_while_sizes_say_nothing(make, rng):
-    """Size has not changed: what memory a primitive takes is known from its parameters, give or take 30 %."""
+    """The size has not changed: the memory per primitive is known from the parameters, with 30 % uncertainty."""
     sizes = np.full(200, 500e3)
     peak = 1000 + BYTES_MB * sizes + 3 * rng.standard_normal(200)
     model = MemoryModel.fit(MemoryTrace.of(run(make, sizes, peak, parameters=BYTES_MB / 4), 199))
@@ -151,7 +151,7 @@ def test_a_declared_end_of_growth_comes_from_an_event_or_an_argument(simple):
 
 
 def test_growth_before_the_kept_rows_comes_from_events(simulator):
-    """4096 rows reach back to step 1904; the events know what was added since step 500."""
+    """The last 4096 rows start at step 1904; the events contain the changes since step 500."""
     history = simulator.simulate(simulator.Setting(), 0).history(6000, 1904)
     changes = GrowthTrace.of(history, "Model/size", 5999)
     assert changes.steps[0] == 500
@@ -174,7 +174,7 @@ def test_the_shape_of_growth_is_recognised(shape, kind):
 
 
 def test_the_same_record_gives_the_same_forecast_live_and_afterwards(tmp_path, simulator):
-    """The rule speaks at whole blocks of 64 steps; a replay of the folder says the same, and says it once."""
+    """The rule reports at complete blocks of 64 steps; a replay of the folder gives the same findings, once."""
     rules = [OutOfMemoryAhead(actions=("checkpoint", "cap"), unit="Gaussians")]
     simulated = simulator.simulate(simulator.Setting(death=6000), 1)
     journal, events, examiner, live = Journal(tmp_path), EventLog(tmp_path), Examiner(rules), []
@@ -233,7 +233,7 @@ print(min(seconds(lambda: [np.sort(values, kind="stable") for _ in range(40)]) f
 
 
 def test_a_forecast_costs_less_than_sorting_forty_series(simulator):
-    """In a process of its own: here every call also has its types and shapes checked, which doubles the time."""
+    """Runs in a separate process, because the runtime type checks of the tests double the time."""
     line = [sys.executable, "-c", COST, simulator.__file__]
     printed = subprocess.run(line, check=True, capture_output=True, text=True).stdout
     look, sort = (float(word) for word in printed.split())

@@ -1,4 +1,4 @@
-"""A planted leak is named soon, and nothing else that grows is taken for one."""
+"""A simulated leak is detected soon, and other kinds of growth are not reported as leaks."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ STEPS = np.arange(1216)
 
 
 def held(rng, noise=3.0):
-    """What stays allocated: 900 MB and 100 MB more with every densification."""
+    """Persistent memory: 900 MB, plus 100 MB with every densification."""
     return 900.0 + 100 * (STEPS // 100) + noise * rng.standard_normal(len(STEPS))
 
 
 def named(make, allocated, *, sizes=True, metric="Memory/allocated_MB", events=(), samples=None, extra=None):
-    """Return the findings of all looks, one after each 64 steps, over a run."""
+    """Return the findings of all examinations, one every 64 steps."""
     found = []
     for end in range(64, len(allocated) + 1, 64):
         columns = {metric: allocated[:end], "Loss/total": np.ones(end)}
@@ -33,7 +33,7 @@ def test_half_a_megabyte_per_step_is_named_within_200_steps(make, rng, begin):
 
 
 def test_it_is_named_on_simulated_runs_too(simulator):
-    """Workspaces taken now and then, a cache of views that fills, noise of 4 MB, memory of renders kept."""
+    """Occasional workspaces, a cache of views that fills, noise of 4 MB, memory of kept renders."""
     begins = [700, 1777, 3050, 4444]
     settings = [simulator.Setting(leak=0.5, leak_from=begin) for begin in begins]
     delays = [simulator.leak_delay(setting, seed) for seed, setting in enumerate(settings)]
@@ -91,7 +91,7 @@ def test_what_comes_once_is_no_leak(make, rng):
 
 
 def test_a_cache_that_fills_with_new_samples_is_no_leak(make, rng):
-    """Three hundred images of 3 MB, each kept when it is first seen."""
+    """Three hundred images of 3 MB, each cached when it is first used."""
     views = rng.permutation(np.concatenate((np.arange(300), rng.integers(0, 300, len(STEPS) - 300))))
     first = np.zeros(len(STEPS))
     first[np.unique(views, return_index=True)[1]] = 3.0
@@ -112,7 +112,7 @@ def test_a_growing_cache_of_the_allocator_is_no_leak(make, rng):
 
 
 def test_memory_that_wanders_is_no_leak(make, rng):
-    """A random walk, as the resident memory of a process on a CPU may be."""
+    """A random walk, like the resident memory of a CPU process."""
     assert named(make, 900 + np.cumsum(rng.standard_normal(len(STEPS))), sizes=False) == []
 
 

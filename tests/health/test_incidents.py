@@ -1,4 +1,4 @@
-"""What happened to a run and did not end it is a finding, so that its exit code says so."""
+"""Incidents that a run survives become findings and affect its exit code."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,11 @@ def flat(value, count=1000):
 @pytest.mark.parametrize(
     ("rule", "kind", "words"),
     [
-        (RolledBack(), "rolled_back", ("holds no surface", "from 300 steps", "after 250", "0.5 of the schedule's")),
+        (
+            RolledBack(),
+            "rolled_back",
+            ("holds no surface", "from 300 steps", "after 250", "0.5 times those of the schedule"),
+        ),
         (ValidationFailed(), "validation_failed", ("MeshError: no surface", "validation_failures/a.txt")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -39,7 +43,7 @@ def test_an_incident_is_a_warning_each_time(make, rule, kind, words):
 
 
 def test_a_term_that_stays_zero_and_a_loss_beyond_its_limit_are_seen(make):
-    """Normal loss 0 past its start, a loss beyond 100."""
+    """A normal loss of 0 after its declared start, and a loss above 100."""
     windows = {"mask": (0, 3999), "normal": (2500, 3999)}
     zero = make(
         {"Loss/component_mask": flat(0.1, 4000)},

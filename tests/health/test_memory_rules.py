@@ -1,4 +1,4 @@
-"""The rules about memory name a planted fault, and are silent on its healthy twin."""
+"""Each memory rule detects a simulated fault and reports nothing for the healthy counterpart."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FRAGMENTS = [50, 50, 20, 45, 46, 47, 48]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A rule; a faulty run and its healthy twin; step, severity, subject; words of the message, then of the remedy."""
+    """A rule with a faulty run, a healthy counterpart, the expected (step, severity, subject), and expected phrases."""
 
     rule: HealthRule
     fault: Callable[[Make], History]
@@ -43,7 +43,7 @@ def fragmented(make: Make, percent: Sequence[float], pieces: float | None = None
 
 
 def stepwise(make: Make, steps: int, *, leak: float = 0.0, events: Sequence[Mapping[str, object]] = ()) -> History:
-    """A model that grows every hundred steps; from step 600 on something leaks."""
+    """A model that grows every hundred steps, with a leak from step 600 on."""
     rng, step = np.random.default_rng(5), np.arange(steps)
     size = 100e3 * (1 + step // 100)
     allocated = 900 + 1e-3 * size + leak * np.maximum(step - 600, 0) + 3 * rng.standard_normal(steps)
@@ -66,7 +66,7 @@ def growing(make: Make, *, capacity: float, ends: int | None = None) -> History:
 
 
 def halved(make: Make, *, halvings: int) -> History:
-    """A step that ran out of memory so many times, and was done in the end."""
+    """A step that ran out of memory ``halvings`` times before it succeeded."""
     facts = {"kind": "out_of_memory", "step": 120, "what": "batch", "requested": 3 * 2**30, "why": "exhaustion: ..."}
     events = [facts | {"before": 2**i, "after": 2 ** (i + 1)} for i in range(halvings)]
     return make({"Loss/total": np.ones(300)}, events=events)
@@ -104,7 +104,7 @@ CASES = [
             "on view IMG_9",
             "cap at 5.1 M primitives",
             "now 1.4 M primitives",
-            "Cap growth",
+            "Cap the model",
         ),
     ),
     Case(
@@ -137,7 +137,7 @@ def test_is_silent_on_the_healthy_twin(case, make):
 
 @BY_NAME
 def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
-    """With the recordings up to that step the finding is the same; with one fewer there is none."""
+    """The finding is the same with the recordings up to its step; with one fewer there is no finding."""
     history = case.fault(make)
     history.discard(case.at[0] + 1)
     assert [finding.step for finding in case.rule(history)] == [case.at[0]]
@@ -151,9 +151,9 @@ def test_every_rule_about_memory_has_a_planted_fault_and_a_healthy_twin():
 
 
 def test_idle_cache_that_can_be_used_again_is_no_fragmentation(make):
-    """48 % idle: a finding if 1600 of 8000 MB lie in pieces, nothing if 80 do."""
+    """48 % idle is a finding if 1600 of 8000 MB are in segments in use, but not if 80 MB are."""
     found = memory.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=1600))
-    assert ["20 % lie in pieces" in finding.message for finding in found] == [True]
+    assert ["20 % are in segments" in finding.message for finding in found] == [True]
     assert memory.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=80)) == ()
 
 

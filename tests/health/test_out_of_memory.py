@@ -1,4 +1,4 @@
-"""Error texts are read as they are, and four reasons are told apart."""
+"""Parsing of out-of-memory error texts, and classification into four reasons."""
 
 import re
 
@@ -142,30 +142,30 @@ def device(**changes):
             2**60,
             {},
             "impossible request",
-            "times the whole device (16.00 GiB); such a size is no need",
+            "times the whole device (16.00 GiB); such a size is a mistake",
             "print the shapes",
         ),
-        (40 * GIB, {}, "impossible request", "2.5 times the whole device (16.00 GiB); it could never fit", "shapes"),
-        (8 * GIB, {"allowed": 4 * GIB}, "impossible request", "may have 4.00 GiB of 16.00 GiB", "fraction"),
+        (40 * GIB, {}, "impossible request", "2.5 times the whole device (16.00 GiB); it can never fit", "shapes"),
+        (8 * GIB, {"allowed": 4 * GIB}, "impossible request", "may have only 4.00 GiB of 16.00 GiB", "fraction"),
         (4 * GIB, {"others": 9 * GIB, "reserved": 6 * GIB}, "another process", "other processes hold 9.00 GiB", "End"),
-        (GIB // 2, {"others": 0}, "another process", "1.00 GiB can be had: at that moment", "End the other"),
-        (3 * GIB, {"allocated": 11 * GIB}, "fragmentation", "3.00 GiB lie idle in the cache", "expandable_segments"),
+        (GIB // 2, {"others": 0}, "another process", "1.00 GiB are available now: another", "End the other"),
+        (3 * GIB, {"allocated": 11 * GIB}, "fragmentation", "3.00 GiB are idle in the cache", "expandable_segments"),
         (
             3 * GIB,
             {"not_returnable": 3 * GIB, "allocated": 11 * GIB, "largest_free": GIB},
             "fragmentation",
-            "(3.00 GiB of it in segments that are in use), the largest piece 1.00 GiB",
+            "(3.00 GiB of it in segments that are in use), the largest block 1.00 GiB",
             "expandable_segments",
         ),
-        (3 * GIB, {}, "exhaustion", "tensors hold 13.00 GiB of 16.00 GiB, 1.00 GiB can be had, 2.00 GiB", "Cap"),
+        (3 * GIB, {}, "exhaustion", "tensors hold 13.00 GiB of 16.00 GiB, 1.00 GiB are available, 2.00 GiB", "Cap"),
         (
             3 * GIB,
             {"persistent": 4 * GIB},
             "exhaustion",
-            "4.00 GiB stay from step to step, this one wanted 12.00 GiB",
+            "4.00 GiB stay allocated between steps, and this step needed 12.00 GiB",
             "step",
         ),
-        (3 * GIB, {"persistent": 12 * GIB}, "exhaustion", "it is what stays from step to step", "Cap the model's size"),
+        (3 * GIB, {"persistent": 12 * GIB}, "exhaustion", "most of it is memory that stays", "Cap the model's size"),
     ],
 )
 def test_the_reason_is_found(request_bytes, changes, reason, words, advice):
@@ -200,9 +200,9 @@ def test_a_text_without_numbers_has_no_device():
 
 
 def test_impossible_numbers_are_refused():
-    with pytest.raises(ValueError, match=r"free=-1.*wanted bytes, 0 or more"):
+    with pytest.raises(ValueError, match=r"free=-1.*must be 0 bytes or more"):
         device(free=-1)
-    with pytest.raises(ValueError, match=r"total=0\): wanted bytes"):
+    with pytest.raises(ValueError, match=r"total=0\): .*total above 0"):
         device(total=0)
     with pytest.raises(ValueError, match=r"triage\(request=-5\)"):
         triage(-5, device())

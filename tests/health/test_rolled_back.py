@@ -1,4 +1,4 @@
-"""What the rules say of a run that went back and skipped updates."""
+"""Findings of a run that rolled back and skipped updates."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the rules measure, what they excuse, and that healthy runs stay silent."""
+"""Details of the rules: what they measure, what they excuse, and no findings for healthy runs."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ EVAL = {"stride": 50, "axis": "epoch"}
 
 
 def views(rng, count=4000, noise=None):
-    """Losses of 40 views that differ by factors; all fall slowly, each wobbles."""
+    """Losses of 40 views that differ by large factors; all decrease slowly, with noise."""
     who = rng.integers(0, 40, count)
     wobble = 1 + 0.03 * rng.standard_normal(count) if noise is None else noise
     return rng.lognormal(0, 0.7, 40)[who] * np.exp(-np.arange(count) / 3000) * wobble, [f"view_{i}" for i in who]
@@ -65,7 +65,7 @@ def test_a_weight_that_was_raised_explains_a_jump(make):
 
 
 def test_a_view_that_is_always_hard_is_no_spike(make):
-    """One view of 30 has 20 times the loss of the others: a spike only for who does not know the views."""
+    """One view of 30 has 20 times the loss of the others: a spike only if samples have no names."""
     who = np.arange(900) % 30
     columns, names = {"Loss/total": np.where(who == 7, 20.0, 1.0)}, [f"view_{i}" for i in who]
     assert losses.LossSpike()(make(columns)) != ()
@@ -79,7 +79,7 @@ def test_unchanged_parameters_without_gradient_are_frozen_on_purpose(make):
 
 
 def test_nan_never_enters_a_baseline(make):
-    """One NaN must not blind the rule for the window's length."""
+    """A single NaN must not disable the rule for the length of its window."""
     values = np.ones(600)
     values[280], values[300] = np.nan, 20.0
     assert [finding.step for finding in losses.LossSpike()(make({"Loss/total": values}))] == [300]

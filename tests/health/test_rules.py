@@ -1,4 +1,4 @@
-"""Every rule names a planted fault, and is silent on its healthy twin."""
+"""Each rule detects a simulated fault and reports nothing for the healthy counterpart."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ EVAL = {"stride": 50, "axis": "epoch"}
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A rule; a faulty run and its healthy twin; step, severity, subject; words of the message, then of the remedy."""
+    """A rule with a faulty run, a healthy counterpart, the expected (step, severity, subject), and expected phrases."""
 
     rule: HealthRule
     fault: Callable[[Make], History]
@@ -48,7 +48,7 @@ def flat(value: float, count: int = 600) -> np.ndarray:
 
 
 def noisy(count: int = 600, *, level: float = 1.0, noise: float = 0.05, fall: float = 400.0) -> np.ndarray:
-    """A loss that falls to a third and wobbles."""
+    """Return a loss that decreases to a third, with noise."""
     steps = np.arange(count)
     wobble = 1 + noise * np.random.default_rng(7).standard_normal(count)
     return level * (0.33 + 0.67 * np.exp(-steps / fall)) * wobble
@@ -82,7 +82,7 @@ def bad_terms(make: Make, *, bad: bool = True, refused: float | None = None) -> 
 
 
 def views(make: Make, *, spike: float, at: int = 1507) -> History:
-    """40 views whose losses differ by factors, each wobbling by 3 %; one visit is lifted."""
+    """40 views whose losses differ by large factors, with 3 % noise; the loss of one visit is raised."""
     rng = np.random.default_rng(3)
     base, who = rng.lognormal(0, 0.7, 40), rng.integers(0, 40, 2000)
     losses = base[who] * np.exp(-np.arange(2000) / 3000) * (1 + 0.03 * rng.standard_normal(2000))
@@ -137,7 +137,7 @@ RISE = np.concatenate([np.linspace(20, 30, 20), np.full(10, 24.0)])
 STEPS = np.arange(600)
 WILD = 1 + 0.9 * np.sign(np.sin(2 * np.pi * STEPS / 96))
 LOSS, NORM, PSNR, SPIKE = "Loss/total", "Gradients/total_norm", "Train/PSNR", changed(noisy(), 300, 20.0)
-NOT_KEPT = {"kind": "not_kept", "step": 3, "subject": "Adam", "reason": "the optimizer Adam steps and is not kept."}
+NOT_KEPT = {"kind": "not_kept", "step": 3, "subject": "Adam", "reason": "the optimizer Adam is used but not tracked."}
 
 CASES = [
     Case(
@@ -159,7 +159,7 @@ CASES = [
         fault=partial(saves, failed=(299, 310, 399)),
         healthy=partial(saves, failed=()),
         at=(299, "warning", "checkpoint_failed"),
-        words=("step 299 was not saved: No space left", "last good one is of step 199", "Free space"),
+        words=("step 299 was not saved: No space left", "last good checkpoint is step 199", "Free space"),
     ),
     Case(
         rule=saving.FellBack(),
@@ -182,7 +182,7 @@ CASES = [
         fault=partial(one, LOSS, noisy(), events=(NOT_KEPT,)),
         healthy=step_of(LOSS, noisy()),
         at=(3, "warning", "Adam"),
-        words=("Adam steps and is not kept", "run.track"),
+        words=("Adam is used but not tracked", "run.track"),
     ),
     Case(
         rule=saving.DiskFull(),
@@ -203,7 +203,7 @@ CASES = [
         fault=partial(views, spike=1.5),
         healthy=partial(views, spike=1.1),
         at=(1507, "note", "view_25"),
-        words=("sample 'view_25'", "times its own last visits", "Look at that sample"),
+        words=("sample 'view_25'", "times its baseline", "Check that sample"),
     ),
     Case(
         rule=losses.LossSpike(),
@@ -231,21 +231,21 @@ CASES = [
         fault=step_of(LOSS, WILD),
         healthy=step_of(LOSS, noisy(noise=0.5)),
         at=(415, "warning", "Loss/total"),
-        words=("swung by", "turning", "Lower the learning rate"),
+        words=("oscillated by", "reversing", "Lower the learning rate"),
     ),
     Case(
         rule=terms.DeclaredButZero(),
         fault=partial(declared, values=flat(0)),
         healthy=partial(declared, values=changed(flat(0.3), slice(0, 299), 0)),
         at=(299, "warning", "normal"),
-        words=("term 'normal'", "declared active from step 100", "exactly 0", "computes nothing"),
+        words=("term 'normal'", "declared active from step 100", "exactly 0", "has no effect"),
     ),
     Case(
         rule=terms.DeclaredButAbsent(),
         fault=partial(declared, values=None),
         healthy=partial(declared, values=flat(0.3)),
         at=(299, "warning", "normal"),
-        words=("term 'normal'", "last recorded never", "Add the term"),
+        words=("term 'normal'", "was never recorded", "Add the term"),
     ),
     Case(
         rule=terms.UndeclaredTerm(),
@@ -259,7 +259,7 @@ CASES = [
         fault=partial(weights, eikonal=4.0),
         healthy=partial(weights, eikonal=2.0),
         at=(263, "warning", "eikonal"),
-        words=("regulariser 'eikonal'", "4.0 times the largest data term", "Lower the regulariser's weight"),
+        words=("regularizer 'eikonal'", "4.0 times the largest data term", "Lower the weight of the regularizer"),
     ),
     Case(
         rule=gradients.TermConflict(),
@@ -294,7 +294,7 @@ CASES = [
         fault=step_of("Gradients/opacity_norm", changed(flat(0.5), slice(300, None), 0)),
         healthy=step_of("Gradients/opacity_norm", changed(flat(0.5), slice(300, 450), 0)),
         at=(499, "warning", "opacity"),
-        words=("group 'opacity'", "exactly 0", "freeze it on purpose"),
+        words=("group 'opacity'", "exactly 0", "freeze it at a phase border"),
     ),
     Case(
         rule=gradients.UpdateRatio(),
@@ -308,7 +308,7 @@ CASES = [
         fault=partial(group, mean=flat(0.1, 12)),
         healthy=partial(group, mean=0.1 + 1e-6 * np.arange(12)),
         at=(150, "warning", "sdf"),
-        words=("group 'sdf'", "unchanged since step 0", "Give the group to the optimizer"),
+        words=("group 'sdf'", "unchanged since step 0", "Pass the group to the optimizer"),
     ),
     Case(
         rule=parameters.ParameterDrift(),
@@ -390,7 +390,7 @@ def test_is_silent_on_the_healthy_twin(case, make):
 
 @BY_NAME
 def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
-    """With the recordings up to that step the finding is the same; with one fewer there is none."""
+    """The finding is the same with the recordings up to its step; with one fewer there is no finding."""
     history, patient = case.fault(make), isinstance(case.rule, losses.LossSpike)
     history.discard(case.at[0] + (2 if patient else 1))
     assert [finding.step for finding in case.rule(history)] == [case.at[0]]
@@ -418,6 +418,6 @@ def test_a_disk_that_is_full_still_is_a_warning_and_one_that_cost_nothing_a_note
 
 
 def test_every_rule_has_a_planted_fault_and_a_healthy_twin():
-    """Those about memory and incidents have theirs in the test files of their own."""
+    """The rules for memory and incidents are tested in separate files."""
     elsewhere = {*rules_in(memory), *rules_in(forecast), *rules_in(incidents)}
     assert sorted(case.rule.name for case in CASES) == sorted(rule.__name__ for rule in set(RULES) - elsewhere)

@@ -1,4 +1,4 @@
-"""Thresholds are declared in the rule, can be overridden for one rule, and are checked."""
+"""Thresholds are declared in the rule, can be overridden per rule, and are validated."""
 
 import math
 from collections.abc import Sequence

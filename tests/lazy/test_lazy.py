@@ -1,4 +1,4 @@
-"""Public names of packages are imported at their first use."""
+"""Public names of packages are imported lazily."""
 
 import ast
 import importlib
@@ -15,14 +15,14 @@ PACKAGES = sorted(
 
 
 def lazy_imports(package):
-    """What a package imports under TYPE_CHECKING: name to the module and the name there."""
+    """Return the imports of a package under TYPE_CHECKING: name to module and original name."""
     tree = ast.parse(Path(package.__file__).read_text())
     typed = next(node for node in tree.body if isinstance(node, ast.If))
     return {alias.asname or alias.name: (node.module, alias.name) for node in typed.body for alias in node.names}
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_every_public_name_is_there_and_is_what_its_module_defines(name):
+def test_every_public_name_is_the_object_of_its_module(name):
     package = importlib.import_module(name)
     homes = lazy_imports(package)
     assert set(homes) <= set(package.__all__) == set(dir(package))
@@ -34,14 +34,14 @@ def test_every_public_name_is_there_and_is_what_its_module_defines(name):
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_no_module_hides_a_public_name(name):
-    """Importing a module sets it as an attribute of its package, where a lazy name would never be asked for."""
+    """Importing a module sets it as an attribute of its package, which would hide a lazy name."""
     package = importlib.import_module(name)
     modules = {path.stem for path in Path(package.__file__).parent.iterdir()}
     own = {name for name, (home, _) in lazy_imports(package).items() if home != package.__name__}
     assert modules & own == set()
 
 
-def test_an_unknown_name_is_refused_with_those_there_are():
+def test_an_unknown_name_raises_with_the_public_names():
     package = importlib.import_module("fieldwatch.recon.pipelines.video")
     with pytest.raises(AttributeError, match=r"'fieldwatch.recon.pipelines.video'.*'nothing'.*VIDEO_RULES"):
         _ = package.nothing

@@ -1,4 +1,4 @@
-"""Plans of scenes that a stand-in trains in a blink, and a driver for them."""
+"""Fixtures: scenes that a fast fake trainer trains, and a driver for them."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ ROOM = Capacity(cpus=4, gpus=2, memory_bytes=2**40)
 
 @pytest.fixture
 def scene():
-    """Make a scene of the stand-in's flags."""
+    """Return a scene with flags of the fake trainer."""
 
     def make(name="one", *, retries=2, timeout=None, env=None, cpus=1.0, **flags):
         words = {key: (f"--{key.replace('_', '-')}={value}",) for key, value in flags.items()}
@@ -24,7 +24,7 @@ def scene():
 
 @pytest.fixture
 def drive(tmp_path):
-    """Train scenes to their end; return the driver."""
+    """Train scenes until they end; return the driver."""
 
     def run(*scenes, stop=lambda: False, tell=lambda _: None, executor=None, grace=20.0, program=STAND_IN):
         out = tmp_path / "out"

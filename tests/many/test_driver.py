@@ -1,4 +1,4 @@
-"""Every end of a try has its consequence, and none touches another scene."""
+"""Every result of an attempt has the right consequence and does not affect other scenes."""
 
 import json
 import os
@@ -112,7 +112,7 @@ def test_stop_lets_everything_save_and_the_same_command_goes_on(drive, scene, tm
     out = tmp_path / "out"
     stopped = drive(*scenes, stop=lambda: losses(out / "long") != () and "ended" in kinds(out))
     assert states(stopped) == {"done": "healthy", "long": "stopped", "late": "stopped"}
-    assert stopped.exit_code() == 0  # none failed; the command adds 130
+    assert stopped.exit_code() == 0  # none failed; the command itself exits with 130
     again = drive(*scenes)
     assert states(again) == dict.fromkeys(("done", "long", "late"), "healthy")
     assert len(tries(again, "done")) == 1
@@ -130,10 +130,10 @@ def test_one_that_does_not_end_when_told_is_killed_after_its_grace(drive, scene,
 
 def test_a_worker_that_dies_is_another_try(drive, scene):
     class Dying:
-        """Loses its first order."""
+        """Lose the first task."""
 
         def __init__(self):
-            self.ends = [ProcessExit(code=None, cause="WorkerCrashedError of Ray: it died"), ProcessExit(code=0)]
+            self.ends = [ProcessExit(code=None, cause="WorkerCrashedError in Ray: it died"), ProcessExit(code=0)]
             self.orders = []
 
         def capacity(self):
@@ -151,7 +151,7 @@ def test_a_worker_that_dies_is_another_try(drive, scene):
 
     driver = drive(scene(), executor=Dying())
     assert [(one.state, one.cause) for one in tries(driver)] == [
-        ("crashed", "WorkerCrashedError of Ray: it died"),
+        ("crashed", "WorkerCrashedError in Ray: it died"),
         ("healthy", ""),
     ]
 
@@ -174,10 +174,10 @@ def test_two_drivers_never_share_a_folder(tmp_path):
         [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "mine\n"
-        with pytest.raises(OutInUse, match="another train-many works in"), Ledger(tmp_path):
+        with pytest.raises(OutInUse, match="another train-many is using"), Ledger(tmp_path):
             pass
         other.kill()
-    with Ledger(tmp_path) as ledger:  # who was killed holds nothing
+    with Ledger(tmp_path) as ledger:  # a killed process holds no lock
         assert ledger.past == {}
 
 

@@ -1,4 +1,4 @@
-"""Ray as `train-many` starts it by default: nobody outside this machine can reach any of its sockets."""
+"""Ray as started by `train-many`: none of its sockets is reachable from other machines."""
 
 import ipaddress
 import os
@@ -30,7 +30,7 @@ print([(one.state, one.cause) for one in driver.statuses[0].attempts])
 
 
 def inodes_of(pid):
-    """The sockets that a process holds, by the number that the kernel lists them under."""
+    """Return the inode numbers of the sockets that a process holds."""
     folder = Path(f"/proc/{pid}/fd")
     for path in folder.iterdir() if folder.exists() else ():
         try:
@@ -42,14 +42,14 @@ def inodes_of(pid):
 
 
 def address_of(digits):
-    """The address that /proc/net writes as words in the machine's byte order."""
+    """Parse an address of /proc/net, which consists of words in native byte order."""
     words = [digits[at : at + 8] for at in range(0, len(digits), 8)]
     address = ipaddress.ip_address(b"".join(bytes.fromhex(word)[::-1] for word in words))
     return getattr(address, "ipv4_mapped", None) or address
 
 
 def addresses_of(tree):
-    """Every local address of the TCP and UDP sockets of some processes, with the process's name."""
+    """Return the local address and process name of all TCP and UDP sockets of some processes."""
     holders = {inode: process.name() for process in tree for inode in inodes_of(process.pid)}
     for family in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path(f"/proc/net/{family}").read_text().splitlines()[1:]:
@@ -77,7 +77,7 @@ def test_every_socket_of_a_driver_on_ray_is_on_the_loopback_address(tmp_path):
         told = driver.communicate(timeout=60)[0]
     assert "stopped" in told
     names = {name for _, _, name, listening in found if listening}
-    assert {"gcs_server", "raylet"} <= names  # what was found is Ray's, and it listens
+    assert {"gcs_server", "raylet"} <= names  # the sockets belong to Ray and are listening
     assert [one for one in found if not one[0].is_loopback] == []
 
 

@@ -1,4 +1,4 @@
-"""What a plan may say, and how it is told what it may not."""
+"""Valid and invalid plans, and their error messages."""
 
 from pathlib import Path
 
@@ -42,28 +42,28 @@ def test_values_become_the_words_of_a_command_line(read):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[scene", "is no TOML file"),
-        ("[defaults]\ncpus = 1", "names no scene"),
-        ("scene = 3", "names no scene"),
-        ("scene = [3]", "scene 1 is 3: wanted a table"),
-        ("defaults = 3\n" + ONE, "defaults is 3: wanted a table"),
-        ("[scenes]\n" + ONE, "has scenes at its top"),
-        ('[[scene]]\npipeline = "video"', "scene 1: name is None"),
-        (ONE.replace('"a"', '"../a"'), "name is '../a': wanted a folder name"),
-        (ONE.replace('"a"', '"console"'), "name is 'console'"),
+        ("[[scene", "is not valid TOML"),
+        ("[defaults]\ncpus = 1", "has no scenes"),
+        ("scene = 3", "has no scenes"),
+        ("scene = [3]", "scene 1 must be a table, [[scene]] followed by key = value lines, got 3"),
+        ("defaults = 3\n" + ONE, "defaults must be a table, [defaults] followed by key = value lines, got 3"),
+        ("[scenes]\n" + ONE, "has scenes at the top level"),
+        ('[[scene]]\npipeline = "video"', "scene 1: name must be a folder name"),
+        (ONE.replace('"a"', '"../a"'), "got '../a'"),
+        (ONE.replace('"a"', '"console"'), "got 'console'"),
         (ONE + ONE, "two scenes are named 'a' and 'a'"),
         (ONE + ONE.replace('"a"', '"A"'), "two scenes are named 'a' and 'A'"),
-        (ONE.replace("video", "nerf"), "scene 'a': pipeline is 'nerf': wanted one of normals, splats, video"),
-        (ONE + 'out = "x"', "scene 'a': out is not for a plan"),
-        (ONE + "retries = 1.5", "scene 'a': retries is 1.5: wanted a whole number, 0 or more"),
-        (ONE + "retries = true", "retries is True"),
-        (ONE + "cpus = 0", "cpus is 0: wanted a number, 0.01 or more"),
-        (ONE + "cpus = 1.5", "cpus is 1.5: wanted a whole number, or a share below 1"),
-        (ONE + "memory = nan", "memory is nan: wanted a number of GiB"),
-        (ONE + "timeout = 0", "timeout is 0: wanted a number of seconds"),
-        (ONE + "env = {A = 1}", "env.A is 1: wanted text"),
-        (ONE + "data = {a = 1}", "data is {'a': 1}: a flag takes"),
-        (ONE + "data = []", "data is []: a flag takes"),
+        (ONE.replace("video", "nerf"), "scene 'a': pipeline must be one of normals, splats, video, got 'nerf'"),
+        (ONE + 'out = "x"', "scene 'a': out cannot be set in a plan"),
+        (ONE + "retries = 1.5", "scene 'a': retries must be an integer, at least 0, got 1.5"),
+        (ONE + "retries = true", "retries must be an integer, at least 0, got True"),
+        (ONE + "cpus = 0", "cpus must be a number, at least 0.01, got 0"),
+        (ONE + "cpus = 1.5", "cpus must be an integer or a fraction below 1, got 1.5"),
+        (ONE + "memory = nan", "memory must be a number of GiB, at least 0, got nan"),
+        (ONE + "timeout = 0", "timeout must be a number of seconds"),
+        (ONE + "env = {A = 1}", "env.A must be a string in quotes, got 1"),
+        (ONE + "data = {a = 1}", "a list of strings or numbers, got {'a': 1}"),
+        (ONE + "data = []", "a list of strings or numbers, got []"),
     ],
 )
 def test_what_cannot_be_is_named(read, text, message):

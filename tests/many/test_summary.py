@@ -1,4 +1,4 @@
-"""The comparison: for people, for tables, for scripts; hostile text harms none of them."""
+"""The comparison of scenes as page, table and JSON; untrusted text is escaped in all of them."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ TRIES = [(1, "crashed", f"killed by {EVIL}", 0), (2, "healthy", "", 4)]
 
 
 class Tags(HTMLParser):
-    """Counts tags, and sees that each that is opened is closed."""
+    """Counts tags, and checks that every opened tag is closed."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ def test_the_page_is_whole_and_no_text_in_it_becomes_a_tag():
     tags = read(scenes_page([one(), one(scene="b", state="refused", tries=[], metrics={}, curve=[], steps=None)]))
     names = [tag for tag, _ in tags.seen]
     assert "script" not in names
-    assert tags.text.count("alert('x')") == 14  # shown, in every place it came from
+    assert tags.text.count("alert('x')") == 14  # shown as text in every place where it occurs
     links = [attrs["href"] for tag, attrs in tags.seen if tag == "a"]
     assert all(not link.startswith(("http", "//", "javascript:")) for link in links)
     assert [attrs for tag, attrs in tags.seen if tag in ("img", "link", "iframe")] == []

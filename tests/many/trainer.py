@@ -1,8 +1,8 @@
-"""Stands in for `fieldwatch`: a process that writes a run folder, and ends as its flags say. It imports nothing slow.
+"""Fake of `fieldwatch`: writes a run folder and ends as its flags specify, without slow imports.
 
-Flags: --steps=N, --pause=S between steps, --end=CODE when all are done, --crash-at=STEP (kills itself there, in its
-first start only), --state=WORD of run.json at the end, --found=SEVERITY of a finding, --stubborn=1 (no SIGTERM ends
-it), --full=N (the first N starts find a full disk).
+Flags: --steps=N, --pause=S between steps, --end=CODE after the last step, --crash-at=STEP (kills itself there, at its
+first start only), --state=WORD in run.json at the end, --found=SEVERITY of a finding, --stubborn=1 (ignores SIGTERM),
+--full=N (the first N starts find a full disk).
 """
 
 import json
@@ -19,7 +19,7 @@ def flag(name, default):
 
 
 def say(**words):
-    """As `fieldwatch` does: what ends it goes to whoever started it."""
+    """Report the exit reason to the parent process, as `fieldwatch` does."""
     told = json.loads(os.environ["FIELDWATCH_SUPERVISED"])
     assert told["supervisor"] == os.getppid()
     os.write(told["channel"], json.dumps({"missing": False, **words}).encode() + b"\n")
@@ -60,7 +60,7 @@ def main():
     folder = Folder(Path(sys.argv[sys.argv.index("--out") + 1]))
     told = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(128 + number))
-    full = int(flag("full", "0"))  # so many starts find a full disk
+    full = int(flag("full", "0"))  # number of starts that find a full disk
     if full > len(list(folder.place.glob("full-*"))):
         (folder.place / f"full-{os.getpid()}").touch()
         say(cause="disk", detail="OSError: [Errno 28] No space left on device")

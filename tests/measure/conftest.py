@@ -1,4 +1,4 @@
-"""What several tests of this room need: torch's CUDA allocator, as far as its counters go, where there is no GPU."""
+"""Shared fixtures: a simulation of the counters of torch's CUDA allocator, for tests without a GPU."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fieldwatch.measure.gauge import CudaGauge
 
 
 class SimulatedAllocator:
-    """Counts like torch's caching allocator: current and peak, as the nested dictionary that torch hands out."""
+    """Counts like torch's caching allocator: current and peak values in torch's nested dictionary format."""
 
     def __init__(self) -> None:
         self.allocated = self.peak = 0
@@ -19,13 +19,13 @@ class SimulatedAllocator:
         self.in_use = True
 
     def hold(self, nbytes: int) -> None:
-        """Allocate (or with a negative number free) some bytes."""
+        """Allocate some bytes, or free them if the number is negative."""
         self.allocated += nbytes
         self.peak = max(self.peak, self.allocated)
         self.reserved = max(self.reserved, self.allocated)
 
     def touch(self, nbytes: int) -> None:
-        """Allocate some bytes, and free them at once."""
+        """Allocate some bytes and free them immediately."""
         self.hold(nbytes)
         self.hold(-nbytes)
 
@@ -46,7 +46,7 @@ class SimulatedAllocator:
         self.peak = self.allocated
 
     def counters(self) -> AllocatorCounters:
-        """The always-on counters of the toolkit, reading this allocator."""
+        """Return the toolkit's counters, reading from this allocator."""
         return AllocatorCounters(torch.device("cuda:0"), gauge=CudaGauge(0, stats=self.stats, reset=self.reset))
 
 
@@ -62,5 +62,5 @@ def simulated() -> SimulatedAllocator:
 
 @pytest.fixture(scope="session")
 def new_simulated() -> type[SimulatedAllocator]:
-    """For tests that need a fresh one for each example."""
+    """Return the class, for tests that need a new instance for each example."""
     return SimulatedAllocator

@@ -121,7 +121,7 @@ def test_an_allocator_that_torch_cannot_ask_is_left_alone_with_a_notice(monkeypa
     counters.sample()
     assert counters.take() == {}
     assert (counters.capacity(), counters.run_peak) == (None, 0)
-    assert "was replaced" in counters.notice
+    assert "custom allocator" in counters.notice
 
 
 def test_a_cuda_device_is_read_by_its_number(monkeypatch):
@@ -190,7 +190,7 @@ print(os.read(reader, 100).decode(), mine, resident.read())
 
 
 def test_a_forked_process_reads_its_own_memory():
-    """In a process of its own: what else this one does must not stand beside it."""
+    """Run in a separate process, so that other allocations of this one do not interfere."""
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seen, true, mine, afterwards = map(int, done.stdout.split())

@@ -8,7 +8,7 @@ GB = 2**30
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """100 GiB are free on the machine; control groups and the table of memberships lie in a folder."""
+    """Provide 100 GiB of free memory, and control groups with their membership file in a folder."""
     real = psutil.virtual_memory()
     monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=100 * GB))
     return tmp_path

@@ -289,5 +289,5 @@ def test_the_json_line_holds_the_whole_account():
 
 
 def test_a_device_without_a_census_is_refused():
-    with pytest.raises(ValueError, match=r"census on meta.*CUDA"):
+    with pytest.raises(ValueError, match=r"census requires .*CUDA.* got meta"):
         take_census(watch(w=[trained(1)]), optimizers=(), device=torch.device("meta"))

@@ -1,4 +1,4 @@
-"""The CUDA allocator's side, on recorded snapshots: no GPU is needed to match storages with blocks."""
+"""Matching storages with CUDA blocks, tested on recorded snapshots without a GPU."""
 
 import pickle
 
@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 def segment(address, *blocks, device=0, pool=(0, 0), **more):
-    """A segment whose blocks lie one behind the other; a block is (size, state, requested, frames)."""
+    """Return a segment with contiguous blocks, each given as (size, state, requested, frames)."""
     listed, at = [], address
     for size, state, requested, *frames in blocks:
         listed.append({"address": at, "size": size, "state": state, "requested_size": requested, "frames": frames})
@@ -99,7 +99,7 @@ def test_the_site_is_the_innermost_line_outside_torch():
 
 
 class Recorded:
-    """An allocator whose blocks were written down: real addresses of CPU tensors, invented neighbours."""
+    """An allocator with given blocks: real addresses of CPU tensors, and invented neighbors."""
 
     def __init__(self, *blocks, allocated=None):
         self.blocks = sorted(blocks)
@@ -110,7 +110,7 @@ class Recorded:
 
 
 def block_of(tensor, *, lead=0, site=""):
-    """The block around a tensor's storage, rounded up to 512 bytes."""
+    """Return the block around a tensor's storage, rounded up to 512 bytes."""
     storage = tensor.untyped_storage()
     asked = storage.nbytes() + lead
     return AllocatedBlock(storage.data_ptr() - lead, -(-asked // 512) * 512, asked, site)
@@ -153,7 +153,7 @@ def test_owners_rounding_and_rest_are_the_allocated_bytes(group):
 
 
 def test_a_storage_inside_a_block_leaves_the_rest_of_the_request_unattributed(group):
-    """Memory taken over through dlpack: the tensor looks at a part, the block belongs to somebody else."""
+    """Memory imported through DLPack: the tensor uses a part of a block that another library allocated."""
     block = block_of(group["means"], lead=256)
     taken = census(group, Recorded(block, block_of(group["opacities"])))
     assert taken.unattributed == 256
@@ -199,7 +199,7 @@ def test_sites_of_the_rest_are_summed_the_most_first(group):
 
 
 def test_the_account_holds_when_the_counter_and_the_blocks_disagree(group):
-    """Another thread allocated between the two readings: the difference is in the rest, not lost."""
+    """If another thread allocates between the two readings, the difference goes to the unattributed rest."""
     blocks = [block_of(tensor) for tensor in group.values()]
     taken = census(group, Recorded(*blocks, allocated=20_000))
     assert taken.owned + taken.rounding + taken.workspace + taken.unattributed == 20_000

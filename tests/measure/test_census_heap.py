@@ -39,7 +39,7 @@ def test_on_linux_the_heap_itself_is_asked():
 
 @pytest.mark.parametrize("nbytes", [1, 24, 25, 1000, 4096, 100_001, 2**20, 40 * 2**20, 40 * 2**20 + 1])
 def test_the_heap_grows_by_what_a_storage_is_said_to_cost(glibc, nbytes):
-    """To the byte; tries again where the interpreter or a test tool took memory in between."""
+    """Compare to the byte; retry if the interpreter or a test tool allocated memory in between."""
     differences = []
     for _ in range(20):
         before = glibc.read().allocated
@@ -48,7 +48,7 @@ def test_the_heap_grows_by_what_a_storage_is_said_to_cost(glibc, nbytes):
         (claim,) = claims(tensor=tensor)
         differences.append(after - before - glibc.block_size(claim))
         del claim, tensor
-    assert min(map(abs, differences)) <= 2048  # the tensor object itself, and what readings allocate
+    assert min(map(abs, differences)) <= 2048  # the tensor object itself, and allocations by the readings
 
 
 def test_large_storages_cost_whole_pages(glibc):
@@ -117,7 +117,7 @@ def test_where_the_heap_cannot_be_asked_the_process_is_measured():
 
 
 def test_a_heap_that_torch_does_not_use_is_not_believed(monkeypatch):
-    """Under jemalloc or tcmalloc glibc's own figures stand still."""
+    """Under jemalloc or tcmalloc, glibc's counters do not change."""
     reading = heap().read()
     monkeypatch.setattr(Heap, "read", lambda _: reading)
     assert isinstance(heap.__wrapped__(), ProcessView)

@@ -19,7 +19,7 @@ def saved():
 
 @pytest.fixture
 def no_collector():
-    """Only reference counts free anything: a cycle would show as memory that stays."""
+    """Disable the garbage collector, so that a reference cycle would show up as memory that is not freed."""
     gc.collect()
     gc.disable()
     yield
@@ -154,7 +154,7 @@ def test_hooks_around_the_loop_are_left_in_charge(saved):
         saved.pop()
         assert saved.peak == 0
         x.grad = None
-        x.exp().sum().backward()  # theirs are still there to be popped
+        x.exp().sum().backward()  # their hooks can still be popped
     with disable_saved_tensors_hooks("not here"):
         saved.push()
         assert saved.hidden
@@ -169,7 +169,7 @@ def test_hooks_the_loop_has_not_left_are_not_popped(saved):
     saved.pop()
     theirs.__exit__()
     y = x.exp()
-    assert saved.alive == 0  # ours are still there, and idle
+    assert saved.alive == 0  # our hooks are still installed, but idle
     y.sum().backward()
     saved.push({x.data_ptr()})
     y = x.exp()

@@ -8,7 +8,7 @@ from fieldwatch.measure import Clock, Listeners, SpanLabels
 
 
 class Diary:
-    """A listener that writes down what it is told."""
+    """A listener that records its calls."""
 
     def __init__(self, lines, name=""):
         self.lines, self.name = lines, name
@@ -21,7 +21,7 @@ class Diary:
 
 
 class Ranges:
-    """What torch's NVTX binding does with its ranges."""
+    """A fake of torch's NVTX binding."""
 
     def __init__(self):
         self.lines = []
@@ -34,7 +34,7 @@ class Ranges:
 
 
 class Event:
-    """A CUDA event whose time has come when the test says so."""
+    """A fake CUDA event that completes when the test sets it."""
 
     now = 0.0
     passed = True

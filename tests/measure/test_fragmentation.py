@@ -14,7 +14,7 @@ PARTS = ("allocated", "awaiting_stream", "not_returnable", "returnable")
 
 
 def stats(*, allocated=0, active=0, split=0, reserved=0, requested=0, retries=0, syncs=0):
-    """Counters as torch nests them."""
+    """Return counters in torch's nested format."""
     amounts = {
         "allocated_bytes": allocated,
         "active_bytes": active,
@@ -27,13 +27,13 @@ def stats(*, allocated=0, active=0, split=0, reserved=0, requested=0, retries=0,
 
 
 def segment(*blocks, device=0):
-    """One segment; blocks as pairs of state and size."""
+    """Return a segment; blocks are given as pairs of state and size."""
     return {"device": device, "blocks": [{"state": state, "size": size} for state, size in blocks]}
 
 
 ACTIVE, WAITING, IDLE = "active_allocated", "active_awaiting_free", "inactive"
 
-# One device: a segment in use with idle pieces, one that waits for a stream, one whole idle one.
+# One device with a partly idle segment, one that waits for a stream, and an entirely idle one.
 SEGMENTS = [
     segment((ACTIVE, 512), (IDLE, 1024), (ACTIVE, 2048), (IDLE, 256)),
     segment((WAITING, 4096)),
@@ -138,7 +138,7 @@ def test_the_segments_of_a_real_snapshot_can_be_read(real_data):
 def test_on_a_cpu_the_heap_is_taken_apart():
     if not isinstance(heap(), Heap):
         pytest.skip("the C library cannot be asked")
-    torch.ones(4 * MB, dtype=torch.uint8)  # the heap is tried out once
+    torch.ones(4 * MB, dtype=torch.uint8)  # triggers the one-time probe of the heap
     before = fragmentation_of(torch.device("cpu"))
     kept = [torch.ones(3000, dtype=torch.uint8) for _ in range(4000)]
     during = fragmentation_of(torch.device("cpu"))

@@ -9,7 +9,7 @@ EVENT = FailedAllocation(device=0, requested=5, limit=80, free=2)
 
 
 class Observers(list):
-    """torch's end: observers are attached, and called in turn; there is no way to detach one."""
+    """A fake of torch's observer list: observers are attached and called in turn, and cannot be detached."""
 
     def fail(self):
         for observer in self:
@@ -127,7 +127,7 @@ def test_an_attachment_that_failed_is_tried_again(torchs_end):
 
 def test_without_a_gpu_it_says_what_is_wanted(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RuntimeError, match="no CUDA device"):
+    with pytest.raises(RuntimeError, match="requires a CUDA"):
         on_out_of_memory(print)
 
 

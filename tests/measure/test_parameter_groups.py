@@ -81,7 +81,7 @@ def test_a_group_without_gradients_is_absent():
 
 
 def test_a_replaced_parameter_is_seen_at_once():
-    """Densification: the parameter of yesterday is not the parameter of today."""
+    """Densification replaces parameters inside their owner."""
     gaussians = {"means": nn.Parameter(torch.zeros(4, 3))}
     watched = ParameterGroups()
     watched.add(gaussians=gaussians)
@@ -116,7 +116,7 @@ def test_a_group_that_is_held_still_and_let_go_again_is_the_same_group(kind):
     watched = ParameterGroups()
     watched.add(sdf=net["sdf"], pose=held[kind])
     net["pose"].requires_grad_(False)
-    watched.stepped_by((torch.optim.SGD(net["sdf"].parameters(), lr=0.1),))  # all owners are asked anew
+    watched.stepped_by((torch.optim.SGD(net["sdf"].parameters(), lr=0.1),))  # triggers a rescan of all owners
     net["sdf"](torch.ones(5, 3)).sum().backward()
     assert len(watched.read("pose")) == 2
     assert set(parameter_statistics(watched)) >= {"Parameters/pose_mean", "Parameters/pose_std"}
@@ -144,7 +144,7 @@ def test_overlap_is_refused_by_name_and_shape():
 
 def test_an_empty_group_and_a_taken_name_are_refused():
     watched = ParameterGroups()
-    with pytest.raises(ValueError, match="group 'nothing' holds no parameter"):
+    with pytest.raises(ValueError, match="group 'nothing' has no parameters"):
         watched.add(nothing=nn.ReLU())
     other = ParameterGroups()
     other.add(sdf=nn.Linear(1, 1))

@@ -108,7 +108,7 @@ def test_where_nothing_is_counted_there_are_no_peaks(monkeypatch):
 
 
 class Oracle:
-    """Keeps the whole curve of what was allocated, and looks the peaks up afterwards."""
+    """Reference implementation: records the full curve of allocated memory and derives the peaks from it."""
 
     def __init__(self):
         self.curve = [0]
@@ -174,7 +174,7 @@ MB = 1 << 20
 counters = AllocatorCounters(torch.device("cpu"))
 peaks, clock = Peaks(counters), Clock()
 clock.listener = peaks
-torch.ones(1)  # what the first one brings along
+torch.ones(1)  # one-time allocations of the first tensor
 before = counters.take()["Memory/allocated_MB"]
 with clock.span("step"):
     with clock.span("render"):
@@ -184,7 +184,7 @@ with clock.span("step"):
 taken = {name: value / MB - before for name, value in peaks.take().items()}
 print(json.dumps([taken, counters.take()["Memory/peak_MB"] - before]))
 """
-"""In a process of its own: in this one a block may come from what other tests freed, and cost no new page."""
+"""Runs in a separate process, since in this one a block may reuse pages that other tests have freed."""
 
 
 def test_on_a_cpu_what_a_span_gave_back_is_still_its_peak():
@@ -206,7 +206,9 @@ def test_where_the_mark_may_not_be_set_span_borders_are_what_there_is(monkeypatc
     before = ProcessGauge().read().allocated
     peaks.enter("render")
     torch.ones(320 * MB, dtype=torch.uint8)
-    kept = torch.ones(160 * MB, dtype=torch.uint8)  # more than malloc keeps at the top of its heap from other tests
+    kept = torch.ones(
+        160 * MB, dtype=torch.uint8
+    )  # more than malloc may have kept at the top of its heap from other tests
     peaks.leave("render")
     assert (peaks.take()["render"] - before) / MB == pytest.approx(kept.nbytes / MB, abs=6)
 
@@ -215,7 +217,7 @@ def test_where_the_mark_may_not_be_set_span_borders_are_what_there_is(monkeypatc
 def test_a_system_without_a_high_water_mark_says_so(tmp_path, status):
     (tmp_path / "status").write_text(status)
     (tmp_path / "clear_refs").write_text("")
-    with pytest.raises(OSError, match="shows no VmHWM"):
+    with pytest.raises(OSError, match="has no VmHWM"):
         HighWaterMark(tmp_path)
 
 

@@ -10,7 +10,7 @@ CUDA, CPU = torch.device("cuda:0"), torch.device("cpu")
 
 
 class Torch:
-    """torch's entry points: takes note of the calls, and writes what it is told to write."""
+    """Fakes of torch's entry points that record their calls and write prepared contents."""
 
     def __init__(self, content=b"snapshot", error=None):
         self.calls, self.labels = [], []
@@ -60,7 +60,7 @@ def test_a_history_that_somebody_else_started_is_not_stopped(boundary):
 
 
 def test_no_room_for_entries_is_an_error(boundary):
-    with pytest.raises(ValueError, match="wanted at least 1"):
+    with pytest.raises(ValueError, match=r"max_entries.* 1 .* got 0"):
         boundary.history().start(max_entries=0)
 
 
@@ -126,7 +126,7 @@ def test_the_newest_stays_even_when_the_clock_runs_backwards(boundary, tmp_path)
 
 @pytest.mark.parametrize(("name", "keep"), [("snapshot_1.pkl", 5), ("snapshot_1", 5), ("snapshot_1.pickle", 0)])
 def test_a_snapshot_needs_its_ending_and_a_place(boundary, tmp_path, name, keep):
-    with pytest.raises(ValueError, match=r"\.pickle, and 1 or more"):
+    with pytest.raises(ValueError, match=r"\.pickle .* keep=[0-9]"):
         boundary.history().dump(tmp_path / name, keep=keep)
     assert names(tmp_path) == []
 

@@ -1,4 +1,4 @@
-"""A faked NVML, and real fieldwatch runs in processes of their own."""
+"""A fake NVML, and real fieldwatch runs in separate processes."""
 
 import runpy
 import subprocess
@@ -38,7 +38,7 @@ def nvml() -> Any:
 
 @pytest.fixture
 def with_cards(nvml, monkeypatch) -> Callable[..., Any]:
-    """Put cards into this machine; returns the fake library."""
+    """Add GPUs to this machine, and return the fake library."""
 
     def put(*cards: dict[str, Any], **changes: Any) -> Any:
         fake = nvml.FakeNvml(*cards, **changes)
@@ -50,7 +50,7 @@ def with_cards(nvml, monkeypatch) -> Callable[..., Any]:
 
 @pytest.fixture
 def running(tmp_path) -> Iterator[tuple[Path, int, int]]:
-    """A run that is being written: its folder, its pid, and the pid of a forked worker."""
+    """A run in progress: its folder, its pid, and the pid of a forked worker."""
     folder = tmp_path / "run"
     command = [sys.executable, "-c", RUN, str(folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -1,4 +1,4 @@
-"""NVML as pynvml hands it out, with recorded answers: the outermost boundary, and the only thing faked here."""
+"""A fake of pynvml with recorded responses; nothing else is faked in these tests."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ def process(pid: int, memory: int | None, instance: int = NONE) -> SimpleNamespa
 
 
 def card(**answers: Any) -> dict[str, Any]:
-    """What an idle RTX 4090 answers (driver 580), with some answers changed; an error is raised."""
+    """Responses of an idle RTX 4090 (driver 580), with changes; responses that are errors are raised."""
     usual = {
         "Name": "NVIDIA GeForce RTX 4090",
         "UUID": "GPU-2c1a9f60-6f3e-1f0a-8c2d-000000000000",
@@ -43,7 +43,7 @@ def card(**answers: Any) -> dict[str, Any]:
 
 
 class FakeNvml:
-    """Stands where the module pynvml stands.
+    """Replacement for the module pynvml.
 
     Args:
         cards: the answers of each GPU; a change is seen by the next call.

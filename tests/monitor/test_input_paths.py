@@ -1,4 +1,4 @@
-"""Input that is away for the moment, and input that is wrong."""
+"""Inputs that are temporarily unavailable, and inputs that are wrong."""
 
 import orjson
 import pytest

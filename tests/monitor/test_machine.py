@@ -48,7 +48,7 @@ def test_two_gpus_with_a_run_and_a_stranger(with_cards, nvml, running):
 
 @pytest.mark.parametrize("memory", [None, GB])
 def test_memory_per_process_that_is_not_told(with_cards, nvml, running, memory):
-    """As on WSL and Windows, and with some drivers since 590: the run's own figure stands in."""
+    """As on WSL and Windows, and with some drivers since 590: the memory that the run reports is used instead."""
     folder, pid, _ = running
     with_cards(nvml.card(ComputeRunningProcesses=[nvml.process(pid, memory)]))
     machine = read_machine(settle=0)

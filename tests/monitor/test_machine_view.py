@@ -27,7 +27,7 @@ EMPTY = Machine(
     gpus=(),
     cpu=Cpu(cores=16, utilisation_percent=45.2, memory_used_bytes=20 * GB, memory_total_bytes=64 * GB),
     runs=(),
-    notes=("no NVIDIA driver (NVML Shared Library Not Found): only processor, memory and runs are shown",),
+    notes=("no NVIDIA driver (NVML Shared Library Not Found): only CPU, memory and runs are shown",),
 )
 
 

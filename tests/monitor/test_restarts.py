@@ -1,4 +1,4 @@
-"""How often and how soon something is started again: a fake clock, no waiting."""
+"""Limits and pauses of restarts, with a fake clock."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fieldwatch.monitor import RestartLimiter
 
 
 class Clock:
-    """Time that moves when it is told to."""
+    """A clock that advances only on request."""
 
     def __init__(self):
         self.now = 1e6

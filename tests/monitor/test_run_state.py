@@ -1,4 +1,4 @@
-"""How a run stands: one planted folder per state, and every surface says the same of it."""
+"""States of runs: one prepared folder per state, for which all commands and reports agree."""
 
 import json
 import os
@@ -29,7 +29,7 @@ AT_PID, AT_STARTED, AT_BOOT, AT_BEAT, AT_TIME = 8, 24, 32, 128 + 8, 128 + 16
 
 @pytest.fixture
 def other():
-    """A process that lives, and is another one."""
+    """A running process other than this one."""
     with subprocess.Popen(["/bin/sleep", "600"]) as process:
         yield process
         process.kill()
@@ -37,7 +37,7 @@ def other():
 
 @pytest.fixture
 def plant(tmp_path, other):
-    """Write a run folder of 20 steps, as a process of this machine that lives has begun it."""
+    """Write a run folder of 20 steps, as if started by a running process on this machine."""
 
     def make(*, state="running", ending="running", cause="", black_box=True, **segment):
         folder = tmp_path / "run"

@@ -19,7 +19,7 @@ def sampler(with_cards):
 
 
 class Clock:
-    """A clock that stands, but for what each look costs."""
+    """A clock that advances only by the cost of each sample."""
 
     def __init__(self):
         self.now = self.cost = 0.0
@@ -73,7 +73,7 @@ def test_what_a_card_tells(sampler, nvml):
     ],
 )
 def test_memory_of_others_is_told_only_where_it_is_known(sampler, nvml, processes, others):
-    """A foreign pid without ours: the driver counts pids otherwise than we do, and one of them may be ours."""
+    """Foreign pids without ours: the driver uses another pid namespace, and one of the pids may be this process."""
     pids = {"own": os.getpid(), "parent": os.getppid(), "foreign": 2**22 + 1}
     listed = [nvml.process(pids[who], memory and memory * GB) for who, memory in processes]
     values = sampler(nvml.card(ComputeRunningProcesses=listed)).sample()

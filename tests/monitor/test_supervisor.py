@@ -1,4 +1,4 @@
-"""A parent that names deaths and starts again; its children here are small programs with a black box, without torch."""
+"""The supervisor, with small programs without torch as its children."""
 
 import errno
 import json
@@ -55,7 +55,7 @@ def kill(number):
 
 @pytest.fixture
 def watch(tmp_path):
-    """Run a program under a supervisor: its exit code, the supervisor, and its lines."""
+    """Run a program under a supervisor; return the exit code, the supervisor and the announced lines."""
 
     def run(body, **options):
         lines = []
@@ -154,7 +154,7 @@ box.close('finished')
 
 
 def told_by(body, words=(), **options):
-    """Run a program that never comes to a run under a supervisor."""
+    """Run a program under a supervisor that never creates a run."""
     lines = []
     begin = (
         "import os, sys\nfrom fieldwatch.base import InputError, MissingPathError\nfrom fieldwatch.monitor import *\n"

@@ -9,7 +9,7 @@ from fieldwatch.record import Block
 
 @pytest.fixture
 def make_block():
-    """A block of rows ``first`` to ``last`` (exclusive) with value = step + 0.25 * column."""
+    """Return a block of rows ``first`` to ``last`` (exclusive) with value = step + 0.25 * column."""
 
     def make(first, last, columns=("Loss/total", "Loss/component_pixel"), *, axis="step", positions=None):
         steps = np.arange(first, last)
@@ -27,7 +27,7 @@ def make_block():
 
 @pytest.fixture
 def full_disk():
-    """A stretch in which the system writes no file past a size: what fits is written, then it refuses."""
+    """Limit the file size within a context: writes succeed up to the limit, then fail."""
 
     @contextlib.contextmanager
     def limited(size):

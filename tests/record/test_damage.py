@@ -1,4 +1,4 @@
-"""Damage of single lines: noticed by the checksum, left out, counted, and nothing void comes back."""
+"""Damaged lines are detected by their checksum, skipped and counted; invalidated rows do not become valid again."""
 
 import os
 import shutil

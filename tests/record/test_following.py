@@ -1,4 +1,4 @@
-"""A follower's history is the one that is read from the whole files, at every moment of a run's life."""
+"""At any moment of a run, a follower has the same history as a reader of the complete files."""
 
 import shutil
 
@@ -20,7 +20,7 @@ from fieldwatch.record import (
 
 @pytest.fixture
 def followed(tmp_path):
-    """A folder, and a function that takes the news in and compares with what a reading of everything gives."""
+    """Return a folder, and a function that polls it and compares the result with a full read."""
     folder = tmp_path / "run"
     follower, history, events = follow(folder), History(None), []
 
@@ -109,7 +109,7 @@ def test_files_that_are_others_begin_anew(followed, make_block, name):
     with Journal(other) as journal, EventLog(other) as events:
         journal.append(make_block(100, 140, ("new",)))
         events.append({"kind": "note", "step": 8, "text": "y" * 400})
-    shutil.copyfile(other / name, folder / name)  # the same inode, and longer
+    shutil.copyfile(other / name, folder / name)  # same inode, longer file
     assert look().replaced
     assert not look()
     (folder / name).write_bytes(b"")

@@ -190,13 +190,13 @@ def test_events_of_a_kind_are_bounded_too():
         history.add_event({"kind": "note", "step": step})
     assert [event["step"] for event in history.events("note")] == [17, 18, 19]
     assert history.events("other") == ()
-    with pytest.raises(ValueError, match="wanted a text"):
+    with pytest.raises(ValueError, match="non-empty string"):
         history.add_event({"step": 0})
 
 
 @pytest.mark.parametrize("capacity", [0, -5])
 def test_capacity_must_be_positive(capacity):
-    with pytest.raises(ValueError, match=f"capacity={capacity}.*wanted at least 1"):
+    with pytest.raises(ValueError, match=f"capacity={capacity}.*expected at least 1"):
         History(capacity)
 
 

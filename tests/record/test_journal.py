@@ -34,7 +34,7 @@ def block(steps, columns=NAMES, *, axis="step", fill=None, samples=()):
 
 
 def cells(blocks):
-    """Every recorded cell: (axis, step, position, name) to value."""
+    """Return every recorded cell: (axis, step, position, name) to value."""
     return {
         (row.axis, row.step, row.position, name): value
         for one in blocks
@@ -182,11 +182,11 @@ def test_last_line_of_zero_bytes_is_a_torn_one(tmp_path):
     ("line", "problem"),
     [
         (b"[0,1,0.5", "is not a line of JSON"),
-        (b"[0,1,0.5,1,[],1.0]", "is not a row of layout 0: wanted 9 entries"),
+        (b"[0,1,0.5,1,[],1.0]", "is not a row of layout 0: expected 9 entries"),
         (b"[5,1,0.5,1,[],1.0,2.0,3.0]", "undeclared layout"),
         (b"[]", "undeclared layout"),
         (b'[0,"one",0.5,1,[],1.0,2.0,3.0,5]', "is not a row of layout 0"),
-        (b"[0,1,0.5,1,[],1.0,null,3.0,1]", "does not have the checksum"),
+        (b"[0,1,0.5,1,[],1.0,null,3.0,1]", "does not match its checksum"),
         (add_checksum(b"[0,1,0.5,1,[],1.0,null,3.0]").rstrip(), "not a number"),
         (add_checksum(b'[0,1,0.5,1,[],1.0,"x",3.0]').rstrip(), "not a number"),
         (b'{"layout":1,"axis":"step"}', "has no checksum"),
@@ -224,7 +224,7 @@ def test_resume_voids_later_rows_but_only_earlier_written_ones(tmp_path):
 
 
 def test_negative_resume_is_refused(tmp_path):
-    with Journal(tmp_path) as journal, pytest.raises(ValueError, match="resumes from step -1: wanted a 0-based"):
+    with Journal(tmp_path) as journal, pytest.raises(ValueError, match="resume from a 0-based step index, got -1"):
         journal.segment(-1)
 
 

@@ -31,5 +31,5 @@ def test_run_file_that_is_not_ours_is_told(tmp_path):
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(NotARun, match=re.escape(str(tmp_path))):
         read_manifest(tmp_path)
-    (event,) = read_history(tmp_path).events(DAMAGED)  # the rows are shown all the same
+    (event,) = read_history(tmp_path).events(DAMAGED)  # the rows are still read
     assert (event["file"], event["lines"]) == ("run.json", 0)

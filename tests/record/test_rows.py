@@ -1,4 +1,4 @@
-"""Many lines at once are read as one by one: the same rows, and the same lines left out."""
+"""Bulk parsing and line-by-line parsing of a journal yield the same rows and skip the same lines."""
 
 import json
 
@@ -18,7 +18,7 @@ NAMED = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 
 def one_by_one(lines):
-    """The rows that stand, read as plainly as can be, and the numbers of the lines that cannot be read."""
+    """Return valid rows and numbers of damaged lines, from the simplest possible implementation."""
     parsed, known, damaged = [], declared(lines), []
     for number, line in enumerate(lines, 1):
         try:
@@ -43,7 +43,7 @@ def one_by_one(lines):
 
 
 def declared(lines):
-    """The layouts that some line declares."""
+    """Return the layouts declared in the lines."""
     return {0, 1} if LAYOUTS[1] in lines else {0} if LAYOUTS[0] in lines else {1}
 
 
@@ -61,7 +61,7 @@ def is_line(line, known):
 
 
 def at_once(folder, lines):
-    """The same, by the reader."""
+    """Return the same results, from the reader under test."""
     (folder / JOURNAL).write_bytes(b"".join(line + b"\n" for line in lines))
     damage = Numbers()
     rows = [
@@ -73,7 +73,7 @@ def at_once(folder, lines):
 
 
 class Numbers(DamageTally):
-    """Also keeps the number of every damaged line."""
+    """A counter that also keeps the number of every damaged line."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +85,7 @@ class Numbers(DamageTally):
 
 
 FILLER = b'[0,0,0.0,0,["%b"],"nan",1.5]' % (b"long" * 500)
-"""Five of them fill the part of a journal that is read first."""
+"""Five of these lines fill the first chunk of a journal."""
 VALUES = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(json.dumps),
     st.integers(-9, 9).map(str),
@@ -138,11 +138,13 @@ def test_rows_that_are_sound(lines, tmp_path_factory):
 @settings(max_examples=120, deadline=None)
 @given(lines=st.lists(HOSTILE, max_size=12))
 def test_rows_that_are_not(lines, tmp_path_factory):
-    check(tmp_path_factory, [*LAYOUTS, *lines, LAYOUTS[0]])  # the last line may be torn, so it is a sound one
+    check(
+        tmp_path_factory, [*LAYOUTS, *lines, LAYOUTS[0]]
+    )  # a damaged last line would count as torn, so end with a valid one
 
 
 def check(factory, lines):
-    """Read in one part, and again behind rows enough for the lines to come in a part without a layout among them."""
+    """Check lines in the first chunk, and again after so many rows that they are in a chunk without layouts."""
     folder = factory.mktemp("run")
     for before in ([], [*LAYOUTS, *[FILLER] * 5]):
         wanted = one_by_one([*before, *lines])

@@ -1,4 +1,4 @@
-"""What is printed of foreign text is shown on a terminal and not obeyed by it."""
+"""Untrusted text is printed with its control sequences escaped."""
 
 import io
 
@@ -29,7 +29,7 @@ def table():
 
 @pytest.mark.parametrize("thing", [HOSTILE, Text(HOSTILE), table()], ids=["string", "text", "table"])
 def test_escapes_markup_and_links_of_strangers_are_shown(thing):
-    said = printed(thing)  # rich itself leaves out the bell and the carriage return
+    said = printed(thing)  # rich itself drops the bell and the carriage return
     assert all(one not in said for one in ("\x1b]", "\x1b[31m", "\x07", "\x9b", "\r", "\x1b]8"))
     assert "\\x1b]0;owned\\x1b[31mred\\x9b2J[link=https://evil.example]x[/link] [/nothing] :smile:" in said
 

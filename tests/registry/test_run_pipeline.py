@@ -1,4 +1,4 @@
-"""Whose run a folder holds."""
+"""The pipeline of the run in a folder."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from fieldwatch.registry import pipeline_name_of, pipeline_of, population_of
 
 @pytest.fixture
 def run_of(tmp_path):
-    """A folder with a run of a pipeline."""
+    """Return a folder with a run of a pipeline."""
 
     def make(**about):
         Manifest(config={}, about=about).write(tmp_path)
@@ -30,7 +30,7 @@ def test_a_run_belongs_to_the_pipeline_it_names(run_of):
 
 
 @pytest.mark.parametrize("about", [{}, {"pipeline": None}, {"pipeline": ["video"]}])
-def test_a_loop_of_ones_own_belongs_to_none(run_of, about):
+def test_a_user_written_loop_belongs_to_no_pipeline(run_of, about):
     folder = run_of(**about)
     assert pipeline_name_of(folder) is None
     assert rules_of_run(folder) == GENERAL
@@ -39,14 +39,14 @@ def test_a_loop_of_ones_own_belongs_to_none(run_of, about):
         pipeline_of(folder)
 
 
-def test_a_pipeline_that_is_not_installed_is_named_with_those_that_are(run_of):
+def test_an_uninstalled_pipeline_is_named_with_the_installed_ones(run_of):
     folder = run_of(pipeline="hair")
     assert rules_of_run(folder) == GENERAL
     with pytest.raises(InputError, match=r"hair.*splats"):
         pipeline_of(folder)
 
 
-def test_a_pipeline_that_cannot_do_it_is_refused_with_those_that_can(run_of):
+def test_a_pipeline_without_the_capability_is_refused_with_those_that_have_it(run_of):
     with pytest.raises(InputError, match=r"run of video.*rank: normals, splats"):
         pipeline_of(run_of(pipeline="video"), "rank")
 

@@ -1,4 +1,4 @@
-"""step.backward: the gradients of an objective, whole or in micro-batches, equal those of the plain lines."""
+"""step.backward gives the gradients of plain torch, for a whole batch and for micro-batches."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ def quiet(folder, every=None):
 
 
 def train(folder, toy, each, steps=STEPS, every=None):
-    """Train; ``each(run, step, inputs)`` makes the gradients."""
+    """Train; ``each(run, step, inputs)`` computes the gradients."""
     with quiet(folder, every) as run:
         run.track(model=toy.model, optimizer=toy.optimizer)
         run.resume()
@@ -50,7 +50,7 @@ def backward(toy, **how):
     return lambda _run, step, inputs: step.backward(toy.objective, inputs, **how)
 
 
-def test_it_equals_the_plain_lines_bit_for_bit(tmp_path):
+def test_backward_equals_plain_torch_bit_for_bit(tmp_path):
     def plainly(_run, step, inputs):
         plain.optimizer.zero_grad()
         terms = plain.objective(inputs)
@@ -67,18 +67,18 @@ def test_it_equals_the_plain_lines_bit_for_bit(tmp_path):
     assert {"Time/forward", "Time/backward"} <= set(ours.names())
 
 
-def test_micro_batches_have_the_gradients_and_the_terms_of_the_batch(tmp_path):
+def test_micro_batches_give_the_gradients_and_terms_of_the_whole_batch(tmp_path):
     whole, cut = Toy(), Toy()
     train(tmp_path / "whole", whole, backward(whole))
     train(tmp_path / "cut", cut, backward(cut, micro_batches=MicroBatches(count=3)))
     torch.testing.assert_close(whole.weights(), cut.weights())
-    assert not torch.equal(whole.weights(), cut.weights())  # other sums: they were cut
+    assert not torch.equal(whole.weights(), cut.weights())  # a different summation order: the batch was cut
     ours, theirs = (read_history(tmp_path / name) for name in ("cut", "whole"))
     assert ours["Loss/total"].values == pytest.approx(theirs["Loss/total"].values, rel=1e-5)
     assert ours["Loss/weight_small"].values == pytest.approx(theirs["Loss/weight_small"].values)
 
 
-def test_gradients_of_before_do_not_count(tmp_path):
+def test_earlier_gradients_are_cleared(tmp_path):
     clean, soiled = Toy(), Toy()
 
     def soil(_run, step, inputs):
@@ -91,7 +91,7 @@ def test_gradients_of_before_do_not_count(tmp_path):
     assert torch.equal(clean.weights(), soiled.weights())
 
 
-def test_it_returns_the_terms_of_the_batch_without_a_graph(tmp_path):
+def test_backward_returns_detached_terms_of_the_batch(tmp_path):
     toy = Toy()
 
     def each(_run, step, inputs):
@@ -105,12 +105,12 @@ def test_it_returns_the_terms_of_the_batch_without_a_graph(tmp_path):
 
 @dataclass(frozen=True, kw_only=True)
 class Shown(StepOutput):
-    """What the loop wants of a forward pass."""
+    """Output of a forward pass."""
 
     mean: Tensor
 
 
-def test_outputs_come_back_one_per_micro_batch_and_their_sample_losses_are_joined(tmp_path):
+def test_outputs_are_returned_per_micro_batch_and_sample_losses_concatenated(tmp_path):
     toy, names = Toy(), [f"view {i}" for i in range(BATCH)]
 
     def objective(inputs):
@@ -129,7 +129,7 @@ def test_outputs_come_back_one_per_micro_batch_and_their_sample_losses_are_joine
 
 
 class Exhausted:
-    """An objective whose memory runs out for more samples than fit."""
+    """An objective that runs out of memory for more samples than fit."""
 
     def __init__(self, toy, fits):
         self.toy, self.fits, self.noise = toy, fits, []
@@ -141,7 +141,7 @@ class Exhausted:
         return self.toy.objective(inputs)
 
 
-def test_memory_that_runs_out_doubles_the_runs_micro_batches_and_a_resumed_run_keeps_them(tmp_path):
+def test_out_of_memory_doubles_micro_batches_and_a_resumed_run_keeps_the_count(tmp_path):
     toy = Toy()
     train(tmp_path, toy, backward_of(Exhausted(toy, fits=4)), steps=3, every=1)
     events = [event for event in read_events(tmp_path) if event["kind"] == "out_of_memory"]
@@ -160,7 +160,7 @@ def backward_of(objective):
     return lambda _run, step, inputs: step.backward(objective, inputs)
 
 
-def test_the_repeated_step_draws_the_same_random_numbers(tmp_path):
+def test_a_retried_step_draws_the_same_random_numbers(tmp_path):
     toy = Toy()
     objective = Exhausted(toy, fits=4)
     train(tmp_path, toy, backward_of(objective), steps=1)
@@ -174,7 +174,7 @@ def test_a_batch_is_not_cut_into_more_pieces_than_it_has_samples(tmp_path):
     assert any("8 micro-batches" in note for note in caught.value.__notes__)
 
 
-def test_split_may_load_pieces_lazily_and_holds_only_one(tmp_path):
+def test_a_lazy_split_keeps_only_one_piece_alive(tmp_path):
     toy, order = Toy(), []
 
     def load(names, count):

@@ -1,4 +1,4 @@
-"""What a run uses and does not keep is said at the start, and is a finding; a run that keeps all it uses is silent."""
+"""Untracked state is reported at the start of a run and as a finding; a run that tracks everything is silent."""
 
 import itertools
 
@@ -32,7 +32,7 @@ def learn(step, toy, batch=None):
 
 
 def trained(folder, toy, kept, *, batches=None, steps=3, watch=True):
-    """Train some steps; the folder and what is kept are the caller's."""
+    """Train some steps with the caller's folder and tracked objects."""
     with Run(folder, saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
         if watch:
             run.track(groups={"model": toy.model})
@@ -49,11 +49,11 @@ def full(toy):
     return {"model": toy.model, "optimizer": toy.optimizer}
 
 
-def test_what_is_forgotten_is_a_line_an_event_and_a_finding(tmp_path, capsys):
+def test_untracked_state_is_printed_recorded_and_reported(tmp_path, capsys):
     toy = Toy()
-    told = trained(tmp_path / "run", toy, {"model": toy.model})
-    assert list(told) == ["Adam"]
-    assert told["Adam"]["step"] == 0
+    warned = trained(tmp_path / "run", toy, {"model": toy.model})
+    assert list(warned) == ["Adam"]
+    assert warned["Adam"]["step"] == 0
     err = capsys.readouterr().err
     assert "Adam" in err
     assert err.count("\n") == 1
@@ -62,13 +62,13 @@ def test_what_is_forgotten_is_a_line_an_event_and_a_finding(tmp_path, capsys):
     assert any(isinstance(rule, NotKept) for rule in GENERAL)
 
 
-def test_a_run_that_keeps_all_it_uses_is_silent(tmp_path, capsys):
+def test_a_run_that_tracks_everything_gives_no_warning(tmp_path, capsys):
     toy = Toy()
     assert trained(tmp_path / "run", toy, {**full(toy), "order": toy.order}) == {}
     assert capsys.readouterr().err == ""
 
 
-def test_no_keep_at_all_is_said_before_the_first_step(tmp_path, capsys):
+def test_tracking_nothing_is_reported_before_the_first_step(tmp_path, capsys):
     toy = Toy()
     with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
         next(run.steps(3))
@@ -76,7 +76,7 @@ def test_no_keep_at_all_is_said_before_the_first_step(tmp_path, capsys):
     assert list(trained(tmp_path / "other", toy, None)) == ["nothing"]
 
 
-def test_a_watched_model_that_is_not_kept_is_said_before_the_first_step(tmp_path, capsys):
+def test_an_untracked_watched_model_is_reported_before_the_first_step(tmp_path, capsys):
     toy = Toy()
     with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
         run.track(optimizer=toy.optimizer, groups={"model": toy.model})
@@ -85,12 +85,12 @@ def test_a_watched_model_that_is_not_kept_is_said_before_the_first_step(tmp_path
         assert "'model'" in capsys.readouterr().err
 
 
-def test_parameters_that_are_stepped_and_neither_watched_nor_kept_are_said(tmp_path):
+def test_stepped_parameters_that_are_neither_watched_nor_tracked_are_reported(tmp_path):
     toy = Toy()
     assert list(trained(tmp_path / "run", toy, {"optimizer": toy.optimizer}, watch=False)) == ["parameters of Adam"]
 
 
-def test_an_optimizer_that_first_steps_later_is_said_then(tmp_path):
+def test_an_optimizer_that_steps_later_is_reported_then(tmp_path):
     toy, late = Toy(), torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
     with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
         run.track(**full(toy))
@@ -119,16 +119,16 @@ SCHEDULERS = {
 
 @pytest.mark.parametrize("kind", SCHEDULERS)
 @pytest.mark.parametrize("looked_at", [False, True])
-def test_a_scheduler_of_a_kept_optimizer_is_said_unless_it_is_kept(tmp_path, kind, looked_at):
+def test_an_untracked_scheduler_of_a_tracked_optimizer_is_reported(tmp_path, kind, looked_at):
     toy = Toy()
     toy.schedule = SCHEDULERS[kind](toy.optimizer)
     if looked_at:
-        toy.schedule.state_dict()  # its attributes lie in a dictionary from now on
+        toy.schedule.state_dict()  # from now on, its attributes are in a dictionary
     assert list(trained(tmp_path / "run", toy, full(toy))) == ["LRScheduler"]
     assert trained(tmp_path / "kept", toy, {**full(toy), "schedule": toy.schedule}) == {}
 
 
-def test_an_order_that_is_drawn_from_and_not_kept_is_said_in_the_first_step(tmp_path):
+def test_an_untracked_order_is_reported_in_the_first_step(tmp_path):
     def subjects(folder, order, other, **kept):
         toy = Toy()
         with Run(folder, outputs=Outputs(sinks=())) as run:
@@ -147,7 +147,7 @@ def test_an_order_that_is_drawn_from_and_not_kept_is_said_in_the_first_step(tmp_
     assert subjects(tmp_path / "read ahead", first, second, kept=first) == []
 
 
-def test_a_loader_that_is_not_given_to_the_run_is_said_in_the_first_step(tmp_path):
+def test_a_loader_unknown_to_the_run_is_reported_in_the_first_step(tmp_path):
     toy, loader = Toy(), ResumableLoader(DATA, 4)
     with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
         run.track(**full(toy))
@@ -157,7 +157,7 @@ def test_a_loader_that_is_not_given_to_the_run_is_said_in_the_first_step(tmp_pat
     assert [event["subject"] for event in read_history(tmp_path / "run").events("not_kept")] == ["ResumableLoader"]
 
 
-def test_a_scaler_that_is_an_attribute_of_a_kept_module_is_said_unless_it_is_switched_off(tmp_path):
+def test_an_enabled_scaler_in_a_tracked_module_is_reported(tmp_path):
     toy = Toy()
     toy.model.scaler = torch.amp.GradScaler("cpu")
     toy.model.switched_off = torch.amp.GradScaler("cpu", enabled=False)
@@ -165,7 +165,7 @@ def test_a_scaler_that_is_an_attribute_of_a_kept_module_is_said_unless_it_is_swi
     assert trained(tmp_path / "kept", toy, {**full(toy), "scaler": toy.model.scaler}) == {}
 
 
-def test_what_a_kept_module_has_beside_its_parameters_is_said(tmp_path):
+def test_other_attributes_of_a_tracked_module_are_reported(tmp_path):
     toy = Toy()
     toy.model.order = toy.order
     assert list(trained(tmp_path / "run", toy, full(toy))) == ["order"]
@@ -173,7 +173,7 @@ def test_what_a_kept_module_has_beside_its_parameters_is_said(tmp_path):
 
 
 class Trainer:
-    """A state of its own, of everything."""
+    """An object with a custom state that contains everything."""
 
     def __init__(self, toy):
         self.toy_model, self.toy_optimizer = toy.model, toy.optimizer
@@ -196,7 +196,7 @@ class Trainer:
     ],
     ids=["an object with a state", "a mapping", "tensors", "a wrapping module"],
 )
-def test_what_is_kept_in_another_form_is_kept(tmp_path, kept):
+def test_state_tracked_in_another_form_is_not_reported(tmp_path, kept):
     toy = Toy()
     assert trained(tmp_path / "run", toy, kept(toy)) == {}
 
@@ -237,7 +237,7 @@ def sampled(sampler):
         (lambda: generator_over(range(9)), "generator"),
     ],
 )
-def test_a_data_order_that_is_shown_and_not_kept_is_said_before_the_first_step(tmp_path, capsys, make, subject):
+def test_an_untracked_source_of_batches_is_reported_before_the_first_step(tmp_path, capsys, make, subject):
     toy = Toy()
     with Run(tmp_path / "run", saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
         run.track(**full(toy))
@@ -256,7 +256,7 @@ class Remembering(SequentialSampler):
         pass
 
 
-def test_a_data_order_that_is_kept_is_silent(tmp_path):
+def test_a_tracked_source_of_batches_is_not_reported(tmp_path):
     toy = Toy()
     order, places, sampler, loader = Shuffled(12, 4), Places(), Remembering(DATA), ResumableLoader(DATA, 4)
     for number, (source, item) in enumerate(
@@ -272,7 +272,7 @@ def test_a_data_order_that_is_kept_is_silent(tmp_path):
         assert trained(tmp_path / str(number), toy, {**full(toy), "order": item}, batches=source) == {}
 
 
-def test_a_kept_sampler_is_not_enough_where_workers_read_ahead(tmp_path):
+def test_a_tracked_sampler_does_not_suffice_if_workers_prefetch(tmp_path):
     toy, sampler = Toy(), Remembering(DATA)
     ahead = DataLoader(DATA, batch_size=4, sampler=sampler, generator=torch.Generator(), num_workers=1)
     with Run(tmp_path / "run", saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
@@ -283,7 +283,7 @@ def test_a_kept_sampler_is_not_enough_where_workers_read_ahead(tmp_path):
     assert [event["subject"] for event in read_history(tmp_path / "run").events("not_kept")] == ["DataLoader"]
 
 
-def test_a_batch_that_is_drawn_before_its_step_is_said(tmp_path):
+def test_a_batch_drawn_before_its_step_is_reported(tmp_path):
     toy, loader = Toy(), ResumableLoader(DATA, 4)
     with Run(tmp_path / "run", saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
         run.track(**full(toy), loader=loader)
@@ -294,7 +294,7 @@ def test_a_batch_that_is_drawn_before_its_step_is_said(tmp_path):
     assert [event["subject"] for event in events] == ["position of ResumableLoader"]
 
 
-def test_each_thing_is_told_once(tmp_path, capsys):
+def test_each_object_is_reported_once(tmp_path, capsys):
     toy = Toy()
     trained(tmp_path / "run", toy, {"model": toy.model}, steps=70)
     assert len(capsys.readouterr().err.splitlines()) == 1

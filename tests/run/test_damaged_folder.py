@@ -1,4 +1,4 @@
-"""A run folder that lost something: the run goes on from its newest whole checkpoint, or says in a sentence why not."""
+"""A damaged run folder: the run resumes from its newest intact checkpoint, or reports why it cannot."""
 
 import json
 import os
@@ -19,7 +19,7 @@ OLD = Path(__file__).parents[1] / "record" / "old_run"
 
 
 def train(folder, steps, *, keep=True, lr=0.25, **options):
-    """A run whose one tensor holds the number of finished steps; returns the step that it began at."""
+    """Run with a tensor that holds the number of finished steps; return the first step."""
     state = torch.zeros(4)
     config = {"lr": lr, "size": 4}
     with Run(
@@ -48,22 +48,22 @@ def damage(folder, *steps):
         file.write_bytes(b"\1" + file.read_bytes()[1:])
 
 
-def told(folder, kind):
+def events_of(folder, kind):
     return [event for event in read_events(folder) if event["kind"] == kind]
 
 
-def test_a_flipped_bit_in_the_journal_or_the_events_stops_no_resume(folder):
+def test_a_flipped_bit_in_journal_or_events_does_not_prevent_a_resume(folder):
     for name in ("journal.jsonl", "events.jsonl"):
         content = bytearray((folder / name).read_bytes())
         content[len(content) // 2] ^= 4
         (folder / name).write_bytes(content)
     assert train(folder, 14) == 12
-    assert {event["file"] for event in told(folder, "damaged_record")} == {"journal.jsonl", "events.jsonl"}
+    assert {event["file"] for event in events_of(folder, "damaged_record")} == {"journal.jsonl", "events.jsonl"}
     assert len(read_history(folder)["Loss/total"].steps) >= 13
     assert {one.subject for one in examine(folder, GENERAL)} >= {"journal.jsonl", "events.jsonl"}
 
 
-def test_without_run_json_a_run_goes_on_and_makes_it_anew(folder, capsys):
+def test_a_run_resumes_without_run_json_and_recreates_it(folder, capsys):
     before = read_manifest(folder)
     (folder / "run.json").unlink()
     assert train(folder, 14) == 12
@@ -71,23 +71,23 @@ def test_without_run_json_a_run_goes_on_and_makes_it_anew(folder, capsys):
     assert after["config"] == before.config
     assert [segment["step"] for segment in after["segments"]] == [0, 12]
     assert "run.json is missing" in capsys.readouterr().err
-    assert [event["file"] for event in told(folder, "damaged_record")] == ["run.json"]
+    assert [event["file"] for event in events_of(folder, "damaged_record")] == ["run.json"]
 
 
-def test_without_run_json_another_config_is_refused_all_the_same(folder):
+def test_another_config_is_refused_without_run_json(folder):
     (folder / "run.json").unlink()
     with pytest.raises(ValueError, match=r"lr: stored 0\.25, given 0\.5"):
         train(folder, 14, lr=0.5)
 
 
-def test_a_changed_digit_in_run_json_is_not_taken_for_another_config(folder):
+def test_a_corrupt_digit_in_run_json_is_not_taken_for_another_config(folder):
     path = folder / "run.json"
     path.write_text(path.read_text().replace("0.25", "0.35"))
     assert train(folder, 14) == 12
     assert json.loads(path.read_text())["config"]["lr"] == 0.25
 
 
-def test_every_checkpoint_says_what_run_json_said(folder):
+def test_every_checkpoint_contains_run_json(folder):
     path = folder / "run.json"
     path.write_bytes(b"")
     damage(folder)
@@ -98,18 +98,18 @@ def test_every_checkpoint_says_what_run_json_said(folder):
         read_manifest(folder)
 
 
-def test_with_all_checkpoints_damaged_no_try_starts_from_step_0(folder):
+def test_a_run_with_only_damaged_checkpoints_does_not_start_from_step_0(folder):
     damage(folder, *Checkpoints(folder / "checkpoints").steps())
     for _ in range(3):
         with pytest.raises(CheckpointError, match="no good checkpoint"):
             train(folder, 14)
-    assert len(told(folder, "plan")) == 1
+    assert len(events_of(folder, "plan")) == 1
 
 
 @pytest.mark.parametrize("lose", ["set aside", "deleted", "deleted, and run.json"])
-def test_with_no_checkpoint_left_no_try_starts_from_step_0(folder, lose):
+def test_a_run_that_lost_its_checkpoints_does_not_start_from_step_0(folder, lose):
     place = folder / "checkpoints"
-    if lose == "set aside":  # as earlier versions did at the first try
+    if lose == "set aside":  # as earlier versions did at the first attempt
         for path in list(place.iterdir()):
             path.rename(path.with_name(f"damaged-{path.name}"))
     else:
@@ -120,16 +120,16 @@ def test_with_no_checkpoint_left_no_try_starts_from_step_0(folder, lose):
     for _ in range(2):
         with pytest.raises((CheckpointError, NotARun)):
             train(folder, 14)
-    assert len(told(folder, "plan")) == 1
+    assert len(events_of(folder, "plan")) == 1
 
 
-def test_a_run_that_keeps_nothing_does_not_void_one_that_has_checkpoints(folder):
+def test_a_run_without_tracked_objects_does_not_overwrite_one_with_checkpoints(folder):
     with pytest.raises(CheckpointError, match=r"run\.resume"):
         train(folder, 14, keep=False)
     assert read_history(folder)["Loss/total"].steps.tolist() == list(range(12))
 
 
-def test_start_over_moves_what_is_given_up_aside(folder):
+def test_start_over_moves_checkpoints_aside(folder):
     damage(folder, 10, 12)
     assert train(folder, 6, saving=Saving(every=5, resume="start-over")) == 0
     (aside,) = folder.glob("given-up-checkpoints-*")
@@ -138,12 +138,12 @@ def test_start_over_moves_what_is_given_up_aside(folder):
     assert train(folder, 8) == 6
 
 
-def test_a_run_without_checkpoints_still_starts_anew(tmp_path):
+def test_a_run_without_checkpoints_starts_again(tmp_path):
     train(tmp_path / "run", 3, keep=False)
     assert train(tmp_path / "run", 4, keep=False) == 0
 
 
-def test_a_fallback_is_told_in_the_terminal_the_log_and_by_health(tmp_path, capsys):
+def test_a_fallback_is_reported_in_terminal_log_and_health(tmp_path, capsys):
     folder = tmp_path / "run"
     options = {"outputs": Outputs(sinks=default_sinks, rules=GENERAL)}
     train(folder, 12, **options)
@@ -156,18 +156,18 @@ def test_a_fallback_is_told_in_the_terminal_the_log_and_by_health(tmp_path, caps
     assert "2 steps are repeated" in finding.message
 
 
-def test_rows_that_are_missing_at_the_end_are_told(folder):
+def test_missing_rows_at_the_end_are_reported(folder):
     path = folder / "journal.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-4]))
     assert train(folder, 14) == 12
-    (event,) = told(folder, "damaged_record")
+    (event,) = events_of(folder, "damaged_record")
     assert (event["file"], event["lost_steps"]) == ("journal.jsonl", 4)
 
 
 @pytest.mark.parametrize("place", [24, 128 + 8, 128 + 16, 128 + 24])
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0, 1e300])
-def test_a_damaged_time_in_the_black_box_stops_no_resume(folder, place, value):
+def test_a_damaged_time_in_the_black_box_does_not_prevent_a_resume(folder, place, value):
     path = folder / "black_box" / "heartbeat"
     page = bytearray(path.read_bytes())
     page[place : place + 8] = struct.pack("<d", value)
@@ -176,7 +176,7 @@ def test_a_damaged_time_in_the_black_box_stops_no_resume(folder, place, value):
     assert train(folder, 13) == 12
 
 
-def test_what_fails_at_the_start_gives_the_folder_back_and_says_why(folder):
+def test_a_failed_start_releases_the_folder_and_reports_the_reason(folder):
     def no_sinks(_folder):
         raise RuntimeError("the tracking server does not answer")
 
@@ -188,7 +188,7 @@ def test_what_fails_at_the_start_gives_the_folder_back_and_says_why(folder):
     assert train(folder, 14) == 12
 
 
-def test_a_copy_of_the_folder_inside_the_loop_lets_nobody_in(tmp_path):
+def test_a_second_run_in_a_locked_folder_is_refused_after_a_copy(tmp_path):
     with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
         for step in run.steps(2):
             shutil.copytree(run.folder, tmp_path / f"backup-{step.index}")
@@ -202,16 +202,16 @@ def test_a_copy_of_the_folder_inside_the_loop_lets_nobody_in(tmp_path):
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-def test_a_run_of_a_version_without_checksums_goes_on(tmp_path):
+def test_a_run_of_a_version_without_checksums_is_resumed(tmp_path):
     folder = shutil.copytree(OLD, tmp_path / "run")
     assert train(folder, 14) == 12
     assert read_history(folder)["Loss/total"].steps.tolist() == list(range(14))
-    assert told(folder, "damaged_record") == []
+    assert events_of(folder, "damaged_record") == []
     (folder / "run.json").unlink()
     assert train(folder, 15) == 14
 
 
-def test_an_old_run_whose_run_json_is_lost_goes_on_and_says_that_the_config_was_not_compared(tmp_path, capsys):
+def test_an_old_run_without_run_json_resumes_and_warns_about_the_config(tmp_path, capsys):
     folder = shutil.copytree(OLD, tmp_path / "run")
     (folder / "run.json").unlink()
     assert train(folder, 13) == 12

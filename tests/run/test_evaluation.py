@@ -1,4 +1,4 @@
-"""Validation cannot hurt training: not when it works, not when it fails, whatever it does meanwhile."""
+"""An evaluation cannot disturb the training, whether it succeeds or fails."""
 
 import math
 import random
@@ -17,7 +17,7 @@ STEPS = 9
 
 
 class Toy:
-    """A training that uses all that an evaluation could disturb: random numbers, modes, buffers, gradients, Adam."""
+    """A training with all state that an evaluation could disturb: random numbers, modes, buffers, gradients, Adam."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -49,7 +49,7 @@ class Toy:
 
 
 def disturb(toy, _run):
-    """Do everything that an evaluation should not do."""
+    """Change everything that an evaluation should not change."""
     assert not torch.is_grad_enabled()
     toy.model.eval()
     random.random()
@@ -71,7 +71,7 @@ def raising(error):
 
 
 def not_a_number(toy, run):
-    """What it finds is not finite."""
+    """Return a value that is not finite."""
     disturb(toy, run)
     run.record({"Eval/psnr": math.nan})
     run.histogram("Eval/errors", np.full(5, math.nan), 0)
@@ -91,14 +91,14 @@ def failures(folder):
     return [event for event in read_events(folder) if event["kind"] == "validation_failed"]
 
 
-def test_an_evaluation_leaves_no_trace_in_the_training(tmp_path, plain):
+def test_an_evaluation_does_not_change_the_training(tmp_path, plain):
     toy = Toy().train(tmp_path, disturb)
     assert same(toy, plain)
     assert toy.failed == [False] * 3
     assert failures(tmp_path) == []
 
 
-def test_values_that_are_not_finite_leave_none_either(tmp_path, plain):
+def test_non_finite_values_do_not_change_the_training(tmp_path, plain):
     toy = Toy().train(tmp_path, not_a_number)
     assert same(toy, plain)
     assert np.isnan(read_history(tmp_path)["Eval/psnr"].values).all()
@@ -116,7 +116,7 @@ def test_values_that_are_not_finite_leave_none_either(tmp_path, plain):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_one_that_fails_is_written_down_and_the_training_goes_on_as_without(tmp_path, plain, error):
+def test_a_failed_evaluation_is_recorded_and_training_continues_unchanged(tmp_path, plain, error):
     toy = Toy().train(tmp_path, raising(error))
     assert same(toy, plain)
     assert toy.failed == [True] * 3
@@ -129,13 +129,13 @@ def test_one_that_fails_is_written_down_and_the_training_goes_on_as_without(tmp_
     assert events[0]["reason"] == f"{type(error).__name__}: {error}"
     text = (tmp_path / events[0]["file"]).read_text()
     assert "evaluation after 3 steps" in text
-    assert "in look" in text  # where it failed
+    assert "in look" in text  # the name of the function that failed
     (found,) = {event["rule"] for event in read_events(tmp_path) if event["kind"] == "finding"} & {"ValidationFailed"}
     assert found
 
 
 @pytest.mark.parametrize("error", [KeyError("a bug"), KeyboardInterrupt(), RuntimeError("CUDA error: illegal access")])
-def test_a_bug_a_signal_and_a_lost_device_are_not_hidden_and_all_is_put_back_first(tmp_path, plain, error):
+def test_bugs_signals_and_lost_devices_propagate_after_the_state_is_restored(tmp_path, plain, error):
     toy = Toy()
     with pytest.raises(type(error)):
         toy.train(tmp_path, raising(error))
@@ -145,7 +145,7 @@ def test_a_bug_a_signal_and_a_lost_device_are_not_hidden_and_all_is_put_back_fir
     assert failures(tmp_path) == []
 
 
-def test_what_counts_as_a_failure_can_be_said(tmp_path, plain):
+def test_the_survivable_failures_can_be_chosen(tmp_path, plain):
     assert same(Toy().train(tmp_path / "one", raising(KeyError("k")), failures=(KeyError,)), plain)
     with pytest.raises(ValueError, match="not named"):
         Toy().train(tmp_path / "other", raising(ValueError("not named")), failures=(KeyError,))
@@ -153,7 +153,7 @@ def test_what_counts_as_a_failure_can_be_said(tmp_path, plain):
         Toy().train(tmp_path / "writer", raising(WriterFailed("the record")), failures=(Exception,))
 
 
-def test_a_look_that_swaps_weights_names_what_it_writes_to(tmp_path, plain):
+def test_an_evaluation_that_swaps_weights_restores_them_with_undo(tmp_path, plain):
     def swaps(toy, _run):
         for parameter in toy.model.parameters():
             parameter.data.zero_()
@@ -163,7 +163,7 @@ def test_a_look_that_swaps_weights_names_what_it_writes_to(tmp_path, plain):
     assert same(toy.train(tmp_path, swaps, undo=(toy.model,)), plain)
 
 
-def test_a_failure_that_cannot_be_written_down_does_not_end_the_run_either(tmp_path, plain):
+def test_a_failure_report_that_cannot_be_written_does_not_end_the_run(tmp_path, plain):
     tmp_path.joinpath("run").mkdir()
     (tmp_path / "run" / "validation_failures").write_text("in the way")
     toy = Toy().train(tmp_path / "run", raising(ValueError("x")))
@@ -172,15 +172,15 @@ def test_a_failure_that_cannot_be_written_down_does_not_end_the_run_either(tmp_p
 
 
 class Held:
-    """Something large in a frame of the failed evaluation."""
+    """A large object in a frame of the failed evaluation."""
 
 
-def test_what_failed_holds_nothing_when_it_is_reported(tmp_path, monkeypatch):
+def test_a_failed_evaluation_holds_no_memory_when_it_is_reported(tmp_path, monkeypatch):
     alive, seen, report = [], [], EvaluationBlock._report
 
-    def spy(self, *told):
+    def spy(self, *arguments):
         seen.append([one() for one in alive])
-        return report(self, *told)
+        return report(self, *arguments)
 
     def look(_toy, _run):
         held = Held()

@@ -1,4 +1,4 @@
-"""A run folder from elsewhere writes, deletes and copies nothing outside of itself."""
+"""An untrusted run folder causes no writes, deletions or copies outside of itself."""
 
 import os
 import stat
@@ -32,14 +32,14 @@ def change_about(folder, **changes):
     replace(stored, about={**stored.about, **changes}).write(folder)
 
 
-def test_a_run_goes_on_with_the_mirror_that_its_user_gave_it(tmp_path):
+def test_a_resumed_run_keeps_the_mirror_that_its_user_chose(tmp_path):
     train(tmp_path / "run", 4, saving=Saving(every=2, mirror=f"file://{tmp_path}/far"))
     train(tmp_path / "run", 8)
     assert (tmp_path / "far" / "checkpoints" / "step_0000000008").is_dir()
 
 
 @pytest.mark.parametrize("signature", ["", "0" * 64, 7, None])
-def test_a_mirror_that_only_run_json_names_is_not_used_and_a_warning_says_how_it_would_be(tmp_path, signature):
+def test_an_unsigned_mirror_in_run_json_is_not_used_and_causes_a_warning(tmp_path, signature):
     train(tmp_path / "run", 4)
     url = f"file://{tmp_path}/elsewhere"
     change_about(tmp_path / "run", mirror=url, signature=signature)
@@ -51,14 +51,14 @@ def test_a_mirror_that_only_run_json_names_is_not_used_and_a_warning_says_how_it
     assert (tmp_path / "elsewhere" / "checkpoints" / "step_0000000012").is_dir()
 
 
-def test_the_key_of_another_user_does_not_count(tmp_path, monkeypatch):
+def test_the_key_of_another_user_is_not_trusted(tmp_path, monkeypatch):
     train(tmp_path / "run", 4, saving=Saving(every=2, mirror=f"file://{tmp_path}/far"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state of another"))
     assert not ExternalTargets.stored(tmp_path / "run").trusted
     assert stat.S_IMODE((tmp_path / "state of another" / "fieldwatch" / "key").stat().st_mode) == 0o600
 
 
-def test_a_changed_url_or_sink_loses_the_signature(tmp_path):
+def test_a_changed_url_or_sink_invalidates_the_signature(tmp_path):
     train(
         tmp_path / "run",
         2,
@@ -72,14 +72,14 @@ def test_a_changed_url_or_sink_loses_the_signature(tmp_path):
     assert not ExternalTargets.stored(tmp_path / "run").trusted
 
 
-def test_without_a_home_nothing_is_signed_and_nothing_fails(tmp_path, monkeypatch):
+def test_without_a_home_directory_nothing_is_signed_and_nothing_fails(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     train(tmp_path / "run", 2, saving=Saving(every=2, mirror=f"file://{tmp_path}/far"))
     assert not ExternalTargets.stored(tmp_path / "run").trusted
 
 
-def test_of_two_keys_that_are_made_at_once_the_first_stays(tmp_path):
+def test_the_first_of_two_concurrent_keys_is_kept(tmp_path):
     module._write_key(tmp_path / "key")
     first = (tmp_path / "key").read_bytes()
     module._write_key(tmp_path / "key")
@@ -91,7 +91,7 @@ RECORD = ["journal.jsonl", "events.jsonl", "log.txt", "memory.jsonl", "run.json"
 
 
 @pytest.mark.parametrize("name", RECORD)
-def test_a_record_that_is_a_link_is_refused_and_its_target_stays(tmp_path, name):
+def test_a_linked_record_is_refused_and_its_target_unchanged(tmp_path, name):
     run, mine = tmp_path / "run", tmp_path / "mine.txt"
     train(run, 2, outputs=Outputs(rules=(), sinks=default_sinks))
     mine.write_bytes((run / name).read_bytes() if (run / name).exists() else b"my own lines\n")
@@ -104,7 +104,7 @@ def test_a_record_that_is_a_link_is_refused_and_its_target_stays(tmp_path, name)
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "black_box", "crash", "wandb"])
-def test_a_folder_that_is_a_link_is_refused_and_its_target_stays(tmp_path, name):
+def test_a_linked_subfolder_is_refused_and_its_target_unchanged(tmp_path, name):
     run, mine = tmp_path / "run", tmp_path / "mine"
     train(run, 6, outputs=Outputs(rules=(), sinks=default_sinks))
     if (run / name).exists():
@@ -143,7 +143,7 @@ def test_a_linked_checkpoint_counts_as_damaged_and_nothing_outside_is_deleted(tm
     assert sorted(path.name for path in mine.iterdir()) == before
 
 
-def test_an_unrelated_link_in_a_run_folder_is_nobody_s_business(tmp_path):
+def test_an_unrelated_link_in_a_run_folder_is_allowed(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "data").symlink_to(tmp_path / "photos")

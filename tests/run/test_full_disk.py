@@ -1,4 +1,4 @@
-"""A disk that is full to the last byte: the run goes on, and what it lost is what it says. Errors are injected."""
+"""On a completely full disk the run continues, and reports exactly what is lost. Errors are injected."""
 
 import errno
 import json
@@ -32,7 +32,7 @@ def place_of(file):
 
 
 class Disk:
-    """A disk on which no byte can be written while it is full: whatever lies in the folder, whoever writes."""
+    """A disk on which no write succeeds while it is full."""
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.full, self.code = str(folder), False, errno.ENOSPC
@@ -51,7 +51,8 @@ class Disk:
 
     def _giving(self, real):
         def give(reserve, nbytes):
-            return False if self.full and self.reserve_too else real(reserve, nbytes)  # somebody else takes its blocks
+            # Another process takes the reserved blocks.
+            return False if self.full and self.reserve_too else real(reserve, nbytes)
 
         return give
 
@@ -90,7 +91,7 @@ def steps_of(folder):
     return [step for block in read_blocks(folder) if block.axis == "step" for step in block.steps.tolist()]
 
 
-def told(folder, kind):
+def events_of(folder, kind):
     return [event for event in read_events(folder) if event["kind"] == kind]
 
 
@@ -108,7 +109,7 @@ def full_between(disk, first, last):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_costs_no_row_no_event_and_no_bit(tmp_path, disk, capfd, code):
+def test_a_full_disk_loses_no_row_and_no_event(tmp_path, disk, capfd, code):
     disk.code = code
 
     def each(run, index):
@@ -126,18 +127,18 @@ def test_a_full_disk_costs_no_row_no_event_and_no_bit(tmp_path, disk, capfd, cod
     assert same(model, twin)
     run = tmp_path / "run"
     assert steps_of(run) == list(range(450))
-    assert [event["step"] for event in told(run, "note")] == [200]
+    assert [event["step"] for event in events_of(run, "note")] == [200]
     assert [census["step"] for census in read_memory_log(run)] == list(range(19, 450, 20))
-    ((full,), (freed,)) = told(run, "disk_full"), told(run, "disk_freed")
+    ((full,), (freed,)) = events_of(run, "disk_full"), events_of(run, "disk_freed")
     assert 130 <= full["step"] <= freed["first"] + 64
     assert freed["rows"] >= 128
     assert (freed["lost"], freed["dropped"]) == (0, 0)
     assert steps_in_csv(run / "m.csv") == list(range(450))
     log = (run / "log.txt").read_text().splitlines()
     assert [line.split()[0][-1] for line in log] == ["Z"] * len(log)  # no line is torn
-    said = capfd.readouterr().err.splitlines()
-    assert len([line for line in said if "is full" in line and str(run) in line]) == 1
-    assert len([line for line in said if f"{freed['rows']} rows waited, 0 lost" in line]) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert len([line for line in lines if "is full" in line and str(run) in line]) == 1
+    assert len([line for line in lines if f"{freed['rows']} rows waited, 0 lost" in line]) == 1
     assert "0 lost" in next(
         one.message for one in examine(run, GENERAL) if one.rule == "DiskFull" and "lost" in one.message
     )
@@ -149,14 +150,14 @@ def steps_in_csv(path):
     return sorted({int(line.split(",")[0]) for line in lines})
 
 
-def test_tensorboards_files_have_every_step_once_after_a_full_disk(tmp_path, disk):
+def test_tensorboard_files_contain_every_step_once_after_a_full_disk(tmp_path, disk):
     train(tmp_path / "run", 400, each=full_between(disk, 100, 300))
     (path,) = (tmp_path / "run" / "tensorboard").glob("events*")
     steps = [e.step for e in EventFileLoader(str(path)).Load() if any(v.tag == "Loss/total" for v in e.summary.value)]
     assert steps == list(range(400))
 
 
-def test_the_reserve_takes_the_rows_first(tmp_path, disk):
+def test_rows_use_the_reserve_first(tmp_path, disk):
     disk.reserve_too, seen = False, []
     real = os.write
 
@@ -176,14 +177,14 @@ def test_the_reserve_takes_the_rows_first(tmp_path, disk):
         train(tmp_path / "run", 300, each=full_between(disk, 64, 200))
     finally:
         os.write = real
-    (freed,) = told(tmp_path / "run", "disk_freed")
+    (freed,) = events_of(tmp_path / "run", "disk_freed")
     assert seen
-    assert freed["rows"] == 0  # every row found room in the reserve
-    assert freed["writes"] > 0  # and TensorBoard's records waited
+    assert freed["rows"] == 0  # every row fitted into the reserve
+    assert freed["writes"] > 0  # and TensorBoard's records were delayed
     assert steps_of(tmp_path / "run") == list(range(300))
 
 
-def test_a_bound_that_is_reached_ends_the_run_with_a_crash_folder_and_a_reason(tmp_path, disk, monkeypatch):
+def test_an_exceeded_backlog_ends_the_run_with_a_crash_folder(tmp_path, disk, monkeypatch):
     monkeypatch.setattr(backlog, "LIMIT", 50_000)
     with pytest.raises(WriterFailed, match="at most 50,000 bytes") as raised:
         train(tmp_path / "run", 5000, each=full_between(disk, 95, -1))
@@ -194,14 +195,14 @@ def test_a_bound_that_is_reached_ends_the_run_with_a_crash_folder_and_a_reason(t
     assert crash["cause"] == "disk"
     assert crash["rows_waiting"] > 0
     assert crash["last_checkpoint"] == 90
-    assert any("run.json" in note for note in raised.value.__notes__)  # not a byte was left for its new state
+    assert any("run.json" in note for note in raised.value.__notes__)  # no byte was free for its new state
     assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "running"
     model = train(tmp_path / "run", 300)
     assert same(model, train(tmp_path / "twin", 300))
     assert steps_of(tmp_path / "run") == list(range(300))
 
 
-def test_a_run_that_ends_while_the_disk_is_full_waits_for_room(tmp_path, disk, capfd):
+def test_a_run_that_ends_on_a_full_disk_waits_for_space(tmp_path, disk, capfd):
     def each(run, index):
         if index == 55:
             _ = run.checkpoints  # the save in flight is among them
@@ -214,10 +215,10 @@ def test_a_run_that_ends_while_the_disk_is_full_waits_for_room(tmp_path, disk, c
     assert steps_of(tmp_path / "run") == list(range(60))
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps()[-1] == 60
     assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
-    assert "waits for room" in capfd.readouterr().err
+    assert "for free space" in capfd.readouterr().err
 
 
-def test_a_run_without_checkpoints_waits_for_room_too(tmp_path, disk):
+def test_a_run_without_checkpoints_waits_for_space_too(tmp_path, disk):
     with Run(tmp_path / "run") as run:
         for step in run.steps(40):
             step.record({"Loss/total": 1.0})
@@ -228,7 +229,7 @@ def test_a_run_without_checkpoints_waits_for_room_too(tmp_path, disk):
     assert not disk.full
 
 
-def test_an_end_that_waits_for_too_long_says_so_and_loses_no_more_than_it_says(tmp_path, disk, monkeypatch, capfd):
+def test_an_end_that_waits_too_long_reports_exactly_what_is_lost(tmp_path, disk, monkeypatch, capfd):
     monkeypatch.setattr(full_disk, "ROOM_PATIENCE", 0.3)
     with pytest.raises(CheckpointError, match="step 60 was not saved"):
         train(tmp_path / "run", 60, each=full_between(disk, 55, -1))
@@ -241,13 +242,13 @@ def test_an_end_that_waits_for_too_long_says_so_and_loses_no_more_than_it_says(t
 
 @pytest.mark.machine
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_on_a_full_disk_ends_the_run_in_time_and_a_resumed_one_is_the_same(tmp_path, disk, capfd, number):
+def test_a_signal_on_a_full_disk_ends_the_run_in_time_and_the_resumed_run_is_equal(tmp_path, disk, capfd, number):
     def each(run, index):
         full_between(disk, 33, -1)(run, index)
         if index == 38:
             os.kill(os.getpid(), number)
 
-    train(tmp_path / "first", 2)  # what torch imports at the first step of a process takes seconds
+    train(tmp_path / "first", 2)  # imports of torch at the first step take seconds
     began = time.monotonic()
     with pytest.raises(CheckpointError, match="step 39 was not saved"):
         train(tmp_path / "run", 60, each=each)
@@ -259,7 +260,7 @@ def test_a_signal_on_a_full_disk_ends_the_run_in_time_and_a_resumed_one_is_the_s
     assert steps_of(tmp_path / "run") == list(range(60))
 
 
-def test_a_signal_is_obeyed_as_ever_once_there_is_room(tmp_path, disk):
+def test_a_signal_is_handled_normally_once_there_is_space(tmp_path, disk):
     def each(run, index):
         full_between(disk, 33, -1)(run, index)
         if index == 38:
@@ -271,7 +272,7 @@ def test_a_signal_is_obeyed_as_ever_once_there_is_room(tmp_path, disk):
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps()[-1] == 39
 
 
-def test_kill_9_on_a_full_disk_costs_the_steps_since_the_last_checkpoint(tmp_path, disk):
+def test_sigkill_on_a_full_disk_loses_only_the_steps_since_the_last_checkpoint(tmp_path, disk):
     child = os.fork()
     if not child:
 
@@ -291,18 +292,18 @@ def test_kill_9_on_a_full_disk_costs_the_steps_since_the_last_checkpoint(tmp_pat
     assert not (tmp_path / "run" / RESERVE).exists()
 
 
-def test_a_run_that_starts_on_a_full_disk_is_refused_and_holds_nothing(tmp_path, disk):
+def test_a_run_that_starts_on_a_full_disk_is_refused_and_releases_everything(tmp_path, disk):
     disk.full = True
     with pytest.raises(DiskFullError) as raised:
         train(tmp_path / "run", 20)
     assert raised.value.errno == errno.ENOSPC
     disk.full = False
-    train(tmp_path / "run", 20)  # the lock, the signals and the record were given back
+    train(tmp_path / "run", 20)  # the lock, the signal handlers and the record were released
     assert steps_of(tmp_path / "run") == list(range(20))
 
 
 class Foreign:
-    """A sink of another library: it raises its own error, and cannot say what it has written."""
+    """A sink of another library, which raises its own error and does not know what it has written."""
 
     def __init__(self, disk, error):
         self.disk, self.error, self.steps = disk, error, []
@@ -323,10 +324,10 @@ def sqlite_full():
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), sqlite_full()])
-def test_a_sink_that_cannot_wait_is_dropped_with_an_event_and_a_finding(tmp_path, disk, error):
+def test_a_sink_that_cannot_defer_writes_is_dropped_with_an_event_and_a_finding(tmp_path, disk, error):
     sink = Foreign(disk, error)
     train(tmp_path / "run", 300, each=full_between(disk, 100, 200), outputs=Outputs(sinks=(sink,)))
-    (dropped,) = told(tmp_path / "run", "sink_dropped")
+    (dropped,) = events_of(tmp_path / "run", "sink_dropped")
     assert dropped["sink"] == "Foreign"
     assert sink.steps == list(range(len(sink.steps)))
     assert len(sink.steps) < 200
@@ -334,13 +335,13 @@ def test_a_sink_that_cannot_wait_is_dropped_with_an_event_and_a_finding(tmp_path
     assert "Foreign" in {one.subject for one in examine(tmp_path / "run", GENERAL) if one.rule == "DiskFull"}
 
 
-def test_a_sink_that_fails_for_another_reason_still_ends_the_run(tmp_path, disk):
+def test_a_sink_that_fails_for_another_reason_ends_the_run(tmp_path, disk):
     sink = Foreign(disk, OSError(errno.EIO, "Input/output error"))
     with pytest.raises(WriterFailed, match="store said no"):
         train(tmp_path / "run", 300, each=full_between(disk, 100, 200), outputs=Outputs(sinks=(sink,)))
 
 
-def test_an_evaluation_that_cannot_write_its_pictures_is_told_of_and_the_run_goes_on(tmp_path, disk):
+def test_an_evaluation_that_cannot_write_images_is_reported_and_the_run_continues(tmp_path, disk):
     def each(run, index):
         full_between(disk, 20, 40)(run, index)
         if index == 30:
@@ -349,5 +350,5 @@ def test_an_evaluation_that_cannot_write_its_pictures_is_told_of_and_the_run_goe
                 os.write(file, b"pixels")
 
     train(tmp_path / "run", 60, each=each)
-    assert [event["step"] for event in told(tmp_path / "run", "validation_failed")] == [30]
+    assert [event["step"] for event in events_of(tmp_path / "run", "validation_failed")] == [30]
     assert steps_of(tmp_path / "run") == list(range(60))

@@ -1,4 +1,4 @@
-"""Ranks that die, hang, fail or are stopped, under torchrun: the others name them, within a time, and end."""
+"""Ranks that die, hang, fail or are stopped under torchrun: the others name them in time, and end."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from fieldwatch.run.rank_group import ANSWER_SECONDS, EXIT_LOST_RANK, POLL_INTER
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 2.0
-"""Seconds that ranks wait here."""
+"""Timeout of collectives in these tests, in seconds."""
 
 SCRIPT = """
 import json, os, signal, sys, time
@@ -57,7 +57,7 @@ ranks.leave(None)
 
 
 def torchrun(how, folder, *, processes=2):
-    """Run the script; returns torchrun's exit code, what it printed, and each rank's error."""
+    """Run the script; return torchrun's exit code, its output, and the error of each rank."""
     script = folder / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
@@ -77,21 +77,21 @@ def torchrun(how, folder, *, processes=2):
 
 
 def kill_stopped(process, folder):
-    """Kill the stopped rank once the other one has given it up: torchrun would wait for it for 30 s."""
+    """Kill the stopped rank once the other one has reported it, since torchrun would wait for it for 30 s."""
     while not (folder / "error-0.json").exists() and process.poll() is None:
         time.sleep(0.05)
     os.kill(int((folder / "pid-1").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
-    ("how", "words", "within"),
+    ("how", "message", "within"),
     [
         ("SIGKILL", "died at step 19", PATIENCE),
         ("SIGSTOP", "hangs at step 19", PATIENCE + 2 * POLL_INTERVAL.total_seconds() + ANSWER_SECONDS + 1.0),
         ("failure", "ValueError (no such photo)", PATIENCE + POLL_INTERVAL.total_seconds()),
     ],
 )
-def test_a_lost_rank_is_named_within_a_time_and_the_others_end_with_3(tmp_path, how, words, within):
+def test_a_lost_rank_is_named_in_time_and_the_others_exit_with_3(tmp_path, how, message, within):
     assert STARTUP_COLLECTIVES < 20
     code, printed, errors = torchrun(how, tmp_path)
     assert code != 0
@@ -100,12 +100,12 @@ def test_a_lost_rank_is_named_within_a_time_and_the_others_end_with_3(tmp_path, 
     assert lost["rank"] == 1
     assert lost["text"].startswith("rank 1 on host ")
     assert f"(pid {(tmp_path / 'pid-1').read_text()}) " in lost["text"]
-    assert words in lost["text"]
+    assert message in lost["text"]
     assert lost["took"] < within
     assert f"exitcode  : {EXIT_LOST_RANK} " in printed
 
 
-def test_all_follow_a_rank_that_a_signal_has_stopped(tmp_path):
+def test_all_ranks_stop_with_a_rank_that_got_a_signal(tmp_path):
     _, printed, errors = torchrun("signal", tmp_path, processes=3)
     assert {rank: error["kind"] for rank, error in errors.items()} == {
         0: "Interrupted",

@@ -1,4 +1,4 @@
-"""A batch is cut along its first dimension, and what cannot be cut is refused, not cut the wrong way."""
+"""A batch is cut along its first dimension; a batch that cannot be cut is refused."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,7 +36,7 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("kind", BATCHES)
-def test_every_kind_of_batch_is_cut_into_pieces_of_its_own_kind(kind):
+def test_pieces_have_the_type_of_the_batch(kind):
     batch = BATCHES[kind]
     assert length_of(batch) == most_pieces(batch) == 3
     pieces = list(split_evenly(batch, 2))
@@ -45,7 +45,7 @@ def test_every_kind_of_batch_is_cut_into_pieces_of_its_own_kind(kind):
     assert [share for _, share in pieces] == [1 / 3, 2 / 3]
 
 
-def test_columns_are_cut_along_with_each_other():
+def test_columns_are_cut_together():
     piece = cut(BATCHES["dataclass"], slice(1, 3))
     assert piece.names == ["b", "c"]
     assert piece.origins.tolist() == [[2, 3], [4, 5]]
@@ -53,19 +53,19 @@ def test_columns_are_cut_along_with_each_other():
     assert (pair.inputs.tolist(), pair.targets.tolist()) == ([[0, 1]], [0])
 
 
-def test_one_piece_is_the_batch_itself_whatever_it_is():
+def test_a_single_piece_is_the_batch_itself():
     batch = object()
     assert list(split_evenly(batch, 1)) == [(batch, 1.0)]
     assert most_pieces(batch) == 1
 
 
-def test_a_list_of_tensors_may_be_samples_or_columns_and_is_refused_at_once():
+def test_an_ambiguous_list_of_tensors_is_refused():
     with pytest.raises(InputError, match=r"tuple\(batch\).*torch\.stack\(batch\)"):
         most_pieces([NUMBERS, NUMBERS])
 
 
 @pytest.mark.parametrize("batch", [7, torch.tensor(1.0), {"a": NUMBERS, "b": NUMBERS[:2]}])
-def test_a_batch_without_one_length_is_refused_when_it_has_to_be_cut(batch):
+def test_a_batch_without_a_length_is_refused_when_it_has_to_be_cut(batch):
     with pytest.raises(InputError, match="split="):
         list(split_evenly(batch, 2))
 

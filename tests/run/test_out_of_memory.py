@@ -55,7 +55,7 @@ def fail(folder, request):
                 request()
 
 
-def test_a_size_that_no_machine_has_is_a_corrupt_size(tmp_path):
+def test_an_impossible_size_is_diagnosed_as_corrupt(tmp_path):
     with pytest.raises(RuntimeError, match="allocate") as caught:
         fail(tmp_path / "run", lambda: torch.empty(2**58, dtype=torch.uint8))
     report = crash_of(tmp_path / "run")
@@ -66,31 +66,31 @@ def test_a_size_that_no_machine_has_is_a_corrupt_size(tmp_path):
     assert report["census"]["owners"]["parameters"] == {"model": 288}
 
 
-def test_an_error_that_is_not_about_memory_leaves_no_verdict(tmp_path):
+def test_an_unrelated_error_has_no_diagnosis(tmp_path):
     with pytest.raises(ZeroDivisionError):
         fail(tmp_path / "run", lambda: 1 / 0)
     (place,) = (tmp_path / "run" / "crash").iterdir()
     assert not (place / "memory.json").exists()
 
 
-def exhaust(folder, *words):
-    """Run out of memory for true, in another process."""
+def exhaust(folder, *arguments):
+    """Run out of real memory, in another process."""
     script = folder / "exhaust.py"
     script.write_text(EXHAUST)
-    command = [sys.executable, str(script), str(folder / "run"), *words]
+    command = [sys.executable, str(script), str(folder / "run"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1, done.stderr
     return done
 
 
 @pytest.mark.machine
-def test_what_is_said_about_it_has_memory_of_its_own(tmp_path):
+def test_the_report_uses_reserved_memory(tmp_path):
     done = exhaust(tmp_path, "to the last page")
     assert crash_of(tmp_path / "run")["verdict"]["reason"] == "exhaustion"
     assert "During handling" not in done.stderr
 
 
-def test_python_that_says_no_size_leaves_a_census_too(tmp_path):
+def test_a_python_memory_error_without_a_size_has_a_census(tmp_path):
     def request():
         raise MemoryError
 
@@ -109,6 +109,6 @@ def test_true_exhaustion_names_what_grew(tmp_path):
     assert report["verdict"]["reason"] == "exhaustion", report
     assert report["requested"] == 32 * 2**20
     owners = report["census"]["owners"]
-    assert owners["data"]["kept"] >= 10 * 32 * 2**20  # the list that grew, by its name
+    assert owners["data"]["kept"] >= 10 * 32 * 2**20  # the name of the list that grew
     assert "largest: kept" in report["verdict"]["message"]
     assert "ran out: exhaustion" in done.stderr

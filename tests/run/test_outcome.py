@@ -1,4 +1,4 @@
-"""What a finished run leaves behind."""
+"""The outcome of a finished run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ class Scores:
 
 @pytest.fixture
 def ended(tmp_path):
-    """A run of one step, about which a rule says something of this severity."""
+    """A run of one step with a finding of this severity."""
 
     def make(severity):
         def rule(history: History) -> Finding:
@@ -33,7 +33,7 @@ def ended(tmp_path):
 
 
 @pytest.mark.parametrize(("severity", "exit_code"), [("note", 0), ("warning", 0), ("error", 1)])
-def test_it_tells_what_the_run_found_and_made(ended, tmp_path, severity, exit_code):
+def test_an_outcome_contains_findings_exit_code_and_products(ended, tmp_path, severity, exit_code):
     products = {"mesh": Path("mesh.ply")}
     outcome = Outcome.of(ended(severity), Scores({"Eval/mae": 1.5}), products)
     assert (outcome.folder, outcome.exit_code, outcome.products) == (tmp_path, exit_code, products)
@@ -41,6 +41,6 @@ def test_it_tells_what_the_run_found_and_made(ended, tmp_path, severity, exit_co
     assert outcome.metrics == {"Eval/mae": 1.5}
 
 
-def test_a_finished_run_opened_again_has_no_evaluation_and_may_have_no_products(ended):
+def test_a_reopened_finished_run_has_no_evaluation(ended):
     outcome = Outcome.of(ended("note"), None)
     assert (outcome.evaluation, outcome.metrics, outcome.products) == (None, {}, {})

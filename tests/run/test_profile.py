@@ -17,7 +17,7 @@ MB = 2**20
 
 
 class Toy:
-    """A regression whose every byte is known: 4 MiB of parameters, as much of gradients, twice as much of Adam."""
+    """A regression with known sizes: 4 MiB of parameters, 4 MiB of gradients, 8 MiB of Adam state."""
 
     def __init__(self):
         self.model = nn.Linear(1024, 1024, bias=False)
@@ -48,7 +48,7 @@ def test_every_kind_of_owner_is_right_to_the_byte(tmp_path):
     train(tmp_path / "run", Toy(), profile=Profile(interval=5))
     census = read_memory_log(tmp_path / "run")[-1]
     kinds = {kind: sum(parts.values()) for kind, parts in census["owners"].items()}
-    steps = 4  # Adam counts its steps in a tensor of one number
+    steps = 4  # Adam counts its steps in a scalar tensor
     assert kinds == {
         "parameters": 4 * MB,
         "gradients": 4 * MB,
@@ -59,11 +59,11 @@ def test_every_kind_of_owner_is_right_to_the_byte(tmp_path):
     assert census["moment"] == "update"
     owned = sum(kinds.values()) + sum(census["saved"].values()) + census["rounding"]
     assert owned + census["workspace"] + census["unattributed"] == census["allocated"]
-    assert census["saved_at_peak"]["forward"] == 512 * 1024 * 4  # the square keeps its input
+    assert census["saved_at_peak"]["forward"] == 512 * 1024 * 4  # the square saves its input
 
 
-def test_fragmentation_is_of_the_moment_of_its_line_in_log_tag_and_command(tmp_path):
-    """What is allocated after the update counts in none of them."""
+def test_log_tags_and_command_agree_on_the_fragmentation(tmp_path):
+    """Memory allocated after the update is not included anywhere."""
     toy, held = Toy(), []
     real = toy.optimizer.step
 
@@ -101,12 +101,12 @@ def test_fragmentation_is_of_the_moment_of_its_line_in_log_tag_and_command(tmp_p
     assert read_trace(log).fragmentation.tolist() == pytest.approx(percents, abs=0.05)
 
 
-def test_only_the_steps_that_are_due_are_accounted_for(tmp_path):
+def test_only_due_steps_are_profiled(tmp_path):
     train(tmp_path / "run", Toy(), profile=Profile(interval=4, window=(6, 14)))
     assert [census["step"] for census in read_memory_log(tmp_path / "run")] == [7, 11]
 
 
-def test_tags_stand_in_the_journal_and_add_up(tmp_path):
+def test_tags_are_in_the_journal_and_add_up(tmp_path):
     train(tmp_path / "run", Toy(), profile=Profile(interval=5, large_mb=3))
     history = read_history(tmp_path / "run")
     tags = {name: history[f"TensorProfiling/Tensor_Category/{name}_MB"].values[-1] for name in CATEGORIES}
@@ -123,7 +123,7 @@ def test_tags_stand_in_the_journal_and_add_up(tmp_path):
     assert history["TensorProfiling/Tensor_Category/data_MB"].steps.tolist() == [4, 9, 14, 19]
 
 
-def test_the_other_guides_names_are_an_option(tmp_path):
+def test_the_alternative_tag_names_are_an_option(tmp_path):
     toy, seen = Toy(), []
     with (
         profile_tensors(
@@ -136,7 +136,7 @@ def test_the_other_guides_names_are_an_option(tmp_path):
     assert not any(name.startswith("TensorProfiling") for name in seen[0].columns)
 
 
-def test_the_text_log_has_the_original_grammar(tmp_path):
+def test_the_text_log_has_the_original_format(tmp_path):
     train(tmp_path / "run", Toy(), profile=Profile(interval=10, large_mb=3))
     (log,) = (tmp_path / "run" / "profiles").glob("tensor_profile_*.log")
     text = log.read_text()
@@ -146,7 +146,7 @@ def test_the_text_log_has_the_original_grammar(tmp_path):
     assert "Large Tensors (>3MB): 4\nTop 5 largest:\n  4.00 MB | shape=(1024, 1024) | dtype=float32\n" in text
 
 
-def test_weights_are_the_same_with_and_without_the_profile(tmp_path):
+def test_the_profile_does_not_change_the_weights(tmp_path):
     torch.manual_seed(3)
     plain = Toy()
     torch.manual_seed(3)
@@ -156,7 +156,7 @@ def test_weights_are_the_same_with_and_without_the_profile(tmp_path):
     assert torch.equal(plain.model.weight, profiled.model.weight)
 
 
-def test_without_the_switch_only_the_counters_are_there(tmp_path):
+def test_without_a_profile_only_counters_are_recorded(tmp_path):
     train(tmp_path / "run", Toy())
     history = read_history(tmp_path / "run")
     assert not (tmp_path / "run" / "memory.jsonl").exists()
@@ -168,7 +168,7 @@ def test_without_the_switch_only_the_counters_are_there(tmp_path):
     assert history["Machine/CPU/process_MB"].values[0] > 0
 
 
-def test_a_step_that_breaks_leaves_no_hook_behind(tmp_path):
+def test_a_failed_step_leaves_no_hook_behind(tmp_path):
     toy = Toy()
     with pytest.raises(RuntimeError, match="in the middle"):
         train(tmp_path / "run", toy, profile=Profile(interval=1), fail_at=3)
@@ -177,13 +177,13 @@ def test_a_step_that_breaks_leaves_no_hook_behind(tmp_path):
     train(tmp_path / "other", toy, profile=Profile(interval=1))
 
 
-def test_a_resumed_run_shows_each_step_once(tmp_path):
+def test_a_resumed_run_records_each_step_once(tmp_path):
     train(tmp_path / "run", Toy(), steps=10, profile=Profile(interval=2))
     train(tmp_path / "run", Toy(), steps=20, profile=Profile(interval=2))
     assert [census["step"] for census in read_memory_log(tmp_path / "run")] == list(range(1, 20, 2))
 
 
-def test_spans_in_the_loop_of_a_stranger(tmp_path):
+def test_spans_in_a_loop_without_a_run(tmp_path):
     toy = Toy()
     with profile_tensors(
         tmp_path, model=toy.model, optimizers=[toy.optimizer], data={"images": toy.images}, profile=Profile(interval=2)
@@ -204,7 +204,7 @@ def test_spans_in_the_loop_of_a_stranger(tmp_path):
     assert shown == [4.0, 4.0, 4.0]
 
 
-def test_activations_that_nobody_follows_are_absent_and_not_zero(tmp_path):
+def test_untracked_activations_are_absent_and_not_zero(tmp_path):
     train(tmp_path / "run", Toy(), profile=Profile(interval=5, activations=False))
     assert "TensorProfiling/Tensor_Category/activations_MB" not in read_history(tmp_path / "run")
     assert read_memory_log(tmp_path / "run")[-1]["saved_at_peak"] is None
@@ -213,7 +213,7 @@ def test_activations_that_nobody_follows_are_absent_and_not_zero(tmp_path):
     assert "TensorProfiling/Tensor_Category/activations_MB" not in read_history(tmp_path / "hidden")
 
 
-def test_an_optimizer_that_the_loop_steps_itself_is_known(tmp_path):
+def test_an_optimizer_stepped_by_the_loop_is_known(tmp_path):
     toy = Toy()
     with Run(tmp_path / "run", profile=Profile(interval=2), outputs=Outputs(sinks=(), rules=())) as run:
         run.track(groups={"model": toy.model})
@@ -226,13 +226,13 @@ def test_an_optimizer_that_the_loop_steps_itself_is_known(tmp_path):
     assert read_memory_log(tmp_path / "run")[-1]["owners"]["optimizer"] == {"model": 8 * MB + 4}
 
 
-def test_a_profile_that_never_comes_to_an_account_leaves_no_file(tmp_path):
+def test_a_profile_without_an_account_leaves_no_file(tmp_path):
     train(tmp_path / "run", Toy(), steps=5, profile=Profile(interval=50))
     assert not (tmp_path / "run" / "memory.jsonl").exists()
     assert not (tmp_path / "run" / "profiles").exists()
 
 
-def test_data_has_one_name(tmp_path):
+def test_data_cannot_use_a_name_twice(tmp_path):
     with Run(tmp_path / "run", outputs=Outputs(sinks=(), rules=())) as run:
         run.track(data={"images": torch.zeros(2)})
         with pytest.raises(ValueError, match="images"):
@@ -242,18 +242,18 @@ def test_data_has_one_name(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"interval": 0}, "every 0 steps: wanted 1 or more"),
-        ({"interval": -5}, "every -5 steps"),
-        ({"window": (9, 3)}, "profile window 9 3: wanted FIRST LAST"),
-        ({"large_mb": 0}, "from 0 MiB on: wanted at least 1"),
-        ({"snapshot_at": (-1,)}, "wanted 0-based step numbers"),
+        ({"interval": 0}, "interval must be at least 1 step.*got 0"),
+        ({"interval": -5}, "got -5"),
+        ({"window": (9, 3)}, "profile window must be FIRST LAST.*got 9 3"),
+        ({"large_mb": 0}, "must be at least 1 MiB.*got 0 MiB"),
+        ({"snapshot_at": (-1,)}, "snapshot steps must be 0-based"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(wrong, message):
+def test_values_out_of_range_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         Profile(**wrong)
 
 
-def test_snapshots_are_refused_where_no_allocator_writes_them(tmp_path):
+def test_snapshots_are_refused_without_a_cuda_allocator(tmp_path):
     with pytest.raises(ValueError, match=r"snapshot on cpu.*CUDA allocator"):
         train(tmp_path / "run", Toy(), profile=Profile(snapshot_at=(3,)))

@@ -1,4 +1,4 @@
-"""Several processes, one training: parts of batches, what is summed, and who is missed."""
+"""Several processes in one training: shards, reductions, and timeouts."""
 
 import json
 import os
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 @pytest.mark.parametrize("whole", [1, 2, 5, 12])
-def test_parts_are_the_batch_and_their_means_weigh_up_to_its_mean(world, whole):
+def test_shards_cover_the_batch_and_their_weighted_means_give_its_mean(world, whole):
     batch = torch.rand(whole, dtype=torch.float64)
     shards = [Ranks(rank, world).shard_of(whole) for rank in range(world)]
     assert torch.equal(torch.cat([batch[shard.first : shard.stop] for shard in shards]), batch)
@@ -36,13 +36,13 @@ def test_parts_are_the_batch_and_their_means_weigh_up_to_its_mean(world, whole):
     assert all(len(batch[shard.padded]) >= 1 for shard in shards)
 
 
-def test_a_batch_without_a_part_for_everyone_is_refused_with_what_to_do():
+def test_a_batch_smaller_than_the_number_of_ranks_is_refused():
     Ranks(0, 2).refuse_small(2, "--batch")
-    with pytest.raises(ValueError, match=r"--batch 1 is shared by 2 processes.*--batch 2.*--nproc-per-node 1"):
+    with pytest.raises(ValueError, match=r"--batch 1 is too small.*2 processes.*--batch 2.*--nproc-per-node 1"):
         Ranks(0, 2).refuse_small(1, "--batch")
 
 
-def test_the_environment_says_who_this_is(monkeypatch, tmp_path):
+def test_the_rank_is_read_from_the_environment(monkeypatch, tmp_path):
     assert Ranks.of_process().alone
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("RANK", "2")
@@ -57,7 +57,7 @@ def test_the_environment_says_who_this_is(monkeypatch, tmp_path):
         Ranks(4, 4)
 
 
-def test_one_process_alone_meets_nobody():
+def test_collectives_of_a_single_process_do_nothing():
     ranks, tensor = Ranks(), torch.ones(3)
     ranks.sum([tensor])
     assert torch.equal(tensor, torch.ones(3))
@@ -67,13 +67,13 @@ def test_one_process_alone_meets_nobody():
     assert (ranks.broadcast("x"), ranks.all_gather(1), ranks.largest([2.0])) == ("x", [1], [2.0])
 
 
-def test_ranks_that_have_not_joined_sum_nothing():
+def test_ranks_that_have_not_joined_cannot_sum():
     ranks = Ranks(0, 2)
     with pytest.raises(RuntimeError, match="rank 0 of 2 has not joined"):
         ranks.sum([torch.ones(1)])
 
 
-def test_buckets_hold_one_kind_and_no_more_than_fits():
+def test_buckets_have_one_dtype_and_a_limited_size():
     few = [torch.zeros(3), torch.zeros(2, dtype=torch.float64), torch.zeros(4)]
     assert [[one.dtype for one in bucket] for bucket in buckets(few)] == [[torch.float32] * 2, [torch.float64]]
     large = torch.zeros(BUCKET_BYTES // 4 + 1)
@@ -82,7 +82,7 @@ def test_buckets_hold_one_kind_and_no_more_than_fits():
         next(buckets([torch.zeros(3).to_sparse()]))
 
 
-def test_the_environment_says_how_long_to_wait(monkeypatch):
+def test_the_timeout_is_read_from_the_environment(monkeypatch):
     monkeypatch.setenv("FIELDWATCH_RANK_PATIENCE", "3.5")
     assert RankPatience.of_process() == RankPatience(steady=3.5)
     monkeypatch.setenv("FIELDWATCH_RANK_PATIENCE", "soon")
@@ -91,7 +91,7 @@ def test_the_environment_says_how_long_to_wait(monkeypatch):
 
 
 def train(folder, batches=5):
-    """A loop of somebody: two parts of a net, one of which only odd samples use; batches of three."""
+    """A user-written loop: two submodules, one of which is used only by odd samples; batches of three."""
     torch.manual_seed(0)
     first, second = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     points = torch.randn(batches, 3, 2)
@@ -128,7 +128,7 @@ torch.save(weights, sys.argv[2] + f"-{sys.argv[3]}.pt")
 
 
 def meet():
-    """What two ranks can do together, outside of a run."""
+    """Collective operations of two ranks, outside of a run."""
     ranks = Ranks.of_process()
     ranks.join(Path())
     many = [torch.full((2, 2), 1.0 + ranks.rank), torch.tensor([10.0])]
@@ -164,7 +164,7 @@ def run_two(code, *arguments):
     return [(process.communicate(timeout=120)[0], process.returncode) for process in both]
 
 
-def test_two_ranks_train_what_one_does_and_record_the_whole_batch(tmp_path):
+def test_two_ranks_train_like_one_and_record_the_whole_batch(tmp_path):
     for printed, code in run_two(TWO, tmp_path / "two"):
         assert code == 0, printed
     one = train(tmp_path / "one")

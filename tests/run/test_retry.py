@@ -1,4 +1,4 @@
-"""Out of memory shrinks a step and does not kill the run: the same step, the same random numbers, in more parts."""
+"""Out of memory does not end a run: the step is retried in more micro-batches, with the same random numbers."""
 
 import gc
 import random
@@ -22,12 +22,12 @@ TORN = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB. G
 
 
 def runs_out():
-    """Memory that runs out; each time another error, as in life."""
+    """Raise different out-of-memory errors in turn."""
     raise torch.OutOfMemoryError(str(TORN))
 
 
 class Toy:
-    """A loop that draws random numbers of every kind within its attempts."""
+    """A loop whose attempts draw random numbers of every kind."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -49,7 +49,7 @@ class Toy:
         return (self.model(inputs + shift) - inputs.sum(1, keepdim=True)).square().mean()
 
     def train(self, folder, *, fails=lambda _step, _count: False, parts=None, more=None, **options):
-        """Train; ``fails`` says at which step and number of parts memory runs out in the last part."""
+        """Train; ``fails(step, count)`` says whether memory runs out in the last micro-batch."""
         parts = parts or MicroBatches("batch", most=BATCH)
         with Run(folder, **{"saving": Saving(every=None), "outputs": Outputs(sinks=())} | options) as run:
             run.track(model=self.model, optimizer=self.optimizer, toy=self, parts=parts)
@@ -81,48 +81,48 @@ class Toy:
         return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
 
 
-def told(folder, kind="out_of_memory"):
+def events_of(folder, kind="out_of_memory"):
     return [event for event in read_events(folder) if event["kind"] == kind]
 
 
-def test_a_step_without_a_shortage_is_what_it_was(tmp_path):
+def test_a_step_without_a_shortage_is_unchanged(tmp_path):
     toy = Toy().train(tmp_path / "run")
-    assert told(tmp_path / "run") == []
+    assert events_of(tmp_path / "run") == []
     assert read_history(tmp_path / "run")["Toy/parts"].values.tolist() == [1.0] * STEPS
     assert len(toy.losses) == STEPS
 
 
-def test_a_run_that_ran_out_equals_the_run_in_parts_from_that_step_on_bit_for_bit(tmp_path):
+def test_a_retried_run_equals_a_run_with_micro_batches_from_that_step_bit_for_bit(tmp_path):
     failed = Toy().train(tmp_path / "failed", fails=lambda step, count: step == 5 and count < 4)
     chunked = Toy().train(tmp_path / "chunked", more=(5, 4))
     assert failed.losses == chunked.losses
     assert torch.equal(failed.weights(), chunked.weights())
-    assert [(event["step"], event["before"], event["after"]) for event in told(tmp_path / "failed")] == [
+    assert [(event["step"], event["before"], event["after"]) for event in events_of(tmp_path / "failed")] == [
         (5, 1, 2),
         (5, 2, 4),
     ]
     history = read_history(tmp_path / "failed")
     assert history["Toy/parts"].values.tolist() == [1.0] * 5 + [4.0] * (STEPS - 5)
-    assert "Toy/of_a_failed_attempt" not in history  # what a failed attempt said is forgotten
+    assert "Toy/of_a_failed_attempt" not in history  # values recorded by a failed attempt are discarded
 
 
-def test_the_finding_names_what_was_divided_and_why(tmp_path):
+def test_the_finding_names_the_batch_and_the_reason(tmp_path):
     Toy().train(tmp_path / "run", fails=lambda step, count: step == 5 and count < 2)
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert (event["what"], event["requested"]) == ("batch", 3 * 2**30)
-    (found,) = (one for one in told(tmp_path / "run", "finding") if one["rule"] == "MemoryRanOut")
-    assert (found["step"], found["severity"]) == (5, "warning")
-    assert "'batch' is done in 2 parts instead of 1" in found["message"]
+    (finding,) = (one for one in events_of(tmp_path / "run", "finding") if one["rule"] == "MemoryRanOut")
+    assert (finding["step"], finding["severity"]) == (5, "warning")
+    assert "'batch' is done in 2 parts instead of 1" in finding["message"]
 
 
-def test_with_the_most_parts_the_last_error_comes_through_with_advice(tmp_path):
+def test_at_the_limit_the_last_error_propagates_with_advice(tmp_path):
     with pytest.raises(torch.OutOfMemoryError) as caught:
         Toy().train(tmp_path / "run", fails=lambda step, _count: step == 5)
-    assert any("'batch' in 8 micro-batches" in note for note in caught.value.__notes__)
-    assert [event["after"] for event in told(tmp_path / "run")] == [2, 4, 8]
+    assert any("'batch' divided into 8 micro-batches" in note for note in caught.value.__notes__)
+    assert [event["after"] for event in events_of(tmp_path / "run")] == [2, 4, 8]
 
 
-def test_a_resumed_run_goes_on_with_as_many_parts(tmp_path):
+def test_a_resumed_run_keeps_the_number_of_micro_batches(tmp_path):
     whole = Toy().train(tmp_path / "whole", fails=lambda step, count: step == 2 and count < 2)
 
     def stops(step, count):
@@ -154,11 +154,11 @@ def test_a_resumed_run_goes_on_with_as_many_parts(tmp_path):
         (ValueError("CUDA out of memory. Tried to allocate 2.00 GiB"), False),
     ],
 )
-def test_what_is_a_shortage_and_what_is_not(error, is_one):
+def test_shortages_are_told_apart_from_other_errors(error, is_one):
     assert (shortage_of(error) is not None) is is_one
 
 
-def test_other_errors_go_on_their_way(tmp_path):
+def test_other_errors_propagate(tmp_path):
     def breaks(step, _count):
         if step == 3:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -166,10 +166,10 @@ def test_other_errors_go_on_their_way(tmp_path):
 
     with pytest.raises(RuntimeError, match="illegal memory access"):
         Toy().train(tmp_path / "run", fails=breaks)
-    assert told(tmp_path / "run") == []
+    assert events_of(tmp_path / "run") == []
 
 
-def test_an_update_inside_of_an_attempt_is_never_done_twice(tmp_path):
+def test_an_update_inside_of_an_attempt_is_never_repeated(tmp_path):
     toy, parts = Toy(), MicroBatches()
     with pytest.raises(torch.OutOfMemoryError) as caught, Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
         run.track(groups={"model": toy.model})
@@ -182,16 +182,16 @@ def test_an_update_inside_of_an_attempt_is_never_done_twice(tmp_path):
                 runs_out()
 
             run.retry(work, parts)
-    assert any("step.update(...) after the work" in note for note in caught.value.__notes__)
-    assert told(tmp_path / "run") == []
+    assert any("the retried work" in note for note in caught.value.__notes__)
+    assert events_of(tmp_path / "run") == []
 
 
 class Held:
-    """Something large that a failed attempt leaves in its frames."""
+    """A large object in the frames of a failed attempt."""
 
 
-def test_nothing_of_a_failed_attempt_is_held_when_the_next_one_begins(tmp_path):
-    """Not by the error, its frames, its causes or a cycle: pitfall 16 of the design."""
+def test_a_failed_attempt_holds_no_memory_when_the_next_one_begins(tmp_path):
+    """Neither the error, its frames and causes nor a reference cycle keeps it alive."""
     alive, seen = [], []
 
     def work():
@@ -214,7 +214,7 @@ def test_nothing_of_a_failed_attempt_is_held_when_the_next_one_begins(tmp_path):
     finally:
         gc.enable()
     assert seen == [[], [False], [False, False]]
-    assert [event["what"] for event in told(tmp_path / "run")] == ["drawing", "drawing"]
+    assert [event["what"] for event in events_of(tmp_path / "run")] == ["drawing", "drawing"]
 
 
 LIMITED = """
@@ -242,13 +242,13 @@ print(parts.count)
 
 
 @pytest.mark.machine
-def test_the_real_allocator_runs_out_and_the_run_goes_on(tmp_path):
-    """256 MiB for a batch, where 180 MiB are left."""
+def test_a_run_survives_a_real_out_of_memory_error(tmp_path):
+    """A batch needs 256 MiB, but only 180 MiB are free."""
     command = [sys.executable, "-c", LIMITED, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) in {2, 4, 8}
-    events = told(tmp_path / "run")
+    events = events_of(tmp_path / "run")
     assert {event["step"] for event in events} == {1}
     assert events[0]["requested"] == 2**28
     assert "256 MiB were requested" in events[0]["why"]

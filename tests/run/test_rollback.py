@@ -1,4 +1,4 @@
-"""A run that has diverged goes back, and is then the run in which the bad updates were skipped from the start."""
+"""A diverged run is rolled back, and then equals a run that skips the bad updates from the start."""
 
 import math
 import time
@@ -17,7 +17,7 @@ PATIENT = {"patience": 8, "surge": math.inf}
 
 
 class Toy:
-    """A small regression that can be spoilt at chosen steps; its whole state is kept."""
+    """A small regression that can be corrupted at chosen steps; its whole state is tracked."""
 
     def __init__(self, seed=0):
         torch.manual_seed(seed)
@@ -41,7 +41,7 @@ class Toy:
 
 
 def train(folder, *, spoil=None, steps=STEPS, toy=None, stop=None, **options):
-    """Train; ``spoil(step, toy, terms)`` returns what is minimised instead, ``stop`` ends the process's run early."""
+    """Train; ``spoil(step, toy, terms)`` returns the terms to minimize instead, ``stop`` ends the run early."""
     toy = toy or Toy()
     with Run(
         folder, **{"saving": Saving(every=20), "outputs": Outputs(rules=(), sinks=(), detail_every=10)} | options
@@ -61,7 +61,7 @@ def train(folder, *, spoil=None, steps=STEPS, toy=None, stop=None, **options):
     return toy
 
 
-def told(folder):
+def events_of(folder):
     return [event for event in read_events(folder) if event["kind"] == "rolled_back"]
 
 
@@ -74,7 +74,7 @@ def assert_finite(toy):
 
 
 def blow_up(step, toy, terms):
-    """Updates of three steps throw the model far away, so that all later losses are high as well."""
+    """Corrupt the updates of three steps so strongly that all later losses are high as well."""
     toy.optimizer.param_groups[0]["lr"] = 50.0 if 65 <= step <= 67 else 1e-2
     return terms
 
@@ -85,7 +85,7 @@ def nan_in(steps):
 
 @pytest.fixture(scope="module")
 def back(tmp_path_factory):
-    """A run that went back once: its folder, and what it ended with."""
+    """A run that was rolled back once: its folder, and its final state."""
     folder = tmp_path_factory.mktemp("back") / "run"
     toy = train(folder, spoil=blow_up, guard=Guard(rollback=Rollback(**PATIENT)))
     return folder, toy, RandomState().state_dict()["torch"]
@@ -93,20 +93,20 @@ def back(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory):
-    """What a run ends with that nothing happens to, and that could not go back."""
+    """Final state of an undisturbed run without rollback."""
     return train(tmp_path_factory.mktemp("healthy") / "run")
 
 
-def test_a_run_that_went_back_is_the_run_in_which_those_batches_were_skipped(back, tmp_path):
+def test_a_rolled_back_run_equals_a_run_that_skips_those_batches(back, tmp_path):
     folder, toy, draws = back
-    (event,) = told(folder)
+    (event,) = events_of(folder)
     assert (event["to"], event["skipped"], event["try"], event["number"]) == (60, [64, 75], 1, 1)
     assert "above 10 times" in event["cause"]
-    skipping = train(tmp_path / "told", spoil=blow_up, guard=Guard(rollback=Rollback(**PATIENT, skip=((64, 75),))))
-    assert told(tmp_path / "told") == []
+    skipping = train(tmp_path / "skipping", spoil=blow_up, guard=Guard(rollback=Rollback(**PATIENT, skip=((64, 75),))))
+    assert events_of(tmp_path / "skipping") == []
     assert_same(toy, skipping)
     assert torch.equal(draws, RandomState().state_dict()["torch"])
-    one, other = (read_history(place) for place in (folder, tmp_path / "told"))
+    one, other = (read_history(place) for place in (folder, tmp_path / "skipping"))
     for name in ("Loss/total", "Guard/refused", "Guard/skipped", "Gradients/total_norm"):
         assert one[name].values.tolist() == other[name].values.tolist()
         assert one[name].steps.tolist() == other[name].steps.tolist()
@@ -115,24 +115,24 @@ def test_a_run_that_went_back_is_the_run_in_which_those_batches_were_skipped(bac
     assert one["Loss/total"].values[-20:].mean() < one["Loss/total"].values[:20].mean()
 
 
-def test_without_going_back_the_same_updates_cost_the_run(back, tmp_path):
+def test_without_a_rollback_the_same_updates_ruin_the_run(back, tmp_path):
     train(tmp_path / "run", spoil=blow_up)
     lost, kept = (read_history(place)["Loss/total"].values[-20:].mean() for place in (tmp_path / "run", back[0]))
     assert lost > 100 * kept
 
 
 @pytest.mark.parametrize("stop", [68, 100])
-def test_killed_before_or_after_it_went_back_it_is_the_same_run(back, tmp_path, stop):
+def test_a_run_killed_before_or_after_a_rollback_ends_equal(back, tmp_path, stop):
     folder, rollback = tmp_path / "run", Rollback(**PATIENT)
     with pytest.raises(Interrupted):
         train(folder, spoil=blow_up, stop=stop, guard=Guard(rollback=rollback))
     assert_same(back[1], train(folder, spoil=blow_up, toy=Toy(seed=9), guard=Guard(rollback=rollback)))
-    (event,) = told(folder)
+    (event,) = events_of(folder)
     assert event["skipped"] == [64, 75]
 
 
-def test_without_what_a_checkpoint_carries_the_resumed_run_differs(back, tmp_path, monkeypatch):
-    """Negative control: the stretches to skip are state."""
+def test_without_the_stored_rollback_state_the_resumed_run_differs(back, tmp_path, monkeypatch):
+    """Negative control: the ranges to skip are part of the state."""
     with pytest.raises(Interrupted):
         train(tmp_path / "run", spoil=blow_up, stop=70, guard=Guard(rollback=Rollback(**PATIENT)))
     monkeypatch.setattr("fieldwatch.run.rollback.RollbackState.skipped", lambda *_: False)
@@ -140,10 +140,10 @@ def test_without_what_a_checkpoint_carries_the_resumed_run_differs(back, tmp_pat
     assert not all(torch.equal(a, b) for a, b in zip(back[1].state(), resumed.state(), strict=True))
 
 
-def test_refusals_in_a_row_are_answered_with_longer_stretches_until_they_are_past(tmp_path):
+def test_repeated_refusals_skip_longer_ranges_until_they_are_past(tmp_path):
     bad = range(60, 80)
     toy = train(tmp_path / "run", spoil=nan_in(bad), guard=Guard(rollback=Rollback(), max_refusals=4))
-    events = told(tmp_path / "run")
+    events = events_of(tmp_path / "run")
     assert [event["try"] for event in events] == [1, 2, 3]
     assert [event["skipped"] for event in events] == [[58, 65], [55, 74], [51, 87]]
     assert [event["to"] for event in events] == [40, 40, 40]
@@ -153,29 +153,29 @@ def test_refusals_in_a_row_are_answered_with_longer_stretches_until_they_are_pas
     assert [event for event in read_events(tmp_path / "run") if event["kind"] == "refusal"] == []
 
 
-def test_after_so_many_times_it_stops_and_says_what_it_tried(tmp_path):
-    words = (
-        r"because of group model.*Went back 2 times before.*skipping the updates of steps 58 to 65; from .* 55 to 74"
+def test_after_the_last_rollback_the_run_stops_and_lists_its_attempts(tmp_path):
+    pattern = (
+        r"not finite: group model.*Rolled back 2 times before.*skipping the updates of steps 58 to 65; from .* 55 to 74"
     )
-    with pytest.raises(Diverged, match=words) as caught:
+    with pytest.raises(Diverged, match=pattern) as caught:
         train(tmp_path / "run", spoil=nan_in(range(60, 400)), guard=Guard(rollback=Rollback(at_most=2), max_refusals=4))
     assert caught.value.step == 75
-    assert len(told(tmp_path / "run")) == 2
+    assert len(events_of(tmp_path / "run")) == 2
 
 
 @pytest.mark.parametrize(("settled", "tries"), [(20, [1, 1]), (100, [1, 2])])
-def test_the_count_begins_anew_once_the_run_is_well_past_the_divergence(tmp_path, settled, tries):
+def test_the_count_of_rollbacks_is_reset_after_settled_steps(tmp_path, settled, tries):
     bad = {*range(30, 34), *range(70, 74)}
     train(tmp_path / "run", spoil=nan_in(bad), guard=Guard(rollback=Rollback(settled=settled), max_refusals=4))
-    assert [event["try"] for event in told(tmp_path / "run")] == tries
+    assert [event["try"] for event in events_of(tmp_path / "run")] == tries
 
 
-def test_without_a_checkpoint_before_it_the_run_stops_and_says_so(tmp_path):
+def test_without_an_earlier_checkpoint_the_run_stops(tmp_path):
     with pytest.raises(Diverged, match=r"steps \[\]"):
         train(tmp_path / "run", spoil=nan_in(range(2, 60)), saving=Saving(every=None), guard=Guard(rollback=Rollback()))
 
 
-def test_a_damaged_checkpoint_is_passed_over(tmp_path):
+def test_a_damaged_checkpoint_is_skipped(tmp_path):
     file = tmp_path / "run" / "checkpoints" / "step_0000000060" / "tensors.safetensors"
 
     def damage(step, _, terms):
@@ -186,12 +186,12 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
         return nan_in(range(66, 76))(step, None, terms)
 
     train(tmp_path / "run", spoil=damage, guard=Guard(rollback=Rollback()))
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert event["to"] == 40
 
 
 @pytest.mark.parametrize("what", ["parameter", "moment", "buffer"])
-def test_a_poisoned_state_is_named_and_left_behind(tmp_path, healthy, what):
+def test_a_non_finite_state_is_named_and_rolled_back(tmp_path, healthy, what):
     done = []
 
     def plant(step, toy, terms):
@@ -205,7 +205,7 @@ def test_a_poisoned_state_is_named_and_left_behind(tmp_path, healthy, what):
     toy = Toy()
     toy.model.register_buffer("spare", torch.zeros(5))
     train(tmp_path / "run", spoil=plant, toy=toy, guard=Guard(rollback=Rollback()))
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert (event["to"], event["skipped"]) == (60, [])
     assert "at step 69" in event["cause"]
     assert "at step 79" in event["cause"]
@@ -214,19 +214,19 @@ def test_a_poisoned_state_is_named_and_left_behind(tmp_path, healthy, what):
     assert_same(toy, healthy)
 
 
-def test_one_enormous_gradient_is_answered_before_the_moments_hide_it(tmp_path):
+def test_a_single_gradient_surge_is_rolled_back(tmp_path):
     def surge(step, _, terms):
         return Terms(fit=(1e12 if step == 95 else 1.0, terms["fit"].value))
 
     train(tmp_path / "run", spoil=surge, guard=Guard(rollback=Rollback()))
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert event["skipped"] == [93, 97]
     assert "at step 95 (sample view 4)" in event["cause"]
 
 
-def test_divergence_in_the_last_steps_is_answered_before_the_loop_ends(tmp_path):
+def test_divergence_in_the_last_steps_is_rolled_back_before_the_loop_ends(tmp_path):
     toy = train(tmp_path / "run", spoil=nan_in(range(100, 110)), guard=Guard(rollback=Rollback()))
-    (event,) = told(tmp_path / "run")
+    (event,) = events_of(tmp_path / "run")
     assert event["from"] == STEPS
     assert read_history(tmp_path / "run")["Loss/total"].steps[-1] == STEPS - 1
     assert_finite(toy)
@@ -246,12 +246,12 @@ def test_every_sink_shows_one_clean_curve(tmp_path):
     assert [event.step for event in shown] == list(range(STEPS))
 
 
-def test_a_healthy_run_is_bit_for_bit_the_run_without(tmp_path, healthy):
+def test_rollback_does_not_change_a_healthy_run(tmp_path, healthy):
     assert_same(train(tmp_path / "run", guard=Guard(rollback=Rollback())), healthy)
-    assert told(tmp_path / "run") == []
+    assert events_of(tmp_path / "run") == []
 
 
 @pytest.mark.parametrize("options", [{"factor": 1.0}, {"patience": 0}, {"at_most": 0}, {"skip": ((5, 4),)}])
 def test_numbers_out_of_bounds_are_refused(options):
-    with pytest.raises(ValueError, match="wanted"):
+    with pytest.raises(ValueError, match=r"Rollback\(.*must"):
         Rollback(**options)

@@ -1,4 +1,4 @@
-"""Rollback as a function: what a divergence, a state and the checkpoints on the disk lead to."""
+"""The rollback decision as a function of divergence, state and checkpoints."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def answer(state=None, divergence=DIVERGENCE, options=OPTIONS, saved=SAVED, tota
 
 
 def went_back(times):
-    """The state of a run that went back this often for the same divergence."""
+    """Return the state of a run after several rollbacks for the same divergence."""
     state = RollbackState()
     for _ in range(times):
         back, state = answer(state)
@@ -25,7 +25,7 @@ def went_back(times):
     return state
 
 
-def test_it_goes_back_to_the_last_checkpoint_before_all_that_is_suspected():
+def test_the_newest_checkpoint_before_all_suspected_steps_is_chosen():
     back, _ = answer()
     assert back == GoBack(to=(60, 40, 20), skip=(62, 75))
 
@@ -35,7 +35,7 @@ def test_a_checkpoint_within_the_margin_is_better_than_none():
     assert back == GoBack(to=(63,), skip=(62, 75))
 
 
-def test_each_time_it_skips_more_and_then_it_gives_up():
+def test_each_rollback_skips_more_until_the_limit():
     back, _ = answer(went_back(1))
     assert back.skip == (59, 78)
     assert back.to[0] == 40
@@ -44,7 +44,7 @@ def test_each_time_it_skips_more_and_then_it_gives_up():
     assert "2 times before" in str(given_up)
 
 
-def test_a_divergence_far_behind_the_last_one_counts_anew():
+def test_a_divergence_long_after_the_last_one_is_a_new_one():
     state = went_back(2)
     later = DIVERGENCE._replace(first=500, last=505, noticed_at=540)
     back, merge = answer(state, divergence=later, saved=(480,))
@@ -53,20 +53,20 @@ def test_a_divergence_far_behind_the_last_one_counts_anew():
     assert state.tries == 2, "a state is never changed"
 
 
-def test_a_stretch_that_reaches_the_end_is_not_tried_twice():
+def test_a_range_that_reaches_the_end_is_not_tried_twice():
     assert isinstance(answer(total=76)[0], GoBack)
     assert isinstance(answer(went_back(1), total=76)[0], Diverged)
     assert isinstance(answer(went_back(1), total=None)[0], GoBack)
 
 
 @pytest.mark.parametrize("saved", [(), (80,)])
-def test_without_a_checkpoint_before_the_divergence_there_is_no_way_back(saved):
+def test_without_a_checkpoint_before_the_divergence_no_rollback_is_possible(saved):
     found, _ = answer(saved=saved)
     assert isinstance(found, Diverged)
     assert str(list(saved)) in str(found)
 
 
-def test_where_no_batch_is_suspected_nothing_is_skipped():
+def test_nothing_is_skipped_if_no_batch_is_suspected():
     back, state = answer(divergence=DIVERGENCE._replace(last=63))
     after = state.after_rollback(DIVERGENCE._replace(last=63), back, 60, ["weights"])
     assert after.skips == ()
@@ -82,13 +82,13 @@ def test_only_updates_after_the_restored_checkpoint_are_skipped():
     ]
 
 
-def test_what_a_checkpoint_stores_is_read_back():
+def test_the_stored_state_is_read_back():
     state = went_back(2)
     assert RollbackState.of(state.plain(), None) == state
     assert RollbackState.of({}, Rollback(skip=((3, 4),))).skips == ((3, 4),)
 
 
-def test_the_form_of_earlier_checkpoints_is_read():
+def test_the_format_of_earlier_checkpoints_is_read():
     event = {"number": 1, "try": 1, "from": 96, "to": 60, "skipped": [62, 75], "cause": "high", "not_finite": []}
     stored = {"skips": [[62, 75]], "tries": 1, "span": [64, 73], "told": [event]}
     state = RollbackState.of(stored, None)

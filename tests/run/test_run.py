@@ -28,7 +28,7 @@ from fieldwatch.record.catalogue import UndeclaredMetric
 
 
 class Toy:
-    """A small regression: the whole state of a training loop, in one place."""
+    """A small regression with the complete state of a training loop."""
 
     def __init__(self, seed=0):
         torch.manual_seed(seed)
@@ -69,7 +69,7 @@ def train(folder, *, steps=100, spoil=(), stop=None, toy=None, **options):
     return toy
 
 
-def test_training_is_the_same_with_and_without_the_run(tmp_path):
+def test_the_run_does_not_change_the_training(tmp_path):
     watched, plain = train(tmp_path / "run"), Toy()
     for _ in range(100):
         loss = plain.terms(next(plain.order)).total
@@ -102,7 +102,7 @@ def test_a_continue_does_not_skip_the_end_of_a_step(tmp_path):
 
 
 @pytest.mark.parametrize("stop", [0, 19, 20, 57])
-def test_a_broken_off_run_goes_on_bit_for_bit(tmp_path, stop):
+def test_an_interrupted_run_resumes_bit_for_bit(tmp_path, stop):
     whole = train(tmp_path / "whole")
     train(tmp_path / "parts", stop=stop)
     again = train(tmp_path / "parts", toy=Toy(seed=99))
@@ -114,7 +114,7 @@ def test_a_broken_off_run_goes_on_bit_for_bit(tmp_path, stop):
 
 
 @pytest.mark.parametrize("lost", ["model", "optimizer", "order", "random_state"])
-def test_every_part_of_the_state_is_needed_for_that(tmp_path, lost, monkeypatch):
+def test_a_resume_needs_every_part_of_the_state(tmp_path, lost, monkeypatch):
     """Negative control: with any one part not restored, the resumed run differs."""
     whole = train(tmp_path / "whole")
     train(tmp_path / "parts", stop=57)
@@ -126,7 +126,7 @@ def test_every_part_of_the_state_is_needed_for_that(tmp_path, lost, monkeypatch)
     assert not torch.equal(train(tmp_path / "parts", toy=toy).weights(), whole.weights())
 
 
-def test_a_refused_step_is_named_and_training_goes_on(tmp_path):
+def test_a_refused_step_is_reported_and_training_continues(tmp_path):
     toy = train(tmp_path / "run", spoil={30})
     assert torch.isfinite(toy.weights()).all()
     (event,) = [event for event in read_events(tmp_path / "run") if event["kind"] == "refusal"]
@@ -135,7 +135,7 @@ def test_a_refused_step_is_named_and_training_goes_on(tmp_path):
     assert np.flatnonzero(history["Guard/refused"].values).tolist() == [30]
 
 
-def test_refusals_for_ever_are_divergence_with_the_step_to_resume_from(tmp_path):
+def test_endless_refusals_are_divergence_with_the_step_to_resume_from(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(Diverged, match=r"term spoilt.*step 40 with `fieldwatch resume") as caught:
         train(folder, steps=200, spoil=set(range(50, 200)), guard=Guard(max_refusals=5))
@@ -153,7 +153,7 @@ def test_an_exception_leaves_a_crash_folder_and_is_raised(tmp_path):
         for step in run.steps(10):
             step.record({"Loss/total": 1.0})
             _ = 1 / (3 - step.index)
-    assert "up to here" in caught.value.__notes__[0]
+    assert "crash folder" in caught.value.__notes__[0]
     (crash,) = (tmp_path / "run" / "crash").iterdir()
     assert "ZeroDivisionError" in (crash / "traceback.txt").read_text()
     rows = [json.loads(line) for line in (crash / "rows.jsonl").read_text().splitlines()]
@@ -182,7 +182,7 @@ def test_a_signal_finishes_the_step_saves_and_says_so(tmp_path, number, code):
     assert torch.equal(train(folder, toy=Toy(seed=99)).weights(), whole.weights())
 
 
-def test_another_config_is_refused_with_the_difference_and_nothing_is_written(tmp_path):
+def test_another_config_is_refused_with_the_differences_and_nothing_is_written(tmp_path):
     folder = tmp_path / "run"
     train(folder, config={"lr": 0.1, "model": {"width": 8}})
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
@@ -191,7 +191,7 @@ def test_another_config_is_refused_with_the_difference_and_nothing_is_written(tm
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-def test_resume_must_and_never_mean_it(tmp_path):
+def test_resume_must_and_never_are_enforced(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no run.*`fieldwatch train`"):
         Run(tmp_path / "none", saving=Saving(resume="must"))
     train(tmp_path / "run", steps=2)
@@ -219,7 +219,7 @@ def test_an_undeclared_name_is_an_error_that_reaches_the_loop(tmp_path):
                 step.record({"Los/total": 1.0})
 
 
-def test_what_metrics_mean_stands_in_the_run(tmp_path):
+def test_the_meaning_of_metrics_is_stored_in_the_run(tmp_path):
     own = Metric(name="Own/<part>_dB", unit="dB", meaning="what | I measure", better="higher")
     with Run(
         tmp_path / "run", declared=Declared(metrics=Catalogue((*TOOLKIT, own))), outputs=Outputs(sinks=(), rules=())
@@ -232,7 +232,7 @@ def test_what_metrics_mean_stands_in_the_run(tmp_path):
     assert manifest.catalogue().find("Loss/total") == TOOLKIT.find("Loss/total")
 
 
-def test_a_sink_that_fails_stops_the_run_loudly(tmp_path):
+def test_a_failing_sink_stops_the_run_with_an_error(tmp_path):
     def broken(_block):
         raise OSError("disk full")
 
@@ -278,7 +278,7 @@ def test_update_without_gradient_and_twice_are_refused(tmp_path):
             step.update(toy.optimizer)
 
 
-def test_bad_observations_say_what_was_wanted(tmp_path):
+def test_invalid_observations_are_refused(tmp_path):
     with Run(tmp_path / "run", outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(1):
             with pytest.raises(ValueError, match=r"metric 'a'.* got shape"):

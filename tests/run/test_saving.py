@@ -1,4 +1,4 @@
-"""Saving behind the training's back: what is stored, what a full disk does, and what is there before any training."""
+"""Saving in the background: stored state, full disks, and the test checkpoint before any training."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ from fieldwatch.run import saving as module
 
 
 def train(folder, steps, *, each=lambda _run, _step: None, size=1000, **options):
-    """A run whose one tensor holds the number of finished steps; changed in place, as an optimizer does."""
+    """Run with a tensor that holds the number of finished steps, changed in place as by an optimizer."""
     state = torch.zeros(size)
     with Run(folder, **{"saving": Saving(every=5), "outputs": Outputs(rules=(), sinks=())} | options) as run:
         run.track(state=state)
@@ -32,7 +32,7 @@ def train(folder, steps, *, each=lambda _run, _step: None, size=1000, **options)
     return run
 
 
-def told(folder, kind):
+def events_of(folder, kind):
     return [event for event in read_events(folder) if event["kind"] == kind]
 
 
@@ -41,7 +41,7 @@ def stored(folder, step):
 
 
 class Gate:
-    """Holds writes back until it is opened."""
+    """Delays writes until it is opened."""
 
     def __init__(self, monkeypatch):
         self.opened, self.begun = threading.Event(), threading.Semaphore(0)
@@ -56,7 +56,7 @@ class Gate:
         monkeypatch.setattr(Checkpoints, "write", write)
 
 
-def test_what_is_stored_is_of_the_step_it_was_taken_at_though_training_went_on(tmp_path, monkeypatch):
+def test_a_checkpoint_has_the_state_of_its_step_though_training_continued(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
     monkeypatch.setattr(module, "SMALL_STATE_BYTES", 0)  # no planned step waits
     seen = []
@@ -64,22 +64,22 @@ def test_what_is_stored_is_of_the_step_it_was_taken_at_though_training_went_on(t
     def each(run, step):
         if step.index == 8:
             assert gate.begun.acquire(timeout=10)
-            seen.append((list(gate.writes), told(tmp_path, "checkpoint")))
+            seen.append((list(gate.writes), events_of(tmp_path, "checkpoint")))
             gate.opened.set()
             assert run.checkpoints.steps() == [5]
 
     train(tmp_path, 9, each=each, saving=Saving(every=5, keep=Retention(last=9)))
-    assert seen == [([5], [])]  # it was under way, and not acknowledged
+    assert seen == [([5], [])]  # in progress, and not acknowledged
     assert stored(tmp_path, 5).eq(5).all()
-    assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4, 8]
+    assert [event["step"] for event in events_of(tmp_path, "checkpoint")] == [4, 8]
 
 
-def test_one_save_is_in_flight_a_periodic_one_is_put_off_and_a_wanted_one_waits(tmp_path, monkeypatch):
+def test_a_periodic_save_is_postponed_and_a_requested_one_waits(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
     monkeypatch.setattr(module, "SMALL_STATE_BYTES", 0)
 
     def each(run, step):
-        if step.index == 11:  # 5 is under way, 10 was put off
+        if step.index == 11:  # 5 is in progress, 10 was postponed
             assert gate.begun.acquire(timeout=10)
             assert gate.writes == [5]
             threading.Timer(0.05, gate.opened.set).start()
@@ -89,7 +89,7 @@ def test_one_save_is_in_flight_a_periodic_one_is_put_off_and_a_wanted_one_waits(
     assert gate.writes == [5, 12, 13]
 
 
-def test_a_put_off_save_comes_as_soon_as_it_can(tmp_path, monkeypatch):
+def test_a_postponed_save_happens_as_soon_as_possible(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
     monkeypatch.setattr(module, "SMALL_STATE_BYTES", 0)
 
@@ -108,7 +108,7 @@ def test_small_states_are_saved_at_exactly_the_planned_steps(tmp_path):
     assert all(stored(tmp_path, step).eq(step).all() for step in (1, 7, 12))
 
 
-def test_the_rows_are_on_the_disk_before_the_checkpoint_and_the_word_comes_last(tmp_path, monkeypatch):
+def test_rows_are_synced_before_the_checkpoint_and_the_event_comes_last(tmp_path, monkeypatch):
     calls = []
 
     def noted(name, place):
@@ -132,7 +132,7 @@ def test_the_rows_are_on_the_disk_before_the_checkpoint_and_the_word_comes_last(
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EIO", "EROFS"])
-def test_a_disk_that_fails_pauses_the_checkpoints_and_not_the_run(tmp_path, monkeypatch, code):
+def test_a_failing_disk_pauses_checkpoints_and_not_the_run(tmp_path, monkeypatch, code):
     monkeypatch.setattr(intervals, "FIRST_RETRY", 0.02)
     real, broken = os.posix_fallocate, threading.Event()
 
@@ -148,13 +148,13 @@ def test_a_disk_that_fails_pauses_the_checkpoints_and_not_the_run(tmp_path, monk
             _ = run.checkpoints  # those of step 5 are on the disk
             broken.set()
         if step.index == 20:
-            assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4]
+            assert [event["step"] for event in events_of(tmp_path, "checkpoint")] == [4]
             assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
             broken.clear()
         time.sleep(0.01 if 10 <= step.index < 45 else 0)
 
     train(tmp_path, 60, each=each)
-    failed, (recovered,) = told(tmp_path, "checkpoint_failed"), told(tmp_path, "checkpoints_recovered")
+    failed, (recovered,) = events_of(tmp_path, "checkpoint_failed"), events_of(tmp_path, "checkpoints_recovered")
     assert failed[0]["step"] == 9
     assert os.strerror(getattr(errno, code)) in failed[0]["reason"]
     assert failed[0]["free_bytes"] > 0
@@ -165,7 +165,7 @@ def test_a_disk_that_fails_pauses_the_checkpoints_and_not_the_run(tmp_path, monk
     assert Checkpoints(tmp_path / "checkpoints").steps()[-1] == 60
 
 
-def test_a_last_save_that_fails_for_longer_than_it_may_wait_is_loud(tmp_path, monkeypatch):
+def test_a_final_save_that_keeps_failing_raises(tmp_path, monkeypatch):
     monkeypatch.setattr(full_disk, "ROOM_PATIENCE", 0.5)
 
     def full(*_args):
@@ -180,7 +180,7 @@ def test_a_last_save_that_fails_for_longer_than_it_may_wait_is_loud(tmp_path, mo
         train(tmp_path, 7, each=each)
 
 
-def test_a_surprise_in_the_thread_is_raised_on_the_next_step(tmp_path, monkeypatch):
+def test_an_unexpected_error_in_the_thread_is_raised_on_the_next_step(tmp_path, monkeypatch):
     real = Checkpoints.write
 
     def write(checkpoints, draft, **options):
@@ -189,11 +189,11 @@ def test_a_surprise_in_the_thread_is_raised_on_the_next_step(tmp_path, monkeypat
         return real(checkpoints, draft, **options)
 
     monkeypatch.setattr(Checkpoints, "write", write)
-    with pytest.raises(CheckpointError, match="fieldwatch-saver met KeyboardInterrupt"):
+    with pytest.raises(CheckpointError, match="unexpected KeyboardInterrupt in the thread fieldwatch-saver"):
         train(tmp_path, 1000, each=lambda _run, step: time.sleep(0.001 if step.index < 900 else 0.1))
 
 
-def test_a_record_that_stops_while_a_save_waits_for_it_is_what_the_run_dies_of(tmp_path):
+def test_a_record_that_fails_while_a_save_waits_ends_the_run(tmp_path):
     def broken(block):
         if block.steps[-1] >= 4:
             raise OSError("the sink is gone")
@@ -203,32 +203,32 @@ def test_a_record_that_stops_while_a_save_waits_for_it_is_what_the_run_dies_of(t
     assert Checkpoints(tmp_path / "checkpoints").steps() == []
 
 
-def test_too_little_memory_saves_while_training_waits_and_says_so(tmp_path, monkeypatch):
+def test_with_too_little_memory_training_waits_for_the_save_and_reports_it(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "free_memory", lambda: 0)
     train(tmp_path, 12)
-    assert [event["step"] for event in told(tmp_path, "checkpoint")] == [4, 9, 11]
-    said = told(tmp_path, "saved_while_training_waits")
-    assert [event["step"] for event in said] == [4, 9]
-    assert "bytes of memory" in said[0]["reason"]
+    assert [event["step"] for event in events_of(tmp_path, "checkpoint")] == [4, 9, 11]
+    events = events_of(tmp_path, "saved_while_training_waits")
+    assert [event["step"] for event in events] == [4, 9]
+    assert "bytes of memory" in events[0]["reason"]
     assert stored(tmp_path, 10).eq(10).all()
 
 
-def test_auto_saves_by_time_and_a_limit_that_costs_more_than_the_budget_is_said(tmp_path):
+def test_auto_saves_by_time_and_reports_an_exceeded_budget(tmp_path):
     autosave = Autosave(stall_budget=1e-6, loss_limit=0.1, least=0.05)
     train(tmp_path, 40, each=lambda *_: time.sleep(0.01), saving=Saving(every="auto", autosave=autosave))
-    saved = told(tmp_path, "checkpoint")
+    saved = events_of(tmp_path, "checkpoint")
     assert len(saved) >= 3
-    (said,) = told(tmp_path, "saving_over_budget")
-    assert said["share"] > said["stall_budget"]
-    assert said["loss_limit"] == 0.1
+    (event,) = events_of(tmp_path, "saving_over_budget")
+    assert event["share"] > event["stall_budget"]
+    assert event["loss_limit"] == 0.1
 
 
-def test_a_short_run_saves_nothing_but_its_end_by_itself(tmp_path):
+def test_a_short_run_saves_only_its_end(tmp_path):
     train(tmp_path, 30, saving=Saving(every="auto"))
-    assert [event["step"] for event in told(tmp_path, "checkpoint")] == [29]
+    assert [event["step"] for event in events_of(tmp_path, "checkpoint")] == [29]
 
 
-def test_a_disk_that_is_too_small_is_told_before_any_training(tmp_path, monkeypatch):
+def test_a_disk_that_is_too_small_is_reported_before_any_training(tmp_path, monkeypatch):
     def full(_descriptor, _offset, size):
         if size > 5_000_000:  # the run's own reserve is smaller
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -241,22 +241,22 @@ def test_a_disk_that_is_too_small_is_told_before_any_training(tmp_path, monkeypa
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_the_rehearsal_is_done_on_resume_too_and_leaves_nothing(tmp_path):
+def test_the_test_checkpoint_is_written_on_resume_too_and_removed(tmp_path):
     train(tmp_path, 3)
     train(tmp_path, 6)
-    assert [event["step"] for event in told(tmp_path, "preflight")] == [0, 3]
+    assert [event["step"] for event in events_of(tmp_path, "preflight")] == [0, 3]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step_0000000005", "step_0000000006"]
 
 
-def test_a_run_whose_folder_is_lost_goes_on_from_its_mirror(tmp_path):
+def test_a_run_whose_folder_is_lost_resumes_from_its_mirror(tmp_path):
     url, config = f"file://{tmp_path}/far", {"lr": 1.0}
     train(tmp_path / "run", 12, config=config, saving=Saving(every=5, mirror=url))
-    assert [event["step"] for event in told(tmp_path / "run", "mirrored")][-1] == 11
+    assert [event["step"] for event in events_of(tmp_path / "run", "mirrored")][-1] == 11
     shutil.rmtree(tmp_path / "run")
     starts = []
     with pytest.raises(ConfigMismatch, match=r"lr: stored 1\.0, given 2\.0"):
         train(tmp_path / "other", 14, config={"lr": 2.0}, saving=Saving(every=5, mirror=url))
-    with pytest.raises(FileExistsError, match="far holds"):
+    with pytest.raises(FileExistsError, match="far already holds"):
         train(tmp_path / "other", 14, config=config, saving=Saving(every=5, mirror=url, resume="never"))
     train(
         tmp_path / "run",
@@ -266,11 +266,11 @@ def test_a_run_whose_folder_is_lost_goes_on_from_its_mirror(tmp_path):
         saving=Saving(every=5, mirror=url),
     )
     assert starts == [12, 13]
-    assert [event["step"] for event in told(tmp_path / "run", "restored_from_mirror")] == [11]
+    assert [event["step"] for event in events_of(tmp_path / "run", "restored_from_mirror")] == [11]
     assert stored(tmp_path / "run", 14).eq(14).all()
 
 
-def test_damage_of_all_checkpoints_is_survived_by_the_mirror(tmp_path):
+def test_the_mirror_replaces_damaged_checkpoints(tmp_path):
     url = f"file://{tmp_path}/far"
     train(tmp_path / "run", 6, saving=Saving(every=5, mirror=url))
     for path in (tmp_path / "run" / "checkpoints").glob("step_*/tensors.safetensors"):
@@ -280,12 +280,12 @@ def test_damage_of_all_checkpoints_is_survived_by_the_mirror(tmp_path):
     assert starts == [6, 7]
 
 
-def test_a_mirror_that_fails_is_told_and_stops_nothing(tmp_path):
+def test_a_failing_mirror_is_reported_and_stops_nothing(tmp_path):
     (tmp_path / "far").write_text("a file where the folder should be")
     train(tmp_path / "run", 6, saving=Saving(every=5, mirror=f"file://{tmp_path}/far/place"))
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5, 6]
-    assert all("far/place" in event["reason"] for event in told(tmp_path / "run", "mirror_failed"))
-    assert told(tmp_path / "run", "mirror_failed")
+    assert all("far/place" in event["reason"] for event in events_of(tmp_path / "run", "mirror_failed"))
+    assert events_of(tmp_path / "run", "mirror_failed")
 
 
 @pytest.fixture
@@ -314,14 +314,14 @@ def test_a_disk_that_fills_up_during_a_run_and_is_cleared_again(small_disk, monk
         time.sleep(0.01)
 
     train(folder, 60, each=each, size=250_000)
-    failed = told(folder, "checkpoint_failed")
+    failed = events_of(folder, "checkpoint_failed")
     assert failed
     assert "No space left" in failed[0]["reason"]
-    assert len(told(folder, "checkpoints_recovered")) == 1
+    assert len(events_of(folder, "checkpoints_recovered")) == 1
     assert stored(folder, 60).eq(60).all()
 
 
-def test_a_signal_while_a_save_is_in_flight_saves_the_last_step_too(tmp_path, monkeypatch):
+def test_a_signal_during_a_save_saves_the_last_step_too(tmp_path, monkeypatch):
     gate = Gate(monkeypatch)
 
     def each(_run, step):

@@ -1,4 +1,4 @@
-"""What a step may show beside numbers."""
+"""Texts recorded by a step."""
 
 import torch
 
@@ -6,7 +6,7 @@ from fieldwatch import Outputs, Run, Saving, Terms
 
 
 class Shown:
-    """A sink that keeps the texts it is given."""
+    """A sink that stores the texts it receives."""
 
     def __init__(self):
         self.texts = []
@@ -18,7 +18,7 @@ class Shown:
         self.texts.append((name, position, markdown))
 
 
-def test_a_text_reaches_every_sink_that_can_show_it(tmp_path):
+def test_a_text_is_sent_to_every_sink_that_supports_text(tmp_path):
     weight, sink = torch.nn.Parameter(torch.zeros(1)), Shown()
     with Run(tmp_path, saving=Saving(every=None), outputs=Outputs(rules=(), sinks=(sink, lambda _: None))) as run:
         run.track(groups={"weight": [weight]})

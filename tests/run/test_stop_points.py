@@ -1,4 +1,4 @@
-"""A signal is noticed wherever a run is: in an evaluation, a wait for data, before the first step, after the last."""
+"""Signals during an evaluation, a wait for data, before the first step and after the last one."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ class Toy:
 
 
 def train(folder, *, patience=0.2, evaluation=None, products=None, before=None, wait=None):
-    """Twenty steps, a checkpoint after every fifth, an evaluation in the twelfth."""
+    """Run twenty steps, with a checkpoint after every fifth and an evaluation in the twelfth."""
     toy = Toy()
     with Run(folder, saving=Saving(every=5), outputs=Outputs(sinks=(), rules=())) as run:
         run.stop_point.patience = patience
@@ -61,7 +61,7 @@ def term():
 
 
 def parts_of(length):
-    """Long work with stop points, in which a signal comes at once."""
+    """Long work with stop points, during which a signal arrives at once."""
 
     def work(run):
         term()
@@ -106,7 +106,7 @@ def test_a_short_evaluation_ends_and_its_step_is_saved_exactly(tmp_path):
 
 
 @pytest.mark.machine
-def test_a_long_one_is_given_up_and_the_last_checkpoint_stands(tmp_path):
+def test_a_long_evaluation_is_abandoned_and_the_last_checkpoint_kept(tmp_path):
     began = time.monotonic()
     event = stopped(tmp_path / "run", evaluation=parts_of(60))
     assert time.monotonic() - began < 20
@@ -115,7 +115,7 @@ def test_a_long_one_is_given_up_and_the_last_checkpoint_stands(tmp_path):
     goes_on(tmp_path / "run", tmp_path)
 
 
-def test_a_wait_for_a_loader_that_does_not_answer_is_given_up(tmp_path):
+def test_a_wait_for_an_unresponsive_loader_is_abandoned(tmp_path):
     def wait():
         for batch in range(13):
             if batch == 12:
@@ -137,7 +137,7 @@ def test_before_the_first_step_there_is_nothing_to_save(tmp_path):
     goes_on(folder, tmp_path)
 
 
-def test_the_state_is_saved_before_anything_is_made_of_it(tmp_path):
+def test_the_final_state_is_saved_before_products(tmp_path):
     event = stopped(tmp_path / "run", products=parts_of(60))
     assert (event["abandoned"], event["resumes_from"]) == ("an evaluation", 20)
     seen = []
@@ -146,14 +146,14 @@ def test_the_state_is_saved_before_anything_is_made_of_it(tmp_path):
     assert len(read_history(tmp_path / "run")["Loss/total"]) == 20
 
 
-def test_what_is_made_in_time_is_finished(tmp_path):
+def test_products_made_in_time_are_finished(tmp_path):
     train(tmp_path / "run", patience=30, products=parts_of(0.1))
     assert read_manifest(tmp_path / "run").state == "finished"
 
 
 @pytest.mark.parametrize("signalled", [True, False])
-def test_data_that_fail_because_of_the_signal_end_the_run_in_order(tmp_path, signalled):
-    """A signal to the whole process group kills the workers of a loader, which then raises."""
+def test_a_loader_killed_by_the_signal_ends_the_run_in_order(tmp_path, signalled):
+    """A signal to the process group kills the workers of a loader, which then raises."""
 
     def dying():
         yield 1

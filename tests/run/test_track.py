@@ -1,4 +1,4 @@
-"""run.track names what is trained, run.resume restores it, and a loop can be written without an iterator."""
+"""run.track registers objects, run.resume restores them, and a loop can do without an iterator."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ class Toy:
         return started
 
 
-def test_resume_says_where_the_run_continues(tmp_path):
+def test_resume_returns_the_step_where_the_run_continues(tmp_path):
     assert Toy().train(tmp_path, 4) is None
     again = Toy()
     assert again.train(tmp_path, 6) == 4
@@ -57,7 +57,7 @@ def test_track_restores_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("each", [lambda run: next(run.steps(6)), lambda run: run.begin_step()])
-def test_a_loop_over_checkpoints_that_nobody_resumed_is_refused(tmp_path, each):
+def test_a_loop_without_resume_is_refused_if_checkpoints_exist(tmp_path, each):
     Toy().train(tmp_path, 4)
     toy = Toy()
     with pytest.raises(NoWayBackError, match=r"run\.resume\(\)"), quiet(tmp_path) as run:
@@ -66,7 +66,7 @@ def test_a_loop_over_checkpoints_that_nobody_resumed_is_refused(tmp_path, each):
     assert Checkpoints(tmp_path / "checkpoints").steps()[-1] == 4
 
 
-def test_a_mirror_with_checkpoints_that_nobody_resumed_is_refused(tmp_path):
+def test_a_loop_without_resume_is_refused_if_the_mirror_has_checkpoints(tmp_path):
     url = f"file://{tmp_path}/far"
     Toy().train(tmp_path / "run", 4, mirror=url)
     toy = Toy()
@@ -103,7 +103,7 @@ def test_a_module_is_watched_under_its_name_unless_a_group_has_its_parameters(tm
         (lambda run, toy: run.track(random_state=toy.optimizer), "random_state"),
     ],
 )
-def test_a_name_that_is_taken_is_refused(tmp_path, call, named):
+def test_a_used_name_is_refused(tmp_path, call, named):
     toy = Toy()
     with quiet(tmp_path) as run:
         run.track(model=toy.model)
@@ -111,20 +111,20 @@ def test_a_name_that_is_taken_is_refused(tmp_path, call, named):
             call(run, toy)
 
 
-def test_items_after_resume_are_refused_and_data_is_not(tmp_path):
+def test_items_after_resume_are_refused_but_data_are_allowed(tmp_path):
     toy = Toy()
     with quiet(tmp_path) as run:
         run.track(model=toy.model)
         run.resume()
         with pytest.raises(InputError, match=r"run\.resume\(\)"):
             run.track(optimizer=toy.optimizer)
-        with pytest.raises(InputError, match="second time"):
+        with pytest.raises(InputError, match="called twice"):
             run.resume()
         run.track(data={"images": torch.zeros(3)})
 
 
-def test_a_checkpoint_of_other_names_and_without_micro_batches_is_resumed(tmp_path):
-    """As those of versions before the run had micro-batches of its own."""
+def test_a_checkpoint_with_other_names_and_without_micro_batches_is_resumed(tmp_path):
+    """Like checkpoints of versions in which a run had no micro-batches."""
     toy = Toy()
     pieces = MicroBatches(count=2)
     with quiet(tmp_path) as run:
@@ -145,7 +145,7 @@ def test_a_checkpoint_of_other_names_and_without_micro_batches_is_resumed(tmp_pa
 
 
 class Stored:
-    """An item whose state is what it was given."""
+    """An item whose state is its argument."""
 
     def __init__(self, state):
         self.state = state
@@ -157,7 +157,7 @@ class Stored:
         self.state = state
 
 
-def test_a_loop_without_an_iterator_is_the_same_run(tmp_path):
+def test_a_loop_without_an_iterator_gives_the_same_run(tmp_path):
     toy, other = Toy(), Toy()
     toy.train(tmp_path / "steps", 5)
     run = quiet(tmp_path / "calls").start()
@@ -185,7 +185,7 @@ def test_steps_that_do_not_alternate_are_refused(tmp_path):
         run.end_step()
 
 
-def test_a_run_that_was_not_entered_says_so(tmp_path):
+def test_a_run_that_was_not_entered_raises(tmp_path):
     with pytest.raises(RuntimeError, match=r"run\.start\(\)"):
         quiet(tmp_path).track()
 

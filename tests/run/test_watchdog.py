@@ -1,4 +1,4 @@
-"""The black box and the stacks of a run: cheap while it goes, telling when it does not."""
+"""The black box and the stacks of a run that hangs or dies."""
 
 import ctypes
 import faulthandler
@@ -34,14 +34,14 @@ def stacks_within(watchdog, seconds):
     return watchdog.stacks.read_text()
 
 
-def test_what_was_never_seen_may_take_half_an_hour_and_what_is_known_a_minute_at_least():
+def test_an_unknown_phase_may_take_half_an_hour_and_a_known_one_at_least_a_minute():
     pace = PhaseTimeout()
     assert pace.timeout == FIRST_TIMEOUT
     pace.observe(0.1)
     assert pace.timeout == MIN_TIMEOUT
 
 
-def test_what_takes_long_may_take_twenty_times_as_long():
+def test_a_slow_phase_may_take_twenty_times_as_long():
     pace = PhaseTimeout()
     for _ in range(3):
         pace.observe(10.0)
@@ -56,20 +56,20 @@ def test_one_long_evaluation_among_short_steps_is_not_forgotten():
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_timeout_that_is_no_time_is_refused(tmp_path, timeout):
-    with pytest.raises(ValueError, match=r"hang_timeout=.*wanted seconds above 0"):
+def test_an_invalid_timeout_is_refused(tmp_path, timeout):
+    with pytest.raises(ValueError, match=r"hang_timeout.*greater than 0"):
         Watchdog(tmp_path, timeout)
 
 
-def test_a_hang_that_holds_the_interpreter_has_its_stacks_written_meanwhile(watchdog):
+def test_stacks_are_written_while_a_hang_holds_the_gil(watchdog):
     watchdog.alive("step", 0)
     ctypes.PyDLL(None).usleep(1_800_000)
     text = watchdog.stacks.read_text()
     assert "Timeout (" in text
-    assert "test_a_hang_that_holds" in text
+    assert "test_stacks_are_written_while" in text
 
 
-def test_a_hang_with_the_interpreter_free_shows_all_threads(watchdog):
+def test_stacks_of_a_hang_include_all_threads(watchdog):
     gate = threading.Event()
     waiting = threading.Thread(target=gate.wait, args=(60,), name="waiting")
     waiting.start()
@@ -81,7 +81,7 @@ def test_a_hang_with_the_interpreter_free_shows_all_threads(watchdog):
     assert "in wait" in text
 
 
-def test_signs_of_life_keep_it_quiet(watchdog):
+def test_heartbeats_prevent_a_report(watchdog):
     watchdog.alive("step", 0)
     for k in range(60):
         time.sleep(0.03)
@@ -89,7 +89,7 @@ def test_signs_of_life_keep_it_quiet(watchdog):
     assert "Timeout (" not in watchdog.stacks.read_text()
 
 
-def test_a_long_span_that_was_never_seen_is_no_hang(tmp_path):
+def test_a_long_span_without_history_is_no_hang(tmp_path):
     watchdog = Watchdog(tmp_path, "auto")
     watchdog.open()
     watchdog.alive("step", 0)
@@ -101,7 +101,7 @@ def test_a_long_span_that_was_never_seen_is_no_hang(tmp_path):
     watchdog.close("finished")
 
 
-def test_a_hang_that_ends_is_an_event_with_the_place_of_its_stacks(tmp_path):
+def test_a_hang_that_ends_is_an_event_with_the_path_of_its_stacks(tmp_path):
     with run_in(tmp_path, guard=Guard(hang_timeout=0.2)) as run:
         for step in run.steps(3):
             if step.index == 1:
@@ -112,7 +112,7 @@ def test_a_hang_that_ends_is_an_event_with_the_place_of_its_stacks(tmp_path):
     assert "It went on" in (tmp_path / event["stacks"]).read_text()
 
 
-def test_the_black_box_says_which_step_and_span_it_is_in(tmp_path):
+def test_the_black_box_contains_step_and_span(tmp_path):
     with run_in(tmp_path) as run:
         for step in run.steps(5):
             with step.span("forward"):
@@ -121,7 +121,7 @@ def test_the_black_box_says_which_step_and_span_it_is_in(tmp_path):
     assert read_black_box(tmp_path).ending == "finished"
 
 
-def test_a_stop_point_is_a_sign_of_life(tmp_path):
+def test_a_stop_point_is_a_heartbeat(tmp_path):
     with run_in(tmp_path) as run:
         for _ in run.steps(1):
             before = read_black_box(tmp_path).beat
@@ -134,7 +134,7 @@ def test_sigusr2_writes_the_stacks_on_demand(watchdog):
     assert "test_sigusr2_writes" in watchdog.stacks.read_text()
 
 
-def test_everything_that_was_switched_on_is_off_again(tmp_path):
+def test_everything_enabled_is_disabled_again(tmp_path):
     before, enabled = signal.getsignal(signal.SIGUSR2), faulthandler.is_enabled()
     heard = []
     signal.signal(signal.SIGUSR2, lambda number, _: heard.append(number))
@@ -155,18 +155,18 @@ def test_a_forked_child_ends_and_leaves_the_black_box_alone(watchdog, tmp_path):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)
         watchdog.alive("step", 9)
-        faulthandler.cancel_dump_traceback_later()  # what python does at its end: it would wait for a thread of ours
+        faulthandler.cancel_dump_traceback_later()  # as the interpreter does at exit
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert read_black_box(tmp_path).step == 7
-    assert "Timeout (" in stacks_within(watchdog, 6.0)  # and the parent is watched on
+    assert "Timeout (" in stacks_within(watchdog, 6.0)  # and the parent is still watched
 
 
-def test_a_process_that_was_killed_is_told_of_by_the_next_one(tmp_path):
+def test_a_killed_process_is_reported_by_the_next_one(tmp_path):
     with run_in(tmp_path) as run:
         for _ in run.steps(4):
             pass
-    box = BlackBox(tmp_path)  # what a killed process leaves
+    box = BlackBox(tmp_path)  # the state after a process was killed
     box.beat(17, b"backward", 60.0, time.monotonic())
     with run_in(tmp_path) as run:
         for _ in run.steps(5):
@@ -210,5 +210,5 @@ def test_a_crash_that_cannot_be_written_does_not_hide_the_error(tmp_path):
     with pytest.raises(ZeroDivisionError) as caught, run_in(tmp_path) as run:
         for _ in run.steps(1):
             _ = 1 / 0
-    assert any("not be kept" in note for note in caught.value.__notes__)
+    assert any("could not be" in note for note in caught.value.__notes__)
     assert read_black_box(tmp_path).ending == "failed"

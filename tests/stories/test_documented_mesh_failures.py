@@ -109,7 +109,7 @@ def away(mesh):
 def test_an_empty_background_is_said_and_the_foreground_comes_out(usual):
     """There: 'Point cloud has no normals' ended the extraction (#20, #62)."""
     answer, mesh = usual
-    assert any("the background has 0 surface points" in note and "left out" in note for note in answer["notes"])
+    assert any("the background has 0 surface points" in note and "skipped" in note for note in answer["notes"])
     assert len(mesh.faces) > 500
     assert away(mesh).mean() < 1 / RESOLUTION
 
@@ -131,7 +131,7 @@ def test_transparent_gaussians_have_no_surface_and_the_message_says_so(tmp_path,
     faint.opacity_logits.data.fill_(-2.0)
     message = refused(*COARSE, folder=left_behind(tmp_path / "faint", faint))
     assert "none of the 200 Gaussians" in message
-    assert "0.5 (the most: 0.12)" in message
+    assert "0.5 (maximum: 0.12)" in message
     assert "train longer" in message
 
 
@@ -187,11 +187,11 @@ def test_holes_bumps_and_detail_have_flags(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--surface-level", "1.5"), r"levels of the density lie above 0 and below 1"),
+        (("--surface-level", "1.5"), r"--surface-level must hold densities"),
         (("--bboxmin", "(0,0,0)"), r"give --bboxmin and --bboxmax"),
-        (("--bbox", *"0 0 0 -1 1 1".split()), r"is empty: wanted is low < high"),
-        (("--trim", "1"), r"--trim is 1.0: wanted is a share"),
-        (("--triangles", "100", "--vertices", "100"), r"give one of them"),
+        (("--bbox", *"0 0 0 -1 1 1".split()), r"--bbox must have low < high"),
+        (("--trim", "1"), r"--trim must be at least 0 and less than 1, got 1.0"),
+        (("--triangles", "100", "--vertices", "100"), r"--triangles and --vertices cannot"),
     ],
 )
 def test_settings_that_mean_nothing_are_named(words, message, refused):

@@ -161,6 +161,6 @@ def test_a_test_mesh_that_cannot_be_made_is_said_and_training_goes_on(train):
     folder = train("--extract-test-meshes", begin=())
     told = [event for event in read_events(folder) if event["kind"] == "test_mesh"]
     assert len(told) == 2
-    assert all("opaque than 0.5" in event["why_none"] and event["metrics"] == 0 for event in told)
+    assert all("greater than 0.5" in event["why_none"] and event["metrics"] == 0 for event in told)
     assert mesh_values(folder) == {}
     assert read_history(folder)["Loss/total"].steps.tolist() == [0, 1, 2, 3]

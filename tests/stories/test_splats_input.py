@@ -104,7 +104,7 @@ def test_a_camera_far_away_is_named_and_does_not_set_the_scale(scene, tmp_path, 
     as_transforms(scene, moved="view_004.png")
     code, printed = train("--data", scene)
     assert code in (0, 1), printed
-    assert "images/view_004.png stand over 20 times" in printed
+    assert "images/view_004.png are over 20 times" in printed
     assert any("view_004.png" in note for note in about(tmp_path)["notes"])
 
 
@@ -135,7 +135,7 @@ def test_a_folder_with_iteration_30000_alone_is_gone_on_from(photos, tmp_path, s
     code = main([*line, "--data", str(photos), "-c", str(tmp_path / "trained")])
     printed = capsys.readouterr()
     assert code in (0, 1), printed.err
-    assert any("has iteration 30000" in note for note in about(tmp_path)["notes"])
+    assert any("iteration 30000 is treated as" in note for note in about(tmp_path)["notes"])
 
 
 def test_opacities_of_eight_bits_are_brought_inside_and_no_diverged_training(photos, tmp_path, small, capsys):

@@ -68,7 +68,7 @@ def test_a_data_folder_that_is_mounted_late_is_waited_for(frames, tmp_path, star
     with supervisor:
         for line in supervisor.stderr:
             said += line
-            if "starting again" in line:
+            if "restarting from" in line:
                 break
         away.rename(data)
         _, rest = supervisor.communicate(timeout=240)
@@ -86,7 +86,7 @@ def test_a_bad_flag_is_refused_once(frames, tmp_path, start, tiny, wrong):
     supervisor = start("train", "video", "--data", frames, "--out", tmp_path / "run", *tiny, *wrong, "--supervise")
     _, said = supervisor.communicate(timeout=120)
     assert supervisor.returncode == 2, said
-    assert "starting again" not in said
+    assert "restarting from" not in said
 
 
 def test_a_config_that_does_not_fit_the_run_is_refused_once(frames, tmp_path, start, tiny):
@@ -97,7 +97,7 @@ def test_a_config_that_does_not_fit_the_run_is_refused_once(frames, tmp_path, st
     second = start(*words, *SHORT, "--seed", "7")
     _, said = second.communicate(timeout=120)
     assert second.returncode == 2, said
-    assert "starting again" not in said
+    assert "restarting from" not in said
 
 
 @pytest.fixture

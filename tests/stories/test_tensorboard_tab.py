@@ -195,6 +195,6 @@ def test_two_runs_stand_side_by_side(tab):
 def test_damage_and_hostile_names_are_text(tab):
     _, show = tab
     frame = show("damaged", "<img src=x onerror=alert(1)>")
-    frame.get_by_text("journal.jsonl: 2 lines left out").first.wait_for()
+    frame.get_by_text("journal.jsonl: 2 lines skipped").first.wait_for()
     assert frame.locator(".fwt-list label", has_text="<img src=x onerror=alert(1)>").count() == 1
     assert frame.locator("img[src=x]").count() == 0

@@ -225,7 +225,7 @@ def truncated_header(folder, frames):
 
 
 BAD_DATA = {
-    "empty folder": (empty, r"bad is empty: point --data at a folder of images or at a video file"),
+    "empty folder": (empty, r"bad is empty: set --data to a folder of images or a video file"),
     "unreadable frame": (unreadable, "0003.png"),
     "not an image": (truncated_header, "0003.png"),
     "mixed sizes": (mixed, r"(?s)0003.png.*--resize"),
@@ -234,7 +234,7 @@ BAD_DATA = {
 BAD_FLAGS = {
     "grid finer than the frame": (["--rows", "64"], r"grid of 64 x 2 patches is finer than the frame of 32 x 64"),
     "unknown loss": (["--loss", "Fusion66"], r"Fusion66.*Did you mean Fusion6\?"),
-    "unknown schedule": (["--lr-type", "linear_0.1"], r"--lr-type is 'linear_0.1', it must be cosine_"),
+    "unknown schedule": (["--lr-type", "linear_0.1"], r"--lr-type must be cosine_.* got 'linear_0.1'"),
     "no validation": (["--data-split", "9_10_10"], "9_9_10"),
     "no such teacher": (["--teacher", "nowhere/at-all"], "--teacher nowhere/at-all"),
     "unknown preset": (["--preset", "smal"], "expected one of default, demo, small"),

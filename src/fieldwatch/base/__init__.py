@@ -1,4 +1,4 @@
-"""What every other room may use: input errors, output paths, files written and arrays read safely, full disks."""
+"""Utilities shared by all packages: input errors, output paths, safe reading and writing of files, full disks."""
 
 from typing import TYPE_CHECKING
 

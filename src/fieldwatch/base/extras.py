@@ -1,4 +1,4 @@
-"""Optional libraries: imported when a feature asks for them; a missing one is an error that says what installs it."""
+"""On-demand imports of optional libraries; the error for a missing one contains the install command."""
 
 import re
 from collections.abc import Collection
@@ -7,10 +7,17 @@ from types import ModuleType
 
 from fieldwatch.base.errors import MissingPackageError
 
-# Where the name of a distribution is not the name of its module.
-_DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "skimage": "scikit-image", "mlflow": "mlflow-skinny"}
+# Modules whose distribution has a different name.
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "google": "tensorboard",  # google.protobuf comes with it
+    "mlflow": "mlflow-skinny",
+    "pynvml": "nvidia-ml-py",
+    "skimage": "scikit-image",
+}
+# Matches requirements such as: trimesh>=4.5; extra == "mesh"
 _EXTRA = re.compile(r"""^([\w.-]+).*;.*\bextra\s*==\s*["']([\w-]+)["']""")
-# Extras that gather others, or serve the development of fieldwatch: never the advice.
+# Extras that only combine others, or are for developers of fieldwatch, are never recommended.
 _GATHERING = {"all", "dev"}
 
 
@@ -18,17 +25,17 @@ def import_extra(module: str, *, extra: str, needed_for: str) -> ModuleType:
     """Import an optional library.
 
     Args:
-        module: its top-level module.
-        extra: the extra of fieldwatch that installs it.
-        needed_for: the feature, as the subject of the message.
+        module: top-level module of the library.
+        extra: extra of fieldwatch that installs the library.
+        needed_for: feature that needs the library, as the subject of the message.
 
     Raises:
-        MissingPackageError: it is not installed. The message has the command that installs it.
+        MissingPackageError: the library is not installed; the message contains the command that installs it.
     """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        # Only the library itself: what an installed library fails to import is not cured by our extra.
+        # Convert the error only if the library itself is missing: the extra does not fix a broken installation.
         if error.name != module:
             raise
         raise MissingPackageError(
@@ -42,38 +49,40 @@ def missing_package(
     """Explain an import that failed because an extra is not installed.
 
     Args:
-        error: the failed import.
-        needed_for: what asked for it, as the subject of the message.
-        preferred: extras that fit the caller best, if several install the library.
+        error: error of the failed import.
+        needed_for: feature that needs the library, as the subject of the message.
+        preferred: extras to recommend if several install the library.
 
     Returns:
-        The error to show; None if no extra of fieldwatch installs that module, so that the import is a bug.
+        The error to raise; None if no extra of fieldwatch installs the module, so the import is a bug.
     """
     module = (error.name or "").partition(".")[0]
-    extras = _extras_with(_DISTRIBUTIONS.get(module, module))
+    distribution = _DISTRIBUTIONS.get(module, module)
+    extras = _extras_with(distribution)
     if not extras:
         return None
     extra = next((extra for extra in extras if extra in preferred), extras[0])
     return MissingPackageError(
-        f"{needed_for} needs the package {module}, which is not installed: pip install 'fieldwatch[{extra}]'"
+        f"{needed_for} needs the package {distribution}, which is not installed: pip install 'fieldwatch[{extra}]'"
     )
 
 
 def _extras_with(distribution: str) -> list[str]:
-    """List the extras of the installed fieldwatch that install a distribution, also through another extra."""
+    """Return the extras of the installed fieldwatch that install a distribution, directly or through another extra."""
     direct: dict[str, set[str]] = {}
     for requirement in metadata.requires("fieldwatch") or ():
         match = _EXTRA.match(requirement)
         if match is not None:
-            # An extra that brings another one is written as a requirement of fieldwatch itself, fieldwatch[mesh].
+            # An extra that includes another one is a requirement on fieldwatch itself, such as fieldwatch[mesh].
             inner = re.match(r"fieldwatch\[([\w,-]+)\]", requirement)
             direct.setdefault(match[2], set()).update(inner[1].split(",") if inner else {_normal(match[1])})
-    wanted = _normal(distribution)
-    found = {extra for extra, needs in direct.items() if wanted in needs}
-    # One round is enough for extras of extras: they are nested one deep.
-    found |= {extra for extra, needs in direct.items() if needs & found}
-    return sorted(found - _GATHERING, key=lambda extra: (len(direct[extra]), extra))
+    normalized = _normal(distribution)
+    extras = {extra for extra, needs in direct.items() if normalized in needs}
+    # A single pass finds extras that include extras, since they are nested only one level deep.
+    extras |= {extra for extra, needs in direct.items() if needs & extras}
+    return sorted(extras - _GATHERING, key=lambda extra: (len(direct[extra]), extra))
 
 
 def _normal(name: str) -> str:
+    # The normalization of distribution names in PEP 503.
     return re.sub(r"[-_.]+", "-", name).lower()

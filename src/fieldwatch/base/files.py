@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, files that survive a power cut, and opening without following links."""
+"""Atomic and durable file writing, and opening files without following links."""
 
 import errno
 import os
@@ -10,20 +10,21 @@ from pathlib import Path
 
 from fieldwatch.base.errors import InputError
 
-_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe without a reader must not block
+# O_NONBLOCK, since opening a pipe without a reader would block.
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @contextmanager
 def whole_file(path: Path) -> Generator[Path]:
-    """Give out a path to write to; the file gets its name when it is complete, and whoever fails leaves none behind.
+    """Yield a temporary path to write to, which is renamed to ``path`` on success and deleted on failure.
 
-    A link at ``path`` is replaced by the file; what it leads to is not touched.
+    A link at ``path`` is replaced; its target is not changed.
 
     Args:
-        path: where the file is to be; its folder is made, a file that is there is replaced.
+        path: final path; its folder is created if missing, an existing file is replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")  # nobody can have put a link there
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")  # unguessable: no link is there
     try:
         yield draft
         draft.replace(path)
@@ -32,15 +33,15 @@ def whole_file(path: Path) -> Generator[Path]:
 
 
 def write_file(path: Path, data: bytes, *, durable: bool = False) -> Path:
-    """Write a file whole or not at all, as :func:`whole_file` does; return its path.
+    """Write a file atomically, as :func:`whole_file` does, and return its path.
 
     Args:
-        path: where the file is to be.
-        data: its contents.
-        durable: return only when the contents and the name are on the disk, so that a power cut leaves the old file or
-            the new one.
+        path: path of the file.
+        data: content of the file.
+        durable: whether to sync the content and the name to disk, so that a power cut leaves either the old or the new
+            file.
     """
-    # Where durable, contents are synced before the name: after a power cut no name leads to missing contents.
+    # If durable, sync the content before the rename: after a power cut, no name may refer to missing content.
     with whole_file(path) as draft:
         if durable:
             write_synced(draft, [data])
@@ -52,8 +53,8 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> Path:
 
 
 def write_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write an empty, a reserved or a new file from its first byte on, and return when its contents are on the disk."""
-    # Not O_TRUNC: blocks that were reserved for the file must stay its own.
+    """Write a new, empty or preallocated file from its first byte, and sync its content to disk."""
+    # Without O_TRUNC, so that blocks preallocated for the file are kept.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         for piece in pieces:
@@ -66,12 +67,12 @@ def write_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 def _write_all(descriptor: int, piece: memoryview) -> None:
     done = 0
     while done < len(piece):
-        # A write may take a part only, at 2 GiB or on a disk that is nearly full.
+        # A write may be partial: above 2 GiB, or on a disk that is nearly full.
         done += os.write(descriptor, piece[done:])
 
 
 def sync_folder(folder: Path) -> None:
-    """Return when the names in a folder are on the disk."""
+    """Sync the names in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -80,31 +81,32 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_for_append(path: Path) -> FileIO:
-    """Open a file for appending, unbuffered; made if missing, its folder too.
+    """Open a file for appending, unbuffered; create it and its folder if missing.
 
     Raises:
-        InputError: there is a link, a folder, a pipe or a device in its place; the message names it.
+        InputError: the path is a link, a folder, a pipe or a device.
     """
     return _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, "ab")
 
 
 def open_new(path: Path) -> FileIO:
-    """Open a file for writing from its start, unbuffered; what it held is lost; made if missing, its folder too.
+    """Open an empty file for writing, unbuffered; truncate an existing one, and create its folder if missing.
 
     Raises:
-        InputError: there is a link, a folder, a pipe or a device in its place; nothing is lost.
+        InputError: the path is a link, a folder, a pipe or a device; nothing is changed.
     """
-    file = _open_regular(path, os.O_WRONLY | os.O_CREAT, "wb")  # not O_TRUNC: what is opened is looked at first
+    # Without O_TRUNC, so that nothing is lost if the file turns out not to be a regular one.
+    file = _open_regular(path, os.O_WRONLY | os.O_CREAT, "wb")
     os.ftruncate(file.fileno(), 0)
     return file
 
 
 def open_for_update(path: Path) -> FileIO:
-    """Open a file that exists for reading and writing in place, unbuffered.
+    """Open an existing file for reading and writing in place, unbuffered.
 
     Raises:
-        FileNotFoundError: it is missing.
-        InputError: there is a link, a folder, a pipe or a device in its place.
+        FileNotFoundError: the file is missing.
+        InputError: the path is a link, a folder, a pipe or a device.
     """
     return _open_regular(path, os.O_RDWR, "r+b")
 
@@ -115,14 +117,14 @@ def _open_regular(path: Path, flags: int, mode: str) -> FileIO:
     try:
         descriptor = os.open(path, flags | _OPEN_FLAGS, 0o644)
     except OSError as error:
-        # A link, a pipe that nobody reads (or a socket), a folder.
+        # ELOOP is a link, ENXIO a pipe without a reader or a socket, EISDIR a folder.
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise _not_a_regular_file(path) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _not_a_regular_file(path)
-    # Not to block was for the opening alone.
+    # O_NONBLOCK was only for the call to open.
     os.set_blocking(descriptor, True)
     return FileIO(descriptor, mode)
 
@@ -130,6 +132,6 @@ def _open_regular(path: Path, flags: int, mode: str) -> FileIO:
 def _not_a_regular_file(path: Path) -> InputError:
     what = "a symbolic link" if path.is_symlink() else "a folder" if path.is_dir() else "a pipe, socket or device"
     return InputError(
-        f"{path}: expected a regular file or none, got {what}, and nothing is written through it: delete it, or put "
-        "the file itself there"
+        f"{path}: expected a regular file or none, got {what}, which is not written to: delete it, or replace it by "
+        "the file"
     )

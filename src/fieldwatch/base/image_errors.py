@@ -1,4 +1,4 @@
-"""Damaged pictures end in one error, whatever Pillow makes of them."""
+"""Uniform errors for damaged images, whatever Pillow raises."""
 
 import struct
 import warnings
@@ -12,23 +12,23 @@ from fieldwatch.base.errors import InputError
 
 
 class UndecodableError(InputError):
-    """A picture cannot be opened or decoded: missing, damaged, cut short, of an unknown kind, or of too many pixels."""
+    """An image cannot be opened or decoded: missing, damaged, truncated, of an unknown format, or too large."""
 
 
 @contextmanager
 def decoding() -> Generator[None]:
-    """Turn what Pillow raises on a damaged picture into one error; for its own calls only.
+    """Convert the exceptions that Pillow raises on damaged images; the block should contain only Pillow calls.
 
-    Pillow refuses pictures of more than 178 million pixels by their header; it only warns above half of that, which is
-    not repeated here.
+    Pillow refuses images with more than 178 million pixels by their header. Its warning above half of that is
+    suppressed.
 
     Raises:
-        UndecodableError: in place of what was raised.
+        UndecodableError: Pillow raised an exception, which is chained.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            # a TIFF that is cut short: what is missing is an error as soon as it is needed
+            # Truncated TIFF: missing data raise an error as soon as they are needed, so the warning is redundant.
             warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.TiffImagePlugin")
             yield
     except (
@@ -40,9 +40,9 @@ def decoding() -> Generator[None]:
         AttributeError,
         EOFError,
         ArithmeticError,
-        MemoryError,  # a chunk that announces gigabytes
+        MemoryError,  # a chunk that declares gigabytes
         struct.error,
         zlib.error,
         Image.DecompressionBombError,
     ) as error:
-        raise UndecodableError(f"expected a whole picture, got {type(error).__name__}: {error}") from error
+        raise UndecodableError(f"expected a complete image, got {type(error).__name__}: {error}") from error

@@ -1,8 +1,8 @@
-"""Where output goes: below the folder that the user named, whatever a data set or a stored run calls its parts.
+"""Paths of output files, which always stay inside the folder that the user chose.
 
-Two threats are met here. A name from a data set, a checkpoint, a plan or a run folder may be a path that leads
-elsewhere (``/home/me/photo.jpg``, ``../photo.jpg``): names are cleaned. A folder from elsewhere may contain links to
-places outside of it: below the folder that the user named, nobody writes through a link.
+This protects against two threats. A name from a dataset, a checkpoint, a plan or a run folder may be a path that leads
+elsewhere (``/home/me/photo.jpg``, ``../photo.jpg``), so names are cleaned. A folder from another source may contain
+links that lead outside, so nothing is written through a link below the folder that the user chose.
 """
 
 import hashlib
@@ -14,31 +14,31 @@ from pathlib import Path
 from fieldwatch.base.errors import InputError
 
 LONGEST_NAME = 150
-"""Bytes of a cleaned name: the system's limit is 255, of which a suffix, an index and the name of a draft take some."""
+"""Maximum length of a cleaned name in bytes. File systems allow 255, including suffix, index and temporary prefix."""
 UNNAMED = "unnamed"
-"""What a name becomes of which nothing is left."""
+"""Replacement for a name that is empty after cleaning."""
 
 _SEPARATORS = re.compile(r"[/\\]+")
-# A name that is nothing but an extension keeps it.
+# The lookbehind keeps a name that consists only of an extension.
 _EXTENSION = re.compile(r"(?<=.)\.(?:png|jpe?g|webp|tiff?|bmp|gif|exr|npy|heic)$", re.IGNORECASE)
 _FORBIDDEN = frozenset('<>:"/\\|?*')
-# Devices of Windows, whatever their extension.
+# Device names of Windows, which are reserved with any extension.
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
 _DIGEST_LENGTH = 8
 
 
-class LinkRefused(InputError):  # noqa: N818  the name says what was done
-    """Output would go through a link that lies below the folder that the user named."""
+class LinkRefused(InputError):  # noqa: N818  named after the action
+    """Output would be written through a link below the folder that the user chose."""
 
 
 def output_path(folder: Path, *names: str) -> Path:
-    """Return the path of an output below a folder; every output whose name comes from elsewhere gets its path here.
+    """Return the path of an output file below a folder. Use it for every output whose name comes from data.
 
-    Each name becomes exactly one component, see :func:`output_name`. Nothing is made.
+    Each name becomes exactly one path component, see :func:`output_name`. Nothing is created.
 
     Args:
-        folder: a folder that the user named, or one that this function returned. It may be a link itself.
-        names: the components below it, as they come; several names that must differ come from :func:`output_names`.
+        folder: folder that the user chose, or a path returned by this function. It may be a link.
+        names: components below the folder, uncleaned; names that must be distinct come from :func:`output_names`.
 
     Raises:
         LinkRefused: a component below the folder is a symbolic link.
@@ -51,21 +51,21 @@ def output_path(folder: Path, *names: str) -> Path:
 
 
 def output_name(name: str) -> str:
-    """Return a name that is one harmless component of a path; a name that already is one stays as it is.
+    """Return a name that is a single safe path component; a name that already is one stays unchanged.
 
-    A relative name keeps its folders, joined by an underscore (``left/0001.png`` becomes ``left_0001.png``). Of an
-    absolute name, or one that contains ``..``, only the last component is left. Control characters, and what some
-    system does not allow in a name, become underscores. The result is never hidden, never empty, never a name that is
-    reserved on some system, and at most ``LONGEST_NAME`` bytes long (the rest is replaced by a digest of the name).
+    A relative name keeps its folders, joined by underscores (``left/0001.png`` becomes ``left_0001.png``). An absolute
+    name, or one with ``..``, keeps only its last component. Control characters, and characters that some operating
+    system forbids, become underscores. The result is never hidden, empty, or reserved on any system, and has at most
+    ``LONGEST_NAME`` bytes (a longer name is truncated and ends with a digest of the whole).
     """
     parts = [part for part in _SEPARATORS.split(name) if part not in ("", ".")]
-    # An absolute path, one that climbs up, or one with a drive letter.
+    # An absolute path, a path with "..", or a path with a drive letter.
     leads_out = name.startswith(("/", "\\")) or ".." in parts or bool(re.match(r"[A-Za-z]:", name))
     parts = [part for part in parts if part != ".."]
     text = unicodedata.normalize("NFC", "_".join(parts[-1:] if leads_out else parts))
     text = "".join("_" if char in _FORBIDDEN or not char.isprintable() else char for char in text)
     text = text.strip(" ").rstrip(". ")
-    # A hidden file, an option of a command, somebody's home.
+    # A hidden file, a command-line option, a home directory.
     if text.startswith((".", "-", "~")):
         text = f"_{text[1:]}"
     if _RESERVED.fullmatch(text):
@@ -74,16 +74,17 @@ def output_name(name: str) -> str:
 
 
 def output_names(names: Iterable[str], suffix: str = "", *, drop_suffix: bool = False) -> list[str]:
-    """Return a distinct harmless name for each name of a set; names that would be the same get their index.
+    """Return distinct safe names; names that would be equal get their index appended.
 
-    Names are the same where they differ in case only: some file systems do not tell these apart.
+    Names that differ only in case count as equal, because some file systems do not distinguish them.
 
     Args:
-        names: as they come; :func:`output_name` cleans each.
-        suffix: what every result ends with, such as ``.png``.
-        drop_suffix: leave the extension of a picture out first (``0001.jpg`` becomes ``0001.png``).
+        names: uncleaned names; each is cleaned by :func:`output_name`.
+        suffix: suffix of every result, such as ``.png``.
+        drop_suffix: whether to remove an image extension first (``0001.jpg`` becomes ``0001.png``).
     """
     cleaned = [output_name(_EXTENSION.sub("", name) if drop_suffix else name) for name in names]
+    # Count first: if names collide, all of them get an index, also the first one.
     counts: dict[str, int] = {}
     for name in cleaned:
         counts[name.casefold()] = counts.get(name.casefold(), 0) + 1
@@ -91,7 +92,7 @@ def output_names(names: Iterable[str], suffix: str = "", *, drop_suffix: bool = 
     results: list[str] = []
     for index, name in enumerate(cleaned):
         result = name if counts[name.casefold()] == 1 else f"{name}_{index}"
-        # A name with an index may be the name of another file of the set.
+        # A name with an index may equal another name.
         while result.casefold() in taken:
             result = f"{result}_{index}"
         taken.add(result.casefold())
@@ -100,23 +101,23 @@ def output_names(names: Iterable[str], suffix: str = "", *, drop_suffix: bool = 
 
 
 def refuse_link(path: Path) -> None:
-    """Refuse a path that is a symbolic link, dangling or not.
+    """Raise an error if a path is a symbolic link, dangling or not.
 
     Raises:
-        LinkRefused: it is one; the message names it and says what to do.
+        LinkRefused: the path is a symbolic link.
     """
     if path.is_symlink():
         raise LinkRefused(
-            f"{path} is a symbolic link, and nothing is written through links below the folder that was named: delete "
-            f"the link, or put the files themselves there (the folder {path.parent} as a whole may be a link)"
+            f"{path} is a symbolic link, and output is not written through links: delete the link, or replace it by "
+            f"the files themselves (the folder {path.parent} as a whole may be a link)"
         )
 
 
 def _shorten(text: str, name: str) -> str:
-    """Cut a name that is too long, and mark it by a digest of the whole."""
+    """Truncate a name that is too long, and append a digest of the whole name."""
     raw = text.encode(errors="replace")
     if len(raw) <= LONGEST_NAME:
         return text
-    # Of the whole name: two long names that begin alike stay apart.
+    # The digest covers the whole name, so that long names with a common prefix stay distinct.
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
     return f"{raw[: LONGEST_NAME - _DIGEST_LENGTH - 1].decode(errors='ignore').rstrip('. ')}_{digest}"

@@ -1,4 +1,4 @@
-"""Foreign text on a terminal and in a spreadsheet: shown, not obeyed."""
+"""Escape untrusted text for terminals and spreadsheets."""
 
 import unicodedata
 
@@ -6,15 +6,15 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def printable(text: object, keep: str = "\n\t") -> str:
-    r"""Return a text in which nothing is left that a terminal would obey.
+    r"""Return a text without characters that control a terminal.
 
-    Tags, events, rules and file names of a run or a data set may come from anywhere. Control characters (escape
-    sequences start with one), marks that change the direction of text, and lone surrogates are shown as Python writes
-    them (``\x1b``); everything else stays as it is.
+    Tags, events, rules and file names of a run or a dataset may come from untrusted sources. Control characters (which
+    start escape sequences), marks that change the direction of text, and lone surrogates are replaced by Python escapes
+    (``\x1b``); everything else is kept.
 
     Args:
-        text: what is to be printed.
-        keep: control characters that may stay.
+        text: text to print.
+        keep: control characters to keep.
     """
     text = str(text)
     if text.isprintable():
@@ -23,10 +23,10 @@ def printable(text: object, keep: str = "\n\t") -> str:
 
 
 def spreadsheet_cell(value: object) -> object:
-    """Return what to write into a cell or header of a CSV file, such that a spreadsheet takes text for text.
+    """Return a value for a CSV file that no spreadsheet interprets as a formula.
 
-    A text that starts with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return could be a formula: it gets an
-    apostrophe in front of it. Numbers, also those that are written as text, stay as they are; None becomes empty.
+    A text that starts with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return could be a formula, and is prefixed
+    by an apostrophe. Numbers, including those formatted as text, are kept; None becomes an empty string.
     """
     if value is None:
         return ""
@@ -44,7 +44,7 @@ def _is_number(text: str) -> bool:
 
 
 def _is_harmless(char: str) -> bool:
-    # Python calls all spaces but one unprintable; they do no harm.
+    # Python calls all spaces but one unprintable, though they are safe.
     return char.isprintable() or unicodedata.category(char) == "Zs"
 
 

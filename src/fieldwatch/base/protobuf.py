@@ -1,11 +1,12 @@
-"""Protocol Buffers' wire format, as far as TensorBoard's event files need it: https://protobuf.dev/programming-guides/encoding.
+"""The part of the Protocol Buffers wire format that TensorBoard event files use.
 
-TensorBoard's own message classes come with ``tensorboard`` and ``protobuf`` (some 30 MB, and half a second of import).
-The few messages of an event file are simple enough to be written field by field, so that every run can write them and
-only those who look at them install TensorBoard. The tests compare each message with the one of TensorBoard's classes.
+Source: https://protobuf.dev/programming-guides/encoding. TensorBoard's message classes need ``tensorboard`` and
+``protobuf`` (about 30 MB, and half a second of import). The few messages of an event file are simple enough to encode
+field by field, so that every run can write them, and TensorBoard is needed only to view them. The tests compare each
+message with that of TensorBoard's classes.
 
 A message is the concatenation of its fields, in the order of their numbers. As in proto3, a field with its default
-value (zero, empty) is left out, unless the caller asks for it (``always``), as members of a ``oneof`` need it.
+value (zero, empty) is omitted, unless ``always`` is set, which members of a ``oneof`` need.
 """
 
 import struct
@@ -18,7 +19,7 @@ _FOUR_BYTES = 5
 
 
 def varint(number: int) -> bytes:
-    """Encode an unsigned integer: seven bits a byte, the lowest first; the high bit says that another byte follows."""
+    """Encode an unsigned integer: seven bits per byte, lowest first; the high bit means that another byte follows."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -28,13 +29,14 @@ def varint(number: int) -> bytes:
 
 
 def integer(field: int, value: int, *, always: bool = False) -> bytes:
-    """Encode a non-negative integer, an enum or a truth value."""
+    """Encode a non-negative integer, an enum or a boolean."""
     return varint(field << 3 | _VARINT) + varint(value) if value or always else b""
 
 
 def double(field: int, value: float, *, always: bool = False) -> bytes:
-    """Encode a 64-bit float. Negative zero is not the default, and is written."""
+    """Encode a 64-bit float. Negative zero is not the default value, and is written."""
     encoded = struct.pack("<d", value)
+    # Test the bytes and not the value: -0.0 equals 0.0, but is not the default.
     return varint(field << 3 | _EIGHT_BYTES) + encoded if any(encoded) or always else b""
 
 
@@ -45,7 +47,7 @@ def single(field: int, value: float, *, always: bool = False) -> bytes:
 
 
 def sized(field: int, content: bytes, *, always: bool = False) -> bytes:
-    """Encode bytes. Messages inside a message are given with ``always``: an empty message is not an absent one."""
+    """Encode bytes. Set ``always`` for nested messages, since an empty message differs from an absent one."""
     return varint(field << 3 | _SIZED) + varint(len(content)) + content if content or always else b""
 
 
@@ -60,14 +62,14 @@ def doubles(field: int, values: Iterable[float]) -> bytes:
 
 
 def fields(message: bytes) -> dict[int, int | bytes]:
-    """Decode a message: whole numbers and byte strings by their field numbers, the first value of each field.
+    """Decode a message: the first value of each field by field number.
 
-    Floats are passed over.
+    Varints are returned as integers, all other fields as undecoded bytes.
 
     Raises:
-        IndexError, struct.error, ValueError: these bytes are no message.
+        IndexError, struct.error, ValueError: the bytes are not a valid message.
     """
-    found: dict[int, int | bytes] = {}
+    values: dict[int, int | bytes] = {}
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -86,14 +88,14 @@ def fields(message: bytes) -> dict[int, int | bytes]:
                 at = at + 4
             case _:
                 raise ValueError(f"expected a field of wire type 0, 1, 2 or 5, got {key & 7} before byte {at}")
-        found.setdefault(key >> 3, value)
+        values.setdefault(key >> 3, value)
     if at != len(message):
         raise ValueError("the message ends in the middle of a field")
-    return found
+    return values
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a position, and the position after it."""
+    """Return the varint at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = message[at]
@@ -102,5 +104,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         shift = shift + 7
         if byte < 128:
             return value, at
+        # A 64-bit varint has at most ten bytes.
         if shift > 63:
             raise ValueError(f"expected a varint of at most 64 bits, got a longer one at byte {at}")

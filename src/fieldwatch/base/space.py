@@ -1,4 +1,4 @@
-"""Which errors say that a disk has no room at the moment, and the error of whoever has waited long enough."""
+"""Detection of errors caused by a full disk, and the error for a disk that stayed full."""
 
 import errno
 import sqlite3
@@ -7,36 +7,37 @@ from pathlib import Path
 from typing import Final
 
 TRANSIENT_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a disk that pass as soon as somebody deletes something.
+"""Disk errors that disappear once files are deleted.
 
-EIO and EROFS are not among them: what a failing disk took cannot be trusted, and a file system that turned read-only
-did so because it met damage. EFBIG is a limit that nobody lifts while the process runs.
+EIO and EROFS are not among them: data on a failing disk cannot be trusted, and a file system becomes read-only because
+of damage. EFBIG is a limit that does not change while the process runs.
 """
 
 
 class DiskFullError(OSError):
-    """A full disk was waited for as long as is allowed, or what has to wait is more than is allowed."""
+    """A disk stayed full for longer than allowed, or too much data is waiting for it."""
 
 
 def lacks_space(error: BaseException, *, foreign: bool = False) -> bool:
-    """Whether an error, or what it was raised from, says that the disk or the quota is full.
+    """Return whether an error, or one of its causes, means that the disk or the quota is full.
 
     Args:
-        error: the error.
-        foreign: it comes from another library: errors that were being handled when it was raised count too.
+        error: error to check.
+        foreign: whether another library raised it, so that its context (``__context__``) counts as a cause too.
     """
     return any(_says_no_space(cause) for cause in _causes(error, foreign=foreign))
 
 
 def disk_full(folder: Path, message: str) -> DiskFullError:
-    """Make the error about a folder; its ``errno`` is ENOSPC."""
+    """Return the error for a folder on a full disk, with ``errno`` ENOSPC."""
     return DiskFullError(errno.ENOSPC, message, str(folder))
 
 
 def _says_no_space(error: BaseException) -> bool:
     if isinstance(error, OSError):
+        # EDQUOT: the quota of the user is full, though the disk is not.
         return error.errno in TRANSIENT_ERRNOS
-    # mlflow keeps its tables in SQLite, whose error is no OSError.
+    # MLflow stores its data in SQLite, whose errors are not OSErrors.
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
@@ -45,5 +46,5 @@ def _causes(error: BaseException | None, *, foreign: bool) -> Iterator[BaseExcep
     while error is not None and id(error) not in visited:
         visited.add(id(error))
         yield error
-        # `__context__` is any error that was being handled, and need not be the reason: only on request.
+        # `__context__` is any exception that was being handled, and not necessarily a cause: follow it on request only.
         error = error.__cause__ or (error.__context__ if foreign else None)

@@ -1,4 +1,4 @@
-"""Whole checkpoints or none, verified on the way back, with everything a run needs to go on as the same run."""
+"""Checkpoints: written atomically, verified when read, and complete enough to resume a run exactly."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Tensors and numpy arrays as a dtype's name, a shape and raw little-endian bytes."""
+"""Tensors and numpy arrays, represented by a dtype name, a shape and raw little-endian bytes."""
 
 import math
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ _TORCH_ONLY = (
     *("bfloat16", "complex32", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
     *("float8_e8m0fnu", "float4_e2m1fn_x2"),
 )
+# Older versions of torch lack some of the dtypes.
 TORCH_DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name) for name in (*_SHARED, *_TORCH_ONLY) if hasattr(torch, name)
 }
@@ -31,8 +32,8 @@ class Array:
     """One stored array.
 
     Attributes:
-        dtype: its name, the same in torch and numpy where both know it.
-        shape: its sizes; empty for a single number.
+        dtype: name of the dtype, the same in torch and numpy if both have it.
+        shape: shape of the array; empty for a scalar.
         raw: ``[nbytes]`` uint8, contiguous, in C order.
     """
 
@@ -41,7 +42,7 @@ class Array:
     raw: NDArray[np.uint8]
 
     def tensor(self) -> Tensor:
-        """View the bytes as a tensor on the CPU."""
+        """Return a CPU tensor that shares the memory."""
         dtype = TORCH_DTYPES[self.dtype]
         # `view` refuses to reinterpret an empty tensor whose shape has zeros.
         if not self.raw.size:
@@ -49,29 +50,29 @@ class Array:
         return torch.as_tensor(self.raw).view(dtype).reshape(self.shape)
 
     def ndarray(self) -> NDArray[np.generic]:
-        """View the bytes as a numpy array.
+        """Return a numpy array that shares the memory.
 
         Raises:
-            DamageError: numpy does not know the dtype.
+            DamageError: if numpy does not have the dtype.
         """
         if self.dtype not in NUMPY_DTYPES:
-            raise DamageError(f"an array is said to be numpy's but has torch's dtype {self.dtype}")
+            raise DamageError(f"an array is stored as a numpy array but has torch's dtype {self.dtype}")
         return self.raw.view(NUMPY_DTYPES[self.dtype]).reshape(self.shape)
 
 
 def item_size(dtype: str) -> int:
-    """Return the bytes of one element of a known dtype."""
+    """Return the size of one element of a known dtype, in bytes."""
     return TORCH_DTYPES[dtype].itemsize
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArraySource:
-    """An array that is to be stored, still where it lives.
+    """An array to be stored, before its bytes are taken.
 
     Attributes:
-        dtype: its name, the same in torch and numpy where both know it.
-        shape: its sizes.
-        value: the tensor on any device, or the array.
+        dtype: name of the dtype, the same in torch and numpy if both have it.
+        shape: shape of the array.
+        value: tensor on any device, or numpy array.
     """
 
     dtype: str
@@ -80,18 +81,19 @@ class ArraySource:
 
     @property
     def nbytes(self) -> int:
-        """The bytes it takes."""
+        """Size in bytes."""
         return expected_nbytes(self.dtype, self.shape)
 
     def array(self) -> Array:
-        """Take its bytes; memory of the host is shared where possible."""
+        """Return the array in host memory, shared with the source if possible."""
         value = self.value
         raw = _bytes_of(_dense(value).cpu()).numpy() if isinstance(value, Tensor) else _raw(value, self.dtype)
         return Array(dtype=self.dtype, shape=self.shape, raw=raw)
 
     def copied_to(self, target: UInt8[Tensor, "nbytes"]) -> Array:
-        """Copy its bytes into ``[nbytes]`` uint8 on the host; from CUDA into pinned memory without waiting for it."""
+        """Copy the bytes into host memory; the copy from CUDA into pinned memory is asynchronous."""
         if isinstance(self.value, Tensor):
+            # Asynchronous only from CUDA, where an event marks the end of the copy.
             target.copy_(_bytes_of(_dense(self.value)), non_blocking=self.value.is_cuda)
         else:
             target.numpy()[:] = _raw(self.value, self.dtype)
@@ -99,45 +101,50 @@ class ArraySource:
 
 
 def source_of(value: Tensor | NDArray[np.generic] | np.generic, path: str) -> ArraySource:
-    """Look at a tensor, or a numpy array or scalar, and say what it is as stored; nothing is copied.
+    """Describe a tensor, or a numpy array or scalar, for storage; nothing is copied.
 
     Args:
-        value: what to take.
-        path: how to name it in an error.
+        value: tensor, array or scalar.
+        path: name of the value in error messages.
 
     Raises:
-        CheckpointError: its kind has no plain bytes (sparse, quantized, meta, object, text, a subclass...).
+        CheckpointError: if the value has no plain bytes (sparse, quantized, meta, object, text, a subclass, ...).
     """
     return _of_tensor(value, path) if isinstance(value, Tensor) else _of_numpy(np.asarray(value), path)
 
 
 def _of_tensor(tensor: Tensor, path: str) -> ArraySource:
     plain = tensor.detach()
+    # Subclasses may store more than their elements, which would be lost.
     if type(plain) is not Tensor or plain.layout != torch.strided or plain.device.type == "meta":
         kind = f"{type(plain).__name__} with layout {plain.layout} on {plain.device}"
         raise CheckpointError(f"{path} is a {kind}: only plain dense tensors are stored; convert it in state_dict()")
+    # Quantized dtypes need a scale and a zero point besides their bytes.
     if plain.dtype not in _TORCH_NAMES:
         raise CheckpointError(f"{path} has dtype {plain.dtype}, which has no plain bytes: convert it first")
     return ArraySource(dtype=_TORCH_NAMES[plain.dtype], shape=tuple(plain.shape), value=plain)
 
 
 def _dense(tensor: Tensor) -> Tensor:
-    # Conjugation and negation are lazy flags of a view: the bytes in memory are without them.
+    # Conjugation and negation are lazy flags of a view: the bytes in memory do not include them.
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
 def _bytes_of(dense: Tensor) -> UInt8[Tensor, "nbytes"]:
     if not dense.numel():
         return torch.empty(0, dtype=torch.uint8, device=dense.device)
-    flat = dense.as_strided((dense.numel(),), (1,))  # a lone element may have any stride, which view() refuses
+    # A tensor with one element may have any stride, which view() refuses.
+    flat = dense.as_strided((dense.numel(),), (1,))
     return flat.view(torch.uint8)
 
 
 def _of_numpy(array: NDArray[np.generic], path: str) -> ArraySource:
-    # Big-endian arrays have the same name; `_raw` swaps their bytes.
+    # Big-endian arrays have the same dtype name; `_raw` swaps their bytes.
     name = array.dtype.newbyteorder("=").name
     if name not in NUMPY_DTYPES:
-        raise CheckpointError(f"{path} is a numpy array of dtype {array.dtype}: stored are {', '.join(NUMPY_DTYPES)}")
+        raise CheckpointError(
+            f"{path} is a numpy array of dtype {array.dtype}: supported dtypes are {', '.join(NUMPY_DTYPES)}"
+        )
     return ArraySource(dtype=name, shape=array.shape, value=array)
 
 
@@ -147,5 +154,5 @@ def _raw(array: NDArray[np.generic], dtype: str) -> NDArray[np.uint8]:
 
 
 def expected_nbytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes that an array of that dtype and shape takes."""
+    """Return the size in bytes of an array with a dtype and shape."""
     return math.prod(shape) * item_size(dtype)

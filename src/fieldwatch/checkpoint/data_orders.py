@@ -1,21 +1,22 @@
-"""Which data orders a training draws from: an order that is drawn from and not kept is a forgotten one."""
+"""Registry of the data orders that a training draws from, to detect those that no checkpoint saves."""
 
 import weakref
 from collections import deque
 from typing import Any
 
+# Weak references, so that the registry keeps no data set alive. Appending to a deque is thread-safe.
 _used_orders: "deque[weakref.ref[Any]]" = deque(maxlen=64)
 
 
 def note_used(order: Any) -> None:
-    """Note that a batch was drawn from an order; on any thread."""
+    """Record that a batch was drawn from an order; may be called from any thread."""
     _used_orders.append(weakref.ref(order))
 
 
 def take_used_orders() -> list[Any]:
-    """Return the orders that were drawn from lately, each once, and forget about them."""
+    """Return the orders used since the last call, without duplicates, and clear the registry."""
     orders: dict[int, Any] = {}
-    # Popped one by one: another thread may append meanwhile.
+    # Popped one by one, because another thread may append meanwhile.
     while _used_orders:
         order = _used_orders.popleft()()
         if order is not None:

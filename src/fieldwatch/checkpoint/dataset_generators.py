@@ -1,4 +1,4 @@
-"""Random generators that a data set holds as attributes, as do its transforms and the data sets that it wraps."""
+"""Random generators held by a data set, its transforms or the data sets that it wraps."""
 
 import random
 from collections.abc import Iterator
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+# Maximum depth of the search through attributes.
 _MAX_DEPTH = 8
 _MAX_ENTRIES = 64
-"""Entries of a list beyond which it holds data, not transforms."""
+"""Length of a list above which it is assumed to contain data instead of transforms."""
 
 
 def generators_of(dataset: Any) -> list[Any]:
-    """Return the generators that are found on a data set, each once, in the order of its attributes."""
+    """Return the generators held by a data set, without duplicates, in the order of its attributes."""
     return list(_walk(dataset, 0, set()))
 
 
@@ -25,10 +26,11 @@ def seed_generator(generator: Any, seed: int) -> None:
     if isinstance(generator, torch.Generator):
         generator.manual_seed(seed)
     elif isinstance(generator, np.random.Generator):
-        # A Generator cannot be seeded in place; a fresh bit generator of its kind gives the state.
-        fresh: Any = type(generator.bit_generator)
-        generator.bit_generator.state = fresh(seed).state
+        # A numpy Generator cannot be seeded in place: take the state of a new bit generator of the same type.
+        bit_generator: Any = type(generator.bit_generator)
+        generator.bit_generator.state = bit_generator(seed).state
     else:
+        # RandomState accepts 32-bit seeds only.
         generator.seed(seed % 2**32)
 
 
@@ -40,7 +42,7 @@ def generator_state(generator: Any) -> Any:
 
 
 def set_generator_state(generator: Any, state: Any) -> None:
-    """Put back a state that :func:`generator_state` returned."""
+    """Restore a state that :func:`generator_state` returned."""
     if isinstance(generator, np.random.Generator):
         generator.bit_generator.state = state
     elif isinstance(generator, random.Random):
@@ -50,7 +52,7 @@ def set_generator_state(generator: Any, state: Any) -> None:
 
 
 def _walk(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
-    # Data sets may refer to each other in cycles.
+    # References between data sets may form cycles.
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -62,7 +64,7 @@ def _walk(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
 
 
 def _members(value: Any) -> list[Any]:
-    """Return what an object holds, where that may be generators or what holds them."""
+    """Return the members of an object that may be generators or may hold generators."""
     if isinstance(value, Tensor | np.ndarray | type | ModuleType):
         return []
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Files and folders that survive a power cut: written whole, synced, then named; deleted under another name."""
+"""Durable file operations: files are written, synced and then renamed; folders are renamed before deletion."""
 
 import errno
 import os
@@ -11,16 +11,18 @@ from fieldwatch.checkpoint.incident import DamageError
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents, each durable."""
+    """Create a folder and its missing parents, and sync each to disk."""
     if folder.is_dir():
         return
+    # Each new entry must be synced in its parent, or a power failure may lose the whole path.
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)
 
 
 def preallocate(path: Path, size: int) -> None:
-    """Make a new file of ``size`` bytes with all its blocks: a full disk shows before anything is written."""
+    """Create a file of ``size`` bytes with all blocks allocated, so that a full disk is detected before writing."""
+    # O_EXCL refuses an existing file or link.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         if size:
@@ -30,33 +32,35 @@ def preallocate(path: Path, size: int) -> None:
 
 
 def rename_synced(old: Path, new: Path) -> None:
-    """Rename within one folder, and return when the new name is on the disk."""
+    """Rename within one folder, and return when the new name is synced to disk."""
+    # A rename within a folder is atomic: readers see the old or the new name.
     old.rename(new)
     sync_folder(new.parent)
 
 
 def delete_folder(folder: Path) -> None:
-    """Delete a folder; it loses its name first, so that a half deleted one is never taken for a whole one."""
-    # A half-deleted folder under its own name would look like a damaged checkpoint.
+    """Delete a folder, renaming it first."""
+    # A half-deleted folder under its original name would look like a damaged checkpoint.
     trash = folder.with_name(f".trash-{folder.name}-{os.getpid()}-{os.urandom(4).hex()}")
     folder.rename(trash)
+    # Delete only the link, not the folder that it points to.
     if trash.is_symlink():
-        trash.unlink()  # what it leads to is not ours
+        trash.unlink()
         return
     shutil.rmtree(trash)
 
 
 def open_regular(path: Path) -> int:
-    """Open a regular file for reading; a link, a pipe or a device in its place is refused.
+    """Open a regular file for reading; links, pipes and devices are refused.
 
     Returns:
-        The file descriptor, to be closed by the caller.
+        The file descriptor, which the caller must close.
 
     Raises:
-        DamageError: it is missing or not a regular file.
+        DamageError: if the file is missing or not a regular file.
     """
     try:
-        # `O_NONBLOCK`: opening a pipe that somebody put there would block forever.
+        # `O_NONBLOCK`, because opening a pipe in place of the file would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
@@ -64,12 +68,12 @@ def open_regular(path: Path) -> int:
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DamageError(f"{path.name} is not a regular file, as every part of a checkpoint is")
+        raise DamageError(f"{path.name} is not a regular file: a checkpoint contains regular files only")
     return descriptor
 
 
 def forget_cached(path: Path) -> None:
-    """Ask the system to drop what it holds of a synced file, so that the next read comes from the disk."""
+    """Ask the kernel to drop a synced file from the page cache, so that the next read comes from the disk."""
     descriptor = open_regular(path)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -78,15 +82,15 @@ def forget_cached(path: Path) -> None:
 
 
 def read_into(descriptor: int, target: memoryview, offset: int, name: str) -> None:
-    """Fill ``target`` from a file, from byte ``offset`` on.
+    """Fill ``target`` from a file, starting at byte ``offset``.
 
     Raises:
-        DamageError: the file ends before, or the disk cannot read it.
+        DamageError: if the file is too short or the disk cannot read it.
     """
     done = 0
     while done < len(target):
         try:
-            # One call may return less than was asked for, at a signal or beyond 2 GB.
+            # A call may return fewer bytes than requested, for example at a signal or beyond 2 GB.
             got = os.preadv(descriptor, [target[done:]], offset + done)
         except OSError as error:
             if error.errno == errno.EIO:
@@ -98,16 +102,16 @@ def read_into(descriptor: int, target: memoryview, offset: int, name: str) -> No
 
 
 def read_small(path: Path, largest: int) -> bytes:
-    """Read a whole regular file of at most ``largest`` bytes.
+    """Read an entire regular file of at most ``largest`` bytes.
 
     Raises:
-        DamageError: it is missing, not a regular file, or longer.
+        DamageError: if the file is missing, not a regular file, or longer.
     """
     descriptor = open_regular(path)
     try:
         size = os.fstat(descriptor).st_size
         if size > largest:
-            raise DamageError(f"{path.name} has {size:,} bytes, the most is {largest:,}")
+            raise DamageError(f"{path.name} has {size:,} bytes, expected at most {largest:,}")
         content = bytearray(size)
         read_into(descriptor, memoryview(content), 0, path.name)
         return bytes(content)

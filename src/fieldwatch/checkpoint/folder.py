@@ -1,7 +1,7 @@
-"""One checkpoint's folder, written whole and read with every hash checked.
+"""Reading and writing the folder of one checkpoint, with every hash verified.
 
-``tensors.safetensors`` holds the arrays (``tensors.bin`` in version 1, see `fieldwatch.checkpoint.layout`);
-``manifest.json`` says what they are, and holds everything else; ``manifest.sha256`` is that file's hash.
+``tensors.safetensors`` contains the arrays (``tensors.bin`` in version 1, see `fieldwatch.checkpoint.layout`),
+``manifest.json`` describes them and contains everything else, and ``manifest.sha256`` is the hash of the manifest.
 """
 
 import hashlib
@@ -36,18 +36,19 @@ MANIFEST = "manifest.json"
 SEAL = "manifest.sha256"
 Value = TypeVar("Value")
 HASH_THREADS = min(4, os.cpu_count() or 1)
+# Size of a read when a checkpoint is verified without keeping its contents.
 _CHUNK_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What goes into a checkpoint, and what comes out.
+    """Contents of a checkpoint.
 
     Attributes:
-        step: the step it was made at.
-        metrics: the figures it is ranked by.
+        step: number of finished steps.
+        metrics: metrics of the checkpoint.
         note: the caller's note, any tree.
-        items: each item's tree.
+        items: tree of each item, by name.
     """
 
     step: int
@@ -57,30 +58,32 @@ class Contents:
 
 
 CopyArrays = Callable[[Sequence[ArraySource]], list[Array]]
-"""What takes the bytes of arrays: shares their memory, or copies them."""
+"""Function that takes the bytes of arrays, either sharing their memory or copying them."""
 
 
 def share_memory(sources: Sequence[ArraySource]) -> list[Array]:
-    """Take the bytes where they are; those on a device come to the host."""
+    """Return arrays that share the memory of the sources; arrays on a device are copied to the host."""
     return [source.array() for source in sources]
 
 
 class Draft:
-    """Contents taken apart, with every array's place known: ready to be written.
+    """Contents of a checkpoint, packed into JSON and arrays, ready to be written.
 
     Args:
-        contents: what to write.
-        copy_arrays: takes the arrays' bytes. By default they are shared: then nothing may change until all is written.
+        contents: contents to write.
+        copy_arrays: function that takes the arrays' bytes. By default their memory is shared; then they must not
+            change until everything is written.
 
     Attributes:
-        step: the step it is made at.
-        nbytes: what its arrays take on the disk, without the header before them.
+        step: number of finished steps.
+        nbytes: size of the arrays on the disk in bytes, without the header.
 
     Raises:
-        CheckpointError: it holds a value that cannot be stored; the message names its path.
+        CheckpointError: if a value cannot be stored; the message contains its path.
     """
 
     def __init__(self, contents: Contents, copy_arrays: CopyArrays = share_memory) -> None:
+        # The note is packed later, into the same packer, because its tensors may be shared with the items.
         packer = Packer()
         self._contents = contents
         self.step = contents.step
@@ -92,62 +95,64 @@ class Draft:
         self.put_note(contents.note)
 
     def put_note(self, note: Any) -> None:
-        """Give it the caller's note, where that was not known when the items were taken.
+        """Set the caller's note, which may be unknown when the items are taken.
 
         Raises:
-            CheckpointError: it holds a value that cannot be stored.
+            CheckpointError: if the note contains a value that cannot be stored.
         """
         self._note = self._packer.pack(note, ("note",))
+        # Only the arrays that the note has added.
         self._arrays += share_memory(self._packer.sources[len(self._arrays) :])
         self.nbytes = sum(array.raw.size for array in self._arrays)
 
     def put_run(self, text: str) -> None:
-        """Give it the contents of the run's run.json, so that they can be made anew from this checkpoint."""
+        """Set the contents of the run's run.json, so that the file can be recreated from this checkpoint."""
         self._run = text
 
     def release(self) -> None:
-        """Let go of the arrays; it can be written no more."""
+        """Release the arrays; the draft cannot be written afterwards."""
         self._arrays = []
         self._packer = Packer()
 
     def write(self, folder: Path, *, threads: int = HASH_THREADS) -> None:
-        """Write all files into an empty folder and return when they are on the disk.
+        """Write all files into an empty folder and return when they are synced to disk.
 
         Args:
-            folder: where to.
-            threads: how many hash while one more writes.
+            folder: target folder.
+            threads: number of hashing threads, in addition to the one that writes.
 
         Raises:
-            OSError: the disk is full or fails.
+            OSError: if the disk is full or fails.
         """
         layout = LAYOUTS[VERSION]
         entries = self._entries()
         file = folder / layout.file
         header = layout.header(entries)
-        # A full disk shows here, before anything is written.
+        # A full disk is detected here, before anything is written.
         preallocate(file, file_size(layout, header, entries))
         with ThreadPoolExecutor(threads) as pool:
-            # Hashing and writing run at the same time: both read the same memory, and neither changes it.
+            # Hashing and writing run concurrently: both only read the memory.
             hashes_when_done = _start_hashing(self._arrays, pool)
             write_synced(file, self._file_contents(header, entries))
             hashed = [replace(entry, sha256=sha256) for entry, sha256 in zip(entries, hashes_when_done(), strict=True)]
         manifest = self._manifest(hashed).encode()
         write_synced(folder / MANIFEST, [manifest])
-        # The seal comes last: a folder without it was never finished.
+        # The hash of the manifest comes last: a folder without it is incomplete.
         write_synced(folder / SEAL, [seal(manifest)])
         sync_folder(folder)
 
     def _entries(self) -> list[ArrayEntry]:
-        """Describe the arrays and give each its place; their hashes are not known yet."""
+        """Return the entries of the arrays with their offsets; their hashes are not known yet."""
         entries = [
             ArrayEntry(name=name, dtype=array.dtype, shape=array.shape, nbytes=array.raw.size)
             for name, array in zip(self._packer.names, self._arrays, strict=True)
         ]
+        # Offsets depend only on sizes, so the file can be allocated before hashing is done.
         offsets = LAYOUTS[VERSION].offsets(entries)
         return [replace(entry, offset=offset) for entry, offset in zip(entries, offsets, strict=True)]
 
     def _file_contents(self, header: bytes, entries: Sequence[ArrayEntry]) -> Iterator[bytes | memoryview]:
-        """Yield the contents of the arrays' file."""
+        """Yield the contents of the arrays' file, ordered by offset."""
         yield header
         for i in sorted(range(len(entries)), key=lambda i: entries[i].offset):
             yield self._arrays[i].raw.data
@@ -165,11 +170,11 @@ class Draft:
 
 
 def read_manifest(folder: Path) -> CheckpointManifest:
-    """Read a checkpoint's manifest, checking its hash, every field, and the size of the tensors' file.
+    """Read the manifest of a checkpoint; verify its hash, every field, and the size of the tensors' file.
 
     Raises:
-        DamageError: something is wrong with it.
-        CheckpointError: it was written by a newer fieldwatch.
+        DamageError: if the checkpoint is damaged.
+        CheckpointError: if it was written by a newer fieldwatch.
     """
     manifest = _read_sealed(folder)
     _check_size(folder, manifest)
@@ -177,44 +182,46 @@ def read_manifest(folder: Path) -> CheckpointManifest:
 
 
 def _read_sealed(folder: Path) -> CheckpointManifest:
+    # A link could point to any folder outside the run.
     if folder.is_symlink():
-        raise DamageError(f"{folder.name} is a symbolic link, and a checkpoint is a folder of its own")
+        raise DamageError(f"{folder.name} is a symbolic link; a checkpoint must be a regular folder")
     text = read_small(folder / MANIFEST, MAX_MANIFEST_BYTES)
     if read_small(folder / SEAL, 1024) != seal(text):
-        raise DamageError(f"{MANIFEST} does not have the hash that {SEAL} names")
+        raise DamageError(f"{MANIFEST} does not have the hash in {SEAL}")
     return decode(text)
 
 
 def _check_size(folder: Path, manifest: CheckpointManifest) -> None:
-    """Check that the tensors' file is as long as the manifest says."""
+    """Check that the tensors' file has the size that follows from the manifest."""
     file = manifest.layout.file
-    wanted = file_size(manifest.layout, manifest.header, manifest.tensors)
+    expected = file_size(manifest.layout, manifest.header, manifest.tensors)
     descriptor = open_regular(folder / file)
     size = os.fstat(descriptor).st_size
     os.close(descriptor)
-    if size != wanted:
-        raise DamageError(f"{file} has {size:,} bytes, the manifest wants {wanted:,}")
+    if size != expected:
+        raise DamageError(f"{file} has {size:,} bytes, expected {expected:,} according to the manifest")
 
 
 def _check_header(descriptor: int, manifest: CheckpointManifest) -> int:
-    """Check that the tensors' file begins with the header that the manifest implies, and return the header's length.
+    """Check that the tensors' file begins with the header that follows from the manifest; return the header's length.
 
-    The header is compared and never parsed: nothing in it can mislead the reader.
+    The header is compared and never parsed, so its contents cannot mislead the reader.
     """
-    found = bytearray(len(manifest.header))
-    read_into(descriptor, memoryview(found), 0, manifest.layout.file)
-    if bytes(found) != manifest.header:
+    header = bytearray(len(manifest.header))
+    read_into(descriptor, memoryview(header), 0, manifest.layout.file)
+    if bytes(header) != manifest.header:
         raise DamageError(f"{manifest.layout.file} does not begin with the header that follows from the manifest")
-    return len(found)
+    return len(header)
 
 
 def read_folder(folder: Path) -> Contents:
-    """Read a checkpoint into memory, checking every hash.
+    """Read a checkpoint into memory and verify every hash.
 
     Raises:
-        DamageError: something is wrong with it.
-        CheckpointError: it was written by a newer fieldwatch, or does not fit into this machine's memory.
+        DamageError: if the checkpoint is damaged.
+        CheckpointError: if it was written by a newer fieldwatch, or does not fit into the memory of this machine.
     """
+    # The manifest is verified before any array is allocated.
     manifest = read_manifest(folder)
     _check_memory(manifest)
     unpacker = Unpacker(_read_arrays(folder, manifest))
@@ -223,24 +230,25 @@ def read_folder(folder: Path) -> Contents:
 
 
 def _check_memory(manifest: CheckpointManifest) -> None:
-    """Refuse arrays that this machine cannot hold: a file with holes may claim terabytes and take no space."""
-    wanted = sum(entry.nbytes for entry in manifest.tensors)
+    """Refuse arrays that do not fit into the memory of this machine."""
+    # A sparse file may claim terabytes and occupy no space on the disk.
+    nbytes = sum(entry.nbytes for entry in manifest.tensors)
     memory = psutil.virtual_memory().total + psutil.swap_memory().total
-    if wanted > memory:
+    if nbytes > memory:
         raise StoredStateError(
-            f"its tensors take {wanted:,} bytes, expected at most the {memory:,} bytes of memory of this machine: "
+            f"its tensors take {nbytes:,} bytes, but this machine has only {memory:,} bytes of memory: "
             "use a machine with more memory"
         )
 
 
 def verify_folder(folder: Path) -> None:
-    """Read a checkpoint back from the disk, not from the system's memory, and check every hash; nothing is kept.
+    """Verify every hash of a checkpoint, reading from the disk instead of the page cache.
 
     Raises:
-        DamageError: something is wrong with it.
-        OSError: it cannot be read.
+        DamageError: if the checkpoint is damaged.
+        OSError: if it cannot be read.
     """
-    # Dropped from the page cache first: what is read below then comes from the disk.
+    # Dropped from the page cache first, so that the reads below come from the disk.
     for name in (MANIFEST, SEAL):
         forget_cached(folder / name)
     manifest = _read_sealed(folder)
@@ -258,6 +266,7 @@ def verify_folder(folder: Path) -> None:
 
 def _verify_array(descriptor: int, file: str, start: int, entry: ArrayEntry, number: int) -> None:
     summed = hashlib.sha256()
+    # One buffer for all chunks: a checkpoint may be larger than the memory.
     buffer = memoryview(bytearray(min(entry.nbytes, _CHUNK_BYTES)))
     for done in range(0, entry.nbytes, _CHUNK_BYTES):
         part = buffer[: entry.nbytes - done]
@@ -273,7 +282,7 @@ def _wrong_hash(file: str, entry: ArrayEntry, number: int) -> DamageError:
 
 
 def _read_arrays(folder: Path, manifest: CheckpointManifest) -> list[Array]:
-    """Read and check all arrays: each thread reads and hashes its own share."""
+    """Read and verify all arrays; each thread reads and hashes its own part."""
     entries = manifest.tensors
     descriptor = open_regular(folder / manifest.layout.file)
 
@@ -282,6 +291,7 @@ def _read_arrays(folder: Path, manifest: CheckpointManifest) -> list[Array]:
 
     try:
         start = _check_header(descriptor, manifest)
+        # hashlib and preadv release the interpreter lock, so threads run in parallel.
         with ThreadPoolExecutor(HASH_THREADS) as pool:
             parts = list(pool.map(read, _shares([entry.nbytes for entry in entries])))
     finally:
@@ -290,7 +300,7 @@ def _read_arrays(folder: Path, manifest: CheckpointManifest) -> list[Array]:
 
 
 def _start_hashing(arrays: Sequence[Array], pool: ThreadPoolExecutor) -> Callable[[], list[str]]:
-    """Start hashing; the returned function waits for the hashes."""
+    """Start hashing in the background; the returned function waits for the hashes."""
 
     def hashes(share: list[int]) -> dict[int, str]:
         return {i: _sha256(arrays[i].raw) for i in share}
@@ -305,24 +315,25 @@ def _in_order(parts: Sequence[dict[int, Value]]) -> list[Value]:
 
 
 def _shares(sizes: Sequence[int]) -> list[list[int]]:
-    """Deal out the indices to the threads, largest first: few hand-overs, about equal work."""
-    # Dealing out by falling size keeps the shares about equal without a queue between the threads.
+    """Distribute the indices among the threads, with about equal work for each."""
+    # Dealing them out by descending size balances the work without a queue between the threads.
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
     return [order[k::HASH_THREADS] for k in range(HASH_THREADS)]
 
 
 def _read_array(descriptor: int, layout: ArrayLayout, start: int, entry: ArrayEntry, number: int) -> Array:
+    # The padding of version 1 is read too, so that it can be checked.
     whole = np.empty(layout.padded(entry.nbytes), np.uint8)
     read_into(descriptor, whole.data, start + entry.offset, layout.file)
     raw = whole[: entry.nbytes]
-    # No hash covers the padding, and a format without slack leaves no place to hide data.
+    # The hashes do not cover the padding, so it must be zero: the format has no room for hidden data.
     if whole[entry.nbytes :].any():
         raise DamageError(f"{layout.file} is not zero between two arrays, after byte {entry.offset + entry.nbytes}")
     if _sha256(raw) != entry.sha256:
         raise _wrong_hash(layout.file, entry, number)
-    # torch and numpy assume 0 and 1; another byte behaves differently from operation to operation.
+    # torch and numpy assume 0 and 1; operations disagree about any other byte.
     if entry.dtype == "bool" and raw.size and raw.max() > 1:
-        raise DamageError(f"{layout.file} holds a bool that is neither 0 nor 1")
+        raise DamageError(f"{layout.file} contains a bool that is neither 0 nor 1")
     return Array(dtype=entry.dtype, shape=entry.shape, raw=raw)
 
 

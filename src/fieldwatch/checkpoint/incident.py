@@ -1,4 +1,4 @@
-"""What can go wrong with a checkpoint, as values and as errors."""
+"""Errors and incidents of checkpoints."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,34 +7,34 @@ from fieldwatch.base import InputError
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint could not be written, found, read or put back; the message says what to do.
+    """A checkpoint could not be written, found, read or restored; the message says what to do.
 
-    What is about the stored files, and so about input, is a :class:`StoredStateError`.
+    Errors about stored files are :class:`StoredStateError`, because the files are input.
     """
 
 
 class StoredStateError(CheckpointError, InputError):
-    """What a run folder holds cannot be used: no checkpoint, a damaged one, or one that does not fit the run."""
+    """The contents of a run folder cannot be used: no checkpoint, a damaged one, or one that does not fit the run."""
 
 
 class DamageError(StoredStateError):
-    """A stored checkpoint is not what was written: a hash, a size or its structure is wrong."""
+    """A stored checkpoint differs from what was written: a hash, a size or its structure is wrong."""
 
 
 class NoWayBackError(StoredStateError):
-    """The folder held checkpoints and none can be read: the run does not start from step 0 unless it is told to."""
+    """The folder has checkpoints, but none of them can be read; the run does not silently restart from step 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Incident:
-    """Something that was survived and that the run's record should show.
+    """A problem with a checkpoint that was handled and belongs in the run's record.
 
     Attributes:
-        step: the checkpoint's step.
-        what: ``"damaged"`` (set aside), ``"abandoned"`` (a later step of a branch that was left), or ``"kept"``
-            (it should have gone and could not be deleted).
-        reason: one sentence.
-        path: where the checkpoint's folder stands now.
+        step: step of the checkpoint; -1 if it concerns no particular one.
+        what: ``"damaged"`` (renamed), ``"abandoned"`` (a later step of an abandoned branch), or ``"kept"`` (could not
+            be deleted).
+        reason: description of the problem.
+        path: current path of the checkpoint's folder.
     """
 
     step: int

@@ -1,11 +1,11 @@
-"""Where the arrays of a checkpoint lie in their file, for every version of the format.
+"""Layout of a checkpoint's arrays in their file, for every version of the format.
 
-Version 2, which is written today, is a file in the safetensors layout: eight bytes with the length of a JSON header
-(little endian), the header with dtype, shape and place of each array by name, then the arrays without gaps. Version 1
-is a file of raw arrays, each at a multiple of 64 bytes, without a header.
+Version 2, the current one, is a safetensors file: eight bytes with the length of a JSON header (little-endian), the
+header with dtype, shape and offsets of each array by name, then the arrays without gaps. Version 1 is a file of raw
+arrays, each at a multiple of 64 bytes, without a header.
 
-In both versions the manifest alone says where an array lies. The header repeats it for other readers: it follows from
-the manifest, and a reader compares it byte by byte instead of parsing it.
+In both versions, offsets are read from the manifest only. The header repeats them for other programs: it follows from
+the manifest, and is compared byte by byte instead of being parsed.
 """
 
 import json
@@ -18,7 +18,7 @@ from fieldwatch.checkpoint.array import item_size
 
 ALIGNMENT: Final = 64
 METADATA: Final = "__metadata__"
-"""The one name that safetensors reserves."""
+"""The name that safetensors reserves for metadata."""
 
 _DTYPES: Final = {
     "bool": "BOOL",
@@ -37,24 +37,24 @@ _DTYPES: Final = {
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
 }
-"""What safetensors calls a dtype; only names that it has known since version 0.4."""
+"""Names of dtypes in safetensors; only those available since version 0.4."""
 _PAIRS: Final = {"complex32": "F16", "complex64": "F32", "complex128": "F64"}
-"""Complex numbers are described as pairs, real part first, in a last dimension of size 2."""
+"""Complex numbers are described as pairs, real part first, in an additional last dimension of size 2."""
 _RAW: Final = "U8"
-"""How all other dtypes are described: as their bytes. Each of them takes one byte per element."""
+"""All other dtypes are described as bytes; each of them takes one byte per element."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayEntry:
-    """Where one array lies in its file.
+    """Position and type of one array in its file.
 
     Attributes:
-        name: its name in a safetensors header; empty in version 1.
-        dtype: its dtype's name.
-        shape: its sizes.
-        offset: its first byte, counted from the end of the header.
-        nbytes: its length.
-        sha256: of its bytes, in hexadecimal; empty while it is not known.
+        name: name in the safetensors header; empty in version 1.
+        dtype: name of the dtype.
+        shape: shape of the array.
+        offset: offset of the first byte from the end of the header.
+        nbytes: size in bytes.
+        sha256: hash of the bytes, in hexadecimal; empty if not known yet.
     """
 
     name: str = ""
@@ -67,11 +67,11 @@ class ArrayEntry:
 
 @runtime_checkable
 class ArrayLayout(Protocol):
-    """One version's way to put arrays into a file."""
+    """Layout of the arrays' file in one version of the format."""
 
     @property
     def file(self) -> str:
-        """The name of the file."""
+        """Name of the file."""
         ...
 
     @property
@@ -80,31 +80,31 @@ class ArrayLayout(Protocol):
         ...
 
     def offsets(self, entries: Sequence[ArrayEntry]) -> list[int]:
-        """Return where each array has to lie; the offsets that the entries have are ignored."""
+        """Return the offset of each array; the offsets of the entries are ignored."""
         ...
 
     def header(self, entries: Sequence[ArrayEntry]) -> bytes:
-        """Return what the file begins with."""
+        """Return the header of the file."""
         ...
 
     def padded(self, nbytes: int) -> int:
-        """Return what an array of that length takes, with the zeros after it."""
+        """Return the size of an array of ``nbytes`` bytes including its padding."""
         ...
 
 
 @final
 class RawLayout:
-    """Version 1: arrays one after the other, each padded with zeros to a multiple of 64 bytes."""
+    """Version 1: consecutive arrays, each padded with zeros to a multiple of 64 bytes."""
 
     file = "tensors.bin"
     named = False
 
     def offsets(self, entries: Sequence[ArrayEntry]) -> list[int]:
-        """Return the places in the order of the entries."""
+        """Return the offsets in the order of the entries."""
         return _consecutive(range(len(entries)), [self.padded(entry.nbytes) for entry in entries])
 
     def header(self, entries: Sequence[ArrayEntry]) -> bytes:  # noqa: ARG002  the arrays begin at byte 0, whatever they are
-        """Return nothing."""
+        """Return an empty header."""
         return b""
 
     def padded(self, nbytes: int) -> int:
@@ -116,40 +116,41 @@ class RawLayout:
 class SafetensorsLayout:
     """Version 2: a safetensors file.
 
-    Arrays of larger elements come first. So each begins at a multiple of its element's size though nothing lies between
-    them: the format forbids gaps.
+    Arrays with larger elements come first, so that each array is aligned to its element size without padding: the
+    format forbids gaps.
     """
 
     file = "tensors.safetensors"
     named = True
 
     def offsets(self, entries: Sequence[ArrayEntry]) -> list[int]:
-        """Return the places by falling element size, and otherwise in the order of the entries."""
-        # `sorted` is stable: arrays of one element size keep the order of the entries.
+        """Return the offsets when the arrays are ordered by descending element size."""
+        # `sorted` is stable: arrays with the same element size keep the order of the entries.
         order = sorted(range(len(entries)), key=lambda i: -item_size(entries[i].dtype))
         return _consecutive(order, [entry.nbytes for entry in entries])
 
     def header(self, entries: Sequence[ArrayEntry]) -> bytes:
-        """Return the length of the JSON and the JSON, padded with spaces so that the arrays begin at 64 bytes."""
+        """Return the length of the JSON followed by the JSON, padded so that the arrays begin at a multiple of 64."""
+        # Dtypes without a safetensors name are recorded in the metadata for other readers.
         other_dtypes = {entry.name: entry.dtype for entry in entries if entry.dtype not in _DTYPES}
         metadata = {"format": "pt", "writer": "fieldwatch"}
         metadata |= {f"dtype of {name}": dtype for name, dtype in other_dtypes.items()}
         fields = [f"{json.dumps(METADATA)}:{json.dumps(metadata, separators=(',', ':'))}"]
         fields += [_described(entry) for entry in sorted(entries, key=lambda entry: entry.offset)]
         text = f"{{{','.join(fields)}}}".encode("ascii")
-        # JSON allows spaces at its end; the first array then begins at a multiple of 64 bytes.
+        # JSON allows trailing spaces, which align the first array.
         text = text.ljust(aligned(8 + len(text)) - 8)
         return struct.pack("<Q", len(text)) + text
 
     def padded(self, nbytes: int) -> int:
-        """Return the length itself."""
+        """Return ``nbytes``, because the format has no padding."""
         return nbytes
 
 
 LAYOUTS: Final[dict[int, ArrayLayout]] = {1: RawLayout(), 2: SafetensorsLayout()}
-"""The layout of every version that can be read. A version stays here for as long as somebody may have a checkpoint."""
+"""Layouts of all versions that can be read."""
 VERSION: Final = 2
-"""The version that is written."""
+"""Version that is written."""
 
 
 def aligned(offset: int) -> int:
@@ -158,12 +159,12 @@ def aligned(offset: int) -> int:
 
 
 def file_size(layout: ArrayLayout, header: bytes, entries: Sequence[ArrayEntry]) -> int:
-    """Return the bytes of the file that holds a header and these arrays."""
+    """Return the size in bytes of a file with a header and these arrays."""
     return len(header) + sum(layout.padded(entry.nbytes) for entry in entries)
 
 
 def _consecutive(order: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Return the offset of each part when the parts follow one another in an order."""
+    """Return the offset of each part when the parts are stored consecutively in an order."""
     offsets = [0] * len(sizes)
     end = 0
     for i in order:
@@ -173,7 +174,7 @@ def _consecutive(order: Sequence[int], sizes: Sequence[int]) -> list[int]:
 
 
 def _described(entry: ArrayEntry) -> str:
-    """Return one member of the header's object."""
+    """Return the header's JSON for one array, as ``"name": {...}``."""
     shape = entry.shape
     if entry.dtype in _PAIRS:
         dtype = _PAIRS[entry.dtype]

@@ -1,4 +1,4 @@
-"""One process at a time writes into a run's folder."""
+"""Lock of a run folder: only one process at a time may write into it."""
 
 import errno
 import fcntl
@@ -18,34 +18,35 @@ from fieldwatch.checkpoint.incident import CheckpointError
 
 LOCK: Final = ".lock"
 _SET_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
-"""Sets a lock that belongs to the open file and not to the process; Linux has it."""
+"""Command that sets an open file description lock, which belongs to the open file instead of the process (Linux)."""
 # ``struct flock``: type, whence, start, length (0 is to the end), pid and padding.
 _WHOLE_FILE: Final = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _LOCKED_ERRNOS: Final = (errno.EAGAIN, errno.EACCES)
 _NO_LOCKS_ON_FOLDERS: Final = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EISDIR)
+# Attempts to lock a file that another process deletes at the same time.
 _TRIES: Final = 8
 
 
 class FolderInUseError(CheckpointError, InputError):
-    """Another process writes into the folder; the message says which."""
+    """Another process is writing into the folder; the message names it."""
 
 
 @final
 class FolderLock:
-    """A context manager that holds a folder for this process alone.
+    """A context manager that locks a folder for this process.
 
-    It holds two locks: one on the folder itself, and one on the file ``.lock`` in it, which says who holds it. Both
-    belong to files that only this object has open: copying the folder, or opening and closing ``.lock`` anywhere, does
-    not drop them, and deleting ``.lock`` lets nobody in. The kernel drops them when the process ends, however it ends;
-    a forked child gives them up at once, so that workers that live on hold nothing. File systems that have no locks on
-    folders (NFS) leave the lock on the file, which is as good as the server's locks are.
+    It holds two locks: one on the folder itself, and one on the file ``.lock`` in it, which describes the owner. Both
+    belong to the open files of this object: copying the folder, or opening and closing ``.lock`` elsewhere, does not
+    release them, and deleting ``.lock`` does not let another process in. The kernel releases them when the process
+    ends, even if it is killed. A forked child closes them immediately, so that surviving workers hold no lock. On file
+    systems without locks on folders (NFS), only the lock on the file remains, which is as reliable as the server's.
 
     Args:
-        folder: made if missing.
+        folder: folder to lock; created if missing.
 
     Raises:
-        FolderInUseError: (on entering) another process, or this one, holds it.
-        CheckpointError: (on entering) ``.lock`` is a link or no file.
+        FolderInUseError: (on entering) if another process, or this one, holds the lock.
+        CheckpointError: (on entering) if ``.lock`` is not a regular file.
     """
 
     _instances: ClassVar[set["FolderLock"]] = set()
@@ -60,7 +61,7 @@ class FolderLock:
         with ExitStack() as undo:
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             undo.callback(os.close, folder)
-            # The folder first: its lock cannot be lost by deleting the file ``.lock``.
+            # The folder comes first, because its lock cannot be lost by deleting the file ``.lock``.
             if not _lock_folder(folder):
                 raise FolderInUseError(_describe_owner(self.path))
             file = self._locked_file()
@@ -76,12 +77,13 @@ class FolderLock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._file is not None:
+            # The file is emptied but not deleted: deleting it could race with a process that has just opened it.
             _rewrite(self._file, b"")
         self.release()
         self._instances.discard(self)
 
     def release(self) -> None:
-        """Close both files: in a forked child that leaves the parent's locks as they are."""
+        """Close both files; in a forked child, the parent keeps its locks."""
         for descriptor in (self._file, self._folder):
             if descriptor is not None:
                 os.close(descriptor)
@@ -90,19 +92,19 @@ class FolderLock:
 
     @classmethod
     def release_in_child(cls) -> None:
-        """Let go of everything that the parent holds; for a process that was just forked."""
+        """Close all inherited locks, in a process that was just forked."""
         for lock in cls._instances:
             lock.release()
         cls._instances.clear()
 
     def _locked_file(self) -> int:
-        """Open and lock the file that has the name of the lock when it is locked.
+        """Open and lock the lock file, and make sure that it still has its name afterwards.
 
         Raises:
-            FolderInUseError: another process holds it, or it is deleted again and again.
-            CheckpointError: it is a link or no file.
+            FolderInUseError: if another process holds it, or the file is deleted repeatedly.
+            CheckpointError: if it is not a regular file.
         """
-        # Between open and lock the file may be deleted: then the lock is on a file that nobody else will open.
+        # The file may be deleted between open and lock; the lock would then be on a file that nobody else can open.
         for _ in range(_TRIES):
             try:
                 file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -110,19 +112,19 @@ class FolderLock:
                 if error.errno not in (errno.ELOOP, errno.EISDIR):
                     raise
                 raise CheckpointError(
-                    f"{self.path} is a link or a folder, not the file of a lock: delete it"
+                    f"{self.path} is a link or a folder, expected a regular lock file: delete it"
                 ) from error
             if not _lock_file(file):
                 os.close(file)
                 raise FolderInUseError(_describe_owner(self.path))
             if _has_name(file, self.path):
                 return file
-            os.close(file)  # it was deleted or replaced between the two
-        raise FolderInUseError(f"{self.path} is replaced again and again: stop what does that")
+            os.close(file)
+        raise FolderInUseError(f"{self.path} is replaced repeatedly: stop the program that does that")
 
 
 def _lock_folder(folder: int) -> bool:
-    """Lock a folder; False where another has it. A file system without such locks leaves it to the file's."""
+    """Lock a folder; return False if another process holds the lock, True if the file system has no such locks."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -134,8 +136,9 @@ def _lock_folder(folder: int) -> bool:
 
 
 def _lock_file(file: int) -> bool:
-    """Lock a file; False where another has it, a process of an earlier version included."""
+    """Lock a file; return False if another process holds the lock, including one of an earlier version."""
     try:
+        # Open file description locks also exclude processes that use POSIX locks; flock is the fallback without them.
         if _SET_LOCK is None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
@@ -148,7 +151,7 @@ def _lock_file(file: int) -> bool:
 
 
 def _has_name(file: int, path: Path) -> bool:
-    """Whether an open file is the one that has this name now."""
+    """Return whether an open file still has the given name."""
     try:
         return os.path.samestat(os.fstat(file), path.stat(follow_symlinks=False))
     except FileNotFoundError:
@@ -161,10 +164,11 @@ def _owner_json() -> bytes:
 
 
 def _write_owner(file: int) -> None:
-    """Write into the lock's file who holds it; on a full disk the lock holds without that."""
+    """Write the owner into the lock file."""
     try:
         _rewrite(file, _owner_json())
     except OSError as error:
+        # The lock is also valid without the owner: a full disk must not prevent a run.
         if not lacks_space(error):
             raise
 
@@ -175,18 +179,20 @@ def _rewrite(descriptor: int, content: bytes) -> None:
 
 
 def _describe_owner(path: Path) -> str:
-    """Say who holds a folder, as far as its lock file tells."""
+    """Return a message about the owner of a folder, read from its lock file."""
     owner = _owner(path)
+    # Truncated, because the file may contain anything.
     host, pid, since = (str(owner.get(name, "unknown"))[:64] for name in ("host", "pid", "since"))
     if (host, pid) == (socket.gethostname(), str(os.getpid())):
         return f"{path.parent} is already held by this process (pid {pid}): use one Run per folder"
-    what_to_do = f"wait for it, stop it (kill {pid} on {host}), or give this run another folder"
-    return f"{path.parent} is being written by process {pid} on host {host} since {since}: {what_to_do}"
+    advice = f"wait for it, stop it (kill {pid} on {host}), or use another folder for this run"
+    return f"{path.parent} is being written by process {pid} on host {host} since {since}: {advice}"
 
 
 def _owner(path: Path) -> dict[str, Any]:
-    """Return what a lock file says of its owner; nothing where it cannot be read."""
+    """Return the owner in a lock file; empty if it cannot be read."""
     try:
+        # O_NONBLOCK, because a pipe in place of the file would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return {}
@@ -199,4 +205,5 @@ def _owner(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", owner) if isinstance(owner, dict) else {}
 
 
+# Forked data workers must not keep the folder locked after the run has ended.
 os.register_at_fork(after_in_child=FolderLock.release_in_child)

@@ -1,4 +1,4 @@
-"""``manifest.json``: what a checkpoint holds and where; decoding trusts nothing."""
+"""``manifest.json``: the contents of a checkpoint; every field is validated when it is decoded."""
 
 import hashlib
 import json
@@ -13,23 +13,24 @@ from fieldwatch.checkpoint.incident import CheckpointError, DamageError, StoredS
 from fieldwatch.checkpoint.layout import LAYOUTS, METADATA, VERSION, ArrayEntry, ArrayLayout
 
 FORMAT = "fieldwatch checkpoint"
-MAX_MANIFEST_BYTES = 16 * 2**20  # a longer manifest is refused, so that opening a hostile one takes bounded memory
+# A longer manifest is refused, so that opening a malicious one takes bounded memory.
+MAX_MANIFEST_BYTES = 16 * 2**20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointManifest:
-    """What one checkpoint holds.
+    """Contents of the manifest of a checkpoint.
 
     Attributes:
-        step: the step it was made at.
-        created: when, ISO 8601 in UTC.
-        metrics: the figures it is ranked by.
+        step: number of finished steps.
+        created: time of creation, ISO 8601 in UTC.
+        metrics: metrics of the checkpoint.
         note: JSON of the caller's note.
-        items: JSON of each item's tree.
-        tensors: the stored arrays; the trees refer to them by their place in this list.
-        run: the contents of the run's run.json; empty in checkpoints of versions that did not put it there.
-        version: the version of the format.
+        items: JSON of the tree of each item, by name.
+        tensors: entries of the stored arrays; the trees refer to them by index.
+        run: contents of the run's run.json; empty in checkpoints of versions that did not store it.
+        version: version of the format.
     """
 
     step: int
@@ -43,47 +44,49 @@ class CheckpointManifest:
 
     @property
     def layout(self) -> ArrayLayout:
-        """How the arrays lie in their file."""
+        """Layout of the arrays in their file."""
         return LAYOUTS[self.version]
 
     @cached_property
     def header(self) -> bytes:
-        """What the arrays' file begins with."""
+        """Header of the arrays' file."""
         return self.layout.header(self.tensors)
 
     def encode(self) -> bytes:
-        """Write it as JSON.
+        """Return the manifest as JSON.
 
         Raises:
-            CheckpointError: it would be longer than can be read back.
+            CheckpointError: if it would be too long to be read back.
         """
+        # Metrics are stored as text, because JSON has no NaN and no infinity.
+        # repr restores floats exactly.
         fields = asdict(self) | {"metrics": {name: repr(value) for name, value in self.metrics.items()}}
         text = json.dumps({"format": FORMAT} | fields, allow_nan=False, separators=(",", ":"))
         if len(text) > MAX_MANIFEST_BYTES:
-            advice = "keep long lists of numbers as tensors or numpy arrays"
+            advice = "store long lists of numbers as tensors or numpy arrays"
             raise CheckpointError(
-                f"the manifest would take {len(text):,} bytes, the most is {MAX_MANIFEST_BYTES:,}: {advice}"
+                f"the manifest would take {len(text):,} bytes, expected at most {MAX_MANIFEST_BYTES:,}: {advice}"
             )
         return text.encode("ascii")
 
 
 def seal(manifest: bytes) -> bytes:
-    """Return the line of ``manifest.sha256``, in the form that ``sha256sum -c`` reads."""
+    """Return the line of ``manifest.sha256`` in the format of ``sha256sum -c``."""
     return f"{hashlib.sha256(manifest).hexdigest()}  manifest.json\n".encode("ascii")
 
 
 def decode(text: bytes) -> CheckpointManifest:
-    """Read a manifest, checking every field.
+    """Decode a manifest and validate every field.
 
     Raises:
-        DamageError: it is not one; the message says which field is wrong.
-        CheckpointError: it was written by a newer fieldwatch.
+        DamageError: if it is not a valid manifest; the message names the field.
+        CheckpointError: if it was written by a newer fieldwatch.
     """
     try:
-        # json would accept NaN and Infinity, which no checkpoint writes.
+        # By default json accepts NaN and Infinity, which no checkpoint contains.
         fields = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise DamageError(f"the manifest is not JSON, as it was when it was written: {error}") from error
+        raise DamageError(f"the manifest is not JSON, so it was changed after it was written: {error}") from error
     if not isinstance(fields, dict) or cast("dict[str, Any]", fields).get("format") != FORMAT:
         raise DamageError(f"the manifest does not say that it is a {FORMAT}")
     return _manifest(cast("dict[str, Any]", fields))
@@ -93,9 +96,11 @@ def _manifest(fields: dict[str, Any]) -> CheckpointManifest:
     version = _whole(fields.get("version"), "version")
     if version not in LAYOUTS:
         known = ", ".join(map(str, LAYOUTS))
-        raise StoredStateError(f"it has format version {version}, this fieldwatch reads {known}: use a newer one")
+        raise StoredStateError(
+            f"it has format version {version}, this fieldwatch reads {known}: install a newer fieldwatch"
+        )
     if not isinstance(fields.get("created"), str):
-        raise DamageError("the manifest's created is not a time as ISO 8601 writes it")
+        raise DamageError("the manifest's created is not a time in ISO 8601 format")
     items = fields.get("items")
     tensors = fields.get("tensors")
     if not isinstance(items, dict) or not isinstance(tensors, list) or "note" not in fields:
@@ -116,13 +121,14 @@ def _manifest(fields: dict[str, Any]) -> CheckpointManifest:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON: a checkpoint writes such numbers as text")
+    raise ValueError(f"{name} is not JSON: such numbers must be stored as text")
 
 
 def _whole(value: object, name: str) -> int:
-    # `type`, since JSON's true would pass as an int.
+    # `type` instead of `isinstance`, because JSON's true would count as an int.
+    # The upper bound keeps sums of offsets and sizes within numpy's int64.
     if type(value) is not int or not 0 <= value < 2**63:
-        raise DamageError(f"the manifest's {name} is {str(value)[:40]!r}, not a whole number from 0 to 2**63 - 1")
+        raise DamageError(f"the manifest's {name} is {str(value)[:40]!r}, expected an integer from 0 to 2**63 - 1")
     return value
 
 
@@ -139,13 +145,13 @@ def _metrics(fields: object) -> dict[str, float]:
 
 
 def _entries(nodes: list[Any], layout: ArrayLayout) -> tuple[ArrayEntry, ...]:
-    """Read the places of all arrays, which must be those of the layout: without a hole or an overlap."""
+    """Decode the entries of all arrays; their offsets must be those of the layout, without gaps or overlaps."""
     entries = tuple(_entry(node, f"tensors[{i}]", named=layout.named) for i, node in enumerate(nodes))
     for i, (entry, offset) in enumerate(zip(entries, layout.offsets(entries), strict=True)):
         if entry.offset != offset:
-            raise DamageError(f"the manifest's tensors[{i}] starts at {entry.offset}, not at {offset}")
+            raise DamageError(f"the manifest's tensors[{i}] starts at byte {entry.offset}, expected byte {offset}")
     if layout.named and len({entry.name for entry in entries}) < len(entries):
-        raise DamageError("the manifest gives two tensors one name: expected a distinct name for each")
+        raise DamageError("the manifest gives two tensors the same name: names must be distinct")
     return entries
 
 

@@ -1,4 +1,4 @@
-"""A second place for checkpoints: any folder or bucket that fsspec can name."""
+"""Mirror of the checkpoints in a second folder or bucket, accessed with fsspec."""
 
 import os
 import shutil
@@ -26,12 +26,12 @@ _CHUNK_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class CopyResult:
-    """What came of copying one checkpoint.
+    """Result of copying one checkpoint.
 
     Attributes:
-        name: its folder's name.
-        step: its step.
-        error: why it is not there; None if it is.
+        name: name of the checkpoint's folder.
+        step: step of the checkpoint.
+        error: error that prevented the copy; None if it succeeded.
     """
 
     name: str
@@ -41,19 +41,19 @@ class CopyResult:
 
 @final
 class Mirror:
-    """The copy of a run's checkpoints at a URL, made by a thread of its own.
+    """Copies a run's checkpoints to a URL on a background thread.
 
-    A checkpoint is whole there when its ``manifest.sha256`` is, which is written last and deleted first.
+    A copy is complete if it has its ``manifest.sha256``, which is written last and deleted first.
 
     Args:
-        url: a folder or bucket as fsspec names it, such as ``s3://bucket/run`` or ``file:///mnt/share/run``.
-        keep: which checkpoints stay there.
+        url: fsspec URL of a folder or bucket, such as ``s3://bucket/run`` or ``file:///mnt/share/run``.
+        keep: retention rules of the mirror.
 
     Attributes:
-        copied: what came of each copy, for the training's thread to take.
+        copied: results of the copies, to be consumed by the training thread.
 
     Raises:
-        CheckpointError: fsspec does not know such a URL, or lacks the package for it.
+        CheckpointError: if fsspec does not support the URL or lacks the package for it.
     """
 
     def __init__(self, url: str, keep: Retention) -> None:
@@ -64,7 +64,7 @@ class Mirror:
         try:
             system, root = cast("Any", fsspec).url_to_fs(url)
         except (ImportError, ValueError) as error:
-            advice = "use a URL that fsspec knows (file://, s3:// with s3fs installed, ...), or leave the mirror out"
+            advice = "use a URL that fsspec supports (file://, s3:// with s3fs installed, ...), or omit the mirror"
             raise StoredStateError(f"the mirror {url!r} cannot be used: {error}; {advice}") from error
         self._system = system
         self._root = PurePosixPath(root)
@@ -76,45 +76,46 @@ class Mirror:
         self._candidates: dict[str, RetentionCandidate] = {}
 
     def offer(self, folder: Path) -> None:
-        """Copy a checkpoint there, in the background; if a copy is under way, the newest offer comes after it."""
+        """Copy a checkpoint in the background; while a copy is in progress, only the newest offer is queued."""
         with self._lock:
             self._next = folder
-            # The thread that copies takes the newest offer when it is done; those in between are skipped.
+            # The thread takes the newest offer when its copy is done; those in between are skipped.
             if self._copying:
                 return
             self._copying = True
+        # The thread may still be finishing its last task: `_copying` is reset before the thread is idle.
         self._thread.wait()
         self._thread.begin(self._work)
 
     def close(self, seconds: float) -> bool:
-        """Let copies under way end, for at most so long; returns whether they did."""
+        """Wait up to ``seconds`` for the copies in progress, and return whether they ended."""
         return self._thread.close(seconds)
 
     def config(self) -> Mapping[str, Any] | None:
-        """The configuration of the run whose checkpoints lie there; None if there are none."""
+        """Return the configuration of the mirrored run; None if the mirror is empty."""
         path = str(self._root / RUN)
         if not self._system.exists(path):
             return None
         return orjson.loads(self._system.cat_file(path))["config"]
 
     def names(self) -> list[str]:
-        """The checkpoints there that are whole by the look of it, by step; of one step the later written last."""
-        place = str(self._root / CHECKPOINTS)
-        if not self._system.isdir(place):
+        """Return the names of the complete checkpoints, ordered by step and rewrite, without verifying hashes."""
+        folder = str(self._root / CHECKPOINTS)
+        if not self._system.isdir(folder):
             return []
-        names = [PurePosixPath(path).name for path in self._system.ls(place, detail=False)]
-        whole = [name for name in names if _step_and_rewrite(name) and self._system.exists(self._path(name, SEAL))]
-        return sorted(whole, key=_step_and_rewrite)
+        names = [PurePosixPath(path).name for path in self._system.ls(folder, detail=False)]
+        complete = [name for name in names if _step_and_rewrite(name) and self._system.exists(self._path(name, SEAL))]
+        return sorted(complete, key=_step_and_rewrite)
 
     def fetch(self, folder: Path) -> list[Incident]:
-        """Bring the last good checkpoint into a run's folder of checkpoints; every hash is checked.
+        """Copy the last good checkpoint into a run's folder of checkpoints, and verify every hash.
 
         Returns:
-            The damaged ones that were passed over.
+            The damaged checkpoints that were skipped.
 
         Raises:
-            CheckpointError: there is no good one among those that are there.
-            OSError: the disk here, or the place there, fails.
+            CheckpointError: if the mirror has checkpoints but none is good.
+            OSError: if the disk or the mirror fails.
         """
         damaged = list[Incident]()
         for name in reversed(self.names()):
@@ -127,7 +128,9 @@ class Mirror:
                 return damaged
         if damaged:
             reasons = "; ".join(f"step {candidate.step}: {candidate.reason}" for candidate in damaged)
-            raise StoredStateError(f"the mirror {self.url} has no good checkpoint: {reasons}; start anew without it")
+            raise StoredStateError(
+                f"the mirror {self.url} has no good checkpoint: {reasons}; start a new run without the mirror"
+            )
         return damaged
 
     def _fetch(self, name: str, folder: Path) -> None:
@@ -138,6 +141,7 @@ class Mirror:
             temporary.mkdir()
             for part in (SEAL, MANIFEST):
                 self._fetch_file(name, temporary / part)
+            # The manifest determines the name of the tensors' file.
             manifest = decode(read_small(temporary / MANIFEST, MAX_MANIFEST_BYTES))
             self._fetch_file(name, temporary / manifest.layout.file)
             verify_folder(temporary)
@@ -164,9 +168,10 @@ class Mirror:
         failure: Exception | None = None
         try:
             self._copy(folder)
-        except Exception as error:  # noqa: BLE001  thread border: a failed copy is an event of the run, and no reason to stop
+        except Exception as error:  # noqa: BLE001  thread border: a failed copy is reported and must not stop the run
+            # Retention has deleted the checkpoint meanwhile; a newer one is offered next.
             if isinstance(error, FileNotFoundError) and not folder.is_dir():
-                return  # retention has deleted it since; a newer one is offered next
+                return
             failure = error
         self.copied.append(CopyResult(name=folder.name, step=_step_and_rewrite(folder.name)[0], error=failure))
 
@@ -174,9 +179,9 @@ class Mirror:
         with ExitStack() as files:
             tensors = decode((folder / MANIFEST).read_bytes()).layout.file
             names = (tensors, MANIFEST, SEAL)
-            # All files are opened before copying: retention may delete the folder meanwhile.
+            # All files are opened before copying, because retention may delete the folder meanwhile.
             parts = [files.enter_context((folder / name).open("rb")) for name in names]
-            # Deleted first and written last: a copy that is cut off never looks whole.
+            # Deleted first and written last, so that an interrupted copy never looks complete.
             self._delete_seal(folder.name)
             self._system.makedirs(self._path(folder.name), exist_ok=True)
             if (folder.parent.parent / RUN).exists():
@@ -192,20 +197,21 @@ class Mirror:
             self._system.rm_file(self._path(name, SEAL))
 
     def _prune(self, newest: str) -> None:
-        """Delete what the retention does not want, and later steps, which belong to a branch that was left."""
+        """Delete checkpoints that retention does not keep, and those of later steps, which belong to an old branch."""
         names = self.names()
         last = _step_and_rewrite(newest)
-        # The run went back and saved this step again: later ones belong to the branch that it left.
+        # The run went back and saved this step again: later ones belong to the abandoned branch.
         abandoned = [name for name in names if _step_and_rewrite(name) > last]
         known = {name: found for name in names if name not in abandoned and (found := self._candidate(name, newest))}
-        current = {candidate.step: name for name, candidate in known.items()}  # of one step the last written
+        # Names are ordered, so that the latest rewrite of a step wins.
+        current = {candidate.step: name for name, candidate in known.items()}
         kept = {current[step] for step in self._keep.kept([known[name] for name in current.values()])}
         for name in [*abandoned, *(name for name in known if name not in kept)]:
             self._delete_seal(name)
             self._system.rm(self._path(name), recursive=True)
 
     def _candidate(self, name: str, newest: str) -> RetentionCandidate | None:
-        """What retention needs to know; None for a damaged one, which is left alone."""
+        """Return the retention candidate of a checkpoint; None if it is damaged, in which case it is not deleted."""
         if name not in self._candidates:
             text = self._system.cat_file(self._path(name, MANIFEST))
             if self._system.cat_file(self._path(name, SEAL)) != seal(text):
@@ -221,7 +227,7 @@ class Mirror:
 
 
 def _step_and_rewrite(name: str) -> tuple[int, ...]:
-    """Step and turn of a checkpoint's folder, by which they are ordered; empty for any other name."""
+    """Return the step and the number of the rewrite in a checkpoint's folder name; empty for any other name."""
     kind, _, number = name.partition("_")
     step, _, rewrite = number.partition(".")
     if kind not in ("step", "ckpt") or not step.isdigit() or not (rewrite or "1").isdigit():

@@ -1,4 +1,4 @@
-"""A dress rehearsal: before any training, one checkpoint of the real size goes to the disk and back."""
+"""Preflight check: before training, a checkpoint of the real size is written to the disk and read back."""
 
 import os
 import shutil
@@ -14,20 +14,20 @@ from fieldwatch.checkpoint.folder import Draft, verify_folder
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError
 
 MOMENTS = 2
-"""Numbers per parameter that an optimizer will hold after its first step, as Adam does."""
+"""Assumed number of optimizer values per parameter after the first step, as in Adam."""
 
 
 def write_test_checkpoint(folder: Path, draft: Draft, *, growth: int = 0) -> None:
-    """Write a checkpoint under a temporary name, sync it, read it back from the disk, and delete it.
+    """Write a checkpoint under a temporary name, sync it, verify it from the disk, and delete it.
 
     Args:
-        folder: where checkpoints are going to lie.
-        draft: what a checkpoint holds now.
-        growth: bytes by which the state will have grown after its first step.
+        folder: future folder of the checkpoints.
+        draft: current contents of a checkpoint.
+        growth: number of bytes by which the state will grow in the first step.
 
     Raises:
-        CheckpointError: there is too little space, the disk cannot be written, or it does not give back what was
-            written. Nothing is left behind.
+        CheckpointError: if there is too little space, the disk cannot be written, or it does not return what was
+            written. No files remain.
     """
     existed = folder.is_dir()
     draft_folder = folder / f".tmp-step_preflight-{os.getpid()}-{os.urandom(4).hex()}"
@@ -38,16 +38,17 @@ def write_test_checkpoint(folder: Path, draft: Draft, *, growth: int = 0) -> Non
             make_folder(folder)
             undo.callback(shutil.rmtree, draft_folder, ignore_errors=True)
             draft_folder.mkdir()
-            # The optimizer's state does not exist yet: its room is tried out by allocating it.
+            # The optimizer's state does not exist yet: reserve its space with a file of that size.
             preallocate(draft_folder / "growth", growth)
             draft.write(draft_folder)
+            # Reading back detects disks that accept writes but do not store them.
             verify_folder(draft_folder)
     except (OSError, DamageError) as error:
         raise CheckpointError(_describe_failure(folder, draft.nbytes + growth, error)) from error
 
 
 def optimizer_growth(items: Mapping[str, object]) -> int:
-    """Bytes that the optimizers among some items will add to a checkpoint in their first step, at most."""
+    """Return the maximum number of bytes that the first step of the optimizers among the items adds to a checkpoint."""
     nbytes = 0
     for item in items.values():
         if isinstance(item, Optimizer):
@@ -64,13 +65,15 @@ def optimizer_growth(items: Mapping[str, object]) -> int:
 
 
 def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):  # it holds something, or the disk is read-only: then it stays
+    # The folder stays if it is not empty or the disk is read-only.
+    with suppress(OSError):
         folder.rmdir()
 
 
 def _describe_failure(folder: Path, nbytes: int, error: Exception) -> str:
+    # The folder was removed again, so its nearest existing parent is measured.
     near = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(near).free
-    what = f"a checkpoint of {nbytes:,} bytes was written to {folder.absolute()} to see whether this run can be saved"
-    advice = "free space, mend the disk, or choose another run folder; nothing was trained, nothing is left there"
-    return f"{what}: {error}; {nbytes:,} bytes wanted, {free:,} free: {advice}"
+    what = f"a test checkpoint of {nbytes:,} bytes could not be written to {folder.absolute()}"
+    advice = "free space, repair the disk, or choose another run folder; training did not start and no files remain"
+    return f"{what}: {error}; {nbytes:,} bytes needed, {free:,} free: {advice}"

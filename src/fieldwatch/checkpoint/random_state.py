@@ -1,4 +1,4 @@
-"""Every source of randomness a run draws from, as one state."""
+"""State of all random number generators of a run."""
 
 import random
 import warnings
@@ -15,12 +15,12 @@ AnyGenerator = torch.Generator | np.random.Generator
 
 
 class RandomState:
-    """The state of python's, numpy's and torch's global generators, of every CUDA device, and of named generators.
+    """State of the global generators of Python, numpy and torch, of every CUDA device, and of named generators.
 
-    CUDA is left alone while no CUDA work has been done.
+    CUDA generators are included only if CUDA has been initialized.
 
     Args:
-        generators: further generators by name, e.g. ``RandomState(rays=torch.Generator())``.
+        generators: additional generators by name, such as ``RandomState(rays=torch.Generator())``.
     """
 
     def __init__(self, **generators: AnyGenerator) -> None:
@@ -30,36 +30,36 @@ class RandomState:
         """Return all states as plain values and arrays."""
         return {
             "python": random.getstate(),
-            "numpy": np.random.get_state(legacy=False),  # noqa: NPY002 - the global generator is what is asked for
+            "numpy": np.random.get_state(legacy=False),  # noqa: NPY002 - the global generator is meant
             "torch": torch.get_rng_state(),
             "cuda": _cuda_states(),
             "generators": {name: _state_of(generator) for name, generator in self._generators.items()},
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
-        """Set all states.
+        """Restore all states.
 
         Raises:
-            CheckpointError: the named generators, or their kinds, are not those of the state.
+            CheckpointError: if the named generators or their types differ from the stored ones.
         """
         stored = state_dict["generators"]
         if stored.keys() != self._generators.keys():
             names = f"{sorted(self._generators)}, the stored state has {sorted(stored)}"
-            raise CheckpointError(f"RandomState has the generators {names}: name the same ones")
+            raise CheckpointError(f"RandomState has the generators {names}: pass the same names")
         for name, generator in self._generators.items():
             _set_state(name, generator, stored[name])
         random.setstate(state_dict["python"])
-        np.random.set_state(state_dict["numpy"])  # noqa: NPY002 - the global generator is what is asked for
+        np.random.set_state(state_dict["numpy"])  # noqa: NPY002 - the global generator is meant
         torch.set_rng_state(state_dict["torch"])
         _set_cuda_states(state_dict["cuda"])
 
 
 @contextmanager
 def preserve_random_state(**generators: AnyGenerator) -> Generator[None]:
-    """Leave all random states as they were, whatever is drawn inside: an evaluation cannot disturb training.
+    """Restore all random states on exit, so that an evaluation does not affect training.
 
     Args:
-        generators: further generators by name, besides the global ones.
+        generators: generators by name, in addition to the global ones.
     """
     keeper = RandomState(**generators)
     state = keeper.state_dict()
@@ -77,7 +77,10 @@ def _cuda_states() -> list[torch.Tensor]:
 def _set_cuda_states(states: list[torch.Tensor]) -> None:
     present = torch.cuda.device_count() if states else 0
     if present < len(states):
-        message = f"the state is of {len(states)} CUDA devices, here are {present}: the draws of the others are lost"
+        message = (
+            f"the state is of {len(states)} CUDA devices, but there are {present}: the random states of the others "
+            "are not restored"
+        )
         warnings.warn(message, RuntimeWarning, stacklevel=3)
     for index, state in enumerate(states[:present]):
         torch.cuda.set_rng_state(state, index)
@@ -93,12 +96,12 @@ def _set_state(name: str, generator: AnyGenerator, state: Any) -> None:
     if isinstance(generator, torch.Generator) != isinstance(state, torch.Tensor):
         kind = "torch" if isinstance(state, torch.Tensor) else "numpy"
         raise CheckpointError(
-            f"the generator {name!r} was {kind}'s when the state was taken, now it is a {type(generator)}"
+            f"the generator {name!r} was {kind}'s when the state was saved, now it is a {type(generator)}"
         )
     if isinstance(generator, torch.Generator):
         generator.set_state(state)
         return
-    own = generator.bit_generator.state["bit_generator"]
-    if state["bit_generator"] != own:
-        raise CheckpointError(f"the generator {name!r} is a {own}, the stored state is a {state['bit_generator']}'s")
+    kind = generator.bit_generator.state["bit_generator"]
+    if state["bit_generator"] != kind:
+        raise CheckpointError(f"the generator {name!r} is a {kind}, the stored state is a {state['bit_generator']}'s")
     generator.bit_generator.state = state

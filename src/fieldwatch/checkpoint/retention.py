@@ -1,4 +1,4 @@
-"""Which checkpoints stay: the last N, every M steps, the best K, the pinned; never fewer than the last good one."""
+"""Retention of checkpoints: the last N, every M steps, the best K, pinned ones, and always the last verified one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class RetentionCandidate:
-    """What retention needs to know of a stored checkpoint.
+    """Properties of a stored checkpoint that retention depends on.
 
     Attributes:
-        step: its step.
-        metrics: the figures it was saved with.
-        pinned: the user wants it kept.
-        verified: this process wrote it, or checked all its hashes.
+        step: step of the checkpoint.
+        metrics: metrics saved with the checkpoint.
+        pinned: whether the user pinned it.
+        verified: whether this process wrote it or verified all its hashes.
     """
 
     step: int
@@ -24,24 +24,24 @@ class RetentionCandidate:
 
 
 DIGITS = {"step": 10, "ckpt": 6}
-"""Digits of the step in a folder's name, at least."""
+"""Minimum number of digits of the step in a folder's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """A union of rules; a checkpoint stays when any of them wants it.
+    """Rules that decide which checkpoints to keep; a checkpoint is kept if any of them applies.
 
     Attributes:
-        last: keep this many of the highest steps, at least 1.
-        every: keep all whose step is a multiple of this; 0 keeps none for that reason.
-        best: keep this many of the best by ``metric``; needs ``metric`` to have an effect.
-        metric: the name, among the metrics given to ``save``, that says what is best.
-        better: which way ``metric`` is good.
-        name: what folders are called: "step" is step_0000000400, "ckpt" is ckpt_000400, as neural surface trainers
-            have it. Both are read, whichever is written.
+        last: number of checkpoints with the highest steps to keep, at least 1.
+        every: keep all checkpoints whose step is a multiple of this number; 0 to disable.
+        best: number of best checkpoints by ``metric`` to keep; has no effect without ``metric``.
+        metric: name of the metric, among those passed to ``save``, that ranks checkpoints.
+        better: whether higher or lower values of ``metric`` are better.
+        name: naming of the folders: "step" for step_0000000400, "ckpt" for ckpt_000400 as in neural surface trainers.
+            Both are read, regardless of this setting.
 
     Raises:
-        ValueError: a number is below its bound, or the name is another one.
+        ValueError: if a number is below its bound, or ``better`` or ``name`` is unknown.
     """
 
     last: int = 2
@@ -61,7 +61,7 @@ class Retention:
             raise ValueError(f"Retention(name={self.name!r}): it must be 'step' or 'ckpt'")
 
     def ranked(self, candidates: Sequence[RetentionCandidate]) -> list[RetentionCandidate]:
-        """Sort those that have the metric (and not NaN), best first; of equals the later step first."""
+        """Return the candidates with a metric that is not NaN, best first; among equals, the later step first."""
         with_metric = [
             candidate for candidate in candidates if not math.isnan(candidate.metrics.get(self.metric, math.nan))
         ]
@@ -69,15 +69,12 @@ class Retention:
         return sorted(with_metric, key=lambda candidate: (sign * candidate.metrics[self.metric], -candidate.step))
 
     def kept(self, candidates: Sequence[RetentionCandidate]) -> set[int]:
-        """Return the steps that stay.
-
-        The highest verified step is among them whatever the rules say: as long as newer ones have not been checked,
-        it is the one a run can rely on.
-        """
+        """Return the steps to keep, which always include the highest verified step."""
         steps = sorted(candidate.step for candidate in candidates)
         verified = sorted(candidate.step for candidate in candidates if candidate.verified)
-        # The verified one stays whatever the rules say: newer ones may turn out to be damaged.
+        # The last verified checkpoint is always kept, because newer ones may turn out to be damaged.
         kept = {*steps[-self.last :], *verified[-1:]}
+        # every=0 disables the rule.
         kept.update(step for step in steps if self.every and step % self.every == 0)
         kept.update(candidate.step for candidate in self.ranked(candidates)[: self.best])
         kept.update(candidate.step for candidate in candidates if candidate.pinned)

@@ -1,4 +1,4 @@
-"""Where a run stands in its data: shuffled epochs that go on exactly where they stopped."""
+"""Shuffled batches of indices whose position can be saved and restored exactly."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,20 +12,20 @@ from fieldwatch.checkpoint.incident import StoredStateError
 
 
 class Shuffled(Iterator[Tensor]):
-    """Batches of indices for ever: every epoch a new permutation, from a generator of its own.
+    """Endless iterator over batches of indices, with a new permutation in every epoch.
 
-    The state is complete (permutation, cursor, epoch, generator), so a resumed run draws the very batches that the
-    uninterrupted one would have drawn. A ``DataLoader`` with workers draws ahead of the loop: its sampler's state is
-    that of the last batch asked for, not of the last one trained on.
+    The state is complete (permutation, cursor, epoch, generator), so a resumed run draws the same batches as an
+    uninterrupted one. This would not hold for a ``DataLoader`` with workers, which prefetch: the state of its sampler
+    is that of the last batch requested, not of the last one trained on.
 
     Args:
         length: number of samples.
-        batch: indices per batch.
-        seed: of its generator.
-        drop_last: leave out the smaller batch at the end of an epoch.
+        batch: number of indices per batch.
+        seed: seed of the generator.
+        drop_last: whether to drop the smaller batch at the end of an epoch.
 
     Raises:
-        ValueError: no whole batch could be drawn.
+        ValueError: if there is no complete batch.
     """
 
     def __init__(self, length: int, batch: int, seed: int = 0, *, drop_last: bool = False) -> None:
@@ -33,7 +33,7 @@ class Shuffled(Iterator[Tensor]):
             raise ValueError(f"Shuffled(length={length}, batch={batch}): both must be 1 or more")
         if drop_last and batch > length:
             raise ValueError(
-                f"Shuffled(length={length}, batch={batch}, drop_last=True) never has a whole batch: lower batch"
+                f"Shuffled(length={length}, batch={batch}, drop_last=True) has no complete batch: lower batch"
             )
         self.length = length
         self.batch = batch
@@ -45,16 +45,17 @@ class Shuffled(Iterator[Tensor]):
 
     @property
     def epoch(self) -> int:
-        """The 0-based epoch that the last batch came from."""
+        """0-based epoch of the last batch."""
         return self._epoch
 
     @property
     def batches_per_epoch(self) -> int:
-        """Number of batches in one epoch."""
+        """Number of batches per epoch."""
         return self.length // self.batch if self.drop_last else -(-self.length // self.batch)
 
     def __next__(self) -> Int64[Tensor, " batch"]:
         note_used(self)
+        # The next epoch starts when it is needed, so `epoch` is that of the last batch.
         left = self.length - self._cursor
         if left < (self.batch if self.drop_last else 1):
             self._epoch += 1
@@ -62,11 +63,11 @@ class Shuffled(Iterator[Tensor]):
             self._order = self._permute()
         start = self._cursor
         self._cursor = min(start + self.batch, self.length)
-        # A copy: the caller may change its batch in place.
+        # A copy, because the caller may change its batch in place.
         return self._order[start : self._cursor].clone()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything the next batches depend on."""
+        """Return the complete state that the next batches depend on."""
         return {
             "shape": (self.length, self.batch, self.drop_last),
             "order": self._order,
@@ -76,16 +77,16 @@ class Shuffled(Iterator[Tensor]):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
-        """Go on where the state was taken.
+        """Continue from a stored state.
 
         Raises:
-            CheckpointError: it was taken with another length, batch or drop_last.
+            CheckpointError: if it was stored with another length, batch or drop_last.
         """
         current = (self.length, self.batch, self.drop_last)
         if state_dict["shape"] != current:
             raise StoredStateError(
-                f"Shuffled(length, batch, drop_last) is {current}, the stored position was taken with "
-                f"{state_dict['shape']}: use the same data and batch size, or start the position anew"
+                f"Shuffled(length, batch, drop_last) is {current}, but the position was stored with "
+                f"{state_dict['shape']}: use the same data and batch size, or start a new run"
             )
         self._order = state_dict["order"].clone()
         self._cursor = state_dict["cursor"]

@@ -1,4 +1,4 @@
-"""A request to stop: noticed between two steps and at stop points, its time noted even while python cannot run."""
+"""Stop requests by signals: handled between two steps, with the arrival time recorded even during long C++ calls."""
 
 import contextlib
 import os
@@ -12,35 +12,37 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn, final
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-"""Signals that ask a run to save and end; the exit code is 128 and the number: 143, 130, 138, 129."""
+"""Signals that ask a run to save and end; the exit code is 128 plus the signal number: 143, 130, 138, 129."""
 PATIENCE = 5.0
-"""Seconds from the arrival of a signal for which work under way may go on: half of a grace of 10 s."""
+"""Seconds after a signal for which work in progress may continue: half of the usual grace period of 10 s."""
+# A second SIGINT within this time interrupts at once.
 _IMMEDIATE_SECONDS = 2.0
+# Interval at which an overdue wait of the main thread is interrupted again.
 _POKE_SECONDS = 0.2
 
 
 @final
 class StopRequest:
-    """A context manager under which SIGTERM, SIGINT (ctrl-C), SIGUSR1 and SIGHUP only set a flag, to end in order.
+    """A context manager in which SIGTERM, SIGINT (ctrl-C), SIGUSR1 and SIGHUP only set a flag, for an orderly end.
 
-    A second SIGINT within 2 s raises ``KeyboardInterrupt`` at once. A SIGHUP that is ignored stays so (``nohup``).
-    Forked workers inherit the handlers: in them SIGTERM ends the worker and the others do nothing (the main process
-    decides). The previous handlers return on exit.
+    A second SIGINT within 2 s raises ``KeyboardInterrupt`` at once. If SIGHUP is ignored (``nohup``), it remains
+    ignored. Forked workers inherit the handlers: in them, SIGTERM ends the worker and the other signals do nothing,
+    because the main process decides. The previous handlers are restored on exit.
 
-    Python runs a handler only between two bytecodes: one long call into C++ holds it up. A thread reads the signal's
-    number from a socket that the interpreter's own handler writes to, and notes when it came; it runs while such a call
-    holds no interpreter lock. Where something else uses that way (``signal.set_wakeup_fd``, as asyncio does) it is left
-    alone, and the time is that of the handler.
+    Python runs a handler only between two bytecodes, so a long call into C++ delays it. To record the arrival time, a
+    thread reads the signal number from a socket that the interpreter's C handler writes to; it can run while the call
+    does not hold the interpreter lock. If ``signal.set_wakeup_fd`` is already in use, as by asyncio, it is not
+    replaced, and the recorded time is that of the handler.
 
     Args:
-        patience: seconds from the arrival after which work under way should be given up, see :meth:`overdue`.
+        patience: seconds after a signal until work in progress should be abandoned, see :meth:`overdue`.
 
     Attributes:
-        received: whether a signal came; an attribute, so that any thread may read it.
-        patience: may be changed at any time.
+        received: whether a signal has arrived; an attribute, so that any thread can read it.
+        patience: seconds until work should be abandoned; may be changed at any time.
 
     Raises:
-        RuntimeError: (on entering) outside the main thread, where python allows no handlers.
+        RuntimeError: (on entering) outside the main thread, because Python allows signal handlers only there.
     """
 
     def __init__(self, patience: float = PATIENCE) -> None:
@@ -56,46 +58,47 @@ class StopRequest:
 
     @property
     def requested(self) -> str | None:
-        """The name of the first signal that came, e.g. ``"SIGTERM"``; None while none did."""
+        """Name of the first signal that arrived, such as ``"SIGTERM"``; None if there was none."""
         return None if self._requested is None else self._requested.name
 
     @property
     def exit_code(self) -> int:
-        """What the process should exit with: 143 SIGTERM, 130 SIGINT, 138 SIGUSR1, 129 SIGHUP, 0 while none came."""
+        """Exit code for the process: 143 SIGTERM, 130 SIGINT, 138 SIGUSR1, 129 SIGHUP, 0 without a signal."""
         return 0 if self._requested is None else 128 + self._requested
 
     @property
     def arrived(self) -> float | None:
-        """When the first signal came, as `time.monotonic()`; None while none did."""
+        """Time of the first signal, as `time.monotonic()`; None if there was none."""
         return self._arrived if self.received else None
 
     @property
     def waited(self) -> float:
-        """Seconds since the first signal came; 0 while none did."""
+        """Seconds since the first signal; 0 if there was none."""
         return 0.0 if self.arrived is None else time.monotonic() - self.arrived
 
     @property
     def overdue(self) -> bool:
-        """Whether a signal came, and the patience is over."""
+        """Whether a signal arrived more than ``patience`` seconds ago."""
         return self.received and self.waited >= self.patience
 
     def abandonable(self, give_up: Callable[[], NoReturn]) -> "AbandonableWait":
-        """Let a wait inside this block be given up when the patience is over, although no line of ours runs in it.
+        """Return a context in which a blocking wait is interrupted once the stop request is overdue.
 
         Args:
-            give_up: called in the middle of the wait, in the main thread; has to raise.
+            give_up: function that is called during the wait, on the main thread; it must raise.
         """
         return AbandonableWait(self._allow, give_up)
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
-                "StopRequest must be entered in the main thread: python allows signal handlers only there"
+                "StopRequest must be entered in the main thread: Python allows signal handlers only there"
             )
         self._owner = os.getpid()
         for number in STOPPING:
+            # Started with nohup: the process must outlive its terminal.
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                continue  # started with nohup: it is to outlive its terminal
+                continue
             self._previous[number] = signal.signal(number, self._handle)
         self._listener.open()
         return self
@@ -109,7 +112,7 @@ class StopRequest:
         self._previous.clear()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        # Forked workers inherit the handler, and must not speak for the main process.
+        # Forked workers inherit the handler, but only the main process may react.
         if os.getpid() != self._owner:
             _handle_in_worker(number)
             return
@@ -123,20 +126,21 @@ class StopRequest:
             if self._interrupted - before < _IMMEDIATE_SECONDS:
                 raise KeyboardInterrupt
         if self._give_up is not None and self.overdue:
-            # Cleared before it is called: it raises, and must not be called again while that unwinds.
+            # Cleared before the call, because it raises and must not be called again while the stack unwinds.
             give_up = self._give_up
             self._give_up = None
             give_up()
 
     def _note(self) -> None:
-        """Note the time of arrival, of the first signal only: by the thread or by the handler, whoever is first."""
+        """Record the arrival time of the first signal."""
+        # Called by the thread and by the handler; the first call wins.
         if self._arrived is None:
             self._arrived = time.monotonic()
 
     def _poke_main_thread(self) -> None:
-        """From the thread: get the main thread out of a wait that may be given up; SIGTERM is noted already."""
+        """Interrupt an abandonable wait of the main thread; called from the listener's thread."""
         if self._give_up is not None and self.overdue:
-            # A signal interrupts a system call of the main thread; its handler then finds the patience over.
+            # A signal interrupts the system call of the main thread; its handler then calls `give_up`.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def _allow(self, give_up: Callable[[], NoReturn] | None) -> None:
@@ -144,7 +148,7 @@ class StopRequest:
 
 
 class AbandonableWait:
-    """A block in which a wait may be given up. :meth:`StopRequest.abandonable` makes it."""
+    """A context in which a blocking wait may be abandoned. Created by :meth:`StopRequest.abandonable`."""
 
     __slots__ = ("_allow", "_give_up")
 
@@ -160,11 +164,11 @@ class AbandonableWait:
 
 
 class _SignalListener:
-    """A thread that is told of signals by the interpreter itself; idle until one comes.
+    """A thread that the interpreter notifies of signals; idle until one arrives.
 
     Args:
-        arrived: called at the first one that asks to stop.
-        poke: called again and again from then on.
+        arrived: called at the first stop signal.
+        poke: called repeatedly from then on.
     """
 
     def __init__(self, arrived: Callable[[], None], poke: Callable[[], None]) -> None:
@@ -175,11 +179,12 @@ class _SignalListener:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Begin; not where another one listens."""
+        """Start listening, unless another listener is registered."""
         reader, writer = socket.socketpair()
+        # The interpreter's C handler must never block.
         writer.setblocking(False)
         before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        # Another listener is there, such as an event loop: put it back and do without.
+        # Another listener is registered, such as an event loop: restore it.
         if before != -1:
             signal.set_wakeup_fd(before)
             reader.close()
@@ -192,18 +197,19 @@ class _SignalListener:
         self._thread.start()
 
     def listen(self) -> None:
-        """Be told of signals again."""
+        """Register for signals again."""
         if self._sockets is not None:
             signal.set_wakeup_fd(self._sockets[1].fileno(), warn_on_full_buffer=False)
 
     def close(self) -> None:
-        """End."""
+        """Stop listening and join the thread."""
         if self._sockets is None or self._thread is None:
             return
         signal.set_wakeup_fd(-1)
         _LISTENERS.discard(self)
         self._closing.set()
-        with contextlib.suppress(BlockingIOError):  # full of signals: then it is awake
+        # If the socket is full of signals, the thread is awake anyway.
+        with contextlib.suppress(BlockingIOError):
             self._sockets[1].send(b"\0")
         self._thread.join()
         for socket_end in self._sockets:
@@ -224,20 +230,21 @@ _LISTENERS: "weakref.WeakSet[_SignalListener]" = weakref.WeakSet()
 
 
 def _pause_listening() -> None:
-    """Before a fork: a worker that gets a signal at once must not speak for the main process."""
+    """Pause listening before a fork, so that a signal to the new worker does not reach the main process."""
+    # set_wakeup_fd may only be called in the main thread.
     if _LISTENERS and threading.current_thread() is threading.main_thread():
         signal.set_wakeup_fd(-1)
 
 
 def _listen_again() -> None:
-    """After it, in the main process."""
+    """Resume listening after a fork, in the main process."""
     if threading.current_thread() is threading.main_thread():
         for listener in _LISTENERS:
             listener.listen()
 
 
 def _listen_no_more() -> None:
-    """In a forked worker: its signals are not the main process's."""
+    """Stop listening in a forked worker, whose signals do not concern the main process."""
     if _LISTENERS:
         _LISTENERS.clear()
         signal.set_wakeup_fd(-1)
@@ -247,6 +254,7 @@ os.register_at_fork(before=_pause_listening, after_in_parent=_listen_again, afte
 
 
 def _handle_in_worker(number: int) -> None:
+    # Other signals, such as ctrl-C, reach the whole process group: the main process decides.
     if number == signal.SIGTERM:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

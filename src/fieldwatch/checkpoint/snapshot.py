@@ -1,4 +1,4 @@
-"""A run's state copied aside, so that training goes on while it is written."""
+"""Snapshots: copies of a run's state in host memory, so that training continues while they are written."""
 
 import mmap
 from collections.abc import Callable, Sequence
@@ -13,26 +13,26 @@ from fieldwatch.checkpoint.incident import CheckpointError
 from fieldwatch.checkpoint.layout import aligned
 
 GROWTH_FACTOR = 1.25
-"""How much larger than needed the memory is made, since the number of primitives grows."""
+"""Factor by which more memory is allocated than needed, because the number of primitives grows."""
 FULL_SHARE = 0.8
-"""The share in use from which on more memory is got ahead of time."""
+"""Fraction of the memory in use above which more is allocated in advance."""
 SPARE_BYTES = 512 * 2**20
-"""Bytes of memory that a snapshot leaves to everybody else."""
+"""Memory in bytes that a snapshot leaves free for other uses."""
 _HUGE_PAGE_BYTES = 2 * 2**20
 
 
 class ShortOfMemoryError(CheckpointError):
-    """There is not enough memory for a second copy of the state; the message has the figures."""
+    """There is not enough memory for a second copy of the state; the message contains the sizes."""
 
 
 class HostBuffers:
-    """Memory of the host that snapshots are copied into, the same for one after the other.
+    """Reusable host memory that snapshots are copied into, one at a time.
 
-    Arrays of a GPU get pinned memory and are copied on a side stream: the host does not wait, later work of the GPU's
-    current stream does. One snapshot at a time.
+    Arrays on a GPU are copied into pinned memory on a side stream: the host does not wait, but later work on the GPU's
+    current stream does.
 
     Args:
-        available_bytes: returns the bytes of memory that the process may still take.
+        available_bytes: function that returns the memory in bytes that the process may still allocate.
     """
 
     def __init__(self, available_bytes: Callable[[], int]) -> None:
@@ -44,26 +44,27 @@ class HostBuffers:
 
     @property
     def capacity(self) -> int:
-        """Bytes that it holds now."""
+        """Size of the allocated memory in bytes."""
         return self._memory.numel()
 
     def copy_arrays(self, sources: Sequence[ArraySource]) -> list[Array]:
-        """Copy arrays; when this returns, what they were taken from may change.
+        """Copy arrays; the sources may change as soon as this returns.
 
-        The copies of a GPU's arrays are complete after :meth:`wait`.
+        The copies of arrays on a GPU are complete after :meth:`wait`.
 
         Args:
-            sources: what to copy.
+            sources: arrays to copy.
 
         Returns:
-            The copies, good until the next call.
+            The copies, valid until the next call.
 
         Raises:
-            ShortOfMemoryError: there is not enough memory.
+            ShortOfMemoryError: if there is not enough memory.
         """
         devices = {
             source.value.device for source in sources if isinstance(source.value, Tensor) and source.value.is_cuda
         }
+        # Aligned to 64 bytes, so that views of any dtype are possible.
         self._make_room(sum(aligned(source.nbytes) for source in sources), pinned=bool(devices))
         targets = list[Tensor]()
         offset = 0
@@ -72,6 +73,7 @@ class HostBuffers:
             offset += aligned(source.nbytes)
         pairs = list(zip(sources, targets, strict=True))
         copies: dict[int, Array] = {}
+        # One side stream per device; None stands for arrays on the host.
         for device in (None, *devices):
             indices = [k for k, (source, _) in enumerate(pairs) if _device(source) == device]
             with _SideStream(device, self._copying):
@@ -79,15 +81,16 @@ class HostBuffers:
         return [copies[k] for k in range(len(pairs))]
 
     def wait(self) -> None:
-        """Wait until all copies have arrived; on any thread."""
+        """Wait until all copies are complete; may be called from any thread."""
         for event in self._copying:
             event.synchronize()
         self._copying.clear()
 
     def make_room_ahead(self) -> None:
-        """Get more memory if the last snapshot nearly filled it; on the writer's thread, once the snapshot is written.
+        """Allocate more memory if the last snapshot nearly filled it.
 
-        That there is none is no failure yet: the next snapshot tries again.
+        Called on the writer's thread after the snapshot was written. A failure is ignored, because the next snapshot
+        tries again.
         """
         if self._used > FULL_SHARE * self.capacity:
             with suppress(ShortOfMemoryError):
@@ -97,26 +100,28 @@ class HostBuffers:
         self._used = nbytes
         if nbytes > self.capacity or (pinned and not self._pinned):
             try:
+                # With room to grow if possible, else the exact size.
                 self._allocate(int(nbytes * GROWTH_FACTOR), pinned=pinned)
             except ShortOfMemoryError:
                 self._allocate(nbytes, pinned=pinned)
 
     def _allocate(self, nbytes: int, *, pinned: bool) -> None:
-        # torch's pinned allocator rounds to powers of two, so the check uses what it will really take.
-        wanted = 1 << max(nbytes - 1, 1).bit_length() if pinned else -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        # torch's pinned allocator rounds up to powers of two: check the size that it will really allocate.
+        needed = 1 << max(nbytes - 1, 1).bit_length() if pinned else -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         free = self._available_bytes() + self.capacity
-        if wanted + SPARE_BYTES > free:
+        if needed + SPARE_BYTES > free:
             raise ShortOfMemoryError(
-                f"a snapshot wants {wanted:,} bytes of memory and {SPARE_BYTES:,} to spare, {free:,} are free: it is "
-                "saved while training waits; free memory to save in the background"
+                f"a snapshot needs {needed:,} bytes of memory and {SPARE_BYTES:,} to spare, {free:,} are free: "
+                "training waits while it is saved; free memory to save in the background"
             )
-        self._memory = torch.empty(0, dtype=torch.uint8)  # the old goes before the new comes
-        self._memory = (_pinned if pinned else _pages)(wanted)
+        # The old memory is released before the new one is allocated.
+        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._memory = (_pinned if pinned else _pages)(needed)
         self._pinned = pinned
 
 
 class _SideStream:
-    """Copies of one GPU run beside its current stream, which waits for them before whatever it is given later."""
+    """Context in which copies from one GPU run on a side stream; later work on the current stream waits for them."""
 
     def __init__(self, device: torch.device | None, events: list[torch.cuda.Event]) -> None:
         self._device = device
@@ -126,7 +131,7 @@ class _SideStream:
         if self._device is not None:
             self._current = torch.cuda.current_stream(self._device)
             self._side = torch.cuda.Stream(self._device)
-            # The copy must see what the current stream has queued so far.
+            # The copy must come after the work that the current stream has queued so far.
             self._side.wait_stream(self._current)
             self._context = torch.cuda.stream(self._side)
             self._context.__enter__()
@@ -136,7 +141,7 @@ class _SideStream:
             self._context.__exit__(kind, error, at)
             event = torch.cuda.Event()
             event.record(self._side)
-            # Later work may change the arrays in place: it waits for the copy, on the device.
+            # Later work may change the arrays in place, so it waits for the copy on the device.
             self._current.wait_event(event)
             self._events.append(event)
 
@@ -150,20 +155,22 @@ def _pinned(nbytes: int) -> UInt8[Tensor, "nbytes"]:
     try:
         return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
     except RuntimeError as error:
-        raise ShortOfMemoryError(f"{nbytes:,} bytes of pinned memory cannot be had: {error}") from error
+        raise ShortOfMemoryError(f"{nbytes:,} bytes of pinned memory cannot be allocated: {error}") from error
 
 
 def _pages(nbytes: int) -> UInt8[Tensor, "nbytes"]:
-    """Get memory straight from the system: forked workers do not share it, and it goes back whole."""
+    """Allocate memory directly with mmap, so that forked workers do not share it and it is returned as a whole."""
     try:
         pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
-        raise ShortOfMemoryError(f"{nbytes:,} bytes of memory cannot be had: {error}") from error
+        raise ShortOfMemoryError(f"{nbytes:,} bytes of memory cannot be allocated: {error}") from error
     # A forked worker would otherwise share the pages, and the next snapshot would copy each of them on write.
     pages.madvise(mmap.MADV_DONTFORK)
     if nbytes >= _HUGE_PAGE_BYTES:
-        with suppress(OSError):  # a system without huge pages
+        # Not all systems have huge pages.
+        with suppress(OSError):
             pages.madvise(mmap.MADV_HUGEPAGE)
     memory = torch.frombuffer(pages, dtype=torch.uint8)
-    memory.numpy().fill(0)  # the system gives the pages now, not while a snapshot is taken
+    # Touch the pages now, so that page faults do not slow down a snapshot.
+    memory.numpy().fill(0)
     return memory

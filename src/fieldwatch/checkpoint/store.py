@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole and verified, or not there at all."""
+"""Checkpoints on disk, written atomically and verified when read."""
 
 import os
 import re
@@ -25,25 +25,26 @@ from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Inciden
 from fieldwatch.checkpoint.items import Item, gather, put_back
 from fieldwatch.checkpoint.retention import DIGITS, Retention, RetentionCandidate
 
-# ``step_`` or ``ckpt_``, the step, and which rewrite of that step it is: ``step_0000000400.2``.
+# ``step_`` or ``ckpt_``, the step, and the number of the rewrite if a step was saved again: ``step_0000000400.2``.
 _NAME = re.compile(r"(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?")
 _DEFAULT_RETENTION = Retention()
+# A pin is an empty file in the checkpoint's folder, so that it survives a restart.
 _PINNED = "pinned"
 
 CheckpointSelector = int | Literal["last", "best"]
-"""A stored checkpoint: its step, the highest step, or the best by the retention's metric."""
+"""Selects a stored checkpoint: a step number, the highest step, or the best by the retention's metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCheckpoint:
-    """A stored checkpoint.
+    """Description of a stored checkpoint.
 
     Attributes:
-        step: the step it was made at.
-        path: its folder.
-        created: when, ISO 8601 in UTC.
-        metrics: the figures it was saved with.
-        pinned: retention leaves it alone.
+        step: number of finished steps.
+        path: folder of the checkpoint.
+        created: time of creation, ISO 8601 in UTC.
+        metrics: metrics saved with the checkpoint.
+        pinned: whether retention must keep it.
     """
 
     step: int
@@ -55,12 +56,12 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """What ``Checkpoints.restore`` found.
+    """Result of ``Checkpoints.restore``.
 
     Attributes:
-        step: the step of the checkpoint that was put back.
-        note: the note it was saved with.
-        fell_back: the damaged checkpoints that were passed over, newest first.
+        step: step of the restored checkpoint.
+        note: note saved with the checkpoint.
+        fell_back: damaged checkpoints that were skipped, newest first.
     """
 
     step: int
@@ -71,16 +72,17 @@ class Restored:
 class Checkpoints:
     """The checkpoints of one run.
 
-    A checkpoint is a folder ``step_0000000400`` (``ckpt_000400``, by `Retention.name`) of three files
-    (``tensors.safetensors``, ``manifest.json``, ``manifest.sha256``), made under another name, synced, renamed, and
-    only then acknowledged. One process at a time may save (see ``FolderLock``).
+    A checkpoint is a folder ``step_0000000400`` (or ``ckpt_000400``, see `Retention.name`) of three files
+    (``tensors.safetensors``, ``manifest.json``, ``manifest.sha256``). It is written under a temporary name, synced to
+    disk and renamed before the save returns. Only one process at a time may save (see ``FolderLock``).
 
     Args:
-        folder: where they lie; made at the first save.
-        keep: which of them stay.
+        folder: folder of the checkpoints; created at the first save.
+        keep: retention rules.
 
     Attributes:
-        incidents: what was survived so far: damage, abandoned branches, folders that could not be deleted.
+        incidents: problems that were handled so far: damaged checkpoints, abandoned branches, folders that could not
+            be deleted.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, keep: Retention = _DEFAULT_RETENTION) -> None:
@@ -88,65 +90,67 @@ class Checkpoints:
         self.keep = keep
         self.incidents: list[Incident] = []
         self._verified: set[Path] = set()
-        self._pruning = threading.Lock()  # a save may be written by another thread than the one that pins
+        # A save may be written on another thread than the one that pins.
+        self._pruning = threading.Lock()
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, in order; damaged ones are among them until they are read."""
+        """Return the steps that have a checkpoint, in ascending order, including damaged ones not yet read."""
         return sorted(self._folders())
 
     def latest(self) -> StoredCheckpoint | None:
-        """Return the highest step whose manifest is sound, without reading its tensors."""
+        """Return the checkpoint with the highest step and a valid manifest, without reading its tensors."""
         return next((saved for saved in reversed(self._sound())), None)
 
     def find(self, step: CheckpointSelector = "last") -> StoredCheckpoint:
-        """Return what ``read`` of the same step would read: its number, folder and metrics, without its tensors.
+        """Return the checkpoint that ``read`` would read, without reading its tensors.
 
         Raises:
-            CheckpointError: there is none, or its manifest is damaged; nothing is touched.
+            CheckpointError: if there is none or its manifest is damaged; no files are changed.
         """
         folder = self._choose(step)[0]
         saved = self._read_saved(folder)
         if saved is None:
             others = [other for other, path in self._folders().items() if path != folder]
             raise DamageError(
-                f"the manifest of {folder} is damaged; other steps are {sorted(others)}: ask for one of them"
+                f"the manifest of {folder} is damaged; other steps are {sorted(others)}: choose one of them"
             )
         return saved
 
     def save(
         self, step: int, items: Mapping[str, Item], *, metrics: Mapping[str, float] | None = None, note: Any = None
     ) -> Path:
-        """Write a checkpoint; when this returns, it is on the disk and a power cut cannot take it.
+        """Write a checkpoint and return when it is synced to disk, so that it survives a power failure.
 
-        Nothing may change the items meanwhile: a tensor that changes while it is written would not match its hash.
+        The items must not change during the call: a tensor that changes while it is written would not match its hash.
 
-        Checkpoints of higher steps belong to a branch that was left: they are renamed ``abandoned-step_...`` and stay.
+        Checkpoints of higher steps belong to an abandoned branch; they are renamed to ``abandoned-step_...`` and kept.
 
         Args:
-            step: the number of finished steps, by which checkpoints are ordered.
-            items: what to keep, by name.
-            metrics: figures by which ``keep.metric`` ranks it.
-            note: any tree of plain values, e.g. ``{"epoch": 3}``.
+            step: number of finished steps, by which checkpoints are ordered.
+            items: objects and tensors to save, by name.
+            metrics: metrics of the checkpoint; ``keep.metric`` selects the one to rank by.
+            note: tree of plain values, such as ``{"epoch": 3}``.
 
         Returns:
-            Its folder.
+            The folder of the checkpoint.
 
         Raises:
-            CheckpointError: a value cannot be stored, or the disk is full or fails; earlier checkpoints are untouched.
+            CheckpointError: if a value cannot be stored, or the disk is full or fails; earlier checkpoints are kept.
         """
+        # No copy is needed, because the caller waits until everything is written.
         draft = self.take(step, items, share_memory, metrics=metrics)
         draft.put_note(note)
         return self.write(draft)
 
     def write(self, draft: Draft, *, threads: int | None = None) -> Path:
-        """Write what was taken before, as :meth:`save` does.
+        """Write a snapshot taken with :meth:`take`, as :meth:`save` does.
 
         Args:
-            draft: the snapshot.
-            threads: how many hash; None takes up to four.
+            draft: snapshot to write.
+            threads: number of hashing threads; None for up to four.
 
         Raises:
-            CheckpointError: the disk is full or fails; earlier checkpoints are untouched.
+            CheckpointError: if the disk is full or fails; earlier checkpoints are kept.
         """
         try:
             final = self._write(draft.step, draft, threads)
@@ -165,10 +169,16 @@ class Checkpoints:
         *,
         metrics: Mapping[str, float] | None = None,
     ) -> Draft:
-        """Take a snapshot for :meth:`write`; its arguments are those of :meth:`save`; ``copy_arrays`` copies.
+        """Take a snapshot for :meth:`write`.
+
+        Args:
+            step: see :meth:`save`.
+            items: see :meth:`save`.
+            copy_arrays: function that shares or copies the arrays.
+            metrics: see :meth:`save`.
 
         Raises:
-            CheckpointError: a value cannot be stored.
+            CheckpointError: if a value cannot be stored.
         """
         figures = {name: float(value) for name, value in (metrics or {}).items()}
         return Draft(Contents(step=_checked(step), metrics=figures, note=None, items=gather(items)), copy_arrays)
@@ -181,20 +191,20 @@ class Checkpoints:
         renamed: Mapping[str, str] | None = None,
         optional: Collection[str] = (),
     ) -> Restored:
-        """Put a checkpoint back into the items, after every hash has been checked.
+        """Load a checkpoint into the items after all of its hashes have been verified.
 
-        A damaged one is set aside as ``damaged-step_...`` and the previous good one is used; a step asked for by number
-        is never replaced by another. Where there is no good one, nothing is renamed.
+        If the checkpoint is damaged, it is renamed to ``damaged-step_...`` and the previous good one is loaded, except
+        that a step given by number is never replaced by another. If there is no good checkpoint, nothing is renamed.
 
         Args:
-            items: by name.
-            step: which checkpoint.
-            renamed: names of items in earlier checkpoints, and their names now.
-            optional: names of items that a checkpoint may lack; these then stay as they are.
+            items: objects and tensors to load into, by name.
+            step: checkpoint to load.
+            renamed: current names of items that have other names in earlier checkpoints, by the earlier name.
+            optional: names of items that a checkpoint may lack; these are then left unchanged.
 
         Raises:
-            CheckpointError: the checkpoint does not fit the items; the message says which and what to do.
-            NoWayBackError: there is no good one.
+            CheckpointError: if the checkpoint does not fit the items; the message names the item and what to do.
+            NoWayBackError: if there is no good checkpoint.
         """
         damaged = dict[Path, str]()
         for folder in self._choose(step):
@@ -204,29 +214,30 @@ class Checkpoints:
                 damaged[folder] = str(damage)
                 continue
             except OSError as error:
-                raise CheckpointError(f"{folder} cannot be read: {error}; nothing was touched") from error
+                raise CheckpointError(f"{folder} cannot be read: {error}; nothing was changed") from error
             trees = {(renamed or {}).get(name, name): tree for name, tree in contents.items.items()}
             present = {name: item for name, item in items.items() if name in trees or name not in optional}
             put_back(present, trees)
             self._verified.add(folder)
-            # Set aside only now: where nothing can be read, nothing is renamed.
+            # Rename damaged folders only now: if no checkpoint can be read, none must be renamed.
             fell_back = tuple(self._set_aside(path, reason) for path, reason in damaged.items())
             return Restored(step=contents.step, note=contents.note, fell_back=fell_back)
+        # Reached only if every candidate is damaged.
         reasons = "; ".join(f"step {_step_of(folder)}: {reason}" for folder, reason in damaged.items())
         others = [other for other, path in sorted(self._folders().items()) if path not in damaged]
         rest = f"steps {others} are left" if others else "none is left"
         raise NoWayBackError(f"no good checkpoint for step {step!r} in {self.folder}: {reasons}; {rest}")
 
     def set_aside_all(self, reason: str) -> None:
-        """Give all checkpoints the names of damaged ones, to make room for those of a mirror; nothing is deleted."""
+        """Rename all checkpoints as damaged, to make room for those of a mirror; nothing is deleted."""
         for _, folder in sorted(self._folders().items()):
             self._set_aside(folder, reason)
 
     def read(self, step: CheckpointSelector = "last") -> dict[str, Any]:
-        """Return the stored tree of every item, tensors on the CPU; for evaluation and inference, nothing is touched.
+        """Read the stored tree of every item, with tensors on the CPU, for evaluation and inference.
 
         Raises:
-            CheckpointError: there is none, or it is damaged; it is neither moved nor replaced by another.
+            CheckpointError: if there is no such checkpoint or it is damaged; it is neither renamed nor replaced.
         """
         folder = self._choose(step)[0]
         try:
@@ -236,35 +247,37 @@ class Checkpoints:
             raise DamageError(f"{folder} is damaged: {damage}; other steps are {others}: read(one of them)") from damage
 
     def pin(self, step: int) -> None:
-        """Keep a checkpoint whatever the retention says, until ``unpin``."""
+        """Keep a checkpoint regardless of the retention rules, until ``unpin``."""
         with self._pruning:
             folder = self._choose(step)[0]
             refuse_link(folder)
+            # A separate file, so that the manifest and its hash do not change.
             write_synced(folder / _PINNED, [])
             sync_folder(folder)
 
     def unpin(self, step: int) -> None:
-        """Hand a checkpoint back to the retention."""
+        """Remove the pin of a checkpoint, so that the retention rules apply to it again."""
         folder = self._choose(step)[0]
         refuse_link(folder)
         (folder / _PINNED).unlink(missing_ok=True)
         sync_folder(folder)
 
     def _folders(self) -> dict[int, Path]:
-        """Find the folder of every step; of two with the same step the one made later."""
+        """Return the folder of every step; if a step was saved several times, the latest one."""
+        # A run that has not saved yet has no folder.
         if not self.folder.is_dir():
             return {}
-        found: dict[int, tuple[int, Path]] = {}
+        folders: dict[int, tuple[int, Path]] = {}
         for path in self.folder.iterdir():
             name = _NAME.fullmatch(path.name)
             if name is not None:
                 step = int(name[1])
                 rewrite = int(name[2] or 1)
-                found[step] = max(found.get(step, (0, path)), (rewrite, path))
-        return {step: path for step, (_, path) in found.items()}
+                folders[step] = max(folders.get(step, (0, path)), (rewrite, path))
+        return {step: path for step, (_, path) in folders.items()}
 
     def _sound(self) -> list[StoredCheckpoint]:
-        """List the checkpoints whose manifest and file size are right, by step."""
+        """Return the checkpoints with a valid manifest and file size, ordered by step."""
         return [saved for _, path in sorted(self._folders().items()) if (saved := self._read_saved(path)) is not None]
 
     def _read_saved(self, path: Path) -> StoredCheckpoint | None:
@@ -289,19 +302,19 @@ class Checkpoints:
         """Return the folders to try, in order.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: if there is none.
         """
         folders = self._folders()
         if not folders:
             where = self.folder.absolute()
-            raise StoredStateError(f"there is no checkpoint in {where}: the run was stopped before its first one")
+            raise StoredStateError(f"there is no checkpoint in {where}: the run stopped before it saved one")
         if which == "last":
             return [folders[step] for step in sorted(folders, reverse=True)]
         if which == "best":
             return self._choose_best(folders)
         if which not in folders:
             raise StoredStateError(
-                f"there is no checkpoint of step {which!r} in {self.folder}: there are {sorted(folders)}"
+                f"there is no checkpoint of step {which!r} in {self.folder}: available steps are {sorted(folders)}"
             )
         return [folders[which]]
 
@@ -310,20 +323,21 @@ class Checkpoints:
         ranked = self.keep.ranked(self._candidates(sound))
         if not ranked:
             known = sorted({name for saved in sound for name in saved.metrics})
-            wanted = f"Retention(metric={self.keep.metric!r})"
+            retention = f"Retention(metric={self.keep.metric!r})"
             raise StoredStateError(
-                f"no checkpoint in {self.folder} has the metric of {wanted}: they have {known or 'no metrics'}"
+                f"no checkpoint in {self.folder} has the metric of {retention}: they have {known or 'no metrics'}"
             )
         return [folders[saved.step] for saved in ranked]
 
     def _set_aside(self, folder: Path, reason: str) -> Incident:
-        """Give a damaged checkpoint another name, so that nothing takes it for a good one."""
+        """Rename a damaged checkpoint, so that it is not mistaken for a good one."""
+        # Renamed rather than deleted, so that the user can inspect or repair it.
         target = _name_beside(folder, "damaged")
         try:
             rename_synced(folder, target)
         except OSError as error:
             target = folder
-            reason = f"{reason}; it could not be set aside: {error}"
+            reason = f"{reason}; it could not be renamed: {error}"
         incident = Incident(step=_step_of(folder), what="damaged", reason=reason, path=target)
         self.incidents.append(incident)
         return incident
@@ -338,7 +352,8 @@ class Checkpoints:
             # A pin belongs to the step, and outlives a rewrite of it.
             if step in self._folders() and (self._folders()[step] / _PINNED).exists():
                 write_synced(temporary / _PINNED, [])
-            # The new checkpoint is whole before later ones lose their names, and gets its own name last.
+            # Order matters for a crash: the new checkpoint is complete before later ones are renamed, and gets its
+            # final name last.
             draft.write(temporary, threads=threads or HASH_THREADS)
             self._abandon(step)
             final = self._fresh_name(step)
@@ -346,13 +361,13 @@ class Checkpoints:
         return final
 
     def _sweep(self) -> None:
-        """Delete what killed processes left behind, so that it takes no space."""
+        """Delete temporary folders of killed processes, which would otherwise occupy space."""
         for path in self.folder.iterdir():
             if path.name.startswith((".tmp-step_", ".trash-step_", ".trash-ckpt_")) and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
 
     def _abandon(self, step: int) -> None:
-        """Rename the checkpoints of later steps, which would otherwise be taken for this run's last."""
+        """Rename the checkpoints of later steps, which would otherwise count as the latest of this run."""
         for later, folder in sorted(self._folders().items()):
             if later > step:
                 target = _name_beside(folder, "abandoned")
@@ -361,7 +376,7 @@ class Checkpoints:
                 self.incidents.append(Incident(step=later, what="abandoned", reason=reason, path=target))
 
     def _fresh_name(self, step: int) -> Path:
-        """Name the folder of a step: never an existing one, so that no moment is without the old or the new."""
+        """Return an unused folder name for a step, so that the old or the new checkpoint exists at any moment."""
         plain = self.folder / f"{self.keep.name}_{step:0{DIGITS[self.keep.name]}d}"
         present = self._folders().get(step)
         if present is None:
@@ -370,11 +385,12 @@ class Checkpoints:
         return plain.with_name(f"{plain.name}.{int(name[2] or 1) + 1 if name else 2}")
 
     def _prune(self) -> None:
-        """Delete what no rule wants; that this fails is no reason to stop a run."""
+        """Delete the checkpoints that no retention rule keeps; failures are recorded as incidents."""
+        # A folder that cannot be deleted is no reason to stop a run.
         try:
             unwanted = self._unwanted()
         except OSError as error:
-            reason = f"older checkpoints could not be looked through: {error}"
+            reason = f"older checkpoints could not be listed: {error}"
             self.incidents.append(Incident(step=-1, what="kept", reason=reason, path=self.folder))
             return
         for path in unwanted:
@@ -386,9 +402,10 @@ class Checkpoints:
 
     def _unwanted(self) -> list[Path]:
         sound = self._sound()
+        # Checkpoints with a damaged manifest are not deleted by the rules.
         kept = self.keep.kept(self._candidates(sound))
         current = set(self._folders().values())
-        # Folders of a step that was saved again.
+        # Earlier folders of a step that was saved again.
         replaced = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path not in current]
         return [*replaced, *(saved.path for saved in sound if saved.step not in kept)]
 
@@ -399,27 +416,29 @@ class Checkpoints:
         except OSError:
             free = "an unknown number"
             steps = "there"
-        space = f"{nbytes:,} bytes wanted, {free} free"
+        space = f"{nbytes:,} bytes needed, {free} free"
         rest = f"earlier checkpoints {steps} are untouched"
-        advice = "free space or lower Retention.last, the next save starts anew"
+        advice = "free space or lower Retention.last; the next save tries again"
         return f"step {step} was not saved to {self.folder.absolute()}: {error}; {space}; {rest}; {advice}"
 
 
 def _read(folder: Path) -> Contents:
     contents = read_folder(folder)
     if contents.step != _step_of(folder):
-        raise DamageError(f"the folder {folder.name} holds step {contents.step}: it was renamed")
+        raise DamageError(f"the folder {folder.name} contains step {contents.step}: it was renamed")
     return contents
 
 
 def _name_beside(folder: Path, what: str) -> Path:
+    """Return an unused name with a prefix in the same parent folder."""
     target = folder.with_name(f"{what}-{folder.name}")
     return target.with_name(f"{target.name}-{os.urandom(4).hex()}") if target.exists() else target
 
 
 def _checked(step: int) -> int:
+    # `type` instead of `isinstance`, because bool is a subclass of int.
     if type(step) is not int or not 0 <= step < 2**63:
-        raise CheckpointError(f"save(step={step!r}): a step is a whole number from 0 on")
+        raise CheckpointError(f"save(step={step!r}): step must be an int of 0 or more")
     return step
 
 
@@ -429,5 +448,6 @@ def _step_of(folder: Path) -> int:
 
 
 def _free_bytes(folder: Path) -> int:
+    # The folder may not exist yet: its nearest existing parent is on the same disk.
     near = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(near).free

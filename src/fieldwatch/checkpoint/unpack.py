@@ -1,4 +1,4 @@
-"""The way back from JSON and raw arrays to trees of values; whatever is not of the known forms is damage."""
+"""Unpacking of JSON and raw arrays into trees of values; any unknown form is treated as damage."""
 
 import base64
 import struct
@@ -18,17 +18,17 @@ _Node = dict[str, Any]
 
 
 class Unpacker:
-    """Builds values from JSON; an array named twice becomes one tensor with two names."""
+    """Creates values from JSON; an array that is referenced twice becomes one shared tensor."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self._arrays = arrays
         self._made: dict[tuple[str, int], Tensor | NDArray[np.generic]] = {}
 
     def unpack(self, node: Any, depth: int = 0) -> Any:
-        """Return the value that a JSON value stands for.
+        """Return the value that a JSON node represents.
 
         Raises:
-            DamageError: it is none of the forms that ``Packer`` writes.
+            DamageError: if the node is not in a form that ``Packer`` writes.
         """
         if depth > MAX_DEPTH + 1:
             raise DamageError(f"the manifest's values are nested more than {MAX_DEPTH} deep")
@@ -44,8 +44,9 @@ class Unpacker:
     def _tagged(self, node: _Node, depth: int) -> Any:
         try:
             return self._build(node, depth)
+        # The parsers of the standard library raise these for malformed input.
         except (ValueError, TypeError, struct.error) as error:
-            raise DamageError(f"the manifest holds a malformed {str(node['$'])[:40]}: {error}") from error
+            raise DamageError(f"the manifest contains a malformed {str(node['$'])[:40]}: {error}") from error
 
     def _build(self, node: _Node, depth: int) -> Any:
         value: Any
@@ -69,7 +70,7 @@ class Unpacker:
             case "scalar":
                 value = self._array(node, "ndarray")[()]
             case form:
-                raise DamageError(f"the manifest holds a value of the unknown form {str(form)[:40]!r}")
+                raise DamageError(f"the manifest contains a value of the unknown kind {str(form)[:40]!r}")
         return value
 
     def _members(self, nodes: list[Any], depth: int) -> list[Any]:
@@ -82,14 +83,14 @@ class Unpacker:
     def _ordered(self, node: _Node, depth: int) -> OrderedDict[Any, Any]:
         ordered = OrderedDict(self._pairs(node, depth))
         if "metadata" in node:
-            ordered._metadata = self.unpack(node["metadata"], depth + 1)  # type: ignore[attr-defined]  # noqa: SLF001 - where nn.Module looks for it
+            ordered._metadata = self.unpack(node["metadata"], depth + 1)  # type: ignore[attr-defined]  # noqa: SLF001 - nn.Module reads it there
         return ordered
 
     def _array(self, node: _Node, kind: str) -> Any:
         at = int(_field(node, "at", int))
         if not 0 <= at < len(self._arrays):
-            raise DamageError(f"the manifest refers to array {at}, and there are {len(self._arrays)}")
-        # One array, one tensor: values that shared memory when they were packed share it again.
+            raise DamageError(f"the manifest refers to array {at}, but there are only {len(self._arrays)}")
+        # One tensor per array, so that values that shared memory when they were packed share it again.
         if (kind, at) not in self._made:
             array = self._arrays[at]
             self._made[kind, at] = array.tensor() if kind == "tensor" else array.ndarray()
@@ -98,7 +99,7 @@ class Unpacker:
 
 def _field(node: _Node, name: str, wanted: type) -> Any:
     value = node.get(name)
-    # `type`: JSON's true would pass for an int.
+    # `type` instead of `isinstance`, because JSON's true would count as an int.
     if type(value) is not wanted:
-        raise DamageError(f"the manifest's {node['$']} has no {name} of type {wanted.__name__}")
+        raise DamageError(f"the manifest's {node['$']} has no field {name!r} of type {wanted.__name__}")
     return value

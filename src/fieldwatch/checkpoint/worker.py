@@ -1,4 +1,4 @@
-"""A thread that writes checkpoints behind the training's back, one piece of work at a time."""
+"""A background thread that writes checkpoints, one at a time."""
 
 import os
 import queue
@@ -9,16 +9,17 @@ from contextlib import suppress
 from fieldwatch.checkpoint.incident import CheckpointError
 
 NICENESS = 10
+# Waiting in intervals lets signal handlers run on the main thread.
 _POLL_SECONDS = 0.2
 
 
 class BackgroundWorker:
-    """One thread of low priority, started by its first work; it never has more than one piece of work.
+    """A low-priority thread that runs one task at a time; it starts with its first task.
 
-    Whatever a piece of work raises is kept and raised on the training's thread: nothing is lost with the thread.
+    An exception in a task is kept and raised on the training thread, so that no error is lost.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str = "fieldwatch-saver") -> None:
@@ -31,19 +32,20 @@ class BackgroundWorker:
 
     @property
     def busy(self) -> bool:
-        """Whether work is in flight."""
+        """Whether a task is in progress."""
         return not self._idle.is_set()
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Start a piece of work.
+        """Start a task.
 
         Raises:
-            RuntimeError: one is in flight: wait for it first.
-            CheckpointError: an earlier one ended in a surprise.
+            RuntimeError: if a task is in progress.
+            CheckpointError: if an earlier task failed unexpectedly.
         """
+        # An error of the previous task must not be lost.
         self.raise_failure()
         if self.busy:
-            raise RuntimeError(f"{self._name} was given work while it has some: wait() for that first")
+            raise RuntimeError(f"{self._name} is busy with another task: call wait() first")
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -51,29 +53,29 @@ class BackgroundWorker:
         self._queue.put(work)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until nothing is in flight, at most so long; returns whether nothing is."""
+        """Wait until no task is in progress, at most ``seconds``; return whether none is."""
         if seconds is not None:
             return self._idle.wait(seconds)
         while not self._idle.wait(_POLL_SECONDS):
-            pass  # in pieces, so that a signal's handler runs in between
+            pass
         return True
 
     def raise_failure(self) -> None:
-        """Raise what the last work raised, if it did.
+        """Raise the exception of the last task, if any.
 
         Raises:
-            CheckpointError: from that.
+            CheckpointError: from the exception of the task.
         """
         failure = self._failure
         self._failure = None
         if failure is not None:
             raise CheckpointError(
-                f"the thread {self._name} met {type(failure).__name__}: {failure}, which no disk explains; what it "
-                "had in hand was not saved, earlier checkpoints are untouched: report this with its traceback"
+                f"unexpected {type(failure).__name__} in the thread {self._name}: {failure}; this checkpoint was not "
+                "written, earlier checkpoints are untouched: please report this error with its traceback"
             ) from failure
 
     def close(self, seconds: float | None = None) -> bool:
-        """Let the work in flight end, at most so long, then end the thread; returns whether it ended. Never raises."""
+        """Wait at most ``seconds`` for the task in progress, then end the thread; return whether the task ended."""
         ended = self.wait(seconds)
         if self._thread is not None:
             self._queue.put(None)
@@ -82,17 +84,20 @@ class BackgroundWorker:
         return ended
 
     def _work(self) -> None:
-        with suppress(OSError):  # a system where a thread has no priority of its own
+        # Not all systems have a separate priority per thread.
+        with suppress(OSError):
+            # On Linux, PRIO_PROCESS with a thread ID changes only that thread.
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         while (work := self._queue.get()) is not None:
             self._do(work)
-            del work  # it holds the snapshot
+            # The task holds the snapshot: release its memory before waiting for the next one.
+            del work
 
     def _do(self, work: Callable[[], None]) -> None:
         self._failure = None
         try:
             work()
-        except BaseException as error:  # noqa: BLE001  thread border: kept, and raised on the training's thread
+        except BaseException as error:  # noqa: BLE001  thread border: kept, and raised on the training thread
             self._failure = error
         finally:
             self._idle.set()

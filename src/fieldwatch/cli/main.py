@@ -65,7 +65,7 @@ def _run(words: Sequence[str]) -> int:
 def _tell_failure(name: str, error: Exception) -> int:
     """Show a bug whole; an import that only lacks an extra is no bug."""
     if isinstance(error, ModuleNotFoundError):
-        missing = missing_package(error, needed_for=f"fieldwatch {name}", preferred=name.split())
+        missing = missing_package(error, needed_for="this", preferred=name.split())
         if missing is not None:
             _print_input_error(name, missing)
             return USAGE

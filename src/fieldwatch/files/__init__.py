@@ -1,6 +1,6 @@
-"""Public: read files that users name, and write files that are whole or not there.
+"""Public API for safe file access: read untrusted input files, and write files atomically.
 
-Everything here raises `InputError` (or a subclass) for input that cannot be used. It needs no torch.
+All functions raise `InputError` (or a subclass) for unusable input. Importing this package does not load torch.
 """
 
 from fieldwatch.base import (

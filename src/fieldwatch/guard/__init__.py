@@ -1,4 +1,4 @@
-"""What keeps a run alive: bad updates are refused, gradients clipped, divergence declared."""
+"""Refuse non-finite updates, clip gradients, and detect divergence."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Gradient clipping on the device, by total norm or per watched group, with the norms of before already recorded."""
+"""Gradient clipping on the device, by total norm or per watched group, from norms that are already computed."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -7,23 +7,23 @@ import torch
 from torch import Tensor
 
 Clip: TypeAlias = float | Mapping[str, float]
-"""A limit for the norm of all gradients together, or one per watched group."""
+"""Limit for the norm of all gradients together, or one limit per watched group."""
 
 
 _foreach_mul_: Any = torch._foreach_mul_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  as torch clips
-"""The fused call that torch's own gradient clipping uses."""
+"""Fused in-place multiplication, which :func:`torch.nn.utils.clip_grad_norm_` uses too."""
 
 
 def clip_gradients(
     clip: Clip, gradients: Mapping[str, list[Tensor]], norms: Mapping[str, Tensor], total: Tensor
 ) -> None:
-    """Scale gradients in place so that no norm exceeds its limit; gradients below it keep their bits (factor 1).
+    """Scale gradients in place so that no norm exceeds its limit; smaller gradients are multiplied by exactly 1.
 
     Args:
-        clip: one limit, or a limit per group.
-        gradients: the gradients of each group.
-        norms: the norm of each group, from before.
-        total: the norm of all gradients, from before.
+        clip: limit for the total norm, or limits by group.
+        gradients: gradients of each group.
+        norms: gradient norm of each group before clipping.
+        total: norm of all gradients before clipping.
 
     Raises:
         ValueError: a limit is not positive, or names a group that is not watched.
@@ -34,19 +34,21 @@ def clip_gradients(
             if group in gradients:
                 _scale(gradients[group], _positive(limit), norms[group])
         return
+    # All gradients are scaled by one factor, which keeps the direction of the update.
     _scale([g for group in gradients.values() for g in group], _positive(clip), total)
 
 
 def _scale(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
     with torch.no_grad():
-        # The lower bound keeps 0 / 0 away; a non-finite norm may spoil the gradients, whose update is refused anyway.
+        # The lower bound avoids 0 / 0. A non-finite norm may corrupt the gradients, but their update is refused anyway.
         factor = (limit / norm.clamp_min(1e-12)).clamp_max(1.0)
         _foreach_mul_(gradients, factor)
 
 
 def _positive(limit: float) -> float:
+    # `not >` also rejects NaN.
     if not limit > 0:
-        raise ValueError(f"clip limit must be a positive norm, got {limit}: use clip=None for no clipping")
+        raise ValueError(f"clip limit must be a positive norm, got {limit}: use clip=None to disable clipping")
     return limit
 
 

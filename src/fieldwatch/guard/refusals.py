@@ -1,4 +1,4 @@
-"""Reads refused updates off the record, names their culprit, and says when there are too many in a row."""
+"""Detect refused updates in recorded rows, name their cause, and detect too many in a row."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -9,11 +9,17 @@ from fieldwatch.record import Block, tags
 
 REFUSED = "Guard/refused"
 SKIPPED = "Guard/skipped"
-"""Stands in the rows of steps whose update was skipped on purpose, after a rollback: no refusal."""
+"""Column set in the rows of steps whose update was skipped after a rollback; these are not refusals."""
 
 
 class Streak(NamedTuple):
-    """An unbroken run of refused updates: its first step, how many there are so far, and what was not finite."""
+    """Consecutive refused updates.
+
+    Attributes:
+        first: step of the first refused update.
+        length: number of refused updates so far.
+        culprit: description of the non-finite values of the latest one.
+    """
 
     first: int
     length: int
@@ -21,11 +27,15 @@ class Streak(NamedTuple):
 
 
 class Refusals:
-    """A reader of blocks that reports every refused step, with the terms, groups and samples that were not finite.
+    """Block reader that reports every refused step with its non-finite terms, groups and samples.
 
     Args:
-        limit: this many refusals in a row mean that the run has diverged.
-        report: called once per refusal with an event: step, terms, groups, samples.
+        limit: number of consecutive refusals at which the run has diverged.
+        report: callback, called once per refusal with an event: step, terms, groups, rates, samples.
+
+    Attributes:
+        count: number of refusals so far.
+        diverged: streak that reached the limit; None if there is none.
     """
 
     def __init__(self, limit: int, report: Callable[[Mapping[str, Any]], None]) -> None:
@@ -37,21 +47,26 @@ class Refusals:
 
     @property
     def ongoing(self) -> bool:
-        """Whether the last update that was read was refused."""
+        """Whether the latest update was refused."""
         return self._streak is not None
 
     def restart(self, count: int) -> None:
-        """Begin a segment after so many refusals."""
+        """Begin a new segment.
+
+        Args:
+            count: number of refusals in earlier segments.
+        """
         self.count = count
         self._streak = None
         self.diverged = None
 
     def __call__(self, block: Block) -> None:
-        """Read one block."""
+        """Process one block of rows."""
+        # All rows of a block have the same columns, so SKIPPED means that every update in it was skipped.
         if block.axis != "step" or REFUSED not in block.columns or SKIPPED in block.columns:
             return
         refused = block.values[:, block.columns.index(REFUSED)] > 0
-        # The usual block: rows are looked at one by one only where something was refused.
+        # Fast path: rows are inspected one by one only in a block that contains a refusal.
         if not refused.any():
             self._streak = None
             return
@@ -67,6 +82,7 @@ class Refusals:
         self.count += 1
         self._streak = self._longer(step, describe_refusal(event))
         self._report(event)
+        # Keep the first streak that reached the limit; it may grow until the training thread notices.
         if self.diverged is None and self._streak.length >= self._limit:
             self.diverged = self._streak
 
@@ -76,19 +92,19 @@ class Refusals:
 
 
 def culprit(block: Block, row: int) -> dict[str, list[str]]:
-    """Which loss terms, parameter groups, learning rates and samples of a row were not finite."""
+    """Return the names of the non-finite loss terms, parameter groups, learning rates and samples of a row."""
     bad = [name for name, ok in zip(block.columns, np.isfinite(block.values[row]), strict=True) if not ok]
     terms = list(tags.COMPONENT.parts(bad))
     groups = list(tags.GROUP_NORM.parts(bad))
     rates = list(tags.LEARNING_RATE.parts(bad))
     samples = list(block.samples[row]) if block.samples else []
-    # Where no loss per sample tells which one it was, all samples of the step are named.
+    # Without a loss per sample, any sample of the step may be the cause: name them all.
     bad_samples = [samples[index] for name in bad if (index := tags.sample_place(name)) is not None]
     return {"terms": terms, "groups": groups, "rates": rates, "samples": bad_samples or samples}
 
 
 def describe_refusal(event: Mapping[str, Any]) -> str:
-    """One phrase: term, group, learning rate and sample."""
+    """Return a phrase that names the non-finite terms, groups, learning rates and samples of a refusal."""
     kinds = {"term": "terms", "group": "groups", "learning rate": "rates", "sample": "samples"}
     parts = [f"{kind} {', '.join(event[key])}" for kind, key in kinds.items() if event.get(key)]
     return "; ".join(parts) or "the total loss"

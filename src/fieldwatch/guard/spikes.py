@@ -1,4 +1,4 @@
-"""Reads divergence off the record: losses that stay high, gradients that surge, state that turned non-finite."""
+"""Detect divergence in recorded rows: sustained high losses, gradient surges, state that became non-finite."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -13,42 +13,41 @@ from fieldwatch.guard.state import BUFFERS, MOMENTS
 from fieldwatch.record import Block, tags
 
 WINDOW = 64
-"""Good steps in the running median of a term."""
+"""Number of good steps in the running median of a term."""
 MIN_GOOD_STEPS = 32
-"""Good steps before a term has a usual value: fewer are noise."""
+"""Number of good steps before a term has a baseline; fewer would only measure noise."""
 REFRESH_EVERY = 16
-"""Steps for which a usual value stands before it is taken anew."""
+"""Number of steps between two updates of the baselines."""
 NOISE_DEVIATIONS = 10.0
-"""Usual deviations that a high loss is above its usual value, besides the factor: losses near zero jump by factors."""
+"""Standard deviations by which a high loss must also exceed its baseline: near 0, noise alone exceeds any factor."""
 TO_SIGMA = 1.4826
-"""A median absolute deviation of noise times this is its standard deviation."""
+"""Factor from the median absolute deviation of normally distributed noise to its standard deviation."""
 RESTARTS = ("reset", "prune", "grid_rebuilt", "phase")
-"""Events after which a loss is another one on purpose: usual values are learned anew."""
+"""Events that change the loss deliberately, so that the baselines are discarded."""
 
 _AT_START = (-1, -1, 0, 0, 0.0, "")
 _Floats = NDArray[np.float64]
 
 
 class _Baseline(NamedTuple):
-    """Median and median absolute deviation of what was good lately."""
+    """Median and median absolute deviation of a term over the latest good steps."""
 
     value: float
     deviation: float
 
 
 class Spikes:
-    """A reader of blocks that says when a run has diverged. It reads on the writer thread: no step waits for it.
+    """Block reader that detects divergence. It runs on the writer thread, so it does not delay training steps.
 
-    What it finds depends on the rows alone, not on how they were cut into blocks: a run that is repeated, or resumed,
-    finds the same. Values that are not finite, updates that were refused or skipped, and high losses stay out of the
-    windows.
+    The result depends only on the rows and not on how they are divided into blocks, so a repeated or resumed run
+    has the same result. Non-finite values, refused or skipped updates, and high losses do not enter the windows.
 
     Args:
-        options: bounds and counts.
-        state: what :meth:`state` returned, to go on from; None begins anew.
+        options: thresholds.
+        state: return value of :meth:`state` to continue from; None starts without any history.
 
     Attributes:
-        divergence: what was found first; None while nothing was.
+        divergence: earliest divergence; None if none was detected.
     """
 
     def __init__(self, options: Rollback, state: Mapping[str, Any] | None = None) -> None:
@@ -69,11 +68,11 @@ class Spikes:
 
     @property
     def ongoing(self) -> bool:
-        """Whether the last loss that was read was high: no state to save."""
+        """Whether the latest loss was high, so that no checkpoint should be saved."""
         return self._high_count > 0
 
     def state(self) -> dict[str, Any]:
-        """Everything that the next finding depends on, as plain values, for a checkpoint."""
+        """Return the complete detector state as plain values, for a checkpoint."""
         return {
             "windows": {name: window.tolist() for name, window in self._windows.items()},
             "usual": {name: list(baseline) for name, baseline in self._baselines.items()},
@@ -90,7 +89,7 @@ class Spikes:
         }
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Take in an event that came between the rows."""
+        """Process an event that was recorded between the rows."""
         if event["kind"] == "phase":
             step = int(event["step"])
             if step > self._step:
@@ -99,7 +98,7 @@ class Spikes:
             self._reset()
 
     def __call__(self, block: Block) -> None:
-        """Read one block."""
+        """Process one block of rows."""
         if block.axis != "step" or self.divergence is not None or not len(block):
             return
         self._read_state(block)
@@ -108,18 +107,18 @@ class Spikes:
             self._read(block, rows)
 
     def _split(self, block: Block) -> Iterator[slice]:
-        """Cut a block where usual values are taken anew, and where a phase begins."""
+        """Split a block wherever baselines are updated or a phase begins."""
         refreshes = block.steps // REFRESH_EVERY
         # A number that changes wherever a window of REFRESH_EVERY steps or a phase begins; 2**40 keeps the two apart.
         segments = refreshes + np.searchsorted(np.array(self._phase_starts), block.steps, side="right") * (1 << 40)
         cuts = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(block)]
         for first, last in pairwise(cuts):
-            # A phase that has begun makes the loss another one: what was learned before is dropped.
+            # A new phase changes the loss: discard what was learned before it.
             passed = [step for step in self._phase_starts if step <= int(block.steps[first])]
             if passed:
                 self._phase_starts = self._phase_starts[len(passed) :]
                 self._reset()
-            # Baselines are taken at fixed steps, so that they do not depend on how rows were cut into blocks.
+            # Baselines are updated at fixed steps, so they do not depend on how rows are divided into blocks.
             if int(refreshes[first]) != self._refresh_index:
                 self._refresh_index = int(refreshes[first])
                 self._baselines = {
@@ -144,31 +143,31 @@ class Spikes:
             self._extend(name, column[good])
 
     def _ratio(self, values: Mapping[str, _Floats], weights: Mapping[str, _Floats]) -> _Floats:
-        """How many times its usual value the loss of each row is; 0 where it is within the noise or not judged."""
+        """Return the ratio of each row's loss to its baseline; 0 where it is within the noise or has no baseline."""
         judged = [name for name in values if name in self._baselines]
         count = len(next(iter(values.values())))
         now = np.zeros(count)
         baseline = np.zeros(count)
         noise = np.zeros(count)
         for name in judged:
-            # Under the weights of each row: a weight that ramps up moves the loss and its baseline alike.
+            # Use the weights of each row, so that a weight that ramps up scales the loss and its baseline alike.
             weight = weights[name]
             known = self._baselines[name]
             now += weight * values[name]
             baseline += weight * known.value
             noise += np.abs(weight) * known.deviation
-        # A multiple alone would call noise around zero a spike, so the loss has to leave the noise as well.
+        # The ratio alone would call noise around zero a spike, so the loss must also exceed the noise.
         beyond = (baseline > 0) & (now > baseline + NOISE_DEVIATIONS * TO_SIGMA * noise)
         return np.divide(now, baseline, out=np.zeros(count), where=beyond)
 
     def _count_high(
         self, block: Block, rows: slice, counts: NDArray[np.bool_], high: NDArray[np.bool_], ratio: _Floats
     ) -> NDArray[np.int64]:
-        """Count high rows in a row; return for each row where the stretch began that it is in, itself if in none."""
+        """Count consecutive high rows; return for each row the first step of its streak, or its own step if in none."""
         began = block.steps[rows].copy()
         for index in np.flatnonzero(counts):
             row = rows.start + int(index)
-            # One good loss ends the stretch: a jump that comes back by itself is no divergence.
+            # A single good loss ends the streak: a spike that recovers by itself is no divergence.
             if not high[index]:
                 self._high_count = 0
                 self._highest_ratio = 0.0
@@ -187,7 +186,7 @@ class Spikes:
         high = (
             f"the loss was above {self._options.factor:g} times its usual value, up to {self._highest_ratio:.3g} times"
         )
-        return f"{high}, for {self._high_count} steps in a row from step {self._high_start}{self._high_samples} on"
+        return f"{high}, for {self._high_count} steps in a row from step {self._high_start}{self._high_samples}"
 
     def _read_gradient(self, block: Block, rows: slice, counts: NDArray[np.bool_], began: NDArray[np.int64]) -> None:
         norms = _column(block, rows, tags.TOTAL_NORM)
@@ -201,16 +200,16 @@ class Spikes:
                 ratio = norms[index] / baseline.value
                 cause = f"the gradient was {ratio:.3g} times its usual norm at step {step}{_samples(block, row)}"
                 self._report(int(began[index]), step, cause)
-            # Norms from a stretch of high losses stay out of the window as well.
+            # Norms during a streak of high losses do not enter the window either.
             calm &= ~surging & (began == block.steps[rows])
         self._extend(tags.TOTAL_NORM, norms[calm])
 
     def _read_state(self, block: Block) -> None:
-        """State that was finite when it was looked at last, and is not now."""
+        """Detect moments, buffers and parameters that were finite when last recorded, but no longer are."""
         for column, name in enumerate(block.columns):
             if name not in (MOMENTS, BUFFERS) and tags.PARAMETER_MEAN.part(name) is None:
                 continue
-            # What was never finite, such as a mask of minus infinity, is meant to be so.
+            # State that was never finite, such as an attention mask of minus infinity, is intentional.
             for step, value in zip(block.steps.tolist(), block.values[:, column].tolist(), strict=True):
                 if np.isfinite(value):
                     self._last_finite[name] = step
@@ -221,7 +220,7 @@ class Spikes:
 
     def _report(self, first: int, last: int, cause: str, *, noticed_at: int | None = None) -> None:
         divergence = TrainingDivergence(first, last, last if noticed_at is None else noticed_at, cause)
-        # Several reasons may lie in one block: the first that was noticed counts, whichever reader found it.
+        # One block may contain several causes: report the one with the earliest step, whichever check found it.
         if self.divergence is None or divergence.noticed_at < self.divergence.noticed_at:
             self.divergence = divergence
 
@@ -238,6 +237,7 @@ class Spikes:
 
 
 def _baseline_of(window: _Floats) -> _Baseline:
+    # The median and the MAD are robust: single spikes in the window do not move them.
     ranked = np.sort(window)
     middle = len(window) // 2
     value = float(ranked[middle])
@@ -245,7 +245,7 @@ def _baseline_of(window: _Floats) -> _Baseline:
 
 
 def _terms(block: Block, rows: slice) -> tuple[dict[str, _Floats], dict[str, _Floats]]:
-    """Values and weights of the terms by column; of the total alone where no terms were recorded."""
+    """Return values and weights of the loss terms by column; those of the total alone if no terms were recorded."""
     terms = tags.COMPONENT.parts(block.columns)
     if not terms and tags.TOTAL in block.columns:
         values = {tags.TOTAL: _column(block, rows, tags.TOTAL)}
@@ -263,6 +263,7 @@ def _column(block: Block, rows: slice, name: str, *, missing: float = 0.0) -> _F
 
 def _samples(block: Block, row: int) -> str:
     names = block.samples[row] if block.samples else ()
+    # A batch may consist of hundreds of samples.
     return f" (sample {', '.join(names[:4])})" if names else ""
 
 

@@ -1,4 +1,4 @@
-"""What outlives a step besides the loss: parameters, moments, buffers and rates, and which of them are not finite."""
+"""Finiteness of the state that persists between steps: parameters, moments, buffers and learning rates."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,22 +11,22 @@ from torch.optim import Optimizer
 MOMENTS = "Guard/moments"
 BUFFERS = "Guard/buffers"
 _foreach_norm: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  torch's clipping uses it
-"""The fused call that torch's own gradient clipping uses."""
+"""Fused norm of a list of tensors, which :func:`torch.nn.utils.clip_grad_norm_` uses too."""
 MAX_NAMED = 4
-"""Tensors that a message names; of more it gives the number."""
+"""Maximum number of tensors named in a message; the rest are only counted."""
 
 
 def state_norms(owners: Iterable[object], optimizers: Iterable[Optimizer]) -> dict[str, Tensor]:
-    """How large moments and buffers are, as device scalars: the largest sum of absolute values of a tensor.
+    """Return the largest L1 norm of any moment and of any buffer as device scalars, without synchronizing.
 
-    Such a sum is not finite exactly when an entry is not (or the sum itself leaves float32's range). No host read.
+    An L1 norm is non-finite exactly if an entry is (or if the sum itself overflows float32).
 
     Args:
-        owners: of the watched groups; the buffers of those that are modules are looked at.
-        optimizers: those that step.
+        owners: owners of the watched groups; only modules have buffers.
+        optimizers: optimizers of this step.
 
     Returns:
-        ``Guard/moments`` and ``Guard/buffers``; what there is none of is absent.
+        ``Guard/moments`` and ``Guard/buffers``; a key is absent if there are no such tensors.
     """
     tensors_by_tag = {
         MOMENTS: [moment for _, moment in _moments(optimizers)],
@@ -37,36 +37,40 @@ def state_norms(owners: Iterable[object], optimizers: Iterable[Optimizer]) -> di
 
 
 def settings_finite(optimizers: Iterable[Optimizer]) -> bool:
-    """Whether every number of the optimizers' settings (rate, decay, betas) is finite; tensors are not read."""
+    """Return whether all Python numbers in the optimizers' settings (lr, weight decay, betas) are finite."""
     settings = (value for optimizer in optimizers for group in optimizer.param_groups for value in group.values())
     return all(map(_is_finite, settings))
 
 
 def _is_finite(setting: Any) -> bool:
+    # Adam's betas are a tuple.
     if isinstance(setting, tuple):
         return all(map(_is_finite, cast("tuple[Any, ...]", setting)))
     return not isinstance(setting, float) or math.isfinite(setting)
 
 
 def rate_tensors(optimizers: Iterable[Optimizer]) -> list[Tensor]:
-    """The learning rates that are tensors (optimizers made with ``capturable``)."""
+    """Return the learning rates that are tensors (of optimizers with ``capturable=True``)."""
     rates = (group.get("lr") for optimizer in optimizers for group in optimizer.param_groups)
     return [rate for rate in rates if isinstance(rate, Tensor)]
 
 
 def describe_non_finite(groups: Mapping[str, object], optimizers: Sequence[Optimizer]) -> list[str]:
-    """Name every parameter, moment and buffer that is not finite. It reads them all: for the moment of a failure.
+    """Describe every parameter, moment and buffer that is not finite.
+
+    It reads all tensors from the device: call it only after a failure.
 
     Args:
-        groups: the watched objects by name.
-        optimizers: those that step.
+        groups: watched objects by name.
+        optimizers: optimizers of the run.
 
     Returns:
-        One phrase each, with how many entries; the first few and the number of the others.
+        One phrase per tensor with its number of non-finite entries; after the first few, the number of the others.
     """
     phrases = [
         phrase for name, tensor in _named_tensors(groups, optimizers) if (phrase := _count_non_finite(name, tensor))
     ]
+    # After a divergence, usually every tensor is non-finite.
     more = len(phrases) - MAX_NAMED
     return phrases if more <= 0 else [*phrases[:MAX_NAMED], f"{more} more"]
 
@@ -78,11 +82,11 @@ def _named_tensors(groups: Mapping[str, object], optimizers: Sequence[Optimizer]
             registered.add(id(tensor))
             yield f"parameter {name} of group '{group}'", tensor
     for number, optimizer in enumerate(optimizers):
-        # Parameters outside of the watched groups train too, and may be what went bad.
+        # Parameters outside of the watched groups are trained too, and may be the cause.
         others = [
             tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) not in registered
         ]
-        yield from ((f"parameter {i} that only optimizer {number} knows", tensor) for i, tensor in enumerate(others))
+        yield from ((f"unwatched parameter {i} of optimizer {number}", tensor) for i, tensor in enumerate(others))
     yield from _moments(optimizers)
     yield from _buffers(groups.values())
 
@@ -102,7 +106,7 @@ def _moments(optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, Tensor]]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 for key, value in optimizer.state.get(parameter, {}).items():
-                    # Step counters are finite, and empty tensors have no norm.
+                    # Skip step counters, which are always finite, and empty tensors, which have no norm.
                     if key != "step" and isinstance(value, Tensor) and value.is_floating_point() and value.numel():
                         yield f"{key} of parameter {index} of optimizer {number}", value
                 index += 1
@@ -118,7 +122,8 @@ def _buffers(owners: Iterable[object]) -> Iterator[tuple[str, Tensor]]:
 
 def _largest(tensors: list[Tensor]) -> Tensor:
     device = tensors[0].device
-    # Tensors on other devices are left out: their values would have to be copied, and waited for.
+    # Tensors on other devices are left out: copying their values would synchronize the devices.
+    # The L1 norm needs no squares, so it overflows later than the L2 norm.
     sums = _foreach_norm([tensor for tensor in tensors if tensor.device == device], 1.0)
     return torch.stack([total.float() for total in sums]).max()
 

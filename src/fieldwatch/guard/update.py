@@ -1,4 +1,4 @@
-"""An optimizer step that does not happen when the step is bad: parameters, moments and counters stay as they were."""
+"""Optimizer steps that leave parameters, moments and counters untouched if a device flag refuses the update."""
 
 import inspect
 import weakref
@@ -12,26 +12,26 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 _stepped_parameters: weakref.WeakKeyDictionary[Optimizer, frozenset[int]] = weakref.WeakKeyDictionary()
-"""Per optimizer, the parameters (by id) that it has stepped before, so whose state exists."""
+"""Optimizer to the ids of the parameters that it has stepped before, whose state therefore exists."""
 _FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
-"""The optimizers of torch with a fused implementation for CUDA that honors ``found_inf``."""
+"""torch optimizers with a fused CUDA implementation that honors ``found_inf``."""
 
 
 def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
     """Step the optimizer, unless ``refused`` is 1.
 
-    On a CPU the flag is read (under a microsecond) and the step is made or not. On a GPU reading it would make the host
-    wait, so fused optimizers skip by themselves (``found_inf``), and of all others every parameter and state tensor is
-    copied and chosen by ``torch.where``. Where neither is possible the flag is read on a GPU too: at a parameter's very
-    first step, which creates its state (a fused SGD that skips it would keep an uninitialized momentum), and for state
-    that is kept as Python numbers or on another device.
+    On a CPU the flag is simply read (in less than a microsecond). On a GPU, reading it would synchronize, so fused
+    optimizers skip the step on the device (``found_inf``), and for all others every parameter and state tensor is
+    copied first and restored with ``torch.where``. The flag is read on a GPU only if neither is possible: at a
+    parameter's first step, which creates its state (a fused SGD that skipped it would keep an uninitialized momentum
+    buffer), and for state that consists of Python numbers or is on another device.
 
     Args:
-        optimizer: any optimizer whose ``step`` needs no closure.
+        optimizer: any optimizer whose ``step`` does not require a closure.
         refused: 1.0 to leave everything untouched, 0.0 to step; on the parameters' device.
 
     Raises:
-        TypeError: the optimizer's ``step`` needs a closure (LBFGS).
+        TypeError: the optimizer's ``step`` requires a closure (LBFGS).
 
     Source: the AMP convention of torch's fused optimizers (``found_inf``), used without loss scaling.
     """
@@ -40,7 +40,7 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
             f"step.update(...) cannot guard {type(optimizer).__name__}: its step() expects a closure that runs the "
             "model several times; call optimizer.step(closure) yourself, without step.update(...)"
         )
-    # From the cheapest way to the last resort; only the branches that read the flag on a GPU make the host wait.
+    # From the cheapest method to the most expensive one; only step_if_allowed reads the flag (and waits for a GPU).
     if reading_is_free(refused) or _creates_state(optimizer):
         step_if_allowed(optimizer, refused)
     elif skips_by_itself(optimizer):
@@ -52,38 +52,38 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
 
 
 def reading_is_free(flag: Float[Tensor, ""]) -> bool:
-    """Whether the host can read the flag without waiting for a device."""
+    """Return whether the host can read the flag without synchronizing with a device."""
     return flag.device.type == "cpu"
 
 
 def forget_steps() -> None:
-    """Treat every optimizer as new: its state was restored, perhaps to a moment before some of it existed."""
+    """Treat every optimizer as new, since restored state may lack entries that existed before."""
     _stepped_parameters.clear()
 
 
 def skips_by_itself(optimizer: Optimizer) -> bool:
-    """Whether the optimizer leaves everything untouched when ``found_inf`` is 1, without a host read."""
+    """Return whether the optimizer skips its step on the device if ``found_inf`` is 1."""
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 def prefer_fused(optimizer: Optimizer) -> bool:
-    """Switch an optimizer to its fused implementation, if it has one and nobody chose otherwise.
+    """Switch an optimizer to its fused implementation, if it has one and the user did not choose another.
 
-    A fused optimizer skips a bad step on the device; any other pays for a copy of all that it touches at every step.
-    ``fused=False`` and ``foreach=True`` count as a choice and stay. Existing state is kept; step counters move to their
-    parameter's device, where the fused kernels expect them.
+    A fused optimizer skips a refused step on the device; any other needs a copy of its parameters and state at every
+    step. ``fused=False`` and ``foreach=True`` are explicit choices and are respected. Existing state is kept; step
+    counters move to their parameter's device, where the fused kernels expect them.
 
     Args:
-        optimizer: of torch; any other stays as it is.
+        optimizer: optimizer to switch; only those of torch are changed.
 
     Returns:
-        Whether it was switched.
+        Whether the optimizer was switched.
     """
     if type(optimizer) not in _FUSED or skips_by_itself(optimizer):
         return False
     if not all(_can_be_fused(group) for group in optimizer.param_groups):
         return False
-    # Defaults too: groups that are added later take their settings from there.
+    # Change the defaults too, since groups that are added later take their settings from them.
     for group in (*optimizer.param_groups, optimizer.defaults):
         group["fused"] = True
         group["foreach"] = False
@@ -95,28 +95,30 @@ def prefer_fused(optimizer: Optimizer) -> bool:
 
 
 def step_if_allowed(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
-    """Read the flag, and step unless it is 1."""
+    """Read the flag, and step unless it is 1; synchronizes if the flag is on a GPU."""
     if not bool(refused):
         optimizer.step()
-        if not reading_is_free(refused):  # else nobody asks whether this is a first step
+        # On a CPU, `_creates_state` is never consulted.
+        if not reading_is_free(refused):
             _stepped_parameters[optimizer] = frozenset(id(p) for p in _with_gradient(optimizer))
 
 
 def step_with_found_inf(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
-    """Step a fused optimizer, which skips by itself; no host read."""
-    # torch's GradScaler hands both over in the same way; None stands for no loss scaling.
+    """Step a fused optimizer, which checks the flag on the device; does not synchronize."""
+    # torch's GradScaler passes both in the same way; None disables loss scaling.
     optimizer.grad_scale = None  # pyright: ignore[reportAttributeAccessIssue]  torch reads these two off the object
     optimizer.found_inf = refused  # pyright: ignore[reportAttributeAccessIssue]
     try:
         optimizer.step()
     finally:
+        # Otherwise a later call of optimizer.step() by the loop itself would be skipped too.
         del optimizer.grad_scale, optimizer.found_inf  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def step_and_restore(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
-    """Step, then put back a copy of everything if the flag is 1; no host read."""
+    """Step, then restore a copy of parameters and state if the flag is 1; does not synchronize."""
     with torch.no_grad():
-        # Slots, not tensors: a step may put a new tensor in the place of the old one.
+        # Keep (container, key) pairs instead of tensors: a step may replace a tensor by a new one.
         slots = list(_tensor_slots(optimizer))
         before = [container[key].clone() for container, key in slots]
         optimizer.step()
@@ -140,20 +142,20 @@ def _creates_state(optimizer: Optimizer) -> bool:
     known = _stepped_parameters.get(optimizer, frozenset())
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            # Without a gradient the optimizer passes over the parameter, and makes no state for it.
+            # The optimizer ignores a parameter without a gradient, and creates no state for it.
             if id(parameter) not in known and parameter.grad is not None:
                 return True
     return False
 
 
 def _state_is_selectable(optimizer: Optimizer, refused: Tensor) -> bool:
-    # Numbers of Python and tensors on another device cannot be chosen by a flag on this one.
+    # torch.where cannot select Python numbers, or tensors on another device than the flag.
     state = (value for parameter in _with_gradient(optimizer) for value in optimizer.state.get(parameter, {}).values())
     return all(value is None or (isinstance(value, Tensor) and value.device == refused.device) for value in state)
 
 
 def _tensor_slots(optimizer: Optimizer) -> Iterator[tuple[Any, Any]]:
-    """Where each parameter and each state tensor is kept: a step may put a new tensor in the old one's place."""
+    """Yield container and key of each parameter and state tensor; a step may replace the tensor stored there."""
     for group in optimizer.param_groups:
         parameters = group["params"]
         yield from ((parameters, i) for i, parameter in enumerate(parameters) if parameter.grad is not None)

@@ -1,15 +1,15 @@
-"""Whether a step's loss and gradients are finite, as a value on the device."""
+"""`Verdict`: whether the loss and gradients of a step are finite, evaluated on the device."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 
-class Diverged(RuntimeError):  # noqa: N818  a diverged run is what it says, as in the loop's `except Diverged`
-    """Too many updates in a row were refused: training cannot go on by itself.
+class Diverged(RuntimeError):  # noqa: N818  reads well in a loop's `except Diverged`
+    """Raised if training cannot continue, such as after too many refused updates in a row.
 
     Attributes:
-        step: the first step of the unbroken streak of refusals.
+        step: first bad step, such as the first of the consecutive refusals.
     """
 
     def __init__(self, message: str, step: int) -> None:
@@ -18,28 +18,32 @@ class Diverged(RuntimeError):  # noqa: N818  a diverged run is what it says, as 
 
 
 class Verdict:
-    """The finiteness of one step. It stays on the device; asking for ``finite`` reads it (one host read).
+    """Finiteness of one step. It stays on the device until ``finite`` is read, which synchronizes once.
 
     Args:
-        probe: any scalar that is NaN or infinite exactly when the step is bad.
+        probe: scalar that is NaN or infinite exactly if the step is bad.
     """
 
     __slots__ = ("_probe",)
 
     def __init__(self, probe: Float[Tensor, ""]) -> None:
+        # The verdict may outlive the step, and must not keep its graph alive.
         self._probe = probe.detach()
 
     @property
     def finite(self) -> bool:
-        """Whether everything is finite. Reads the device: only for loops that must branch."""
+        """Whether everything is finite. Synchronizes with the device: use it only if the loop has to branch."""
         return bool(torch.isfinite(self._probe))
 
     def refused(self, norm: Float[Tensor, ""] | None = None) -> Float[Tensor, ""]:
-        """1.0 on the device when the step must be refused, else 0.0; no host read.
+        """Return 1.0 on the device if the step must be refused, else 0.0; does not synchronize.
 
         ``x - x`` is 0 for every finite x and NaN otherwise, and only NaN differs from itself.
+
+        Args:
+            norm: total gradient norm to check as well; None checks only the probe.
         """
-        # One non-finite term makes the sum non-finite: a single test covers loss and gradients.
+        # A sum with a non-finite summand is non-finite: a single test covers loss and gradients.
         probe = self._probe if norm is None else self._probe + norm
         gap = probe - probe
         return gap.ne_(gap).float()

@@ -1,4 +1,4 @@
-"""Health: what a run's record means. Rules look at the history and say what is wrong, since when, and what to do.
+"""Health checks: rules that read a run's history and report what is wrong, since which step, and how to fix it.
 
 The rules themselves are in the modules of :mod:`fieldwatch.health.rules`.
 """

@@ -1,4 +1,4 @@
-"""What an out-of-memory error says in its text: how much was asked for, and what the device had."""
+"""Parser for the texts of out-of-memory errors: the requested size, and the state of the device."""
 
 import math
 import re
@@ -9,10 +9,10 @@ import numpy as np
 
 MIB = 2**20
 _UNITS = {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtpe", start=1)}
-# A number and its unit. The bounded repetitions keep a hostile log from costing quadratic time.
+# A number and its unit. The bounded repetitions prevent quadratic run time on a malicious log.
 _SIZE = r"\b(\d{1,20}(?:\.\d{0,9})?) ?(bytes?|B|[KMGTPE]iB)\b"
 _TORCH = re.compile(rf"out of memory[.,]? +tried to allocate {_SIZE}", re.IGNORECASE)
-# torch's wording from 2**60 bytes on, where it prints no number any more.
+# For sizes of 2**60 bytes and more, torch prints this text instead of a number.
 _EXABYTE = re.compile(r"tried to allocate more than 1EB", re.IGNORECASE)
 _CPU = re.compile(r"DefaultCPUAllocator: .{0,99}?tried to allocate (\d{1,20}) bytes")
 _OVERFLOW = re.compile(r"Storage size calculation overflowed")
@@ -32,30 +32,30 @@ _DEVICE_SIZES = {
     "idle": re.compile(rf"{_SIZE} (?:is reserved by PyTorch but unallocated|cached)"),
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
 }
-# Only these names reach np.dtype, which accepts far more than names of number types.
+# Only these names are passed to np.dtype, which accepts far more than the names of numeric types.
 _KINDS = frozenset(np.dtype(code).name for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?")
 _OTHERS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """The state of a device when a request failed, in bytes.
+    """State of a device when an allocation failed, in bytes.
 
     Attributes:
-        total: what the device has.
-        free: what no process has.
-        allocated: what this process' tensors hold.
-        reserved: what this process' allocator has taken from the device, cache included.
-        not_returnable: idle pieces of segments that are partly in use.
-        returnable: idle whole segments (torch gives these back before it fails).
-        largest_free: the largest idle piece of the cache.
-        others: what other processes hold, by NVML; None where it cannot be known.
-        allowed: what this process may have, where that is less than the device.
-        persistent: what stays allocated from step to step; None where it is not known.
-        peaks: what the largest components, or spans of the step, hold.
+        total: memory of the device.
+        free: memory that no process has taken.
+        allocated: memory of this process' tensors.
+        reserved: memory that this process' allocator has taken from the device, including its cache.
+        not_returnable: idle blocks in segments that are partly in use.
+        returnable: idle whole segments, which torch returns to the device before it fails.
+        largest_free: largest idle block of the cache.
+        others: memory of other processes according to NVML; None if unknown.
+        allowed: limit of this process if it is less than the device's memory.
+        persistent: memory that stays allocated between steps; None if unknown.
+        peaks: memory of the largest components or spans of the step, by name.
 
     Raises:
-        ValueError: a negative number, or a device without memory.
+        ValueError: if a number is negative or the total is 0.
     """
 
     total: int
@@ -71,48 +71,48 @@ class DeviceMemory:
     peaks: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
-        """Refuse what no device can have."""
+        """Validate the numbers."""
         numbers = {name: value for name, value in vars(self).items() if isinstance(value, int)}
         wrong = [f"{name}={value}" for name, value in numbers.items() if value < 0 or (name == "total" and not value)]
         if wrong:
-            raise ValueError(f"DeviceMemory({', '.join(wrong)}): wanted bytes, 0 or more, and a total above 0")
+            raise ValueError(f"DeviceMemory({', '.join(wrong)}): sizes must be 0 bytes or more, and total above 0")
 
     @property
     def limit(self) -> int:
-        """What this process could have at most."""
+        """Maximum memory that this process could have."""
         return self.total if self.allowed is None else min(self.total, self.allowed)
 
     @property
     def obtainable(self) -> int:
-        """What the allocator can still get from the device, its own idle segments given back first."""
+        """Memory that the allocator can still obtain from the device after it has returned its idle segments."""
         return min(self.free, max(self.limit - self.reserved, 0)) + self.returnable
 
     @property
     def idle(self) -> int:
-        """What the allocator has and no tensor uses, whole segments aside."""
+        """Reserved memory that no tensor uses, except for whole idle segments."""
         return max(self.reserved - self.allocated - self.returnable, self.not_returnable)
 
     @property
     def foreign(self) -> int:
-        """What other processes hold; 0 where that is not known."""
+        """Memory of other processes; 0 if unknown."""
         return self.others or 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllocationRequest:
-    """What an error text says; all numbers in bytes, None where it does not say them.
+    """Contents of an out-of-memory error text, in bytes; None for numbers that the text does not contain.
 
-    Torch rounds to two digits behind the point, so numbers of gibibytes are right to about 5 MiB.
+    Torch rounds to two decimals, so sizes printed in GiB are accurate to about 5 MiB.
 
     Attributes:
-        size: what was asked for; 2**60 and 2**63 stand for the sizes from which torch no longer says a number.
-        device: ``"cpu"``, or such as ``"cuda:0"``.
-        total: what the device has.
-        free: what was free on it.
-        allocated: what this process' tensors held.
-        reserved: what this process' allocator had taken.
-        others: what other processes held.
-        allowed: what this process may have, where it was given a fraction of the device.
+        size: requested size; 2**60 and 2**63 stand for sizes that torch reports without a number.
+        device: ``"cpu"``, or a device such as ``"cuda:0"``.
+        total: memory of the device.
+        free: free memory of the device.
+        allocated: memory of this process' tensors.
+        reserved: memory that this process' allocator had taken.
+        others: memory of other processes.
+        allowed: limit of this process if it was given a fraction of the device.
     """
 
     size: int | None
@@ -125,7 +125,7 @@ class AllocationRequest:
     allowed: int | None = None
 
     def memory(self) -> DeviceMemory | None:
-        """Return the device's state as far as the text says it; None where it does not."""
+        """Return the state of the device; None if the text does not contain enough numbers."""
         if not self.total or self.free is None or self.allocated is None:
             return None
         return DeviceMemory(
@@ -139,22 +139,22 @@ class AllocationRequest:
 
 
 def parse_out_of_memory(text: str) -> AllocationRequest | None:
-    """Read the text of an out-of-memory error.
+    """Parse the text of an out-of-memory error.
 
-    Known are torch's CUDA and HIP allocator in the wordings since 1.0, torch's CPU allocator, sizes that overflow,
-    numpy's arrays, and the driver's own "CUDA error: out of memory" (which says no numbers).
+    Recognizes torch's CUDA and HIP allocators (all wordings since 1.0), torch's CPU allocator, sizes that overflow,
+    numpy's array allocation errors, and the driver's "CUDA error: out of memory", which contains no numbers.
 
     Args:
-        text: the message of the exception, or a log that ends with it.
+        text: message of the exception, or a log that ends with it.
 
     Returns:
-        What it says; None where it is no such error.
+        The parsed request; None if the text is not an out-of-memory error.
     """
-    # Loggers wrap long messages; the patterns expect single blanks.
+    # Loggers wrap long messages, but the patterns expect single spaces.
     text = re.sub(r"\s+", " ", text)
     matches = list(_TORCH.finditer(text))
     if matches:
-        # A log may hold several errors: the last one ended the process, and what it says of the device follows it.
+        # A log may contain several errors: the last one ended the process, and its device state follows the size.
         return _torch(_bytes(matches[-1].groups()), text[matches[-1].start() :])
     if _EXABYTE.search(text):
         return AllocationRequest(size=2**60, device="cuda")
@@ -168,7 +168,7 @@ def parse_out_of_memory(text: str) -> AllocationRequest | None:
 
 
 def format_bytes(size: int) -> str:
-    """Return bytes as people read them: ``2.50 GiB``, ``20 MiB``."""
+    """Format a size in bytes for people: ``2.50 GiB``, ``20 MiB``."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if size >= 1024**power:
             number = size / 1024**power
@@ -177,7 +177,7 @@ def format_bytes(size: int) -> str:
 
 
 def _torch(size: int, text: str) -> AllocationRequest:
-    """Read the rest of what torch's allocator says about a device."""
+    """Parse the device state in an error text of torch's allocator."""
     sizes = {name: _bytes(match.groups()) for name, pattern in _DEVICE_SIZES.items() if (match := pattern.search(text))}
     gpu = _GPU.search(text)
     allocated = sizes.get("allocated")
@@ -198,32 +198,32 @@ def _torch(size: int, text: str) -> AllocationRequest:
 
 
 def _others(text: str, reserved: int | None, total: int | None, process: int | None) -> int | None:
-    """Return what other processes held.
+    """Return the memory of other processes.
 
-    Inside a container torch does not find itself among the processes and lists itself by a foreign number; under WSL a
-    process' memory is unknown and comes as 2**64 bytes. Such numbers say nothing of others.
+    In a container, torch does not recognize itself in the list of processes and appears there under a foreign process
+    ID. Under WSL the memory of a process is unknown and is printed as 2**64 bytes. Such entries must not be counted.
     """
     listed = [_bytes(match.groups()) for match in _OTHERS.finditer(text)]
     if total is not None and max([*listed, process or 0]) > total:
         return None
-    # Where torch knows its own process, an empty list means that there are no others; else nothing is known.
+    # If torch recognized its own process, an empty list means that there are no others; otherwise they are unknown.
     if not listed:
         return 0 if process is not None else None
     if process is not None:
         return sum(listed)
-    # An entry that holds what our allocator reserved is this process under a foreign number.
+    # An entry at least as large as our reserved memory is this process under a foreign process ID.
     largest = max(listed)
     return sum(listed) - (largest if reserved is not None and largest >= reserved else 0)
 
 
 def _bytes(groups: tuple[str | None, ...]) -> int:
-    """Return the bytes of a number and a unit, from whichever alternative of the pattern matched."""
+    """Return the size in bytes from the number and the unit of whichever alternative of the pattern matched."""
     number, unit = [group for group in groups if group is not None][:2]
     return round(float(number) * _UNITS.get(unit.lower(), 1))
 
 
 def _array_bytes(match: re.Match[str]) -> int:
-    """Return the exact size of the array that numpy could not make; the rounded one if its type is unknown."""
+    """Return the exact size in bytes of the array in a numpy error; the printed, rounded one for unknown dtypes."""
     number, unit, shape, kind = match.groups()
     if kind not in _KINDS:
         return _bytes((number, unit))

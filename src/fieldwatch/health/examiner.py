@@ -1,4 +1,4 @@
-"""The examiner: asks the rules at fixed steps, and says everything once."""
+"""The examiner: evaluates the rules every N steps and reports each finding once."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,22 +17,26 @@ _Key = tuple[str, str, int]
 
 
 class Examiner:
-    """Asks rules about a history, and returns each finding once per rule, subject and phase.
+    """Evaluates rules on a history and reports each finding once per rule, subject and phase.
 
-    It is told again only if it has become graver there. A rule that raises does not stop the run: that it failed is
-    itself a finding. The live run and :func:`examine` use it at the same steps, so both say the same.
+    A finding is reported again only if its severity has risen. A rule that raises does not stop the run: the failure
+    becomes a finding. The live run and :func:`examine` evaluate the rules at the same steps, so that both report the
+    same findings.
 
     Args:
-        rules: any callables that take a history and return a finding, several, or None.
-        every: look after every so many steps.
+        rules: callables that take a history and return a finding, several, or None.
+        every: number of steps between two examinations.
 
     Raises:
-        ValueError: ``every`` is not within 1 to 64 (rules look back 64 steps for phases that ended meanwhile).
+        ValueError: if ``every`` is not within 1 to 64. Rules look back 64 steps for phases that have ended since the
+            last examination.
     """
 
     def __init__(self, rules: Iterable[Rule], *, every: int = 64) -> None:
         if not 1 <= every <= LOOKBACK:
-            raise ValueError(f"Examiner(every={every}): wanted 1 to {LOOKBACK}, for rules look back {LOOKBACK} steps")
+            raise ValueError(
+                f"Examiner(every={every}): expected 1 to {LOOKBACK}, because rules look back {LOOKBACK} steps"
+            )
         self.rules = tuple(rules)
         self.every = every
         self._reported: dict[_Key, Severity] = {}
@@ -40,24 +44,27 @@ class Examiner:
         self._last_interval: int | None = None
 
     def examine(self, history: History) -> list[Finding]:
-        """Return what is new, in order of step."""
-        # Not done in mark_reported: the key holds the phase, which the history knows only by now.
+        """Evaluate all rules and return the new findings, ordered by step."""
+        # Not done in mark_reported, because the key contains the phase, which the history did not know then.
         for finding in self._reported_before:
             self._is_new(finding, history)
         self._reported_before.clear()
-        findings = [finding for rule in self.rules for finding in _ask(rule, history)]
+        findings = [finding for rule in self.rules for finding in _evaluate(rule, history)]
         findings.sort(key=lambda finding: (finding.step, finding.rule, finding.subject))
         return [finding for finding in findings if self._is_new(finding, history)]
 
     def mark_reported(self, findings: Iterable[Finding]) -> None:
-        """Take findings of an earlier part of the run as said already."""
+        """Mark findings of an earlier part of the run as reported, so that a resumed run does not repeat them."""
         self._reported_before.extend(findings)
 
     def split(self, block: Block) -> Iterator[tuple[Block, bool]]:
-        """Cut a block where looks are due, and say after which parts.
+        """Split a block at the steps where an examination is due.
 
-        A look is due after the row of the last step before a multiple of ``every``; where that step recorded nothing,
-        before the first later row (the part is empty then).
+        An examination is due after the row of the last step before a multiple of ``every``. If that step recorded
+        nothing, it is due before the first later row; the part may then be empty.
+
+        Yields:
+            Each part with whether an examination is due after it.
         """
         start = 0
         for at, step in enumerate(block.steps.tolist()):
@@ -79,8 +86,10 @@ class Examiner:
             yield _rows(block, start, len(block)), False
 
     def _is_new(self, finding: Finding, history: History) -> bool:
+        # A condition that persists into another phase is reported again: thresholds restart at phase borders.
         key = (finding.rule, finding.subject, history.phase_start(finding.step))
         known = self._reported.get(key)
+        # Only a rise in severity is reported again.
         if known is not None and not is_more_severe(finding.severity, known):
             return False
         self._reported[key] = finding.severity
@@ -88,25 +97,26 @@ class Examiner:
 
 
 def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 64) -> list[Finding]:
-    """Replay a run's record through the rules, looking at the same steps as the live run did.
+    """Replay a run's record and evaluate the rules at the same steps as the live run did.
 
     Args:
-        folder: the run's folder.
-        rules: what to ask.
-        every: the live run's interval between looks.
+        folder: run folder.
+        rules: rules to evaluate.
+        every: number of steps between two examinations in the live run.
 
     Returns:
-        All findings, in the order in which the live run made them.
+        All findings, in the order in which the live run reported them.
 
     Raises:
-        MissingPathError: the folder does not exist.
+        MissingPathError: if the folder does not exist.
     """
     if not Path(folder).is_dir():
-        raise MissingPathError(f"no run folder at {folder}: give the folder of a run, as `fieldwatch train` printed it")
+        raise MissingPathError(f"no run folder at {folder}: pass the run folder that `fieldwatch train` printed")
     examiner = Examiner(rules, every=every)
     history = History()
     findings = list[Finding]()
     damage = DamageTally()
+    # Resumed runs append events, so they are not always ordered by step.
     events = deque(sorted(_lasting_events(folder, damage), key=lambda event: event["step"]))
 
     def apply_rules(until: float) -> None:
@@ -116,7 +126,7 @@ def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 64) -> li
             findings.append(finding)
             history.add_event(finding.as_event())
 
-    # Events join the history when the replay passes their step, as they did in the live run.
+    # Events enter the history when the replay passes their step, as they did in the live run.
     for block in read_blocks(folder, damage):
         for part, due in examiner.split(block):
             history.extend(part)
@@ -124,40 +134,44 @@ def examine(folder: Path | str, rules: Sequence[Rule], *, every: int = 64) -> li
                 apply_rules((history.step // every + 1) * every)
     if holds_run(Path(folder)):
         note_damage(Path(folder), damage)
+    # Only a complete read of the record shows all of its damage.
     events.extend(damage.events(history.step))
     apply_rules(float("inf"))
     return findings
 
 
 def _lasting_events(folder: Path | str, damage: DamageTally) -> Iterator[dict[str, Any]]:
-    """Yield the events of a run, without the findings: those are made anew."""
+    """Yield the events of a run except the findings, which the replay computes again."""
     return (event for event in read_events(folder, damage) if event["kind"] != "finding")
 
 
-def _ask(rule: Rule, history: History) -> Sequence[Finding]:
+def _evaluate(rule: Rule, history: History) -> Sequence[Finding]:
+    """Return the findings of one rule; an exception of the rule becomes a finding."""
     try:
         return _as_findings(rule(history))
-    except Exception as fault:  # noqa: BLE001  code of strangers: a rule that fails is a finding, and training goes on
+    except Exception as fault:  # noqa: BLE001  user code: a failing rule becomes a finding and training continues
         name = getattr(rule, "__name__", type(rule).__name__)
         text = f"the rule itself failed: {type(fault).__name__}: {fault}."
-        remedy = "Correct the rule, or take it out of the run's rules; the other rules go on."
+        remedy = "Fix the rule, or remove it from the run's rules; the other rules are still evaluated."
         step = max(history.step, 0)
         return [Finding(rule=name, step=step, severity="warning", message=text, remedy=remedy, subject="rule failed")]
 
 
 def _as_findings(result: object) -> Sequence[Finding]:
-    """Check what a rule returned: a stranger's rule is any callable."""
+    """Validate the return value of a rule, which may be any user-defined callable."""
     findings: list[Finding] = []
-    several = cast("Sequence[object]", result) if isinstance(result, tuple | list) else (result,)
-    for finding in several:
+    results = cast("Sequence[object]", result) if isinstance(result, tuple | list) else (result,)
+    for finding in results:
         if isinstance(finding, Finding):
             findings.append(finding)
         elif finding is not None:
-            raise TypeError(f"it returned {type(finding).__name__}: wanted a Finding, a tuple of them, or None")
+            raise TypeError(f"it returned {type(finding).__name__}; expected a Finding, a tuple of Findings, or None")
     return findings
 
 
 def _rows(block: Block, start: int, end: int) -> Block:
+    """Return the rows ``start`` to ``end`` (exclusive) of a block."""
+    # Most blocks are not split: avoid the copy.
     if start == 0 and end == len(block):
         return block
     part = slice(start, end)

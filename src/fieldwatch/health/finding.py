@@ -1,4 +1,4 @@
-"""A finding: what a rule saw, since which step, and what to do about it."""
+"""Findings: the result of a health rule, with its step, severity, message and remedy."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -7,29 +7,29 @@ from typing import Any, Literal, get_args
 from fieldwatch.base import InputError
 
 Severity = Literal["note", "warning", "error"]
-"""How bad a finding is."""
-# In ascending order: comparisons use the index.
+"""Severity of a finding, in ascending order."""
+# In ascending order: severities are compared by index.
 _RANKS: tuple[Severity, ...] = get_args(Severity)
 _REQUIRED = ("rule", "step", "severity", "message", "remedy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a rule found.
+    """One problem that a rule detected.
 
     Attributes:
         rule: name of the rule.
-        step: first step at which the condition had held for the rule's patience (0-based).
-        severity: ``"note"`` (worth knowing), ``"warning"`` (look at it) or ``"error"`` (the run is spoilt).
-        message: what was seen, with numbers.
-        remedy: what to do.
-        subject: the term, group, sample or metric it concerns; empty where the rule has only one.
-        action: what the run should do about it by itself, such as ``"checkpoint"``, ``"cap"`` or ``"checkpoint,cap"``;
-            empty for nothing.
-        limit: the number that goes with the action: the largest size for ``"cap"``.
+        step: first step (0-based) at which the condition had held for the rule's patience.
+        severity: ``"note"`` (worth knowing), ``"warning"`` (needs attention) or ``"error"`` (the run is spoiled).
+        message: description of the problem, with the measured values.
+        remedy: advice on how to fix it.
+        subject: affected term, group, sample or metric; empty if the rule has only one subject.
+        action: comma-separated actions that the run should take automatically, such as ``"checkpoint"``, ``"cap"`` or
+            ``"checkpoint,cap"``; empty for none.
+        limit: argument of the action: the maximum model size for ``"cap"``.
 
     Raises:
-        ValueError: a negative step or an empty rule name.
+        ValueError: if the step is negative or the rule name is empty.
     """
 
     rule: str
@@ -42,29 +42,30 @@ class Finding:
     limit: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no rule can mean."""
+        """Validate the rule name and the step."""
         if not self.rule:
-            raise ValueError("a finding came without a rule name: name the rule that found it")
+            raise ValueError("a finding was created without a rule name: pass rule=, the name of the rule")
         if self.step < 0:
-            raise ValueError(f"finding of {self.rule}: step {self.step}: wanted a 0-based step index, 0 or more")
+            raise ValueError(f"finding of {self.rule}: expected a 0-based step of 0 or more, got {self.step}")
 
     def as_event(self) -> dict[str, Any]:
-        """Return the finding as the JSON object that stands in ``events.jsonl``."""
+        """Return the finding as the JSON object that is written to ``events.jsonl``."""
         return {"kind": "finding", **asdict(self)}
 
     @classmethod
     def from_json(cls, event: Mapping[str, Any]) -> "Finding":
-        """Read a finding back from a JSON object such as its event; other keys are left alone.
+        """Create a finding from a JSON object such as its event; unknown keys are ignored.
 
         Raises:
-            InputError: a key is missing, or a value is not possible.
+            InputError: if a key is missing or the severity is unknown.
         """
         missing = [key for key in _REQUIRED if key not in event]
         if missing:
-            raise InputError(f"a finding event lacks {', '.join(missing)}: wanted at least {', '.join(_REQUIRED)}")
+            raise InputError(f"a finding event lacks {', '.join(missing)}: it needs at least {', '.join(_REQUIRED)}")
         if event["severity"] not in _RANKS:
-            raise InputError(f"a finding event has severity {event['severity']!r}: wanted one of {', '.join(_RANKS)}")
+            raise InputError(f"a finding event has severity {event['severity']!r}: expected one of {', '.join(_RANKS)}")
         texts = {key: str(event[key]) for key in ("rule", "message", "remedy")}
+        # Events written by earlier versions have no subject, action or limit.
         texts |= {key: str(event.get(key, "")) for key in ("subject", "action")}
         limit = event.get("limit")
         number = None if limit is None else float(limit)
@@ -72,29 +73,30 @@ class Finding:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The single actions."""
+        """The actions as a tuple; empty if there are none."""
         return tuple(self.action.split(",")) if self.action else ()
 
     def __str__(self) -> str:
         """Return the finding on one line."""
-        about = f" [{self.subject}]" if self.subject else ""
-        return f"{self.severity}: {self.rule}{about} at step {self.step}: {self.message} {self.remedy}"
+        subject = f" [{self.subject}]" if self.subject else ""
+        return f"{self.severity}: {self.rule}{subject} at step {self.step}: {self.message} {self.remedy}"
 
 
 def findings_in(events: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Yield the findings among some events; an event that is no finding of ours is left out."""
+    """Yield the findings among the events; malformed finding events are skipped."""
     for event in events:
         if event.get("kind") == "finding":
             try:
                 yield Finding.from_json(event)
+            # Other tools may write events of kind "finding" with other keys.
             except (TypeError, ValueError):
                 continue
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
-    """Return the gravest severity among the findings, None if there are none."""
-    found = {finding.severity for finding in findings}
-    return next((severity for severity in reversed(_RANKS) if severity in found), None)
+    """Return the highest severity among the findings, None if there are none."""
+    severities = {finding.severity for finding in findings}
+    return next((severity for severity in reversed(_RANKS) if severity in severities), None)
 
 
 def exit_code(findings: Iterable[Finding], *, stopped: bool = False) -> int:
@@ -102,10 +104,10 @@ def exit_code(findings: Iterable[Finding], *, stopped: bool = False) -> int:
 
     Args:
         findings: all findings of the run.
-        stopped: whether the run was stopped because it could not go on.
+        stopped: whether the run was stopped because it could not continue.
 
     Returns:
-        0 for nothing above a note, 1 for warnings or errors, 3 for a stopped run.
+        0 if there is nothing above a note, 1 for warnings or errors, 3 for a stopped run.
     """
     if stopped:
         return 3
@@ -113,19 +115,21 @@ def exit_code(findings: Iterable[Finding], *, stopped: bool = False) -> int:
 
 
 def training_exit_code(findings: Iterable[Finding], *, strict: bool = False) -> int:
-    """Return the exit status of a training that came to its end, so that ``train ... && next ...`` goes on.
+    """Return the exit status of a completed training.
+
+    Warnings do not fail a training by default, so that ``train ... && next ...`` continues.
 
     Args:
         findings: all findings of the run.
-        strict: whether a warning counts as an error does.
+        strict: whether warnings count as errors.
 
     Returns:
-        1 with an error among the findings, or with a warning where ``strict``; else 0.
+        1 if there is an error, or with ``strict`` a warning; else 0.
     """
     counted = ("warning", "error") if strict else ("error",)
     return int(worst(findings) in counted)
 
 
 def is_more_severe(first: Severity, second: Severity) -> bool:
-    """Tell whether the first severity is graver than the second."""
+    """Return whether the first severity is higher than the second."""
     return _RANKS.index(first) > _RANKS.index(second)

@@ -1,4 +1,4 @@
-"""Out of memory: what the error text says, and which of four reasons it was. Plain numbers; all of them bytes."""
+"""Diagnosis of out-of-memory errors: classifies a failed request as one of four reasons. All sizes are in bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,32 +14,36 @@ _MIDDLE = 10 * MIB
 _SMALL_SEGMENT = 2 * MIB
 _MIDDLE_SEGMENT = 20 * MIB
 _ROUND = 2 * MIB
-# Times the whole device: beyond it nobody meant that size.
+# Multiple of the device's memory above which a request is a mistake rather than a need.
 _ABSURD = 16
-# Less than this is what any desktop or driver holds, and is not to blame.
+# A desktop session or a driver holds up to this much; it is not the reason for a failure.
 _OTHERS_COUNT = 256 * MIB
 
 _REMEDIES: Mapping[Reason, str] = {
-    "impossible request": "Do not look for memory, look for the size: print the shapes in the failing line.",
-    "another process": "End the other process (nvidia-smi or `fieldwatch gpu` names it), or use another device.",
-    "fragmentation": "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (where the extensions in use bear it), keep "
-    "tensor sizes alike from step to step, and call torch.cuda.empty_cache() once after densification, not every step.",
+    "impossible request": "The requested size is wrong, not the amount of memory: print the shapes in the failing "
+    "line.",
+    "another process": "End the other process (nvidia-smi or `fieldwatch gpu` lists it), or use another device.",
+    "fragmentation": "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (if the extensions in use support it), keep "
+    "tensor sizes the same from step to step, and call torch.cuda.empty_cache() once after densification, not every "
+    "step.",
     "exhaustion": "",
 }
-_REMEDY_GROWTH = "Cap the model's size or end its growth earlier, and go on from the last checkpoint."
-_REMEDY_STEP = "Make the step smaller: lower resolution, fewer rays or a smaller batch, chunks, no_grad in evaluation."
-_REMEDY_LIMIT = "Raise the fraction given to torch.cuda.set_per_process_memory_fraction, or need less."
+_REMEDY_GROWTH = "Cap the model's size or stop densification earlier, and resume from the last checkpoint."
+_REMEDY_STEP = (
+    "Reduce the memory of a step: a lower resolution, fewer rays, a smaller batch, chunks, no_grad in evaluation."
+)
+_REMEDY_LIMIT = "Raise the fraction passed to torch.cuda.set_per_process_memory_fraction, or use less memory."
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfMemoryDiagnosis:
-    """Why a request failed.
+    """Why an allocation failed.
 
     Attributes:
-        reason: which of the four it was.
-        message: what happened, with the numbers.
-        remedy: what to do.
-        missing: bytes that were missing.
+        reason: one of the four reasons.
+        message: description of the failure, with the numbers.
+        remedy: advice on how to avoid it.
+        missing: number of bytes that were missing.
     """
 
     reason: Reason
@@ -48,32 +52,34 @@ class OutOfMemoryDiagnosis:
     missing: int
 
     def __str__(self) -> str:
-        """Return the verdict in one paragraph."""
+        """Return the diagnosis as one paragraph."""
         return f"{self.reason}: {self.message} {self.remedy}"
 
 
 def triage(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
-    """Say why a request failed.
+    """Diagnose why an allocation failed.
 
     Args:
-        request: bytes asked for.
-        device: its state when the request failed.
+        request: number of bytes requested.
+        device: state of the device when the request failed.
 
     Returns:
-        The verdict: a request larger than what the process may ever have is impossible; else the larger one of what
-        idle pieces and what other processes withhold is to blame, if it would have been enough; else the memory is
-        truly exhausted.
+        The diagnosis. A request larger than the limit of the process is impossible. Otherwise the reason is
+        fragmentation (idle blocks) or another process, whichever holds more, if that memory would have been enough.
+        Otherwise the memory is exhausted.
 
     Raises:
-        ValueError: a negative request.
+        ValueError: if the request is negative.
     """
     if request < 0:
-        raise ValueError(f"triage(request={request}): wanted the bytes asked for, 0 or more; sizes are not negative")
+        raise ValueError(f"triage(request={request}): the request must be 0 bytes or more")
     if request > device.limit:
         return _impossible(request, device)
-    # What the device still lacks once the allocator has given its idle segments back.
+    # Bytes that the device still lacks after the allocator has returned its idle segments.
     missing = max(_segment(request) - device.obtainable, 0)
+    # Idle memory is the reason only if it would have been enough.
     fits_idle = device.idle >= missing and device.idle + device.obtainable >= request
+    # The same holds for other processes.
     fits_foreign = device.foreign >= max(missing, _OTHERS_COUNT)
     if missing and fits_idle and not (fits_foreign and device.foreign > device.idle):
         return _fragmented(request, device, missing)
@@ -83,9 +89,10 @@ def triage(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
 
 
 def _segment(request: int) -> int:
-    """Return the segment that torch's allocator asks the device for."""
+    """Return the size of the segment that torch's allocator requests from the device."""
     if request <= _SMALL:
         return _SMALL_SEGMENT
+    # The double negation rounds up.
     return _MIDDLE_SEGMENT if request < _MIDDLE else -(-request // _ROUND) * _ROUND
 
 
@@ -93,15 +100,16 @@ def _impossible(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
     whole = format_bytes(device.total)
     times = request / device.total
     if request > _ABSURD * device.total:
-        why = "such a size is no need but a mistake: a corrupt count, a negative number read as unsigned"
+        why = "such a size is a mistake, for example a corrupt count or a negative number read as unsigned"
     else:
+        # The typical mistake: [N, 1] combined with [N] broadcasts to [N, N].
         side = round((request / 4) ** 0.5)
-        why = f"it could never fit; as float32 it would be a {side:,} x {side:,} matrix: do [N, 1] and [N] broadcast?"
+        why = f"it can never fit; in float32 it is a {side:,} x {side:,} matrix: do [N, 1] and [N] broadcast?"
     message = f"{format_bytes(request)} were requested, {times:,.1f} times the whole device ({whole}); {why}."
     remedy = _REMEDIES["impossible request"]
     if device.allowed is not None and request <= device.total:
         limit = format_bytes(device.limit)
-        message = f"{format_bytes(request)} were requested, and this process may have {limit} of {whole}."
+        message = f"{format_bytes(request)} were requested, but this process may have only {limit} of {whole}."
         remedy = _REMEDY_LIMIT
     return OutOfMemoryDiagnosis(
         reason="impossible request", message=message, remedy=remedy, missing=request - device.limit
@@ -114,9 +122,10 @@ def _crowded(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDia
     held = f"other processes hold {held} of {whole}, this one {format_bytes(device.reserved)}"
     message = f"{format_bytes(request)} were requested"
     if missing:
-        message += f"; {held}; {format_bytes(missing)} were missing and would be there without them."
+        message += f"; {held}; {format_bytes(missing)} were missing and would be available without them."
     else:
-        message += f", and {format_bytes(device.obtainable)} can be had: at that moment something else had taken them."
+        # By the time of the diagnosis the memory is free again: another process held it for a moment.
+        message += f", and {format_bytes(device.obtainable)} are available now: another process had taken them."
         message += f" Now {held}." if device.others is not None else ""
     return OutOfMemoryDiagnosis(
         reason="another process", message=message, remedy=_REMEDIES["another process"], missing=missing
@@ -124,13 +133,13 @@ def _crowded(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDia
 
 
 def _fragmented(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDiagnosis:
-    pieces = f", the largest piece {format_bytes(device.largest_free)}" if device.largest_free else ""
+    pieces = f", the largest block {format_bytes(device.largest_free)}" if device.largest_free else ""
     lost = (
         f" ({format_bytes(device.not_returnable)} of it in segments that are in use)" if device.not_returnable else ""
     )
     message = (
-        f"{format_bytes(request)} were requested; {format_bytes(device.idle)} lie idle in the cache{lost}{pieces}, and "
-        f"{format_bytes(device.obtainable)} can be had from the device: enough together, but in no one place."
+        f"{format_bytes(request)} were requested; {format_bytes(device.idle)} are idle in the cache{lost}{pieces}, and "
+        f"{format_bytes(device.obtainable)} are available on the device: enough in total, but not in one block."
     )
     return OutOfMemoryDiagnosis(
         reason="fragmentation", message=message, remedy=_REMEDIES["fragmentation"], missing=missing
@@ -141,16 +150,19 @@ def _exhausted(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryD
     limit = format_bytes(device.limit)
     message = (
         f"{format_bytes(request)} were requested; tensors hold {format_bytes(device.allocated)} of {limit}, "
-        f"{format_bytes(device.obtainable)} can be had, {format_bytes(missing)} were missing"
+        f"{format_bytes(device.obtainable)} are available, {format_bytes(missing)} were missing"
     )
     remedy = f"{_REMEDY_GROWTH} {_REMEDY_STEP}"
     if device.persistent is not None:
+        # Memory that only this step uses, including the failed request.
         step = max(device.allocated + request - device.persistent, 0)
         by_step = step > device.persistent
-        which = "one step's needs" if by_step else "what stays from step to step"
+        which = "memory of one step" if by_step else "memory that stays allocated between steps"
         persistent = format_bytes(device.persistent)
-        message += f"; {persistent} stay from step to step, this one wanted {format_bytes(step)}: it is {which}"
+        message += f"; {persistent} stay allocated between steps, and this step needed {format_bytes(step)}: "
+        message += f"most of it is {which}"
         remedy = _REMEDY_STEP if by_step else _REMEDY_GROWTH
+    # Three names are enough to act on.
     largest = sorted(device.peaks.items(), key=lambda item: -item[1])[:3]
     if largest:
         message += "; largest: " + ", ".join(f"{name} {format_bytes(size)}" for name, size in largest)

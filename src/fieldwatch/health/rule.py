@@ -1,4 +1,4 @@
-"""What a rule is: any callable that looks at a history; ours are frozen dataclasses with one base."""
+"""The rule protocol, and the base class of the built-in rules."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,26 +11,26 @@ from fieldwatch.record import History
 
 RuleResult = Finding | tuple[Finding, ...] | None
 Rule = Callable[[History], RuleResult]
-"""Judges the history: any callable that returns one finding, several, or None. A `HealthRule` is one."""
+"""Any callable that takes a history and returns one finding, several, or None. A `HealthRule` is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthRule(ABC):
-    """Base of the rules that come with the toolkit.
+    """Base class of the built-in rules.
 
     A rule holds thresholds only, never state: the same history always gives the same findings, and there is
-    nothing to resume. The first line of a rule's docstring says what it sees. Its thresholds are fields declared by
-    :func:`~fieldwatch.health.threshold`; a rule with other thresholds for other metrics is a subclass that
-    ``reported_as`` the first one.
+    nothing to resume. The first line of a rule's docstring describes the condition that it detects, and appears in
+    the documentation. Thresholds are fields declared with :func:`~fieldwatch.health.threshold`. To use other
+    thresholds for other metrics, subclass the rule and set ``reported_as`` to the name of the original.
 
     Attributes:
-        severity: how bad a finding is, unless the rule decides it for each.
-        remedy: what to do about a finding.
-        general: whether ``GENERAL`` has the rule; False for one that needs to know a run's metrics.
-        reported_as: the name that findings carry; empty for the class's own.
+        severity: default severity of the findings; a rule may choose another one per finding.
+        remedy: advice attached to each finding.
+        general: whether the rule is part of ``GENERAL``; False for rules that need the names of a run's metrics.
+        reported_as: rule name used in findings; empty for the class name.
 
     Raises:
-        ValueError: a threshold is negative or not finite, or a patience, window or count below 1.
+        ValueError: if a threshold is negative or not finite, or a patience, window or count is below 1.
     """
 
     severity: ClassVar[Severity] = "warning"
@@ -47,19 +47,19 @@ class HealthRule(ABC):
             # Counts of recordings and blocks: 0 would mean a condition that holds before anything was recorded.
             least = 1 if field.name in {"patience", "window", "count", "block", "head"} else 0
             if not math.isfinite(value) or value < least:
-                wanted = f"wanted a finite number of at least {least}"
-                raise ValueError(f"{self.name}({field.name}={value}): {wanted}; leave it out for the default")
+                expected = f"expected a finite number of at least {least}"
+                raise ValueError(f"{self.name}({field.name}={value}): {expected}; omit it to use the default")
 
     @property
     def name(self) -> str:
-        """The rule's name, as findings carry it."""
+        """Name of the rule in its findings."""
         return self.reported_as or type(self).__name__
 
     @abstractmethod
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return what is wrong in the history: at most one finding per subject and phase."""
+        """Return the findings for a history: at most one per subject and phase."""
 
     def finding(self, step: int, message: str, *, subject: str = "", severity: Severity | None = None) -> Finding:
-        """Make a finding of this rule."""
-        grade = severity or self.severity
-        return Finding(rule=self.name, step=step, severity=grade, message=message, remedy=self.remedy, subject=subject)
+        """Create a finding of this rule, with the rule's name, remedy and default severity."""
+        level = severity or self.severity
+        return Finding(rule=self.name, step=step, severity=level, message=message, remedy=self.remedy, subject=subject)

@@ -1,9 +1,9 @@
-"""What a rule looks at: one metric inside one phase, and the few calculations that all rules share.
+"""Spans (one metric within one phase) and the calculations that all rules share.
 
-Every threshold, baseline and warm-up starts again at a phase border, so a rule never sees a series across one.
-It sees the phases that were running during the last 64 steps (``LOOKBACK``): the present one, and one that ended
-between two looks. All calculations are causal: what is said about a recording depends on it and on
-earlier recordings only, so that a later look at the same recordings says the same.
+Thresholds, baselines and warm-ups restart at phase borders, so a rule never sees a series that crosses one. A rule
+sees the phases that were active during the last 64 steps (``LOOKBACK``): the current phase, and any that ended since
+the last examination. All calculations are causal: the result for a recording depends only on it and on earlier
+recordings, so that a later examination of the same recordings gives the same result.
 """
 
 import bisect
@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from fieldwatch.record import History, Series, tags
 
 LOOKBACK = 64
-"""Steps before the present one whose phases a rule still sees."""
+"""Number of past steps whose phases a rule still examines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One metric inside one phase.
+    """One metric within one phase.
 
     Attributes:
-        name: the metric.
+        name: name of the metric.
         start: first step of the phase.
-        series: its recordings there; at least one.
-        whole: False where the history no longer holds the phase's first recordings.
+        series: recordings of the metric in the phase; at least one.
+        whole: whether the history still holds the first recordings of the phase.
     """
 
     name: str
@@ -38,30 +38,31 @@ class Span:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """The recorded values, ``[n]``."""
+        """Recorded values, ``[n]``."""
         return self.series.values
 
     def step(self, at: int) -> int:
-        """Return the step of one recording."""
+        """Return the step of the recording at index ``at``."""
         return int(self.series.steps[at])
 
 
 def phases(history: History) -> list[tuple[int, int]]:
-    """Return first and last step of the phases that ran during the last 64 steps, the oldest first."""
+    """Return the first and last step of each phase that was active during the last 64 steps, oldest first."""
     bounds: list[tuple[int, int]] = []
     last = history.step
     while last >= 0:
         start = history.phase_start(last)
         bounds.append((start, last))
-        # Older phases were examined completely while they ran.
+        # Older phases were examined completely while they were active.
         if start <= history.step - LOOKBACK:
             break
+        # Walk back phase by phase.
         last = start - 1
     return bounds[::-1]
 
 
 def spans(history: History, *names: str) -> Iterator[Span]:
-    """Yield the recorded ones among the metrics, phase by phase."""
+    """Yield the spans of the given metrics, phase by phase; metrics that are not recorded are skipped."""
     recorded = [name for name in names if name in history]
     if not recorded:
         return
@@ -76,59 +77,64 @@ def spans(history: History, *names: str) -> Iterator[Span]:
 
 
 def between(series: Series, first: float, last: float) -> Series:
-    """Return the recordings of the steps from ``first`` to ``last``, both included."""
+    """Return the recordings from step ``first`` to step ``last``, both inclusive."""
     steps = series.steps
-    # Most series lie inside one phase whole: no copy.
+    # Most series lie entirely within one phase: avoid the copy.
     if not len(steps) or (steps[0] >= first and steps[-1] <= last):
         return series
     return series[bisect.bisect_left(steps, first) : bisect.bisect_right(steps, last)]
 
 
 def _is_whole(series: Series, start: int, first: int) -> bool:
-    """Tell whether the history still holds a phase's first recordings: earlier ones, or the very first ones.
+    """Return whether the history still holds the first recordings of a phase.
 
-    A run that goes on from elsewhere begins at a step above 0: what counts is how far its own first step lies back.
+    A run that continues another one begins at a step above 0, so the phase start is compared with the run's first
+    step instead of 0.
     """
     if series.steps[0] < start:
         return True
+    # Positions are steps, or epochs for per-epoch metrics: those are small even if the first recording came late.
     begun = max(first, 0)
     return start <= begun and bool(series.positions[0] < begun + LOOKBACK)
 
 
 def first_sustained(mask: NDArray[np.bool_], *, patience: int = 1, warmup: int = 0) -> int | None:
-    """Return the first place at which a condition had held for ``patience`` recordings in a row.
+    """Return the first index at which a condition had held for ``patience`` consecutive recordings.
 
     Args:
-        mask: ``[n]``, whether the condition holds for each recording.
-        patience: recordings in a row, the found one included.
-        warmup: recordings at the beginning that do not count.
+        mask: ``[n]`` whether the condition holds for each recording.
+        patience: number of consecutive recordings, including the returned one.
+        warmup: number of recordings to skip at the beginning.
+
+    Returns:
+        The index into ``mask``; None if the condition never held for that long.
     """
     tail = mask[warmup:]
     if np.count_nonzero(tail) < patience:
         return None
-    # A gap of more than `patience` between two failing recordings is a long enough run.
+    # If two recordings without the condition are more than `patience` apart, the run between them is long enough.
     edges = np.concatenate(([-1], np.flatnonzero(~tail), [len(tail)]))
     long = np.flatnonzero(np.diff(edges) > patience)
     return warmup + int(edges[long[0]]) + patience if len(long) else None
 
 
 def trailing_mean(values: NDArray[np.float64], width: int, *, least: int, lag: int = 0) -> NDArray[np.float64]:
-    """Return, for each recording, the mean of the ``width`` recordings before it.
+    """Return the mean of the ``width`` recordings before each recording.
 
-    Non-finite values never enter; NaN where fewer than ``least`` recordings are there.
+    Non-finite values are ignored. The mean is NaN if there are fewer than ``least`` recordings.
 
     Args:
-        values: ``[n]``.
-        width: recordings in the mean.
-        least: recordings below which there is no mean.
-        lag: how many recordings directly before each one are left out as well.
+        values: ``[n]`` recorded values.
+        width: number of recordings in the mean.
+        least: minimum number of recordings for a mean.
+        lag: number of recordings directly before each one to exclude from its mean.
     """
     means = np.full(len(values), np.nan)
     number = len(values) - lag
     if number <= least:
         return means
     finite = np.isfinite(values)
-    # Without gaps the counts are known, which halves the work.
+    # Without non-finite values the counts are known in advance, which halves the work.
     if finite.all():
         sums = _running_sum(values)
         width = min(width, number)
@@ -145,14 +151,15 @@ def trailing_mean(values: NDArray[np.float64], width: int, *, least: int, lag: i
 
 
 def _running_sum(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return ``[n + 1]``: the sum of the first 0, 1, ..., n values."""
+    """Return ``[n + 1]`` prefix sums: the sum of the first 0, 1, ..., n values."""
+    # The leading 0 makes the sum of any range a difference of two entries.
     sums = np.zeros(len(values) + 1)
     np.cumsum(values, out=sums[1:])
     return sums
 
 
 def trailing_count(mask: NDArray[np.bool_], width: int) -> NDArray[np.float64]:
-    """Return, for each recording, how often the condition held in the ``width`` recordings up to it."""
+    """Return how often the condition held in the ``width`` recordings up to and including each one."""
     sums = _running_sum(mask)
     counts = sums[1:].copy()
     counts[width:] -= sums[1 : max(len(sums) - width, 1)]
@@ -160,8 +167,8 @@ def trailing_count(mask: NDArray[np.bool_], width: int) -> NDArray[np.float64]:
 
 
 def on_steps(series: Series, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a series' values at some steps, NaN where it recorded nothing then."""
-    # Metrics of one row share their array of steps: no search.
+    """Return the values of a series at the given steps, NaN for steps without a recording."""
+    # Metrics recorded in the same rows share one array of steps: no search needed.
     if series.steps is steps:
         return series.values
     if not len(series):
@@ -173,7 +180,7 @@ def on_steps(series: Series, steps: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def excused(history: History, kinds: Collection[str], steps: NDArray[np.float64], grace: int) -> NDArray[np.bool_]:
-    """Tell for each step whether an event of one of the kinds happened at most ``grace`` steps before it."""
+    """Return for each step whether an event of one of the kinds occurred at most ``grace`` steps before it."""
     mask = np.zeros(len(steps), np.bool_)
     for kind in kinds:
         for event in history.events(kind):
@@ -182,5 +189,5 @@ def excused(history: History, kinds: Collection[str], steps: NDArray[np.float64]
 
 
 def named(history: History, prefix: str, suffix: str = "") -> dict[str, str]:
-    """Return the recorded metrics between a prefix and a suffix: what stands between them -> the full name."""
+    """Return the recorded metrics with a prefix and a suffix, keyed by the part of the name between the two."""
     return tags.Family(prefix, suffix).parts(history.names())

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported at their first use."""
+"""Lazy imports of the public names of a package."""
 
 import ast
 import sys
@@ -21,11 +21,11 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         __all__ = ["Name"]
         __getattr__, __dir__ = lazy_names(__name__)
 
-    ``from package import Name`` then loads ``package.module`` and nothing else of the package. So a module that needs
-    torch, or an optional library, is loaded only by those who use it.
+    ``from package import Name`` then loads ``package.module`` and no other module of the package. Thus torch and
+    optional libraries are loaded only if a name that needs them is used.
 
     Args:
-        package: the package's ``__name__``.
+        package: ``__name__`` of the package.
 
     Raises:
         AttributeError: the package has no such public name (raised by the returned function).
@@ -33,7 +33,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     places: dict[str, tuple[str, str]] = {}
 
     def get(name: str) -> Any:
-        # The import system asks for names such as __path__, which no package imports from elsewhere.
+        # The import system looks up names such as __path__, which no package imports lazily.
         if name.startswith("__"):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if not places:
@@ -41,9 +41,10 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; public names: {', '.join(places)}")
         module, original = places[name]
-        if module == package:  # a submodule: to ask the package for it would ask this function again
+        # Looking up a submodule on the package would call this function again.
+        if module == package:
             return import_module(f"{package}.{original}")
-        # As the import statement does: the name may also be a submodule that nobody has loaded yet.
+        # Import as a from-import does, since the name may be a submodule that is not loaded yet.
         return getattr(__import__(module, fromlist=[original]), original)
 
     def public() -> list[str]:
@@ -53,10 +54,10 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 
 
 def _imports_for_type_checkers(package: str) -> dict[str, tuple[str, str]]:
-    """Read from which module, and under which name there, a package imports each name under ``if TYPE_CHECKING:``."""
+    """Return the names that a package imports under ``if TYPE_CHECKING:``, each with its module and original name."""
     spec = find_spec(package)
     if spec is None or spec.loader is None:
-        raise ImportError(f"expected a package with source files, got {package}: its lazy names cannot be found")
+        raise ImportError(f"expected a package with source files, got {package}: cannot find its lazy names")
     source = spec.loader.get_source(package)  # pyright: ignore[reportAttributeAccessIssue]  source loaders have it
     return {
         alias.asname or alias.name: (statement.module, alias.name)

@@ -1,6 +1,7 @@
-"""Many: more than one scene. Runs `fieldwatch train` in processes of their own, on this machine or on Ray.
+"""Train many scenes: run `fieldwatch train` in separate processes, on this machine or on Ray.
 
-Nothing is trained here and no torch is needed: a scene is a command line, resources, and a number of tries.
+This package does not train by itself and does not import torch: a scene is a command line with resource requirements
+and a number of retries.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""One try of one scene: a process of its own, watched until it ended. Runs where the scene is trained."""
+"""One attempt to train a scene in a separate, supervised process. This code runs on the machine that trains it."""
 
 import fcntl
 import json
@@ -21,44 +21,47 @@ _OOM_KILLS: Final = "oom_kill "
 
 
 def run_task(task: SceneTask) -> ProcessExit:
-    """Do an order: start its process, wait for its end, and end it in order when it is told to or takes too long.
+    """Run the process of a task until it ends; stop it gracefully on request or after its timeout.
 
     Raises:
-        OSError: the process cannot be started, or its console file not be written.
+        OSError: if the process cannot be started, or its console file cannot be written.
     """
     if task.stop_file.exists():
-        return ProcessExit(code=None, stop_reason="stop", cause="told to stop before it began")
+        return ProcessExit(code=None, stop_reason="stop", cause="stopped before it started")
     if not _wait_for_folder(task):
-        holder = f"another process still writes into {task.folder} after {task.grace:g} s: is it trained twice?"
+        holder = f"another process still writes to {task.folder} after {task.grace:g} s: is it trained twice?"
         return ProcessExit(code=None, seconds=task.grace, cause=holder)
-    # Taken before the start: the counter covers the whole machine, so this is a hint and no proof.
+    # The counter covers the whole machine, so an increase is a hint, not a proof.
     kills_before = _oom_kills()
+    # Append, since all attempts of a scene share one console file.
     with open_for_append(task.console) as console:
         began = datetime.now(UTC).isoformat(timespec="seconds")
         console.write(f"{ATTEMPT_LINE} {task.number}, {began}: {' '.join(task.command)}\n".encode())
         console.flush()
         ended = _watch(task, console)
+    # SIGKILL without a stop request is the signature of the out-of-memory killer.
     if ended.code == -9 and not ended.stop_reason and _oom_kills() > kills_before:
         return ProcessExit(
-            code=ended.code, seconds=ended.seconds, pid=ended.pid, cause="the out-of-memory killer struck"
+            code=ended.code, seconds=ended.seconds, pid=ended.pid, cause="probably by the out-of-memory killer"
         )
     return ended
 
 
 def _watch(task: SceneTask, console: IO[bytes]) -> ProcessExit:
-    # -I: the launcher must not import from the current folder or from PYTHONPATH.
-    line = [sys.executable, "-I", str(_LAUNCHER), str(task.grace), sys.executable, *task.command]
+    # -I keeps the launcher from importing from the current folder or from PYTHONPATH.
+    command = [sys.executable, "-I", str(_LAUNCHER), str(task.grace), sys.executable, *task.command]
     began = time.monotonic()
     stop_reason = ""
+    # Polling is simpler than waiting on several events, and 0.1 s is short compared to a training.
     deadline = float("inf") if task.timeout is None else began + task.timeout
-    with subprocess.Popen(  # noqa: S603  the words come from the plan, no shell reads them
-        line,
+    with subprocess.Popen(  # noqa: S603  the arguments come from the plan and are not passed to a shell
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=console,
         env=_environment(task),
         cwd=task.place,
-        start_new_session=True,  # ctrl-C in the terminal is for the driver, which stops the scenes in order
+        start_new_session=True,  # Ctrl-C in the terminal must reach only the driver, which stops scenes gracefully
     ) as launcher:
         while launcher.poll() is None and not stop_reason:
             if task.stop_file.exists():
@@ -67,32 +70,33 @@ def _watch(task: SceneTask, console: IO[bytes]) -> ProcessExit:
                 stop_reason = "timeout"
             else:
                 time.sleep(POLL_SECONDS)
-        output = launcher.communicate()[0]  # closes the pipe: the launcher ends what still runs
+        output = launcher.communicate()[0]  # closes stdin, which tells the launcher to stop the training
     return _exit_from(output, stop_reason, time.monotonic() - began)
 
 
 def _exit_from(lines: bytes, stop_reason: str, seconds: float) -> ProcessExit:
-    """What the launcher said; it may have been killed before it could."""
+    """Parse the launcher's report; it may be missing or incomplete if the launcher was killed."""
     facts: dict[str, Any] = {}
-    # A launcher that was killed may leave half a line.
+    # A killed launcher may leave an incomplete line.
     for line in lines.splitlines(keepends=True):
         facts |= json.loads(line) if line.endswith(b"\n") else {}
     code = facts.get("code")
     pid = facts.get("pid", 0)
-    cause = "" if code is not None else "the process that watched it was killed"
+    cause = "" if code is not None else "its launcher process was killed"
     _, reason = read_channel(str(facts.get("said", "")).encode().split(b"\n"))
     return ProcessExit(code=code, stop_reason=stop_reason, seconds=seconds, cause=cause, pid=pid, reason=reason)
 
 
 def _environment(task: SceneTask) -> Mapping[str, str]:
+    # Later entries take precedence: thread counts are only defaults, and the plan's `env` overrides the inherited one.
     threads = str(max(1, int(task.cpus)))
     return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **os.environ, **task.env, "PYTHONUNBUFFERED": "1"}
 
 
 def _wait_for_folder(task: SceneTask) -> bool:
-    """Wait until nobody writes into the run folder: what trained there before may still be saving."""
+    """Wait until no process writes to the run folder; return False on timeout or stop request."""
     deadline = time.monotonic() + task.grace
-    # The trainer of a driver that was killed saves first and releases its lock afterwards.
+    # If a previous driver was killed, its training process may still be saving a checkpoint under the lock.
     while _is_locked(task.folder / ".lock"):
         if time.monotonic() > deadline or task.stop_file.exists():
             return False
@@ -101,9 +105,9 @@ def _wait_for_folder(task: SceneTask) -> bool:
 
 
 def _is_locked(lock: Path) -> bool:
-    """Whether a run holds its folder (see FolderLock); asking takes nothing away from it."""
+    """Whether a run holds the lock of its folder (see FolderLock). The check does not disturb the holder."""
     try:
-        # A shared lock fails while a writer holds the exclusive one.
+        # A shared lock fails while a writer holds the exclusive lock.
         with lock.open("rb") as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
@@ -114,7 +118,7 @@ def _is_locked(lock: Path) -> bool:
 
 
 def _oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since it started; 0 where it is not told."""
+    """Return the number of out-of-memory kills since the kernel started; 0 if unknown."""
     try:
         lines = Path("/proc/vmstat").read_text("ascii").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The driver: orders tries, judges how they ended, tries again what crashed, and lets no scene touch another."""
+"""The driver: submits attempts, evaluates their results, retries crashes, and keeps scenes independent."""
 
 import time
 import uuid
@@ -21,18 +21,22 @@ _POLL_SECONDS: Final = 0.2
 
 @dataclass(kw_only=True)
 class SceneStatus:
-    """How one scene stands; the driver changes it.
+    """Current status of one scene, updated by the driver.
 
     Attributes:
-        scene: what it is about.
-        folder: the run folder.
-        console: file of what its processes printed.
-        state: now.
-        attempts: those that ended, of earlier starts of the driver too.
-        restarts: those of this start of the driver; None before the first crash.
-        live: the run while it is trained.
-        paths: the inputs that its command names.
-        finished_earlier: whether an earlier start of the driver finished it.
+        scene: planned scene.
+        folder: run folder.
+        console: file with the output of its processes.
+        state: current state.
+        attempts: attempts that have ended, including those of earlier driver runs.
+        restarts: limiter of the restarts in this driver run; None before the first crash.
+        live: progress of the run while it is trained.
+        paths: input paths in its command.
+        finished_earlier: whether an earlier driver run finished it.
+        not_before: monotonic time before which it is not retried.
+        began: time of the last submission, in seconds since 1970.
+        starts: number of starts of the run at the last submission.
+        printed: size of the console file at the last submission, in bytes.
     """
 
     scene: PlannedScene
@@ -51,26 +55,26 @@ class SceneStatus:
 
     @property
     def open(self) -> bool:
-        """Whether something is still to be done."""
+        """Whether the scene is not finished yet."""
         return self.state in ("waiting", "queued", "running")
 
 
 @final
 class Driver:
-    """Trains scenes in a folder, one run folder each, and goes on with what it finds there.
+    """Trains scenes, one run folder each, and resumes runs that already exist.
 
     Args:
-        scenes: the plan.
-        out: the folder of all scenes.
-        executor: who tries them.
-        ledger: open.
-        place: the folder in which their processes start.
-        grace: seconds a process has for saving when it is told to end.
-        pause: seconds before a scene is tried again; doubled each time within an hour, to a minute at most.
-        program: words before ``train``; ``-m fieldwatch``.
+        scenes: planned scenes.
+        out: output folder of all scenes.
+        executor: executor of the attempts.
+        ledger: open ledger of the output folder.
+        place: working directory of the processes.
+        grace: time that a process has to save when it is stopped, in seconds.
+        pause: delay before a retry, in seconds; doubled for each retry within an hour, up to one minute.
+        program: arguments of `python` that precede ``train``.
     """
 
-    def __init__(  # noqa: PLR0913  each is one decision about all scenes
+    def __init__(  # noqa: PLR0913  each is one setting for all scenes
         self,
         scenes: Sequence[PlannedScene],
         out: Path,
@@ -90,25 +94,25 @@ class Driver:
         self._pause = pause
         self._program = program
         output_path(self.out, "console").mkdir(parents=True, exist_ok=True)
-        # Left by a driver that was killed: a new one must not stop at once.
+        # Remove stop files of killed drivers.
         for stale in self.out.glob(".stop-*"):
             stale.unlink()
-        # A file, because tasks may run on other machines that share only the file system.
+        # Use a file as stop signal, because tasks may run on other machines that share only the file system.
         self._stop_file = self.out / f".stop-{uuid.uuid4().hex[:12]}"
         self.statuses = [self._initial_status(scene, ledger.past.get(scene.name, SceneHistory())) for scene in scenes]
         self._by_name = {status.scene.name: status for status in self.statuses}
 
     def run(self, stop: Callable[[], bool], report: Callable[[Sequence[SceneStatus]], None]) -> None:
-        """Train until every scene is done, has failed for good, or was told to stop.
+        """Train until every scene has finished, failed permanently or been stopped.
 
         Args:
-            stop: asked again and again; once it says so, all processes save and end.
-            report: called again and again with how all scenes stand.
+            stop: polled periodically; once it returns True, all processes save and end.
+            report: called periodically with the status of all scenes.
         """
         self._ledger.write("start", scenes=[status.scene.name for status in self.statuses])
         try:
             while any(status.open for status in self.statuses):
-                # Touched once: the processes poll for it.
+                # Create the stop file only once; the processes poll for it.
                 if stop() and not self._stop_file.exists():
                     self._stop_all()
                 self._submit_waiting()
@@ -118,18 +122,19 @@ class Driver:
                 report(self.statuses)
             self._ledger.write("end", states={status.scene.name: status.state for status in self.statuses})
         finally:
-            self._stop_file.touch()  # whatever ended this, nothing trains on unwatched
+            self._stop_file.touch()  # also on an exception: no training may continue without a driver
             self._executor.close()
             self._stop_file.unlink(missing_ok=True)
 
     def exit_code(self, *, strict: bool = False) -> int:
-        """0 all finished without errors, 1 some with errors (``strict``: or warnings), 3 some failed."""
-        counted = {"findings", "warnings"} if strict else {"findings"}
+        """Return 0 if all scenes are healthy, 1 if some have errors (``strict``: or warnings), 3 if some failed."""
+        unhealthy = {"findings", "warnings"} if strict else {"findings"}
         states = {status.state for status in self.statuses}
-        return 3 if states & FAILED else 1 if states & counted else 0
+        return 3 if states & FAILED else 1 if states & unhealthy else 0
 
     def _initial_status(self, scene: PlannedScene, past: SceneHistory) -> SceneStatus:
         folder = output_path(self.out, scene.name)
+        # If the run folder was deleted, the scene is trained again.
         done = past.done and last_start(folder) is not None
         return SceneStatus(
             scene=scene,
@@ -157,6 +162,7 @@ class Driver:
         status.printed = _size(status.console)
         status.paths.refresh()
         status.state = "queued"
+        # Write the ledger first: if the driver dies now, the next one knows that this attempt may be running.
         self._ledger.began(scene, number)
         self._executor.submit(
             SceneTask(
@@ -177,12 +183,12 @@ class Driver:
         )
 
     def _finish_attempt(self, task: SceneTask, result: ProcessExit) -> None:
-        """Note how a try ended, and decide what becomes of the scene."""
+        """Record the result of an attempt, and schedule a retry if appropriate."""
         status = self._by_name[task.scene]
         status.live.refresh()
         state, death = judge(task, result, status.began, status.paths)
         start = last_start(status.folder)
-        # A new segment in run.json shows that this attempt got as far as opening its run.
+        # A new segment in run.json means that this attempt got as far as opening its run.
         begun = start is not None and start[0] > status.starts
         attempt = SceneAttempt(
             number=task.number,
@@ -197,27 +203,29 @@ class Driver:
         self._ledger.ended(task.scene, attempt)
         status.state = state
         if state == "crashed":
-            self._try_again(status, passes=death.passes(at_start=not begun))
+            self._schedule_retry(status, passes=death.passes(at_start=not begun))
 
-    def _try_again(self, status: SceneStatus, *, passes: bool) -> None:
-        """Order another try after a pause, if one is left; a cause that passes costs none, but each hour has its limit.
+    def _schedule_retry(self, status: SceneStatus, *, passes: bool) -> None:
+        """Schedule another attempt after a pause, unless the retries are used up.
+
+        A transient cause does not use up a retry, but the number of restarts per hour is limited.
 
         Args:
-            status: of the scene; its last try crashed.
-            passes: whether the cause is likely to pass.
+            status: status of the scene whose last attempt crashed.
+            passes: whether the cause is likely to be transient.
         """
         limit = status.scene.retries
         restarts = status.restarts = status.restarts or RestartLimiter(
             in_a_row=limit + 1, per_hour=max(limit, PER_HOUR), pause=self._pause
         )
-        # progress=False: retries of a scene are limited even if each attempt gets further.
+        # progress=False: retries are limited even if each attempt gets further than the previous one.
         if (limit or passes) and not restarts.record_death(progress=False, passes=passes):
             status.not_before = time.monotonic() + restarts.next_pause()
             status.state = "waiting"
 
     def _refresh(self) -> None:
         for status in self.statuses:
-            # The console file grows as soon as an executor starts the attempt, wherever that is.
+            # The console file grows as soon as the executor starts the attempt, on any machine.
             if status.state == "queued" and _size(status.console) > status.printed:
                 status.state = "running"
             if status.state == "running":
@@ -226,18 +234,19 @@ class Driver:
     def _stop_all(self) -> None:
         self._stop_file.touch()
         self._ledger.write("stop")
+        # Running attempts change their state when their process has saved and ended.
         for status in self.statuses:
             if status.state == "waiting":
                 status.state = "stopped"
 
 
 def changed_scenes(scenes: Sequence[PlannedScene], past: Mapping[str, SceneHistory]) -> Mapping[str, tuple[str, str]]:
-    """Scenes that were begun with other flags: by name, what was said then and what is said now."""
+    """Return finished scenes whose arguments have changed: by name, the old and the new arguments."""
     known = {scene.name: (scene, past[scene.name].arguments) for scene in scenes if scene.name in past}
     return {
-        name: (" ".join(words), " ".join((scene.pipeline, *scene.arguments)))
-        for name, (scene, words) in known.items()
-        if words and words != (scene.pipeline, *scene.arguments) and past[name].done
+        name: (" ".join(arguments), " ".join((scene.pipeline, *scene.arguments)))
+        for name, (scene, arguments) in known.items()
+        if arguments and arguments != (scene.pipeline, *scene.arguments) and past[name].done
     }
 
 

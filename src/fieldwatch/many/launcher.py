@@ -1,9 +1,9 @@
-"""Starts one training process: it never outlives whoever started this program, and always gets to save.
+"""Launch one training process that cannot outlive the program that started this launcher, and that can always save.
 
-Run as a file, by the interpreter alone: `python -I launcher.py GRACE WORD...`. Standard input is a pipe that nobody
-writes to: when its other end is closed, by a wish or because the process there died, the training gets SIGTERM, and
-SIGKILL after GRACE seconds. What the training prints goes to standard error; how it ended goes to standard output, with
-what it said through the channel of its own that `fieldwatch.monitor.SupervisorLink` describes.
+Run it as a script with an isolated interpreter: `python -I launcher.py GRACE ARGUMENT...`. Standard input is a pipe
+that is never written to. When its other end is closed, on purpose or because that process died, the training gets
+SIGTERM, and SIGKILL after GRACE seconds. The training's output goes to standard error. Its exit status goes to standard
+output, with its messages from the channel that `fieldwatch.monitor.SupervisorLink` describes.
 """
 
 import ctypes
@@ -20,39 +20,48 @@ POLL_SECONDS = 0.1
 
 
 def main(grace: float, command: list[str]) -> int:
-    """Start the command and stay until it ended."""
+    """Start the command and wait until it ends."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the pipe says when it is over
+        signal.signal(number, signal.SIG_IGN)  # only the closed pipe ends the launcher
     began = time.monotonic()
+    # PR_SET_PDEATHSIG exists on Linux only; elsewhere, a killed launcher leaves the training running.
     start = prepare_child if sys.platform == "linux" else default_signals
-    # The same protocol as between a supervisor and its training, but nobody restarts anything here.
+    # The same protocol as between a supervisor and its training, but without restarts.
     channel, theirs = os.pipe()
+    # Non-blocking, so that draining the channel never delays the checks for the end of the child.
     os.set_blocking(channel, False)
     supervised = {"supervisor": os.getpid(), "attempt": 0, "channel": theirs, "ends_hangs": False}
-    with subprocess.Popen(  # noqa: S603  the words come from the plan, no shell reads them
+    with subprocess.Popen(  # noqa: S603  the arguments come from the plan and are not passed to a shell
         command,
         env={**os.environ, "FIELDWATCH_SUPERVISED": json.dumps(supervised)},
         pass_fds=(theirs,),
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.buffer,
         stderr=sys.stderr.buffer,
-        preexec_fn=start,  # noqa: PLW1509  this process has one thread
+        preexec_fn=start,  # noqa: PLW1509  safe, since this process has a single thread
     ) as child:
+        # Only the child may hold the write end, so that the channel reports end of file when it exits.
         os.close(theirs)
+        # Report the PID early, in case this launcher is killed.
         report(pid=child.pid)
-        said = ChannelReader(channel)
-        asked = wait_for(child, grace, said)
-        said.drain()
-    facts = {"code": child.returncode, "asked": asked, "seconds": round(time.monotonic() - began, 3), "pid": child.pid}
-    report(**facts, said=said.text())
+        reader = ChannelReader(channel)
+        stopped = wait_for(child, grace, reader)
+        reader.drain()
+    facts = {
+        "code": child.returncode,
+        "asked": stopped,
+        "seconds": round(time.monotonic() - began, 3),
+        "pid": child.pid,
+    }
+    report(**facts, said=reader.text())
     return 0
 
 
 class ChannelReader:
-    """What the training writes into its channel.
+    """Collects the messages that the training writes to its channel.
 
     Args:
-        channel: descriptor of the pipe's end for reading; reading does not wait.
+        channel: non-blocking file descriptor of the pipe's read end.
     """
 
     def __init__(self, channel: int) -> None:
@@ -60,55 +69,56 @@ class ChannelReader:
         self._raw = b""
 
     def drain(self) -> None:
-        """Take what is new, so that the training never waits for room in the pipe."""
+        """Read all new data, so that the training never blocks on a full pipe."""
         try:
             while new := os.read(self._channel, 65536):
-                # Bounded: the last messages are those that matter.
+                # Keep only the end: the last messages matter, and memory stays bounded.
                 self._raw = (self._raw + new)[-65536:]
         except BlockingIOError:
             return
 
     def text(self) -> str:
-        """All of it, at most the last 64 KiB."""
+        """Return the messages, limited to the last 64 KiB."""
         return self._raw.decode("ascii", "backslashreplace")
 
 
-def wait_for(child: subprocess.Popen[bytes], grace: float, said: ChannelReader) -> bool:
-    """Wait for the child's end; True where it had to be told to end."""
+def wait_for(child: subprocess.Popen[bytes], grace: float, reader: ChannelReader) -> bool:
+    """Wait until the child ends; return whether the launcher had to stop it."""
     deadline = float("inf")
-    asked = False
+    stopping = False
     while child.poll() is None:
-        said.drain()
-        if asked:
+        reader.drain()
+        if stopping:
             time.sleep(POLL_SECONDS)
-        # An empty read is the end of the file: the other end was closed, or its process died.
+        # An empty read means end of file: the other end was closed, or its process died.
         elif select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
-            asked = True
+            stopping = True
             deadline = time.monotonic() + grace
             child.terminate()
+        # The grace period is over: a checkpoint that takes longer is lost.
         if time.monotonic() > deadline:
             child.kill()
-    return asked
+    return stopping
 
 
 def report(**facts: object) -> None:
-    """One line of JSON for whoever started this; nobody may be there any more."""
+    """Write one line of JSON to standard output; ignore a closed pipe."""
     try:
         sys.stdout.write(json.dumps(facts) + "\n")
         sys.stdout.flush()
     except (BrokenPipeError, ValueError):
-        # The flush at exit must not fail on the broken pipe again.
+        # Otherwise, the flush at exit would fail on the broken pipe again.
         sys.stdout = sys.stderr
 
 
 def default_signals() -> None:
-    """Give the child the signals that this program ignores."""
+    """Restore the default handlers of the signals that this program ignores."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
 def prepare_child() -> None:
-    """The same, and SIGTERM from the kernel if this program is killed."""
+    """Restore default signals, and request SIGTERM from the kernel in case this program is killed."""
     default_signals()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""The plan: a TOML file that names scenes. What is wrong with it is said before anything starts."""
+"""Read and validate the plan, a TOML file that lists scenes, before anything starts."""
 
 import math
 import re
@@ -18,32 +18,34 @@ _SCENE_KEYS: Final = frozenset({"name", "pipeline", "env", *_NUMBERS})
 
 
 class PlanError(InputError):
-    """The plan cannot be used: the message says which scene and key, what was wanted and what to do."""
+    """Raised when a plan is invalid; the message names scene and key, the expected value and what to do."""
 
 
 def read_plan(path: Path, pipelines: Sequence[str]) -> tuple[PlannedScene, ...]:
-    """Read a plan: ``[defaults]``, ``[defaults.PIPELINE]`` and one ``[[scene]]`` each; flags are not judged here.
+    """Read a plan with ``[defaults]``, ``[defaults.PIPELINE]`` and one ``[[scene]]`` per scene.
 
-    A scene's own keys win over those of its pipeline's defaults, and those over the defaults of all.
+    The keys of a scene take precedence over the defaults of its pipeline, and those over the general defaults. Flags of
+    pipelines are not validated here.
 
     Args:
-        path: the file.
-        pipelines: names that `fieldwatch train` knows.
+        path: path of the plan.
+        pipelines: names of the pipelines that `fieldwatch train` supports.
 
     Raises:
-        PlanError: no TOML, no scene, a name that is missing, taken or no folder name, or a value no flag can have.
-        OSError: the file cannot be read.
+        PlanError: if the file is not TOML or has no scenes, a name is missing, repeated or not a valid folder name, or
+            a value is invalid.
+        OSError: if the file cannot be read.
     """
     try:
         stored = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path} is no TOML file ({error}): mend that line; examples/scenes.toml shows one") from error
+        raise PlanError(f"{path} is not valid TOML ({error}): fix that line; see examples/scenes.toml") from error
     unknown = stored.keys() - {"defaults", "scene"}
     if unknown:
-        raise PlanError(f"{path} has {_listed(unknown)} at its top: a plan has [defaults] and [[scene]] only")
+        raise PlanError(f"{path} has {_listed(unknown)} at the top level: a plan has only [defaults] and [[scene]]")
     tables = stored.get("scene", [])
     if not isinstance(tables, list) or not tables:
-        raise PlanError(f"{path} names no scene: write one [[scene]] each, with a name and a pipeline")
+        raise PlanError(f"{path} has no scenes: add one [[scene]] for each, with a name and a pipeline")
     general, special = _defaults(path, stored.get("defaults", {}), pipelines)
     scenes = tuple(_scene(number, table, general, special, pipelines) for number, table in enumerate(tables, start=1))
     _refuse_repeated_names(scenes)
@@ -51,13 +53,13 @@ def read_plan(path: Path, pipelines: Sequence[str]) -> tuple[PlannedScene, ...]:
 
 
 def _defaults(path: Path, table: Any, pipelines: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What holds for all scenes, and what for those of one pipeline."""
+    """Return the defaults for all scenes, and those for the scenes of each pipeline."""
     if not isinstance(table, dict):
-        raise PlanError(f"{path}: defaults is {table!r}: wanted a table, [defaults] with key = value lines below it")
+        raise PlanError(f"{path}: defaults must be a table, [defaults] followed by key = value lines, got {table!r}")
     table = cast("dict[str, Any]", table)
     special = {name: value for name, value in table.items() if name in pipelines and isinstance(value, dict)}
     general = {_key(name): value for name, value in table.items() if name not in special}
-    return general, {name: {_key(key): each for key, each in value.items()} for name, value in special.items()}
+    return general, {name: {_key(key): value for key, value in table.items()} for name, table in special.items()}
 
 
 def _scene(
@@ -68,18 +70,20 @@ def _scene(
     pipelines: Sequence[str],
 ) -> PlannedScene:
     if not isinstance(table, dict):
-        raise PlanError(f"scene {number} is {table!r}: wanted a table, [[scene]] with key = value lines below it")
+        raise PlanError(f"scene {number} must be a table, [[scene]] followed by key = value lines, got {table!r}")
     keys = {_key(name): value for name, value in cast("dict[str, Any]", table).items()}
     name = _name(number, keys)
     pipeline = keys.get("pipeline", general.get("pipeline"))
     if not isinstance(pipeline, str) or pipeline not in pipelines:
-        raise PlanError(f"scene {name!r}: pipeline is {pipeline!r}: wanted one of {', '.join(pipelines)}")
+        raise PlanError(f"scene {name!r}: pipeline must be one of {', '.join(pipelines)}, got {pipeline!r}")
     values = {**general, **special.get(pipeline, {}), **keys}
+    # Environment variables are merged one by one, whereas a flag of the scene replaces the default as a whole.
     env = {**general.get("env", {}), **special.get(pipeline, {}).get("env", {}), **keys.get("env", {})}
     reserved = _DRIVER_FLAGS & values.keys()
     if reserved:
         raise PlanError(
-            f"scene {name!r}: {_listed(reserved)} is not for a plan: runs go to OUT/{name}, and go on there"
+            f"scene {name!r}: {_listed(reserved)} cannot be set in a plan: run folders are always OUT/{name} and are "
+            "resumed there"
         )
     return PlannedScene(
         name=name,
@@ -92,70 +96,75 @@ def _scene(
 
 def _name(number: int, table: Mapping[str, Any]) -> str:
     name = table.get("name")
-    # The name becomes a folder beside the driver's own files.
+    # The name becomes a folder next to the driver's files, so it must not collide with them.
     if not isinstance(name, str) or not _NAME.fullmatch(name) or output_name(name) != name or name in _RESERVED_NAMES:
         raise PlanError(
-            f"scene {number}: name is {name!r}: wanted a folder name of letters, digits, '.', '_' and '-' that begins "
-            f"with a letter or digit, at most {LONGEST_NAME} bytes long, and is none of {_listed(_RESERVED_NAMES)}"
+            f"scene {number}: name must be a folder name of at most {LONGEST_NAME} letters, digits, '.', '_' and '-' "
+            f"that starts with a letter or digit and is none of {_listed(_RESERVED_NAMES)}, got {name!r}"
         )
     return name
 
 
 def _refuse_repeated_names(scenes: tuple[PlannedScene, ...]) -> None:
-    """Two scenes must not write into one folder; on some disks case does not tell names apart."""
+    """Raise PlanError if two scenes would write to the same folder."""
     names: dict[str, str] = {}
-    # Lower case: on some file systems A and a are one folder.
+    # Compare in lower case: on case-insensitive file systems, A and a are the same folder.
     for scene in scenes:
         other = names.get(scene.name.lower())
         if other is not None:
             raise PlanError(
-                f"two scenes are named {other!r} and {scene.name!r}: each needs a name, and folder, of its own"
+                f"two scenes are named {other!r} and {scene.name!r}: each needs a distinct name, used for its folder"
             )
         names[scene.name.lower()] = scene.name
 
 
 def _number(scene: str, key: str, value: Any) -> Any:
-    """A number of resources or tries.
+    """Return a validated resource amount or number of retries.
 
     Raises:
-        PlanError: it is none, or out of its bounds.
+        PlanError: if the value is not a number or out of bounds.
     """
     whole = key == "retries"
     least = {"cpus": 0.01, "timeout": 1e-3}.get(key, 0)
     kinds = int if whole else (int, float)
+    # A bool is an int in Python, but not a valid amount.
     if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or value < least:
         unit = {"memory": " of GiB", "timeout": " of seconds"}.get(key, "")
-        kind = "a whole number" if whole else f"a number{unit}"
-        raise PlanError(f"scene {scene!r}: {key} is {value!r}: wanted {kind}, {least:g} or more")
+        kind = "an integer" if whole else f"a number{unit}"
+        raise PlanError(f"scene {scene!r}: {key} must be {kind}, at least {least:g}, got {value!r}")
+    # Ray accepts fractions of a processor or GPU only below 1.
     if key in ("cpus", "gpus") and value > 1 and value != int(value):
-        raise PlanError(f"scene {scene!r}: {key} is {value!r}: wanted a whole number, or a share below 1")
+        raise PlanError(f"scene {scene!r}: {key} must be an integer or a fraction below 1, got {value!r}")
     return value if whole else float(value)
 
 
 def _flag_words(scene: str, key: str, value: Any) -> tuple[str, ...]:
-    """A key with its value as words of a command line.
+    """Convert a key and its value to command-line arguments.
 
     Raises:
-        PlanError: a value that no flag can have.
+        PlanError: if the value has a type that no flag accepts.
     """
+    # Test for bool first: a bool is also an int.
     if isinstance(value, bool):
         return (f"--{key}",) if value else (f"--no-{key}",)
-    if isinstance(value, list) and value and all(isinstance(each, str | int | float) for each in value):
-        return (f"--{key}", *(str(each) for each in value))
+    if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
+        return (f"--{key}", *(str(item) for item in value))
     if isinstance(value, str | int | float):
+        # With "=", a value that starts with a dash is not mistaken for a flag.
         return (f"--{key}={value}",)
     raise PlanError(
-        f"scene {scene!r}: {key} is {value!r}: a flag takes text, a number, true or false, or a list of them"
+        f"scene {scene!r}: {key} must be a string, a number, true, false or a list of strings or numbers, got {value!r}"
     )
 
 
 def _variable(scene: str, key: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise PlanError(f"scene {scene!r}: env.{key} is {value!r}: wanted text, written in quotes")
+        raise PlanError(f"scene {scene!r}: env.{key} must be a string in quotes, got {value!r}")
     return value
 
 
 def _key(name: str) -> str:
+    # Plans may spell flags with underscores, as is usual in TOML.
     return name.replace("_", "-")
 
 

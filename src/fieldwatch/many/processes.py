@@ -1,4 +1,4 @@
-"""Scenes as plain processes of this machine: what `--ray off` means, and no library is needed for it."""
+"""Run scenes in plain processes on this machine, without any library (`--ray off`)."""
 
 import os
 import queue
@@ -13,10 +13,10 @@ from fieldwatch.many.task import Capacity, ProcessExit, SceneTask
 
 @final
 class ProcessExecutor:
-    """Tries scenes in processes of this machine, as many at a time as there is room for, in the order they came.
+    """Runs scenes in processes on this machine in order of submission, as many at a time as resources permit.
 
     Args:
-        capacity: of the machine; GPUs are given out whole.
+        capacity: resources of the machine; GPUs are assigned as whole devices.
     """
 
     def __init__(self, capacity: Capacity) -> None:
@@ -27,59 +27,62 @@ class ProcessExecutor:
         self._ended: queue.SimpleQueue[tuple[SceneTask, ProcessExit, list[str]]] = queue.SimpleQueue()
 
     def capacity(self) -> Capacity:
-        """What there is."""
+        """Return the resources of this machine."""
         return self._capacity
 
     def submit(self, task: SceneTask) -> None:
-        """Take an order."""
+        """Queue a task, and start it if resources are available."""
         self._waiting.append(task)
         self._begin()
 
     def wait(self, seconds: float) -> Sequence[tuple[SceneTask, ProcessExit]]:
-        """What has ended."""
+        """Return finished tasks with their results, after at most ``seconds``."""
         finished: list[tuple[SceneTask, ProcessExit]] = []
         try:
             finished.append(self._take_back(*self._ended.get(timeout=seconds)))
             while True:
                 finished.append(self._take_back(*self._ended.get_nowait()))
-        # Everything that ended has given its resources back: others may start.
+        # All finished tasks have released their resources, so others may start.
         except queue.Empty:
             self._begin()
         return finished
 
     def close(self) -> None:
-        """Wait for what runs; the driver has told it to stop."""
+        """Wait for running tasks, which the driver has told to stop."""
+        # Drop tasks that have not started.
         self._waiting.clear()
         for thread in self._threads:
             thread.join()
 
     def _begin(self) -> None:
-        """Start what there is room for; a large one that waits is not overtaken."""
+        """Start waiting tasks in order while resources suffice; smaller tasks do not overtake a large one."""
         while self._waiting and self._left.fits(self._waiting[0]):
             task = self._waiting.pop(0)
             self._left = self._left.without(task)
+            # Hand out disjoint devices through CUDA_VISIBLE_DEVICES, so that scenes cannot share a GPU by accident.
             gpus = self._gpus[: int(task.gpus)]
             self._gpus = self._gpus[int(task.gpus) :]
             thread = threading.Thread(target=self._run, args=(task, gpus), name=task.scene)
-            self._threads = [*(each for each in self._threads if each.is_alive()), thread]
+            self._threads = [*(other for other in self._threads if other.is_alive()), thread]
             thread.start()
 
     def _run(self, task: SceneTask, gpus: list[str]) -> None:
         try:
             ended = run_task(replace(task, env={"CUDA_VISIBLE_DEVICES": ",".join(gpus), **task.env}))
-        # Raised in a thread: it has to reach the driver as a result, or the driver would wait forever.
+        # An exception in this thread must reach the driver as a result, or the driver would wait forever.
         except OSError as error:
             ended = ProcessExit(code=None, cause=f"it could not be started: {error}")
         self._ended.put((task, ended, gpus))
 
     def _take_back(self, task: SceneTask, ended: ProcessExit, gpus: list[str]) -> tuple[SceneTask, ProcessExit]:
-        """Give the room of what ended to others."""
+        """Release the resources of a finished task."""
         self._gpus = [*self._gpus, *gpus]
         self._left = self._left.with_room_of(task)
         return task, ended
 
 
 def _visible(count: int) -> list[str]:
-    """The GPUs that may be given out, by the names that CUDA_VISIBLE_DEVICES knows."""
+    """Return the available GPUs as entries of CUDA_VISIBLE_DEVICES."""
+    # Respect an existing restriction, for example by a cluster scheduler; entries may be indices or UUIDs.
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return [str(number) for number in range(count)] if named is None else named.split(",")[:count]

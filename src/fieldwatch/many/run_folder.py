@@ -1,4 +1,4 @@
-"""What the driver sees of a run: its folder, while it is trained and when it ended. No torch, no rules."""
+"""Read run folders for the driver, during and after training, without importing torch or evaluating rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ _CURVE_POINTS: Final = 120
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """What a run folder holds when nobody writes into it.
+    """Summary of a run folder.
 
     Attributes:
-        state: how it stands, in a word; see `state_of`.
-        steps: done; None where none was.
-        total: steps that were planned; None where it is not recorded.
-        training_seconds: over all its parts.
-        metrics: last value of each measure of quality, by tag.
-        findings: what the rules said.
-        curve: ``(step, loss)``, thinned; finite values only.
-        damage: why something of it cannot be read; empty where all can.
+        state: state of the run in one word; see `state_of`.
+        steps: number of completed steps; None if there are none.
+        total: number of planned steps; None if not recorded.
+        training_seconds: training time over all segments.
+        metrics: last value of each quality metric, by tag.
+        findings: findings of the rules.
+        curve: subsampled loss curve as ``(step, loss)`` pairs, finite values only.
+        damage: description of damaged parts of the record; empty if there are none.
     """
 
     state: StateWord = "not started"
@@ -42,12 +42,13 @@ class RunSummary:
 
 
 def read_run(folder: Path, measured: tuple[str, ...]) -> RunSummary:
-    """Read a run folder; what cannot be read is said, not raised.
+    """Read a run folder. Damage is reported in the summary instead of raising an error.
 
     Args:
-        folder: of the run; it may be missing.
-        measured: how the tags of its measures of quality begin.
+        folder: run folder; may be missing.
+        measured: prefixes of the tags of its quality metrics.
     """
+    # An attempt that failed early may have no journal.
     if not (folder / JOURNAL).exists():
         return RunSummary(state=state_of(folder).word, metrics={})
     history = read_history(folder)
@@ -72,12 +73,12 @@ def read_run(folder: Path, measured: tuple[str, ...]) -> RunSummary:
 
 
 def has_warnings(folder: Path) -> bool:
-    """Whether the rules found something above a note."""
+    """Whether the rules reported a finding more severe than a note."""
     return any(event["kind"] == "finding" and event.get("severity") != "note" for event in _events(folder))
 
 
 def last_start(folder: Path) -> tuple[int, int] | None:
-    """How many times a run was begun, and the step at which it was last; None where it never was."""
+    """Return the number of starts of a run and the step of the last start; None if it was never started."""
     try:
         segments = read_manifest(folder).segments
     except NotARun:
@@ -87,10 +88,13 @@ def last_start(folder: Path) -> tuple[int, int] | None:
 
 @final
 class LiveProgress:
-    """A run while it is trained: its step, and how many there are to be.
+    """Progress of a run during training.
 
     Args:
-        folder: the run folder; it may not be there yet.
+        folder: run folder; may not exist yet.
+
+    Attributes:
+        total: number of planned steps; None if unknown.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -99,19 +103,20 @@ class LiveProgress:
         self.total: int | None = None
 
     def refresh(self) -> None:
-        """Read what was added to the run's journal."""
+        """Read new rows of the run's journal."""
         self._latest.read()
+        # Read the events only until the plan is found.
         if self.total is None and self._latest.step is not None:
             self.total = _planned(list(_events(self._folder)))
 
     @property
     def step(self) -> int | None:
-        """Steps done; None before the first was recorded."""
+        """Number of completed steps; None before the first recorded step."""
         return None if self._latest.step is None else self._latest.step + 1
 
     @property
     def loss(self) -> float | None:
-        """The last total loss; None where it is not known, or no number."""
+        """Last total loss; None if it is unknown or not a number."""
         value = self._latest.values.get(LOSS)
         return float(value) if isinstance(value, int | float) else None
 
@@ -129,11 +134,12 @@ def _thinned(steps: Any, values: Any) -> tuple[tuple[float, float], ...]:
     finite = np.isfinite(values)
     steps = steps[finite]
     values = values[finite]
+    # Evenly spaced samples that include both ends; `unique` drops duplicates from rounding.
     chosen = np.unique(np.linspace(0, max(len(steps) - 1, 0), min(len(steps), _CURVE_POINTS)).round().astype(int))
     return tuple((float(steps[i]), float(values[i])) for i in chosen) if len(steps) else ()
 
 
 def json_of(summary: RunSummary) -> dict[str, Any]:
-    """The summary as plain JSON values; numbers that are none become text."""
+    """Return the summary as plain JSON values; non-finite metrics become strings."""
     plain = orjson.loads(orjson.dumps({**summary.__dict__, "findings": [f.as_event() for f in summary.findings]}))
     return plain | {"metrics": {name: v if np.isfinite(v) else str(v) for name, v in summary.metrics.items()}}

@@ -1,4 +1,4 @@
-"""A scene: what is to be trained, with what, and how often it may be tried."""
+"""A planned scene: pipeline, flags, resources and number of retries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,15 +14,15 @@ class PlannedScene:
     """One scene of a plan.
 
     Attributes:
-        name: of the scene and of its run folder.
+        name: name of the scene and of its run folder.
         pipeline: name of an installed pipeline.
-        flags: every other key of the scene with its words on the command line, in the plan's order.
-        cpus: processors it takes; its tensor operations get as many threads.
-        gpus: GPUs it takes; a share of one on Ray only.
-        memory_gib: memory it takes; 0 does not say.
-        retries: how often it is tried again after a crash.
-        timeout: seconds one try may take; None for any time.
-        env: environment variables of its process.
+        flags: command-line arguments of all other keys of the scene, in the order of the plan.
+        cpus: number of processors; tensor operations use as many threads.
+        gpus: number of GPUs; fractions below 1 require Ray.
+        memory_gib: required memory in GiB; 0 if unspecified.
+        retries: maximum number of retries after crashes.
+        timeout: time limit of one attempt in seconds; None for no limit.
+        env: additional environment variables of its process.
     """
 
     name: str
@@ -37,9 +37,9 @@ class PlannedScene:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What stands behind `fieldwatch train PIPELINE`."""
-        return tuple(word for arguments in self.flags.values() for word in arguments)
+        """Arguments that follow `fieldwatch train PIPELINE`."""
+        return tuple(argument for arguments in self.flags.values() for argument in arguments)
 
     def command(self, folder: Path) -> tuple[str, ...]:
-        """The words of the command that trains it in a folder, or goes on with the run found there."""
+        """Return the arguments of the command that trains the scene in a folder, or resumes the run in it."""
         return ("train", self.pipeline, *self.arguments, "--out", str(folder), "--resume", "auto")

@@ -1,4 +1,4 @@
-"""What came of all scenes, side by side: summary.json for scripts, summary.csv for tables, report.html for people."""
+"""Write the results of all scenes: summary.json for scripts, summary.csv for spreadsheets, report.html for people."""
 
 import csv
 import io
@@ -18,11 +18,11 @@ _SECONDS: Final = ("wall_seconds", "training_seconds")
 
 
 def scene_summary(status: SceneStatus, measured: tuple[str, ...]) -> dict[str, Any]:
-    """Everything about one scene as plain JSON values.
+    """Return the full summary of one scene as plain JSON values.
 
     Args:
-        status: how it stands.
-        measured: how the tags of its pipeline's measures of quality begin.
+        status: status of the scene.
+        measured: prefixes of the tags of its pipeline's quality metrics.
     """
     run = json_of(read_run(status.folder, measured))
     tries = [attempt.as_json() for attempt in status.attempts]
@@ -36,6 +36,7 @@ def scene_summary(status: SceneStatus, measured: tuple[str, ...]) -> dict[str, A
         "run": str(status.folder),
         "console": str(status.console),
         "tries": tries,
+        # The first attempt is not a resume, and step 0 or None means that there was no checkpoint to resume from.
         "resumed_from": [attempt["first"] for attempt in tries[1:] if attempt["first"]],
         "wall_seconds": round(sum(attempt["seconds"] for attempt in tries), 3),
         "training_seconds": round(run["training_seconds"], 3),
@@ -48,15 +49,16 @@ def scene_summary(status: SceneStatus, measured: tuple[str, ...]) -> dict[str, A
 def write_summary(
     out: Path, statuses: Sequence[SceneStatus], measured: Mapping[str, tuple[str, ...]], exit_code: int
 ) -> Mapping[str, Path]:
-    """Write the three files, each in one piece; return where they are, by what they are.
+    """Write the three files atomically, and return their paths under the keys report, summary and table.
 
     Args:
-        out: the folder of all scenes.
-        statuses: how every scene stands.
-        measured: by pipeline, how the tags of its measures of quality begin.
-        exit_code: of the command.
+        out: output folder of all scenes.
+        statuses: status of each scene.
+        measured: prefixes of the tags of quality metrics, by pipeline.
+        exit_code: exit code of the command.
     """
     scenes = [scene_summary(status, measured[status.scene.pipeline]) for status in statuses]
+    # Curves are only plotted on the page; in the JSON file they would dominate the size.
     without_curves = [{name: value for name, value in scene.items() if name != "curve"} for scene in scenes]
     stored = {"exit_code": exit_code, "scenes": without_curves}
     contents = {
@@ -66,17 +68,17 @@ def write_summary(
     }
     for name, data in contents.values():
         _replace(out / name, data)
-    return {what: (out / name).absolute() for what, (name, _) in contents.items()}
+    return {key: (out / name).absolute() for key, (name, _) in contents.items()}
 
 
 def summary_table(scenes: Sequence[Mapping[str, Any]]) -> str:
-    """One line per scene, one column per fact and per metric that any of them has; what is not known is empty."""
+    """Return a CSV table with one line per scene, and columns for all fields and metrics; unknown values are empty."""
     metrics = sorted({name for scene in scenes for name in scene["metrics"]})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*_COLUMNS, *_SECONDS, "findings", *metrics, "run"])
     for scene in scenes:
-        causes = " | ".join(one["cause"] for one in scene["tries"] if one["cause"])
+        causes = " | ".join(attempt["cause"] for attempt in scene["tries"] if attempt["cause"])
         facts = {**scene, "tries": len(scene["tries"]), "causes": causes}
         facts["resumed_from"] = " ".join(str(step) for step in scene["resumed_from"])
         cells = [spreadsheet_cell(facts[name]) for name in (*_COLUMNS, *_SECONDS)]

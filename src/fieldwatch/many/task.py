@@ -1,4 +1,4 @@
-"""What goes to whoever tries a scene, and what comes back."""
+"""Interface between the driver and executors: tasks, results and resources."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,27 +9,27 @@ from typing import Final, Protocol, runtime_checkable
 from fieldwatch.monitor import ExitReason
 
 ATTEMPT_LINE: Final = "--- try"
-"""How the line begins that stands above what each try printed."""
+"""Prefix of the line that precedes the output of each attempt in the console file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SceneTask:
-    """One try of one scene; it travels to another process, or machine with the same file system.
+    """One attempt to train a scene. It may be sent to another process, or to a machine with the same file system.
 
     Attributes:
-        scene: its name.
-        number: of the try, from 1.
-        command: words for `python`, e.g. ``-m fieldwatch train NAME``.
-        folder: the run folder.
-        console: file that takes what the process prints.
-        stop_file: when it exists, the process saves and ends.
-        place: the folder in which the process starts.
-        env: its environment variables, besides those of whoever tries it.
-        cpus: processors it takes.
-        gpus: GPUs it takes.
-        memory_bytes: memory it takes; 0 does not say.
-        timeout: seconds it may take; None for any time.
-        grace: seconds it has for saving when it is told to end.
+        scene: name of the scene.
+        number: 1-based number of the attempt.
+        command: arguments of `python`, such as ``-m fieldwatch train NAME``.
+        folder: run folder.
+        console: file that receives the output of the process.
+        stop_file: file whose existence tells the process to save and end.
+        place: working directory of the process.
+        env: additional environment variables of the process.
+        cpus: number of processors.
+        gpus: number of GPUs.
+        memory_bytes: required memory in bytes; 0 if unspecified.
+        timeout: time limit in seconds; None for no limit.
+        grace: time that the process has to save when it is stopped, in seconds.
     """
 
     scene: str
@@ -49,15 +49,15 @@ class SceneTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessExit:
-    """How a try ended.
+    """The result of an attempt.
 
     Attributes:
-        code: the process's exit code, negative for a signal; None where nobody lived to see it.
-        stop_reason: why it was told to end: ``stop``, ``timeout``, or ``""`` for not at all.
-        seconds: how long it took.
-        cause: what is known besides; empty for nothing.
-        pid: of the training process; 0 where it is not known.
-        reason: why the process itself said that it ends; None where it said nothing.
+        code: exit code of the process, negative for a signal; None if unknown.
+        stop_reason: reason why the process was stopped: ``stop``, ``timeout``, or ``""`` if it was not.
+        seconds: duration in seconds.
+        cause: additional information on the cause; may be empty.
+        pid: process ID of the training; 0 if unknown.
+        reason: exit reason reported by the process itself; None if it reported none.
     """
 
     code: int | None
@@ -70,13 +70,13 @@ class ProcessExit:
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What there is to train with.
+    """Available resources.
 
     Attributes:
-        cpus: processors.
-        gpus: GPUs.
-        memory_bytes: memory.
-        grows: whether more may come (a cluster that scales by itself).
+        cpus: number of processors.
+        gpus: number of GPUs.
+        memory_bytes: memory in bytes.
+        grows: whether resources may be added later (an autoscaling cluster).
     """
 
     cpus: float
@@ -85,15 +85,15 @@ class Capacity:
     grows: bool = False
 
     def fits(self, task: SceneTask) -> bool:
-        """Whether the order could be done if nothing else ran."""
+        """Whether these resources suffice for the task."""
         return task.cpus <= self.cpus and task.gpus <= self.gpus and task.memory_bytes <= self.memory_bytes
 
     def without(self, task: SceneTask) -> "Capacity":
-        """What is left while the order is done."""
+        """Return the resources that remain while the task runs."""
         return self._changed(task, -1)
 
     def with_room_of(self, task: SceneTask) -> "Capacity":
-        """What is left when the order is done."""
+        """Return the resources after the task has released its own."""
         return self._changed(task, 1)
 
     def _changed(self, task: SceneTask, sign: int) -> "Capacity":
@@ -107,26 +107,27 @@ class Capacity:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Whoever tries scenes."""
+    """Runs tasks."""
 
     def capacity(self) -> Capacity:
-        """What there is."""
+        """Return the total resources."""
         ...
 
     def submit(self, task: SceneTask) -> None:
-        """Take an order; it is done as soon as there is room for it."""
+        """Submit a task; it starts as soon as resources are available."""
         ...
 
     def wait(self, seconds: float) -> Sequence[tuple[SceneTask, ProcessExit]]:
-        """What has ended; returns early if anything has."""
+        """Wait up to ``seconds`` until a task ends; return all finished tasks with their results."""
         ...
 
     def close(self) -> None:
-        """Let go of everything; what still runs saves and ends."""
+        """Wait until running tasks have saved and ended, then release all resources."""
         ...
 
 
 def capacity_here(cpus: int | None, gpus: int, memory_bytes: int) -> Capacity:
-    """This machine; processors are those that this process may use, or as many as are asked for."""
+    """Return the resources of this machine; with ``cpus=None``, count the processors that this process may use."""
+    # The affinity reflects limits of containers and schedulers, unlike the number of processors.
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Capacity(cpus=cpus or usable, gpus=gpus, memory_bytes=memory_bytes)

@@ -1,4 +1,4 @@
-"""What the end of a try means: is the scene done, is it worth another try, and why."""
+"""Evaluate the result of an attempt: whether the scene is done, whether a retry is worthwhile, and the cause."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,28 +13,29 @@ from fieldwatch.monitor import STOPS, Death, InputPaths, cause_of_status, signal
 State = Literal[
     "waiting", "queued", "running", "healthy", "warnings", "findings", "refused", "diverged", "crashed", "stopped"
 ]
-"""How a scene stands; a try ends in one of the last seven."""
+"""State of a scene. An attempt ends in one of the last seven states."""
 
 DONE: Final = frozenset({"healthy", "warnings", "findings"})
 FAILED: Final = frozenset({"refused", "diverged", "crashed"})
 FAILED_CODE: Final = 3
-"""Exit code of a training that diverged or failed."""
-_TOLD_TO_END: Final = frozenset(128 + number for number in STOPS)
+"""Exit code of a training run that diverged or failed."""
+# A training that is stopped by signal N saves a checkpoint and then exits with code 128 + N.
+_STOP_CODES: Final = frozenset(128 + number for number in STOPS)
 _LAST_BYTES: Final = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
 class SceneAttempt:
-    """One try of a scene, as it ended.
+    """A finished attempt to train a scene.
 
     Attributes:
-        number: from 1, over all starts of the driver.
-        state: what it came to.
-        cause: why, where it did not finish.
-        code: exit code, negative for a signal; None where nobody lived to see it.
-        seconds: how long it took.
-        first: step that it began or went on at; None where it never came that far.
-        reached: steps done when it ended; None where none was.
+        number: 1-based number of the attempt, over all driver runs.
+        state: resulting state.
+        cause: reason why it did not finish; empty if it did.
+        code: exit code, negative for a signal; None if unknown.
+        seconds: duration in seconds.
+        first: step at which it started or resumed; None if it did not get that far.
+        reached: number of completed steps at its end; None if there were none.
     """
 
     number: int
@@ -46,66 +47,69 @@ class SceneAttempt:
     reached: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the attempt as plain JSON values."""
         return asdict(self)
 
 
 def judge(task: SceneTask, ended: ProcessExit, began: float, paths: InputPaths) -> tuple[State, Death]:
-    """What a try came to, and why, by the causes that a supervisor names.
+    """Return the state that results from an attempt, and the cause of its end as classified by the supervisor.
 
     Args:
-        task: what was asked for.
-        ended: how it ended.
-        began: when, in seconds since 1970.
-        paths: the inputs that the command names, as they were before the try.
+        task: task of the attempt.
+        ended: result of the process.
+        began: start time of the attempt, in seconds since 1970.
+        paths: input paths in the command, with their state before the attempt.
     """
+    # The order of the checks matters: a stop request explains any exit code except that of a finished run.
     finished = Death(cause="finished", detail="")
     if ended.code == 0:
         return ("warnings" if has_warnings(task.folder) else "healthy"), finished
+    # Exit code 1 is ambiguous: a run that finished with findings, or a Python error. The recorded state decides.
     if ended.code == 1 and state_of(task.folder).word == "finished":
         return "findings", finished
     if ended.stop_reason == "stop":
-        # The expected ways to end after a stop; any other one has a cause worth naming.
-        quiet = ended.code in (*_TOLD_TO_END, None)
-        return "stopped", Death(cause="interrupted", detail="" if quiet else _cause(task, ended, began, paths).detail)
+        # These exit codes are expected after a stop; for any other, report the cause.
+        expected = ended.code in (*_STOP_CODES, None)
+        detail = "" if expected else _cause(task, ended, began, paths).detail
+        return "stopped", Death(cause="interrupted", detail=detail)
     death = _cause(task, ended, began, paths)
     if death.cause == "bad-input":
         return "refused", death
     if ended.code == FAILED_CODE and state_of(task.folder).word == "diverged":
-        error = _crash_report(task.folder, began) or _last_words(task.console)
+        error = _crash_report(task.folder, began) or _last_line(task.console)
         return "diverged", Death(cause="diverged", detail=error)
     return "crashed", death
 
 
 def _cause(task: SceneTask, ended: ProcessExit, began: float, paths: InputPaths) -> Death:
-    """Why a process ended that did not finish: one word, and one line."""
+    """Return the cause (one word) and detail (one line) of the end of an unfinished attempt."""
     if ended.stop_reason == "timeout":
-        return Death(cause="hang", detail=f"took longer than its timeout of {task.timeout:g} s")
+        return Death(cause="hang", detail=f"exceeded its timeout of {task.timeout:g} s")
     if ended.code is None:
-        return Death(cause="killed", detail=ended.cause or "nobody lived to see how it ended")
+        return Death(cause="killed", detail=ended.cause or "its exit status is unknown")
     if ended.code < 0:
         more = f": {ended.cause}" if ended.cause else ""
         return Death(cause=cause_of_status(ended.code).cause, detail=f"killed by {signal_name(-ended.code)}{more}")
     if ended.code - 128 in STOPS:
-        detail = f"told to end by {signal_name(ended.code - 128)} from elsewhere; it saved"
+        detail = f"stopped by an external {signal_name(ended.code - 128)}; it saved a checkpoint"
         return Death(cause="interrupted", detail=detail)
     return _cause_of_code(task, ended, began, paths)
 
 
 def _cause_of_code(task: SceneTask, ended: ProcessExit, began: float, paths: InputPaths) -> Death:
-    """Why a process ended with an exit code of its own: what it said to its launcher, else what it wrote or printed."""
+    """Return the cause for an exit code: the reason reported to the launcher, else the crash report or output."""
     if ended.reason is not None:
         judged = paths.reclassify(ended.reason)
         if judged.cause == "bad-input":
             return judged
         return Death(cause=judged.cause, detail=f"exit code {ended.code}: {judged.detail}")
-    error = _crash_report(task.folder, began) or _last_words(task.console)
+    error = _crash_report(task.folder, began) or _last_line(task.console)
     return Death(cause="left", detail=f"exit code {ended.code}: {error}")
 
 
 def _crash_report(folder: Path, began: float) -> str:
-    """The error in the crash report that was written since then; empty without one."""
-    # One second of slack: file systems round times.
+    """Return the error in the last crash report written since ``began``; an empty string if there is none."""
+    # Allow one second of slack, because file systems round times.
     reports = [path for path in folder.glob("crash/*/crash.json") if path.stat().st_mtime >= began - 1]
     if not reports:
         return ""
@@ -116,11 +120,11 @@ def _crash_report(folder: Path, began: float) -> str:
     return str(report.get("error", "")) if isinstance(report, dict) else ""
 
 
-def _last_words(console: Path) -> str:
-    """The last line that the process printed."""
+def _last_line(console: Path) -> str:
+    """Return the last line that the process printed."""
     try:
         with console.open("rb") as file:
-            # Only the end: consoles grow without bound.
+            # Read only the end, since console files may be large.
             file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
     except FileNotFoundError:

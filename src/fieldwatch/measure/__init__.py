@@ -1,4 +1,4 @@
-"""What a live model shows: loss terms, gradients, parameters, time; recorded without a host read."""
+"""Measure loss terms, gradients, parameters, memory and time of a live model without synchronizing the device."""
 
 from typing import TYPE_CHECKING
 

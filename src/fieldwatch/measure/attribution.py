@@ -1,4 +1,4 @@
-"""Which loss term pulls a group of parameters, how hard, and against which other term."""
+"""Attribute gradients to loss terms: magnitude per term and parameter group, and conflicts between terms."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -17,20 +17,20 @@ from fieldwatch.record import tags
 def attribute_terms(
     terms: Terms, watched: ParameterGroups, span: Callable[[str], AbstractContextManager[None]] = nullcontext
 ) -> dict[str, Tensor]:
-    """Gradient of each weighted term by itself, compared per watched group. Call it before ``backward``.
+    """Compute the gradient of each weighted loss term separately and compare them per parameter group.
 
-    The graph is kept and no ``.grad`` is touched, so training goes on bit for bit as without it. It costs one backward
-    pass per term: do it on a cadence.
+    Call it before ``backward``. The graph is retained and no ``.grad`` is modified, so training continues bitwise
+    unchanged. The cost is one backward pass per term, so call it only every N steps.
 
     Args:
-        terms: the step's loss terms.
-        watched: the parameter groups.
-        span: measures each term's backward pass by itself, as ``backward_<term>``: its time and its peak of memory.
+        terms: loss terms of the step.
+        watched: parameter groups.
+        span: context manager that measures time and peak memory of each term's backward pass, as ``backward_<term>``.
 
     Returns:
-        ``Gradients/share_<group>_<term>``: norm of the term's gradient over the sum of all terms' norms (0..1);
-        ``Gradients/cosine_<group>_<a>_<b>``: -1 when two terms pull in opposite directions.
-        Terms that do not reach a group are absent there.
+        Device scalars by tag: ``Gradients/share_<group>_<term>``, the norm of the term's gradient divided by the sum of
+        these norms over all terms, from 0 to 1; and ``Gradients/cosine_<group>_<a>_<b>``, the cosine similarity of two
+        terms' gradients. Terms that do not depend on a group have no entry for it.
     """
     groups = {name: watched.read(name) for name in watched.names()}
     flat = [parameter for group in groups.values() for parameter in group]
@@ -38,10 +38,11 @@ def attribute_terms(
     for term, (weight, value) in terms.items():
         if not value.requires_grad:
             continue
-        # `retain_graph`: the training's own backward pass still needs the graph.
+        # Retain the graph: the training's backward pass still needs it.
         with span(f"backward_{term}"):
             all_gradients = torch.autograd.grad(weight * value, flat, retain_graph=True, allow_unused=True)
-        gradients = iter(cast("tuple[Tensor | None, ...]", all_gradients))  # unused ones are None
+        # A single backward pass covers all groups; split its result by group.
+        gradients = iter(cast("tuple[Tensor | None, ...]", all_gradients))  # None for unused parameters
         for group, parameters in groups.items():
             group_gradients = [next(gradients) for _ in parameters]
             if any(gradient is not None for gradient in group_gradients):
@@ -54,7 +55,7 @@ def attribute_terms(
 
 def _concatenated(gradients: list[Tensor | None], parameters: list[Tensor]) -> Tensor:
     pairs = zip(gradients, parameters, strict=True)
-    # A missing gradient is zero; in float32, so that half precision does not overflow in the norms.
+    # Missing gradients count as zero. Convert to float32, since norms of half-precision gradients may overflow.
     return torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1).float() for g, p in pairs])
 
 
@@ -62,9 +63,10 @@ def _compare(group: str, by_term: dict[str, Tensor]) -> dict[str, Tensor]:
     if not by_term:
         return {}
     norms = {term: norm(gradient) for term, gradient in by_term.items()}
-    # The floor avoids 0 / 0 where every gradient is exactly zero.
+    # The floor avoids 0 / 0 if every gradient is exactly zero.
     sum_of_norms = torch.stack([*norms.values()]).sum().clamp_min(1e-30)
     values = {tags.GRADIENT_SHARE.tag(f"{group}_{term}"): length / sum_of_norms for term, length in norms.items()}
+    # cos(a, b) = <a, b> / (|a| |b|); each pair appears once, in the order of the terms.
     for a, b in combinations(by_term, 2):
         length = (norms[a] * norms[b]).clamp_min(1e-30)
         values[tags.COSINE.tag(f"{group}_{a}_{b}")] = torch.dot(by_term[a], by_term[b]) / length

@@ -1,4 +1,4 @@
-"""What a process on the CPU could have: free memory of the machine, and the limits set for it."""
+"""Memory available to a process on the host: free memory of the machine, within the limits set for the process."""
 
 import sys
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ else:
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 NO_LIMIT = 2**60
-"""From here on a limit is none: version 1 writes the largest number of pages it can think of."""
+"""Limits of at least this many bytes mean "unlimited": cgroup v1 reports a huge page-aligned number."""
 
 
 class _CgroupFiles(NamedTuple):
-    """What a version of control groups calls its files, and the file cache that it would give up first."""
+    """File names of a cgroup version, and the field of memory.stat with the reclaimable file cache."""
 
     limit: str
     usage: str
@@ -31,40 +31,43 @@ _VERSION_2 = _CgroupFiles("memory.max", "memory.current", "inactive_file")
 
 
 def process_capacity(resident: int, *, cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
-    """Bytes that this process could have: its own and what is free beside it, within the limits of its groups.
+    """Return the memory available to this process in bytes: resident plus free memory, within all limits.
+
+    The limits are those of its control groups and of ``ulimit -v``.
 
     Args:
-        resident: what it has.
-        cgroups: where control groups are mounted.
-        membership: the table that says to which groups the process belongs.
+        resident: resident memory of the process, in bytes.
+        cgroups: mount point of the control groups.
+        membership: file that lists the control groups of the process.
     """
     capacities = [psutil.virtual_memory().available + resident, *_cgroup_capacities(resident, cgroups, membership)]
+    # The tightest limit counts: groups are nested, and any of them may be the one that is exceeded.
     return min([*capacities, *_address_space_capacity(resident)])
 
 
 def _address_space_capacity(resident: int) -> Iterator[int]:
-    """What ``ulimit -v`` leaves: the limit without what is mapped and not resident; nothing where there is none."""
+    """Yield the capacity under ``ulimit -v``, if that is set: the limit minus mapped memory that is not resident."""
     if resource is None:
         return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
-        # ``RLIMIT_AS`` counts mapped addresses; what is mapped and not resident is spent already.
+        # RLIMIT_AS counts mapped addresses, so memory that is mapped but not resident is already used up.
         yield max(0, limit - psutil.Process().memory_info().vms + resident)
 
 
 def _cgroup_capacities(resident: int, cgroups: Path, membership: Path) -> Iterator[int]:
-    """What each limited group leaves to the process: the limit without what the group's other members use."""
+    """Yield the capacity under each limited control group: its limit minus the memory used by its other members."""
     for folder, names in _groups(cgroups, membership):
         limit = _number(folder / names.limit)
         usage = _number(folder / names.usage)
         if limit is not None and usage is not None:
-            # File cache that the kernel would drop is not in anybody's way.
+            # Do not count file cache that the kernel would reclaim under memory pressure.
             used_by_others = max(0, usage - _cache(folder / "memory.stat", names.cache) - resident)
             yield max(0, limit - used_by_others)
 
 
 def _groups(cgroups: Path, membership: Path) -> Iterator[tuple[Path, _CgroupFiles]]:
-    """The process's memory groups with all that they lie in; in a container only the mounted top may be seen."""
+    """Yield the memory control groups of the process and their ancestors, as far as they are mounted."""
     if not membership.exists():
         return
     for line in membership.read_text().splitlines():
@@ -74,7 +77,7 @@ def _groups(cgroups: Path, membership: Path) -> Iterator[tuple[Path, _CgroupFile
             continue
         top, names = (cgroups / "memory", _VERSION_1) if controllers else (cgroups, _VERSION_2)
         group = top / path.lstrip("/")
-        # In a container the path may name a group that is not mounted here: the top is what can be read.
+        # In a container the path may name a group that is not mounted there; then only the top can be read.
         yield top, names
         while group != top and top in group.parents:
             yield group, names
@@ -82,7 +85,7 @@ def _groups(cgroups: Path, membership: Path) -> Iterator[tuple[Path, _CgroupFile
 
 
 def _number(file: Path) -> int | None:
-    """The number in a file; None where it says none, or is missing."""
+    """Read a number from a file; return None if the file is missing or contains no limit."""
     try:
         text = file.read_text().strip()
     except OSError:
@@ -91,7 +94,7 @@ def _number(file: Path) -> int | None:
 
 
 def _cache(file: Path, name: str) -> int:
-    """Bytes of file cache that a group would give up for the asking."""
+    """Return the reclaimable file cache of a control group, in bytes."""
     try:
         lines = file.read_text().splitlines()
     except OSError:

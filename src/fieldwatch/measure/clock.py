@@ -1,4 +1,4 @@
-"""Where a step's time goes: named spans, measured with device events on CUDA (read later, never waited for)."""
+"""Measure the time of named spans within a step; on CUDA with device events that are read later, without waiting."""
 
 import os
 import time
@@ -13,11 +13,11 @@ from fieldwatch.record import tags
 Item = TypeVar("Item")
 
 NSYS_SESSION_VARIABLE = "NSYS_PROFILING_SESSION_ID"
-"""What Nsight Systems sets in the environment of the process it watches."""
+"""Environment variable that Nsight Systems sets in the process it profiles."""
 
 
 class _End:
-    """What follows the last batch; a batch itself may be anything, None too."""
+    """Sentinel after the last batch; None would not do, since a batch may be any object."""
 
 
 _END = _End()
@@ -25,40 +25,40 @@ _END = _End()
 
 @runtime_checkable
 class SpanListener(Protocol):
-    """Follows every span, in order: spans nest."""
+    """An object that is notified of the start and end of every span. Spans are properly nested."""
 
     def enter(self, name: str) -> None:
-        """A span begins; its time is not running yet."""
+        """Handle the start of a span, before its time is measured."""
         ...
 
     def leave(self, name: str) -> None:
-        """The span that was entered last ends, by an exception too; its time has been taken."""
+        """Handle the end of the innermost span, after its time was measured; also called on an exception."""
         ...
 
 
 class Listeners:
-    """Several listeners in the place of one; they leave in the reverse order."""
+    """Combines several listeners into one. They are notified of the end of a span in reverse order."""
 
     def __init__(self, *listeners: SpanListener) -> None:
         self._listeners = listeners
 
     def enter(self, name: str) -> None:
-        """Tell all, the first one first."""
+        """Notify all listeners in order."""
         for listener in self._listeners:
             listener.enter(name)
 
     def leave(self, name: str) -> None:
-        """Tell all, the last one first."""
+        """Notify all listeners in reverse order."""
         for listener in reversed(self._listeners):
             listener.leave(name)
 
 
 class SpanLabels:
-    """A listener that reports which span is the innermost one.
+    """A listener that reports the innermost span.
 
     Args:
-        on_change: called with the name whenever it changes.
-        outside: the name of what lies outside every span.
+        on_change: called with the name of the innermost span whenever it changes.
+        outside: name to report outside all spans.
     """
 
     def __init__(self, on_change: Callable[[str], None], outside: str = "") -> None:
@@ -66,34 +66,36 @@ class SpanLabels:
         self._names = [outside]
 
     def enter(self, name: str) -> None:
-        """The span is the innermost one now."""
+        """Report the span as the innermost one."""
         self._names.append(name)
         self._on_change(name)
 
-    def leave(self, name: str) -> None:  # noqa: ARG002  a listener is told the name; spans nest, so it is the last one
-        """The span around it is the innermost one again."""
+    def leave(self, name: str) -> None:  # noqa: ARG002  required by SpanListener; spans nest, so it is the last one
+        """Report the enclosing span as the innermost one."""
         self._names.pop()
         self._on_change(self._names[-1])
 
 
 class Clock:
-    """Collects the milliseconds of named spans within a step.
+    """Measures the time of named spans within a step, in milliseconds.
 
-    On the CPU a span is measured by the wall clock. On CUDA it is measured by a pair of events, read once they have
-    passed (a few steps later), so that measuring adds no wait; the host side would only see how fast work is queued.
+    On a CPU, spans are measured with the wall clock. On CUDA, they are measured with pairs of events, which are read a
+    few steps later, once they have completed; host time would only show how fast kernels are queued. Measuring never
+    synchronizes.
 
     A loop that names its spans ``data``, ``render`` (or ``forward``), ``loss``, ``backward`` and ``optimizer`` gets the
-    usual breakdown; ``recording`` is the run's own.
+    standard breakdown. The run itself uses the span ``recording``.
 
     Args:
-        nvtx: whether spans are ranges for Nsight Systems too; None: where it watches the process, and torch can.
+        nvtx: whether spans are also NVTX ranges for Nsight Systems; None enables them if Nsight Systems profiles the
+            process and torch supports them.
 
     Attributes:
-        listener: what else follows the spans, such as :class:`~fieldwatch.measure.peaks.Peaks`; None for nobody.
-            A span tells the listener that was there when it began.
+        listener: additional listener of the spans, such as :class:`~fieldwatch.measure.peaks.Peaks`, or None. A span
+            notifies the listener that was set when it began.
 
     Raises:
-        RuntimeError: ranges were asked for, and this build of torch has none.
+        RuntimeError: if NVTX ranges are requested but not supported by this build of torch.
     """
 
     def __init__(self, *, nvtx: bool | None = None) -> None:
@@ -101,35 +103,36 @@ class Clock:
         self._nvtx: Any = None
         self._milliseconds: dict[str, float] = {}
         self._pending_events: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
+        # Through the property, which checks whether this build supports NVTX.
         self.nvtx = NSYS_SESSION_VARIABLE in os.environ and has_nvtx() if nvtx is None else nvtx
 
     @property
     def nvtx(self) -> bool:
-        """Whether spans are NVTX ranges too; may be switched at any time, and counts for spans that begin later."""
+        """Whether spans are also NVTX ranges. May be changed at any time, for spans that begin later."""
         return self._nvtx is not None
 
     @nvtx.setter
-    def nvtx(self, wanted: bool) -> None:
-        """Switch them; RuntimeError where this build of torch has none."""
-        if wanted and not has_nvtx():
-            raise RuntimeError("NVTX ranges are not in this build of torch: install one with CUDA, or leave them off")
-        self._nvtx = torch.cuda.nvtx if wanted else None
+    def nvtx(self, enabled: bool) -> None:
+        """Enable or disable NVTX ranges; raises RuntimeError if this build of torch does not support them."""
+        if enabled and not has_nvtx():
+            raise RuntimeError("this build of torch has no NVTX ranges: install one with CUDA, or disable them")
+        self._nvtx = torch.cuda.nvtx if enabled else None
 
     def span(self, name: str) -> "Span":
-        """Measure the block as ``Time/<name>``; spans of one name add up within a step."""
+        """Return a context manager that measures a block as ``Time/<name>``; equal names add up within a step."""
         return Span(self, name)
 
     def timed(self, source: Iterable[Item]) -> Iterator[Item]:
-        """Iterate over ``source`` again and again, measuring each wait as ``Time/data``.
+        """Iterate over ``source`` repeatedly, measuring the wait for each batch as ``Time/data``.
 
         Raises:
-            ValueError: there is nothing to iterate over.
+            ValueError: if ``source`` is empty.
         """
         while True:
             iterator = iter(source)
             count = 0
             while True:
-                # Only `next` is measured: the time in the loop body belongs to the training.
+                # Measure `next` only: the time in the loop body belongs to the training.
                 with self.span("data"):
                     batch = next(iterator, _END)
                 if isinstance(batch, _End):
@@ -137,20 +140,20 @@ class Clock:
                 count += 1
                 yield batch
             if count == 0:
-                raise ValueError("run.batches(...) was given nothing to iterate over: check the data set and its split")
+                raise ValueError("run.batches(...) got an empty iterable: check the data set and its split")
 
     def add(self, name: str, milliseconds: float) -> None:
-        """Count time that was measured elsewhere."""
+        """Add time that was measured elsewhere."""
         tag = tags.SPAN.tag(name)
         self._milliseconds[tag] = self._milliseconds.get(tag, 0.0) + milliseconds
 
     def add_events(self, name: str, first: torch.cuda.Event, last: torch.cuda.Event) -> None:
-        """Count the device time between two events, once they have passed."""
+        """Add the device time between two events, once they have completed."""
         self._pending_events.append((name, first, last))
 
     def take(self) -> dict[str, float]:
-        """What has been measured since the last call, in milliseconds by ``Time/<name>``."""
-        # Events complete in order on their stream: stop at the first that has not passed, and never wait.
+        """Return the times measured since the last call, in milliseconds by ``Time/<name>``."""
+        # Events of a stream complete in order: stop at the first incomplete one instead of waiting for it.
         while self._pending_events and self._pending_events[0][2].query():
             name, first, last = self._pending_events.popleft()
             self.add(name, first.elapsed_time(last))
@@ -160,7 +163,7 @@ class Clock:
 
 
 class Span:
-    """One named block of a step, for one ``with`` statement. :meth:`Clock.span` makes it."""
+    """A context manager that measures one named block of a step. Created by :meth:`Clock.span`."""
 
     __slots__ = ("_clock", "_first", "_listener", "_name", "_nvtx", "_started")
 
@@ -170,17 +173,19 @@ class Span:
 
     def __enter__(self) -> None:
         clock = self._clock
-        self._nvtx = nvtx = clock._nvtx  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  one thing in two classes
+        self._nvtx = nvtx = clock._nvtx  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  Clock and Span belong together
+        # Remember both, so that the span ends consistently even if they are switched meanwhile.
         self._listener = listener = clock.listener
         if nvtx is not None:
             nvtx.range_push(self._name)
         if listener is not None:
             listener.enter(self._name)
-        # `is_initialized` keeps a CPU run from creating a CUDA context.
+        # Check `is_initialized` first, so that a CPU run does not create a CUDA context.
         self._first = _recorded_event() if torch.cuda.is_initialized() else None
         self._started = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
+        # Take the time before calling the listeners, so that their work is not measured.
         if self._first is None:
             self._clock.add(self._name, (time.perf_counter() - self._started) * 1e3)
         else:
@@ -192,12 +197,12 @@ class Span:
 
 
 def has_nvtx() -> bool:
-    """Whether this build of torch can mark ranges for Nsight Systems."""
-    return hasattr(torch._C, "_nvtx")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  torch.cuda.nvtx asks it too
+    """Whether this build of torch supports NVTX ranges."""
+    return hasattr(torch._C, "_nvtx")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  as torch.cuda.nvtx does
 
 
 def _recorded_event() -> torch.cuda.Event:
-    """An event on the current stream."""
+    """Record a timing event on the current stream."""
     event = torch.cuda.Event(enable_timing=True)
     event.record()
     return event

@@ -1,4 +1,4 @@
-"""Reserved memory that no tensor uses: where it is, and whether anything can be done about it."""
+"""Break down reserved memory that no tensor uses, by whether and how it can be reclaimed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from fieldwatch.measure.census.allocator import current_segments, numbered
 from fieldwatch.measure.census.malloc import heap
 
 IDLE = "inactive"
-"""The state of a block that can be given to the next one who asks."""
+"""State of a block that is free for the next request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fragmentation:
-    """What an allocator has taken from the device, byte by byte.
+    """Breakdown of the memory that an allocator has reserved on the device, in bytes.
 
-    ``allocated + awaiting_stream + not_returnable + returnable = reserved``, exactly.
+    ``allocated + awaiting_stream + not_returnable + returnable == reserved``, exactly.
 
     Attributes:
-        allocated: used by tensors, or by others who asked the allocator; ``rounding`` included.
-        awaiting_stream: freed, but a stream may still use it; comes back by itself.
-        not_returnable: idle pieces of segments that are in use elsewhere: the true fragmentation. They serve smaller
-            requests, and cannot go back to the device, whatever is called.
-        returnable: idle whole segments; ``torch.cuda.empty_cache()`` gives them back, which helps other processes
-            and nobody else: torch would use them again anyway.
-        rounding: what was added to the requests; None where the allocator does not count them.
-        largest_free: the largest request that idle memory can serve; None where pieces are not listed.
-        retries: how often the cache had to be emptied to serve a request, so far; each one stops the device.
-        syncs: how often all streams had to be waited for, so far.
+        allocated: memory in use by tensors and other clients of the allocator, including ``rounding``.
+        awaiting_stream: freed memory that a stream may still use; it becomes available automatically.
+        not_returnable: idle blocks in segments that are partly in use, which is the actual fragmentation. They can
+            serve smaller requests but cannot be returned to the device.
+        returnable: entirely idle segments. ``torch.cuda.empty_cache()`` returns them to the device, which only helps
+            other processes, since torch reuses them anyway.
+        rounding: memory added to requests by rounding; None if the allocator does not count requests.
+        largest_free: size of the largest idle block; None if blocks are not listed.
+        retries: cumulative number of requests for which the cache had to be emptied; each one synchronizes the device.
+        syncs: cumulative number of synchronizations of all streams.
     """
 
     allocated: int
@@ -43,32 +43,36 @@ class Fragmentation:
 
     @property
     def reserved(self) -> int:
-        """Bytes taken from the device."""
+        """Bytes reserved on the device."""
         return self.allocated + self.awaiting_stream + self.not_returnable + self.returnable
 
     @property
     def free(self) -> int:
-        """Idle bytes, in pieces or whole segments."""
+        """Idle bytes, in partly used and in idle segments."""
         return self.not_returnable + self.returnable
 
     @property
     def index(self) -> float | None:
-        """1 - largest free piece / all that is free: 0 is one piece, near 1 is dust. None where pieces are unknown."""
+        """Fragmentation index, 1 - largest free block / free memory: 0 if it is one block, near 1 if it is scattered.
+
+        None if blocks are not listed.
+        """
         if self.largest_free is None:
             return None
         return max(0.0, 1 - self.largest_free / self.free) if self.free else 0.0
 
     @property
     def percent(self) -> float:
-        """``(reserved - allocated) / reserved * 100``: what the original profiler calls fragmentation.
+        """``(reserved - allocated) / reserved * 100``, which the original profiler calls fragmentation.
 
-        It is the cache's idle share: most of it is used again by the next step. Memory is lost to fragmentation only
-        as far as ``not_returnable`` cannot serve the requests that come.
+        This is the idle fraction of the cache, and the next step reuses most of it. Memory is lost to fragmentation
+        only to the extent that ``not_returnable`` cannot serve later requests.
         """
+        # Kept for comparison with logs of the original profiler, which uses the same formula.
         return (self.reserved - self.allocated) / self.reserved * 100 if self.reserved else 0.0
 
     def parts(self) -> dict[str, int]:
-        """Bytes by name: rounding, awaiting_stream, not_returnable, returnable, largest_free; unknown ones absent."""
+        """Return bytes by part, from ``rounding`` to ``returnable``, and ``largest_free``; unknown parts are absent."""
         names = ("rounding", "awaiting_stream", "not_returnable", "returnable", "largest_free")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
@@ -76,21 +80,21 @@ class Fragmentation:
 def fragmentation(
     stats: Mapping[str, Any], segments: Sequence[Mapping[str, Any]], *, device: int | None = None
 ) -> Fragmentation:
-    """Take a CUDA allocator's memory apart, from numbers it keeps on the host.
+    """Break down the memory of a CUDA allocator from its counters on the host.
 
     Args:
-        stats: one device's counters, as ``torch.cuda.memory_stats_as_nested_dict`` gives them, or flattened as
-            ``memory_stats`` does; empty before CUDA is used.
-        segments: as ``torch.cuda.memory_snapshot`` lists them, or the ``segments`` of a dump; empty where the backend
-            lists none (``cudaMallocAsync``).
-        device: which device's segments to look at; None: all are the device's own.
+        stats: counters of one device, nested as returned by ``torch.cuda.memory_stats_as_nested_dict`` or flattened as
+            by ``memory_stats``; empty before CUDA is initialized.
+        segments: segments as returned by ``torch.cuda.memory_snapshot``, or ``segments`` of a dump; empty if the
+            backend lists none (``cudaMallocAsync``).
+        device: index of the device whose segments to use; None if all segments belong to it.
 
     Returns:
-        The parts. What a backend does not count (it stays 0 there) is left out of the sum's parts, not guessed.
+        The breakdown. Parts that a backend does not count are 0 or None, never estimated.
     """
     allocated = _current(stats, "allocated_bytes")
     reserved = _current(stats, "reserved_bytes")
-    # Backends that do not count a figure report 0: each figure is raised to what it must include at least.
+    # Backends report 0 for counters that they do not support, so raise each value to its known lower bound.
     active = max(_current(stats, "active_bytes"), allocated)
     reserved = max(reserved, active)
     not_returnable = min(_current(stats, "inactive_split_bytes"), reserved - active)
@@ -108,15 +112,15 @@ def fragmentation(
 
 
 def fragmentation_of(device: torch.device, *, known: tuple[int, int] | None = None) -> Fragmentation:
-    """Take the memory of a device's allocator apart at this moment; on a CPU, that of the C library's heap.
+    """Break down the current memory of a device's allocator; on a CPU, that of the C library's heap.
 
-    The heap knows neither requests nor waiting streams, and lists no pieces: these parts are None or 0. What it can
-    give back is the top of the heap.
+    The heap does not track requests or streams and does not list blocks, so these parts are None or 0. Its returnable
+    part is the top of the heap.
 
     Args:
-        device: whose memory.
-        known: allocated and reserved bytes of a CPU's heap that were read at this moment already, so that the parts
-            add up to them. On CUDA the allocator's own books say the same again.
+        device: device to inspect.
+        known: allocated and reserved bytes of a CPU's heap, if already read, so that the parts add up to these values.
+            Ignored on CUDA, where the allocator's counters do not change in between.
     """
     if device.type == "cuda":
         index = numbered(device).index
@@ -125,6 +129,7 @@ def fragmentation_of(device: torch.device, *, known: tuple[int, int] | None = No
         return fragmentation(stats, current_segments() if native else (), device=index)
     reading = heap().read()
     allocated, reserved = known or (reading.allocated, reading.reserved)
+    # Other threads may allocate between the two readings, so clamp the difference.
     idle = max(0, reserved - allocated)
     return Fragmentation(
         allocated=allocated,
@@ -137,7 +142,7 @@ def fragmentation_of(device: torch.device, *, known: tuple[int, int] | None = No
 
 
 def _current(stats: Mapping[str, Any], name: str) -> int:
-    # Flattened statistics (of a dump) have dotted keys, nested ones (of the allocator) do not.
+    # Flattened statistics (from a dump) have dotted keys; those of the allocator are nested.
     flat = stats.get(f"{name}.all.current")
     return int(flat if flat is not None else stats.get(name, {}).get("all", {}).get("current", 0))
 
@@ -145,6 +150,7 @@ def _current(stats: Mapping[str, Any], name: str) -> int:
 def _largest_free(segments: Sequence[Mapping[str, Any]], device: int | None) -> int | None:
     if not segments:
         return None
+    # Segments of a dump made by one process may omit the device: then it is device 0.
     device_segments = [segment for segment in segments if device is None or segment.get("device", 0) == device]
     return max(
         (block["size"] for segment in device_segments for block in segment["blocks"] if block["state"] == IDLE),

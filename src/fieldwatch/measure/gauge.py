@@ -1,4 +1,4 @@
-"""How a device's memory is read: torch's counters on CUDA, the system's on a CPU."""
+"""Memory gauges: torch's counters on CUDA, the operating system's on a CPU."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -10,13 +10,13 @@ from fieldwatch.measure.resident import HighWaterMark, ResidentMemory
 
 
 class Counts(NamedTuple):
-    """One look at a device, in bytes.
+    """One reading of a device's memory, in bytes.
 
     Attributes:
-        allocated: in use now.
-        peak: the most in use since the last reset.
-        reserved: what torch has taken from the device, idle cache included; 0 on a CPU.
-        retries: how often the allocator had to empty its cache and ask again, so far; 0 on a CPU.
+        allocated: memory in use now.
+        peak: peak of the memory in use since the last reset.
+        reserved: memory reserved by torch, including its idle cache; 0 on a CPU.
+        retries: cumulative number of allocations that were retried after the cache was emptied; 0 on a CPU.
     """
 
     allocated: int
@@ -27,30 +27,30 @@ class Counts(NamedTuple):
 
 @runtime_checkable
 class Gauge(Protocol):
-    """What the counters are read from. Neither call waits for the device."""
+    """A source of memory counters. No method synchronizes the device."""
 
     def read(self) -> Counts:
-        """The counts of this moment."""
+        """Return the current counts."""
         ...
 
     def reset(self) -> None:
-        """Let the peak begin anew from what is allocated now."""
+        """Reset the peak to the memory allocated now."""
         ...
 
     def capacity(self) -> int | None:
-        """Bytes that this process could have in all; None where that cannot be asked now."""
+        """Return the memory available to this process in bytes, or None if it cannot be determined now."""
         ...
 
 
 class CudaGauge:
-    """torch's caching allocator on one device: its own books on the host, no driver call, no synchronisation.
+    """Counters of torch's caching allocator on one device, read on the host without a driver call or synchronization.
 
-    Before CUDA is first used everything is 0, and stays unasked: a look makes no context.
+    Before CUDA is initialized all counts are 0; reading them does not create a context.
 
     Args:
-        index: the number of the device.
-        stats: the allocator's counters, as ``torch.cuda.memory_stats_as_nested_dict`` gives them.
-        reset: begins the peaks anew.
+        index: index of the device.
+        stats: returns the counters of a device, like ``torch.cuda.memory_stats_as_nested_dict``.
+        reset: resets the peak counters of a device.
     """
 
     def __init__(
@@ -66,7 +66,8 @@ class CudaGauge:
         self._in_use = False
 
     def read(self) -> Counts:
-        """The counters, straight from the nested dictionary: flattening it, as ``memory_stats`` does, costs more."""
+        """Return the current counts."""
+        # Use the nested dictionary directly: flattening it, as `memory_stats` does, is more expensive.
         stats = self._stats(self._index)
         self._in_use = bool(stats)
         if not stats:
@@ -76,17 +77,19 @@ class CudaGauge:
         return Counts(allocated["current"], allocated["peak"], reserved, stats["num_alloc_retries"])
 
     def reset(self) -> None:
-        """Begin the allocator's peaks anew, all of them: torch has no way to choose one."""
+        """Reset all peak counters of the allocator; torch cannot reset a single one."""
+        # Before CUDA is initialized, there is nothing to reset.
         if self._in_use:
             self._reset(self._index)
 
     def capacity(self) -> int | None:
-        """What is free on the device and what torch has already, within the fraction that the process may have."""
+        """Return free plus reserved memory in bytes, limited by the memory fraction of the process."""
         # `mem_get_info` would create a context, which costs hundreds of MB.
         if not torch.cuda.is_initialized():
             return None
+        # Reserved memory is reusable by torch, so it counts as available although the driver reports it as used.
         free, total = torch.cuda.mem_get_info(self._index)
-        # cudaMallocAsync does not know a fraction per process; asking it raises.
+        # cudaMallocAsync has no memory fraction per process; querying it raises an error.
         allowed = total
         if torch.cuda.get_allocator_backend() == "native":
             allowed = int(total * torch.cuda.get_per_process_memory_fraction(self._index))
@@ -94,29 +97,29 @@ class CudaGauge:
 
 
 class ProcessGauge:
-    """The process's resident memory. It has no peak but what is resident when somebody looks."""
+    """Resident memory of the process. The peak is the current value, since there is no counter in between."""
 
     def __init__(self) -> None:
         self._resident = ResidentMemory()
 
     def read(self) -> Counts:
-        """Resident memory now."""
+        """Return the current resident memory."""
         resident = self._resident.read()
         return Counts(resident, resident)
 
     def reset(self) -> None:
-        """Nothing is kept between looks."""
+        """Do nothing: no peak is kept between readings."""
 
     def capacity(self) -> int:
-        """Free memory and the process's own, within the limits of its control groups."""
+        """Return free plus resident memory in bytes, within the limits of the process's control groups."""
         return process_capacity(self._resident.read())
 
 
 class HighWaterGauge(ProcessGauge):
-    """The process's resident memory with its peak, from the system's high-water mark: some 10 us a look.
+    """Resident memory of the process, with its peak from the system's high-water mark; about 10 us per reading.
 
     Raises:
-        OSError: the mark cannot be read or set here.
+        OSError: if the mark cannot be read or reset on this system.
     """
 
     def __init__(self) -> None:
@@ -124,22 +127,22 @@ class HighWaterGauge(ProcessGauge):
         self._mark = HighWaterMark()
 
     def read(self) -> Counts:
-        """Resident memory now, and the most since the reset."""
+        """Return the current resident memory, and its peak since the last reset."""
         return Counts(self._resident.read(), self._mark.read())
 
     def reset(self) -> None:
-        """Set the mark."""
+        """Reset the high-water mark."""
         self._mark.mark()
 
 
 def gauge_of(device: torch.device) -> Gauge | None:
-    """What a device's memory is read from; None for a CUDA device whose memory is not torch's to count.
+    """Return the memory gauge of a device, or None for CUDA with a pluggable allocator, which torch cannot query.
 
-    A device that is neither CUDA nor CPU is taken for a CPU: then the process's memory is what there is to see.
+    Devices other than CUDA are treated like a CPU: only the memory of the process can be observed.
     """
     if device.type != "cuda":
         return ProcessGauge()
-    # A pluggable allocator keeps its own books; torch's counters stay at 0.
+    # With a pluggable allocator, torch's counters stay at 0.
     if torch.cuda.get_allocator_backend() == "pluggable":
         return None
     return CudaGauge(torch.cuda.current_device() if str(device) == "cuda" else device.index)

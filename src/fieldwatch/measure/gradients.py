@@ -1,4 +1,4 @@
-"""Gradient norms by group, without a host read and without a loop over parameters."""
+"""Gradient norms by parameter group, without synchronization and without a Python loop over parameters."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,14 @@ from fieldwatch.measure.parameter_groups import ParameterGroups
 
 
 class GradientNorms(NamedTuple):
-    """L2 norms of the gradients of one step, as device scalars; groups without any gradient are absent."""
+    """L2 norms of the gradients of one step, as device scalars.
+
+    Attributes:
+        total: norm of all gradients, concatenated.
+        groups: norm of each group that has gradients.
+        gradients: all gradients, group by group.
+        counts: number of gradients per group, in the order of ``groups``.
+    """
 
     total: Float[Tensor, ""]
     groups: dict[str, Tensor]
@@ -19,38 +26,41 @@ class GradientNorms(NamedTuple):
     counts: list[int]
 
     def by_group(self) -> dict[str, list[Tensor]]:
-        """The gradients of each group."""
+        """Return the gradients of each group by name."""
+        # `gradients` is ordered by group, so consume it group by group.
         rest = iter(self.gradients)
         return {name: [next(rest) for _ in range(n)] for name, n in zip(self.groups, self.counts, strict=True)}
 
 
 def gradient_norms(watched: ParameterGroups) -> GradientNorms | None:
-    """Norm of every watched group and of all gradients together; None when there is no gradient at all.
+    """Compute the gradient norm of every watched group and of all gradients; None if there are no gradients.
 
-    Two fused calls do the work: one over all gradients, one over the per-group slices of the result, where a group has
-    several gradients. Nothing is summed over a group border, so a NaN stays in the group that made it. Squares overflow
-    float32 above about 1.8e19: such a norm reads as infinite, and its step is refused.
+    Two fused calls suffice: one over all gradients, and one over the per-group slices of its result. Nothing is summed
+    across groups, so a NaN affects only the norm of its own group and the total. Squares overflow float32 for norms
+    above about 1.8e19; such a norm is infinite, and its step is refused.
     """
     names, counts, gradients = watched.gradients()
     if not gradients:
         return None
     with torch.no_grad():
         parts = norms(gradients)
-        each = torch.stack(parts)
-        # The norm of the norms is the norm of all entries: no second pass over the gradients.
-        total = norm(each)
-        groups = dict(zip(names, _by_group(parts, each, counts, total), strict=True))
+        stacked = torch.stack(parts)
+        # The norm of the norms equals the norm of all entries, which saves a second pass over the gradients.
+        total = norm(stacked)
+        groups = dict(zip(names, _by_group(parts, stacked, counts, total), strict=True))
         return GradientNorms(total, groups, gradients, counts)
 
 
 def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
-    """Largest absolute entry of all gradients."""
+    """Return the largest absolute entry of all gradients, as a device scalar."""
     with torch.no_grad():
         return torch.stack(largest_entries(gradients)).max()
 
 
-def _by_group(parts: list[Tensor], each: Float[Tensor, " gradients"], counts: list[int], total: Tensor) -> list[Tensor]:
-    # The norm of the only group is the total; groups of one gradient each have their norms already.
+def _by_group(
+    parts: list[Tensor], stacked: Float[Tensor, " gradients"], counts: list[int], total: Tensor
+) -> list[Tensor]:
+    # Shortcuts: the norm of a single group is the total; for groups of one gradient each, the norms are known.
     if len(counts) == 1:
         return [total]
-    return parts if len(counts) == len(parts) else norms(torch.split(each, counts))
+    return parts if len(counts) == len(parts) else norms(torch.split(stacked, counts))

@@ -1,4 +1,4 @@
-"""L2 norms as fused calls, with the types that torch does not state."""
+"""Fused L2 norms, with type annotations that torch lacks."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -8,26 +8,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 _foreach_norm: Any = torch._foreach_norm  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]  torch's clipping uses it
-"""The fused call that torch's own gradient clipping uses."""
+"""Fused norm, which torch's gradient clipping also uses."""
+# Typed as Any, since torch's stubs do not annotate `vector_norm`.
 _linalg: Any = torch.linalg
 
 
 def norm(values: Tensor) -> Float[Tensor, ""]:
-    """Norm of all entries."""
+    """Return the L2 norm of all entries."""
     return cast("Tensor", _linalg.vector_norm(values))
 
 
 def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Norm of each tensor, in one call per device and dtype."""
+    """Return the L2 norm of each tensor, computed in one call per device and dtype."""
     return list(_foreach_norm(list(tensors), 2.0))
 
 
 def largest_entries(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Largest absolute entry of each tensor; NaN where one is.
-
-    On a CPU the fused call compares entry by entry, and takes twenty times as long as looking for both ends.
-    """
+    """Return the largest absolute entry of each tensor; NaN if it contains NaN."""
+    # On a CPU the fused call takes twenty times as long as computing minimum and maximum.
+    # `aminmax` supports neither complex nor empty tensors.
     if any(tensor.device.type != "cpu" or tensor.is_complex() or not tensor.numel() for tensor in tensors):
         return list(_foreach_norm(list(tensors), float("inf")))
-    # The larger absolute value of minimum and maximum; NaN survives both.
+    # Take the larger absolute value of minimum and maximum; both propagate NaN.
     return [torch.stack(torch.aminmax(tensor)).abs_().amax() for tensor in tensors]

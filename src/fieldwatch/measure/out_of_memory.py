@@ -1,4 +1,4 @@
-"""Calls back when CUDA memory runs out, before the exception unwinds what holds the memory."""
+"""Callbacks that run when a CUDA allocation fails, before the exception unwinds the stack and frees memory."""
 
 import sys
 import threading
@@ -10,20 +10,20 @@ from typing import Any, Self, TypeAlias
 import torch
 
 Observer: TypeAlias = Callable[[int, int, int, int], None]
-"""What torch calls: with the device, the bytes asked for, the limit, and what is free."""
+"""Signature of torch's observers: device index, requested bytes, limit, free bytes."""
 
 _core: Any = torch._C  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  torch's only way to attach an observer
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAllocation:
-    """A request that CUDA's allocator could not serve, in bytes.
+    """A request that the CUDA allocator could not serve, in bytes.
 
     Attributes:
-        device: the number of the device.
-        requested: what was asked for.
-        limit: what the device has in all, or what the process may have of it, where that was limited.
-        free: what the driver says is free on the device.
+        device: index of the device.
+        requested: size of the request.
+        limit: total memory of the device, or the limit of the process if one is set.
+        free: free memory on the device, as reported by the driver.
     """
 
     device: int
@@ -36,10 +36,10 @@ OnOutOfMemory: TypeAlias = Callable[[FailedAllocation], None]
 
 
 class OutOfMemorySubscription:
-    """One callback's place among those that are called. End it by :meth:`detach`, or by ``with``.
+    """The registration of one callback. End it with :meth:`detach`, or use it as a context manager.
 
     Attributes:
-        failures: what the callback raised, the last one last; printed too, and never in the way of the real error.
+        failures: exceptions that the callback raised, in order; they are printed and never mask torch's error.
     """
 
     def __init__(self, callback: OnOutOfMemory, detach: Callable[["OutOfMemorySubscription"], None]) -> None:
@@ -48,19 +48,17 @@ class OutOfMemorySubscription:
         self._detach = detach
 
     def detach(self) -> None:
-        """Never call this callback again."""
+        """Unregister the callback."""
         self._detach(self)
 
     def call(self, event: FailedAllocation) -> None:
-        """Call the callback; what it raises is kept and printed, for torch must get to raise its own error."""
+        """Call the callback; record and print its exceptions, so that torch can raise its error."""
         try:
             self._callback(event)
-        except Exception as error:  # noqa: BLE001  code of strangers, called by torch's allocator: torch raises its own
+        except Exception as error:  # noqa: BLE001  code of strangers in torch's allocator: must not mask its error
             self.failures.append(error)
-            # Not logging: handlers may need memory, or be closed already.
-            sys.stderr.write(
-                "fieldwatch: the out-of-memory handler failed, as follows; torch's own error comes after it\n"
-            )
+            # Do not use logging: its handlers may need memory, or may already be closed.
+            sys.stderr.write("fieldwatch: the out-of-memory handler failed with the following error; torch's follows\n")
             traceback.print_exception(error)
 
     def __enter__(self) -> Self:
@@ -72,38 +70,41 @@ class OutOfMemorySubscription:
 
 def _attach_to_torch(observer: Observer) -> None:
     if not torch.cuda.is_available():
-        raise RuntimeError("no CUDA device, so nothing can be called when its memory runs out: ask on a GPU only")
-    torch.cuda.init()  # the allocator must be there
+        raise RuntimeError("on_out_of_memory requires a CUDA device, but none is available: call it on a GPU only")
+    torch.cuda.init()  # the allocator must exist
     _core._cuda_attach_out_of_memory_observer(observer)  # noqa: SLF001  see above
 
 
 class OutOfMemoryNotifier:
-    """One observer in torch, and whom it calls: torch can attach an observer, but not detach it.
+    """Dispatches one observer in torch to any number of callbacks, since torch cannot detach an observer.
 
     Args:
-        attach: hands an observer to torch; called once, for the first callback.
+        attach: attaches an observer to torch; called once, for the first callback.
     """
 
     def __init__(self, attach: Callable[[Observer], None] = _attach_to_torch) -> None:
         self._attach = attach
         self._attached = False
+        # Thread-local: a failure in another thread must still be reported.
         self._notifying = threading.local()
         self._subscriptions: tuple[
             OutOfMemorySubscription, ...
-        ] = ()  # replaced, never changed: a notification under way keeps its own
+        ] = ()  # replaced, never mutated: a notification in progress iterates over its own tuple
 
     def subscribe(self, callback: OnOutOfMemory) -> OutOfMemorySubscription:
-        """Call ``callback`` from now on, after those that were there before."""
+        """Register ``callback``; callbacks are called in order of registration."""
+        # Attach lazily: attaching initializes CUDA, which a CPU run must not do.
         if not self._attached:
             self._attach(self.notify)
             self._attached = True
+        # Replace the tuple instead of appending: a notification in another thread may be iterating over it.
         subscription = OutOfMemorySubscription(callback, self._detach)
         self._subscriptions = (*self._subscriptions, subscription)
         return subscription
 
     def notify(self, device: int, requested: int, limit: int, free: int) -> None:
-        """Call all; not when one of them runs out of memory itself."""
-        # Per thread: a callback that runs out of memory itself must not call all callbacks again.
+        """Call all callbacks, unless this thread is already inside one of them."""
+        # A callback that runs out of memory itself must not start another round of callbacks.
         if getattr(self._notifying, "now", False):
             return
         self._notifying.now = True
@@ -123,15 +124,15 @@ _NOTIFIER = OutOfMemoryNotifier()
 def on_out_of_memory(callback: OnOutOfMemory) -> OutOfMemorySubscription:
     """Call ``callback`` whenever a CUDA allocation fails, before the exception is raised.
 
-    At that moment nothing has been unwound: census and snapshot show what fills the memory. The callback runs in the
-    thread that asked, after the allocator has emptied its cache and tried again. It is also called where somebody
-    catches the error and goes on (cuDNN trying out work space, a loop that retries). It should not use CUDA memory;
-    when it runs out itself, nobody is called for that.
+    At that moment nothing has been freed yet, so a census and a snapshot show what fills the memory. The callback runs
+    in the thread of the failed request, after the allocator has emptied its cache and tried again. It also runs for
+    errors that are caught and handled later, for example when cuDNN tries several workspace sizes. It should not
+    allocate CUDA memory; a failure inside a callback triggers no further callbacks.
 
     Returns:
-        The place among the callbacks, for detaching it.
+        The subscription; call its ``detach`` to unregister the callback.
 
     Raises:
-        RuntimeError: there is no CUDA device.
+        RuntimeError: if there is no CUDA device.
     """
     return _NOTIFIER.subscribe(callback)

@@ -1,4 +1,4 @@
-"""Parameter groups by owner: who owns a parameter is asked again at every step, so densification cannot fool it."""
+"""Named parameter groups that stay up to date when densification replaces parameters inside their owners."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -8,25 +8,25 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 Owner: TypeAlias = nn.Module | Mapping[str, Tensor] | Sequence[Tensor]
-"""Whatever holds parameters: a module, a dict of tensors, or a list of them."""
+"""An object that holds parameters: a module, a dict of tensors or a list of tensors."""
 
 OTHER = "other"
-"""The group of parameters that an optimizer steps and nobody watches."""
+"""Group of parameters that an optimizer steps but no watched group contains."""
 
 
 class _Slot(NamedTuple):
-    """Where a parameter is kept. A replaced parameter is found by looking into the slot again."""
+    """Container and key of a parameter. Reading the slot again yields the current parameter, even after a swap."""
 
     container: Any
     key: Any
 
 
 class ParameterGroups:
-    """Named, disjoint groups of parameters, held by their owners.
+    """Named, disjoint groups of parameters, read from the objects that own them.
 
-    Parameters that are swapped inside their owner (densification, pruning) are seen at the very next read.
-    Parameters or modules that are *added* are seen at the next :meth:`rescan`. A parameter counts from when it first
-    requires a gradient; one that is held still later (``requires_grad_(False)``) stays in its group.
+    Parameters that are replaced inside their owner (densification, pruning) are picked up at the next read. Parameters
+    or modules that are *added* are picked up at the next :meth:`rescan`. A parameter joins its group once it requires a
+    gradient; if it is frozen later (``requires_grad_(False)``), it stays in its group.
     """
 
     def __init__(self) -> None:
@@ -36,34 +36,41 @@ class ParameterGroups:
         self._counts: list[int] = []
 
     def add(self, **owners: Owner) -> None:
-        """Watch more groups.
+        """Watch additional groups.
+
+        Args:
+            **owners: owner of the parameters of each group, by group name.
 
         Raises:
-            ValueError: a name is taken, a group is empty, or two groups share a parameter.
+            ValueError: if a name is taken, a group is empty, or two groups share a parameter.
         """
         for name, owner in owners.items():
             if name in self._owners or name == OTHER:
                 raise ValueError(f"group {name!r} is already watched: choose another name")
             self._owners[name] = owner
+        # Scan all owners at once, so that an overlap with any existing group is detected.
         self.rescan()
         for name in owners:
             if not self.read(name):
-                raise ValueError(f"group {name!r} holds no parameter: watch the object that owns the trained tensors")
+                raise ValueError(
+                    f"group {name!r} has no parameters that require gradients: watch the object that owns them"
+                )
 
     def stepped_by(self, optimizers: tuple[Optimizer, ...]) -> None:
-        """Say which optimizers step, so that parameters nobody watches are counted too, under ``other``."""
+        """Set the optimizers, so that their unwatched parameters are included as the group ``other``."""
         counts = [len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
-        if optimizers != self._optimizers or counts != self._counts:  # also where one was given more parameters
+        if optimizers != self._optimizers or counts != self._counts:  # the counts reveal added parameters
             self._optimizers = optimizers
             self._counts = counts
             self.rescan()
 
     def rescan(self) -> None:
-        """Ask every owner anew which parameters it has."""
+        """Determine the parameters of every owner again."""
+        # Parameters found earlier stay in their group, even if they have been frozen since.
         previous = {(id(container), key) for slots in self._slots.values() for container, key in slots}
         self._slots = {name: _slots_of(owner, previous) for name, owner in self._owners.items()}
         group_of = self._refuse_overlap()
-        # Optimizers may step what nobody watches: it is counted as a group of its own.
+        # Optimizers may also step unwatched parameters: collect those in a separate group.
         unwatched = [
             _Slot(group["params"], i)
             for optimizer in self._optimizers
@@ -75,19 +82,19 @@ class ParameterGroups:
             self._slots[OTHER] = unwatched
 
     def names(self) -> tuple[str, ...]:
-        """The groups, in the order they were named."""
+        """Return the group names, in order of registration."""
         return tuple(self._slots)
 
     def owners(self) -> Mapping[str, Owner]:
-        """The watched objects by group, in the order they were named."""
+        """Return the watched objects by group name, in order of registration."""
         return MappingProxyType(self._owners)
 
     def optimizers(self) -> tuple[Optimizer, ...]:
-        """The optimizers that stepped last."""
+        """Return the optimizers of the last :meth:`stepped_by` call."""
         return self._optimizers
 
     def nbytes(self) -> int:
-        """Bytes of all watched parameters at this moment."""
+        """Return the current size of all watched parameters in bytes."""
         try:
             return self._nbytes()
         except (KeyError, IndexError):  # a parameter was removed from its owner since the last scan
@@ -95,11 +102,11 @@ class ParameterGroups:
             return self._nbytes()
 
     def read(self, name: str) -> list[Tensor]:
-        """The parameters a group holds at this moment."""
+        """Return the current parameters of a group."""
         return [container[key] for container, key in self._slots[name]]
 
     def gradients(self) -> tuple[list[str], list[int], list[Tensor]]:
-        """Every gradient there is: the groups that have any, how many each has, and all of them in that order."""
+        """Return the names of groups that have gradients, the number of gradients per group, and all gradients."""
         try:
             return self._gradients()
         except (KeyError, IndexError):  # a parameter was removed from its owner since the last scan
@@ -126,6 +133,7 @@ class ParameterGroups:
         names: list[str] = []
         counts: list[int] = []
         gradients: list[Tensor] = []
+        # Runs at every step: plain loops over slots, without building intermediate lists per group.
         for name, slots in self._slots.items():
             before = len(gradients)
             for container, key in slots:
@@ -152,9 +160,10 @@ class ParameterGroups:
 
 
 def _slots_of(owner: Owner, previous: Collection[tuple[int, Any]]) -> list[_Slot]:
-    """Where an owner keeps what requires a gradient, or did when it was looked at before."""
+    """Return the slots of all parameters that require a gradient now or did so at the previous scan."""
     if isinstance(owner, nn.Module):
         return _module_slots(owner, previous)
+    # For dicts and lists the owner itself is the container, so replaced entries are found through it.
     entries: Iterable[tuple[Any, Tensor]] = owner.items() if isinstance(owner, Mapping) else enumerate(owner)
     return [_Slot(owner, key) for key, value in entries if value.requires_grad or (id(owner), key) in previous]
 
@@ -165,9 +174,9 @@ def _module_slots(module: nn.Module, previous: Collection[tuple[int, Any]]) -> l
     for submodule in module.modules():
         parameters: dict[str, Tensor | None] = submodule.__dict__[
             "_parameters"
-        ]  # the dict itself is the slot that survives swaps
+        ]  # this dict survives replacements of its parameters
         for key, parameter in parameters.items():
-            # Tied weights stand under several names and count once.
+            # Tied weights have several names but count once.
             if parameter is None or id(parameter) in seen:
                 continue
             if parameter.requires_grad or (id(parameters), key) in previous:

@@ -1,4 +1,4 @@
-"""Parameter statistics and update sizes, on a cadence."""
+"""Parameter statistics and relative update sizes, computed every N steps."""
 
 import math
 
@@ -12,26 +12,27 @@ from fieldwatch.record import tags
 
 
 def parameter_statistics(watched: ParameterGroups) -> dict[str, Tensor]:
-    """Mean and sample standard deviation (ddof 1) over all entries of each watched group.
+    """Compute mean and sample standard deviation (n - 1 in the denominator) over all entries of each watched group.
 
     Returns:
-        ``Parameters/<group>_mean`` and ``Parameters/<group>_std`` as device scalars.
+        ``Parameters/<group>_mean`` and ``Parameters/<group>_std``, as device scalars.
     """
-    found: dict[str, Tensor] = {}
+    statistics: dict[str, Tensor] = {}
     with torch.no_grad():
         for name in watched.names():
+            # Two passes over the data (mean first) avoid the cancellation of E[x^2] - E[x]^2.
             entries = _joined(watched.read(name)).float()
             mean = entries.mean()
             std = norm(entries - mean) / math.sqrt(max(entries.numel() - 1, 1))  # on a CPU 30 times as fast as std_mean
-            found[tags.PARAMETER_MEAN.tag(name)] = mean
-            found[tags.PARAMETER_STD.tag(name)] = std
-    return found
+            statistics[tags.PARAMETER_MEAN.tag(name)] = mean
+            statistics[tags.PARAMETER_STD.tag(name)] = std
+    return statistics
 
 
 class UpdateSizes:
-    """How far one update moves each group, relative to its size: ``|after - before| / |before|``.
+    """Relative size of one update per parameter group: ``|after - before| / |before|``.
 
-    Made before the update (it keeps a copy of the parameters), read after it.
+    Create it before the update, since it copies the parameters, and call :meth:`ratios` after the update.
     """
 
     def __init__(self, watched: ParameterGroups) -> None:
@@ -43,28 +44,29 @@ class UpdateSizes:
                 self._before[name] = [p.shape for p in parameters], _flat(parameters)
 
     def ratios(self) -> dict[str, Tensor]:
-        """``Gradients/update_ratio_<group>`` as device scalars; groups that changed shape meanwhile are absent.
+        """Return ``Gradients/update_ratio_<group>`` as device scalars; groups whose shapes have changed are absent.
 
-        The copy is used up: ask once.
+        Call it only once: it overwrites the copy of the parameters.
         """
-        found: dict[str, Tensor] = {}
+        ratios: dict[str, Tensor] = {}
         with torch.no_grad():
             for name, (shapes, before) in self._before.items():
                 parameters = self._watched.read(name)
+                # Densification changes the number of rows: then no entry-wise difference exists.
                 if [p.shape for p in parameters] == shapes:
-                    # A group of zeros has no relative update; the floor keeps the ratio finite.
+                    # The floor keeps the ratio finite for a group of zeros.
                     size = norm(before).clamp_min(1e-12)
-                    moved = norm(torch.sub(_joined(parameters), before, out=before))  # the copy is not needed any more
-                    found[tags.UPDATE_RATIO.tag(name)] = moved / size
+                    change = norm(torch.sub(_joined(parameters), before, out=before))  # reuse the copy's memory
+                    ratios[tags.UPDATE_RATIO.tag(name)] = change / size
             self._before.clear()
-        return found
+        return ratios
 
 
 def _joined(tensors: list[Tensor]) -> Float[Tensor, "entries"]:
-    """All entries of some tensors, one after the other: not a copy where there is but one."""
+    """Concatenate the entries of all tensors; a single tensor is not copied."""
     return tensors[0].reshape(-1) if len(tensors) == 1 else _flat(tensors)
 
 
 def _flat(tensors: list[Tensor]) -> Float[Tensor, "entries"]:
-    """Copy all entries of some tensors, one after the other."""
+    """Copy the entries of all tensors into one tensor."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])

@@ -1,4 +1,4 @@
-"""The process's own memory as the system counts it: resident now, and the most since a mark."""
+"""Memory of this process as counted by the operating system: resident memory and its high-water mark."""
 
 import os
 import re
@@ -12,16 +12,16 @@ PROC = Path("/proc/self")
 # The line ``VmHWM:     123456 kB`` of /proc/self/status.
 _HIGH_WATER = re.compile(rb"^VmHWM:\s*(\d+) kB", re.MULTILINE)
 _RESET_HIGH_WATER = b"5"
-"""What ``clear_refs`` takes as: forget the high-water mark, and nothing else (proc(5))."""
+"""Value that, written to ``clear_refs``, resets only the high-water mark; see proc(5)."""
 
 
 class _ProcFile:
-    """A file of ``/proc/self`` that stays open, so that a look costs one system call.
+    """A file in ``/proc/self`` that is kept open, so that a reading costs one system call.
 
-    ``/proc/self`` stands for whoever opened it: a forked process opens its own.
+    ``/proc/self`` refers to the process that opened it, so a forked process opens the file again.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: if the file cannot be opened.
     """
 
     def __init__(self, path: Path, flags: int) -> None:
@@ -30,8 +30,8 @@ class _ProcFile:
         self._open()
 
     def descriptor(self) -> int:
-        """The descriptor that belongs to this process."""
-        # After a fork the descriptor still shows the parent's memory.
+        """Return a descriptor that refers to the current process."""
+        # After a fork the old descriptor still refers to the parent process.
         if self._owner != os.getpid():
             self._close()
             self._open()
@@ -40,16 +40,18 @@ class _ProcFile:
     def _open(self) -> None:
         self._owner = os.getpid()
         self._descriptor = os.open(self._path, self._flags | os.O_CLOEXEC)
+        # Closes the descriptor when the object is garbage-collected, or at once when called.
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
 
 class ResidentMemory:
-    """Resident memory of this process: a microsecond on Linux, through psutil elsewhere.
+    """Resident memory of this process: takes a microsecond on Linux, and uses psutil elsewhere.
 
-    The kernel may count a few pages per processor late. Pages that are shared with other processes are counted in.
+    The kernel may update the count with a delay of a few pages per processor. Pages shared with other processes are
+    included.
 
     Args:
-        folder: where the system shows the process.
+        folder: folder of the process in the proc file system.
     """
 
     def __init__(self, folder: Path = PROC) -> None:
@@ -59,38 +61,40 @@ class ResidentMemory:
             self._statm = None
 
     def read(self) -> int:
-        """Bytes."""
+        """Return the resident memory in bytes."""
         if self._statm is None:
+            # No proc file system, for example on macOS.
             return psutil.Process().memory_info().rss
         # The second field of statm is the number of resident pages.
         return int(os.pread(self._statm.descriptor(), 128, 0).split(maxsplit=2)[1]) * PAGE
 
 
 class HighWaterMark:
-    """The most that was resident since :meth:`mark`. Linux only, and where the process may set the mark.
+    """Peak of the resident memory since :meth:`mark`. Requires Linux and permission to reset the mark.
 
-    The mark is the process's only one: ``VmHWM`` and ``ru_maxrss`` begin anew for others too.
+    A process has only one mark: resetting it also resets ``VmHWM`` and ``ru_maxrss`` for other code.
 
     Args:
-        folder: where the system shows the process.
+        folder: folder of the process in the proc file system.
 
     Raises:
-        OSError: the system has no such mark, or does not let this process set it.
+        OSError: if the system has no high-water mark, or this process may not reset it.
     """
 
     def __init__(self, folder: Path = PROC) -> None:
         self._status = _ProcFile(folder / "status", os.O_RDONLY)
         self._clear_refs = _ProcFile(folder / "clear_refs", os.O_WRONLY)
+        # Fail early if the mark cannot be read or reset.
         self.read()
         self.mark()
 
     def mark(self) -> None:
-        """Begin anew from what is resident now."""
+        """Reset the mark to the current resident memory."""
         os.pwrite(self._clear_refs.descriptor(), _RESET_HIGH_WATER, 0)
 
     def read(self) -> int:
-        """Bytes."""
-        found = _HIGH_WATER.search(os.pread(self._status.descriptor(), 8192, 0))
-        if found is None:
-            raise OSError("the system shows no VmHWM in /proc/self/status: the peak of a span cannot be read here")
-        return int(found[1]) * 1024
+        """Return the high-water mark in bytes."""
+        match = _HIGH_WATER.search(os.pread(self._status.descriptor(), 8192, 0))
+        if match is None:
+            raise OSError("/proc/self/status has no VmHWM: peak memory cannot be measured on this system")
+        return int(match[1]) * 1024

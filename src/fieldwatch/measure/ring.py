@@ -1,4 +1,4 @@
-"""The sync-free recorder: values stay on the device, a block of rows goes to the host in one asynchronous copy."""
+"""Record device scalars without synchronization: rows stay on the device and are copied to the host in blocks."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,19 @@ from torch import Tensor
 from fieldwatch.record import Axis, Block
 
 ROWS = 64
-"""Steps between two transfers."""
+"""Number of rows per transfer."""
 
 MAX_CACHED_WIDTHS = 8
-"""Widths of rows that are kept cut out, since steps that record more than usual come again and again."""
+"""Number of row widths whose views are cached; occasional wide steps recur."""
 
 MAX_WAIT_SECONDS = 1.0
-"""A slow run is shown at least this often."""
+"""Maximum time that a row waits for its transfer, in seconds, so that sinks stay up to date in slow runs."""
 
 Names = tuple[str, ...]
 
 
 class _RowInfo(NamedTuple):
-    """What the host knows of one ring row."""
+    """Host-side data of one ring row."""
 
     axis: Axis
     step: int
@@ -39,7 +39,7 @@ class _RowInfo(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """Where a row belongs: its axis, the step it was recorded in, its place on the axis, when, and its samples."""
+    """Coordinates of a row; see :class:`~fieldwatch.record.Row`."""
 
     axis: Axis
     step: int
@@ -49,7 +49,7 @@ class Heading(NamedTuple):
 
 
 class RingTransfer:
-    """A block of ring rows on its way to the host."""
+    """An asynchronous copy of ring rows to the host."""
 
     def __init__(self, values: Float32[Tensor, "rows width"], lines: Sequence[_RowInfo], arrived: Any = None) -> None:
         self._values = values
@@ -57,11 +57,11 @@ class RingTransfer:
         self._arrived = arrived
 
     def ready(self) -> bool:
-        """Whether the copy has arrived; asks the device's event, never waits for it."""
+        """Whether the copy is complete; queries the CUDA event without waiting for it."""
         return self._arrived is None or bool(self._arrived.query())
 
     def blocks(self) -> list[Block]:
-        """The rows, one block per run of steps that recorded the same metrics."""
+        """Return the rows, one block for each run of consecutive steps that recorded the same metrics."""
         values = self._values.numpy()
         blocks: list[Block] = []
         first = 0
@@ -73,11 +73,13 @@ class RingTransfer:
 
 
 def _block_key(line: _RowInfo) -> tuple[Axis, Names, Names, bool]:
+    # Rows with equal keys have the same columns and can share a block.
     return line.axis, line.device_names, line.host_names, bool(line.samples)
 
 
 def _block(lines: list[_RowInfo], values: NDArray[np.float32]) -> Block:
     head = lines[0]
+    # Rows of the ring have a common width; the columns beyond this block's metrics are unused.
     device = values[:, : len(head.device_names)].astype(np.float64)
     host = np.array([line.host_values for line in lines], np.float64).reshape(len(lines), len(head.host_names))
     return Block(
@@ -92,13 +94,13 @@ def _block(lines: list[_RowInfo], values: NDArray[np.float32]) -> Block:
 
 
 class DeviceRing:
-    """Collects one row of scalars per step on their own device.
+    """Collects one row of scalars per step in device memory.
 
-    Writing a row is one fused ``stack`` into preallocated memory: no host read, no allocation. Metrics may come and go
-    from step to step; what each row holds is kept on the host beside it.
+    Writing a row is a single fused ``stack`` into preallocated memory, without synchronization or allocation. The set
+    of metrics may change from step to step; the names of each row are kept on the host.
 
     Args:
-        device: where the recorded tensors live.
+        device: device of the recorded tensors.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -111,10 +113,10 @@ class DeviceRing:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def write(self, heading: "Heading", device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
-        """Keep one row; the caller takes the ring's rows when they are ``due``."""
+        """Add one row. The caller is responsible for taking the rows once they are ``due``."""
         if device_values:
             values = list(device_values.values())
-            # One kernel writes all values in place; copying them one by one would launch one kernel each.
+            # A single kernel writes all values in place; copying them one by one would launch a kernel for each.
             row = self._row(len(values))
             with torch.no_grad():
                 torch.stack(values, out=row)
@@ -123,35 +125,37 @@ class DeviceRing:
         )
 
     def due(self) -> bool:
-        """Whether the ring is full, or its oldest row has waited long enough."""
+        """Whether the ring has a full block of rows, or `MAX_WAIT_SECONDS` have passed since the last transfer."""
         full = len(self._row_infos) >= ROWS
         return full or (bool(self._row_infos) and time.monotonic() - self._last_take > MAX_WAIT_SECONDS)
 
     def take(self) -> RingTransfer | None:
-        """Start the copy of all rows to the host and begin anew; None when there is no row."""
+        """Start copying all rows to the host and clear the ring; None if there are no rows."""
         self._last_take = time.monotonic()
         if not self._row_infos:
             return None
         lines = self._row_infos
         self._row_infos = []
         rows = self._values[: len(lines)]
+        # On a CPU the ring is reused at once, so the rows must be copied.
         if self._stream is None:
             return RingTransfer(rows.clone(), lines)
         return self._start_copy(rows, lines)
 
     def _start_copy(self, rows: Tensor, lines: list[_RowInfo]) -> RingTransfer:
-        # Pinned memory: only then the copy is asynchronous.
+        # A device-to-host copy is asynchronous only into pinned memory.
         host = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         current = torch.cuda.current_stream(self.device)
         assert self._stream is not None  # noqa: S101  only called with a stream
-        # The copy must see the rows that the training's stream has queued so far.
+        # The copy must wait for the rows that are queued on the training's stream.
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             host.copy_(rows, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record(self._stream)
-        # The caching allocator may not reuse this memory before the side stream has read it.
+        # Keep the caching allocator from reusing this memory before the side stream has read it.
         rows.record_stream(self._stream)
+        # Continue in fresh memory: the next row must not overwrite values that are still being copied.
         self._values = self._new_values()
         self._row_views.clear()
         return RingTransfer(host, lines, arrived)
@@ -164,17 +168,18 @@ class DeviceRing:
         if rows is None:
             if len(self._row_views) >= MAX_CACHED_WIDTHS:
                 self._row_views.clear()
-            # `unbind` makes all row views at once; cutting a view out at every step costs more than the write.
+            # `unbind` creates all row views at once; slicing a view at every step would cost more than the write.
             self._row_views[count] = rows = self._values[:, :count].unbind()
         return rows[row_index]
 
     def _enlarge(self, count: int) -> None:
         old_values = self._values
+        # Double the width, so that a growing set of metrics causes few reallocations.
         self._width = self._width if count <= self._width else max(count, 2 * self._width)
         self._values = self._new_values(2 * len(self._row_infos))
         self._values[: len(old_values), : old_values.shape[1]] = old_values
         self._row_views.clear()
 
     def _new_values(self, rows: int = 0) -> Float32[Tensor, "rows width"]:
-        # Twice the rows of a transfer: a late hand-over then needs no larger ring.
+        # Room for twice the rows of a transfer, so that a late transfer does not enlarge the ring.
         return torch.zeros(max(rows, 2 * ROWS), self._width, device=self.device)

@@ -1,4 +1,4 @@
-"""The CUDA allocator's history, and its snapshots on disk for ``fieldwatch memory`` and pytorch.org/memory_viz."""
+"""Record the CUDA allocator's history and write snapshots for ``fieldwatch memory`` and pytorch.org/memory_viz."""
 
 import glob
 import inspect
@@ -16,29 +16,29 @@ Context: TypeAlias = Literal["state", "alloc", "all"]
 SUFFIX = ".pickle"
 _DRAFT = ".partial"
 
-# Their names have a leading underscore, and are the documented way all the same.
+# These functions have a leading underscore but are the documented API.
 _memory: Any = torch.cuda.memory
 _record_history: Callable[..., Any] = _memory._record_memory_history  # noqa: SLF001  see above
 _dump_snapshot: Callable[[str], Any] = _memory._dump_snapshot  # noqa: SLF001  see above
-_set_label: Callable[[str], Any] | None = getattr(_memory, "_set_memory_metadata", None)  # not in older ones
+_set_label: Callable[[str], Any] | None = getattr(_memory, "_set_memory_metadata", None)  # not in older versions
 
 
 class AllocatorHistory:
-    """Records who asked the CUDA allocator for memory, a bounded number of events, and dumps its state to files.
+    """Records a bounded history of CUDA allocations with their call stacks, and dumps the allocator's state to files.
 
-    On a CPU there is no such allocator: then :attr:`refusal` says so, and nothing is recorded or written.
+    There is no such allocator on a CPU: :attr:`refusal` then gives the reason, and nothing is recorded or written.
 
-    As a listener of the clock it labels allocations with the innermost span, while it records.
+    The object is also a listener of the clock: while recording, it labels allocations with the innermost span.
 
     Args:
-        device: where the model lives.
-        record: switches torch's recording on or off.
-        dump: writes torch's pickle to a path.
-        label: names the allocations that follow.
+        device: device of the model.
+        record: function that switches torch's recording on or off.
+        dump: function that writes torch's pickle to a path.
+        label: function that sets the label of the following allocations.
 
     Attributes:
-        refusal: why there will be no history and no snapshot; empty on CUDA.
-        recording: whether the history is being recorded by this object.
+        refusal: reason why neither history nor snapshots are available; empty on CUDA.
+        recording: whether this object is recording the history.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AllocatorHistory:
     ) -> None:
         self.refusal = ""
         if device.type != "cuda":
-            self.refusal = f"no allocator snapshot on {device}: only torch's CUDA allocator writes one; train on a GPU"
+            self.refusal = f"no allocator snapshot on {device}: only torch's CUDA allocator supports it; train on a GPU"
         self.recording = False
         self._record = record
         self._dump = dump
@@ -66,24 +66,25 @@ class AllocatorHistory:
         context: Context = "alloc",
         skip_actions: Sequence[str] = ("free_requested",),
     ) -> None:
-        """Begin to record; about 2 us an allocation.
+        """Start recording, at a cost of about 2 us per allocation.
 
         Args:
-            max_entries: events that are kept, the newest ones; with their stacks some KB each in a file.
-            stacks: ``python``, or ``all`` for C++ too, which is slow.
-            context: which events get a stack: ``alloc`` those that allocate.
-            skip_actions: kinds of events that are not kept.
+            max_entries: number of most recent events to keep; with its stack, each takes a few KB in a file.
+            stacks: ``python``, or ``all`` to include C++ frames, which is slow.
+            context: events that get a stack: ``alloc`` for allocations, ``all`` for all events, ``state`` for memory
+                that is still in use.
+            skip_actions: kinds of events to discard.
 
         Raises:
-            ValueError: there is no room for an event.
+            ValueError: if ``max_entries`` is less than 1.
         """
         if max_entries < 1:
-            raise ValueError(f"an allocator history of {max_entries} entries: wanted at least 1, 100,000 is usual")
+            raise ValueError(f"allocator history: max_entries must be at least 1 (default 100,000), got {max_entries}")
         if self.refusal:
             return
         options: dict[str, Any] = {"skip_actions": list(skip_actions)}
         known = inspect.signature(self._record).parameters
-        if "skip_actions" not in known:  # older torch: the same number of events then reaches less far back
+        if "skip_actions" not in known:  # older torch: the same number of events then covers less time
             options = {}
         self._record("all", context=context, stacks=stacks, max_entries=max_entries, **options)
         self.recording = True
@@ -92,34 +93,35 @@ class AllocatorHistory:
         """Stop recording, if this object started it."""
         if self.recording:
             self._record(None)
-            # Labels outlive the recording: without this, later allocations keep the last one.
+            # Clear the label: it outlives the recording and would apply to later allocations.
             self._apply_label("")
             self.recording = False
 
     def dump(self, path: Path, *, keep: int = 5) -> Path | None:
-        """Write the allocator's state and history, whole or not at all; it waits for no kernel, but takes seconds.
+        """Write the allocator's state and history to a file atomically. Does not synchronize, but may take seconds.
 
         Args:
-            path: the file, such as ``snapshot_1000.pickle``; a file of this name is replaced.
-            keep: how many ``.pickle`` files whose names begin alike (``snapshot_``) may be in the folder then; the
-                oldest ones are deleted.
+            path: path of the file, such as ``snapshot_1000.pickle``; an existing file is replaced.
+            keep: maximum number of ``.pickle`` files with the same prefix (``snapshot_``) in the folder; the oldest
+                ones are deleted.
 
         Returns:
-            ``path``; None where there is no CUDA allocator: then nothing is written.
+            ``path``, or None if there is no CUDA allocator and nothing was written.
 
         Raises:
-            ValueError: the name does not end in ``.pickle``, or none may be kept.
-            OSError: it could not be written; nothing of it stays.
+            ValueError: if the name does not end in ``.pickle``, or ``keep`` is less than 1.
+            OSError: if the file cannot be written; no partial file remains.
         """
         if path.suffix != SUFFIX or keep < 1:
             raise ValueError(
-                f"a snapshot in {path} with {keep} kept: wanted a name that ends in {SUFFIX}, and 1 or more"
+                f"snapshot path must end in {SUFFIX} and keep must be at least 1, got {path} and keep={keep}"
             )
         if self.refusal:
             return None
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Write to a hidden draft first, so that a killed process never leaves a truncated snapshot under its name.
         draft = path.with_name(f".{path.name}{_DRAFT}")
-        draft.unlink(missing_ok=True)  # a link from elsewhere would be written through
+        draft.unlink(missing_ok=True)  # a symbolic link of this name would redirect the write
         try:
             self._dump(str(draft))
             draft.replace(path)
@@ -129,26 +131,28 @@ class AllocatorHistory:
         return path
 
     def enter(self, name: str) -> None:
-        """A span begins."""
+        """Handle the start of a span."""
         self._labels.enter(name)
 
     def leave(self, name: str) -> None:
-        """A span ends."""
+        """Handle the end of a span."""
         self._labels.leave(name)
 
     def _apply_label(self, name: str) -> None:
+        # Labels are global to the process, so set them only while this object records.
         if self.recording and self._label is not None:
             self._label(name)
 
 
 def _prune(newest: Path, keep: int) -> None:
-    """Delete the oldest snapshots of this one's kind, and what a killed process left half written."""
+    """Delete the oldest snapshots with the same prefix, and partial files left by killed processes."""
     prefix, underscore, _ = newest.stem.partition("_")
     kind = glob.escape(prefix + underscore)
     folder = newest.parent
     for draft in folder.glob(f".{kind}*{SUFFIX}{_DRAFT}"):
         draft.unlink(missing_ok=True)
     others = [path for path in folder.glob(f"{kind}*{SUFFIX}") if path != newest and underscore]
+    # Sort by modification time; the name breaks ties on file systems with coarse timestamps.
     others.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
     for path in others[: max(0, len(others) - keep + 1)]:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Takes each step's values to the writer thread: through the ring, so that no step waits for the device."""
+"""Pass each step's values to the writer thread through the device ring, so that no step waits for the device."""
 
 from collections.abc import Mapping
 
@@ -10,13 +10,13 @@ from fieldwatch.record import WriterThread
 
 
 class StepRecorder:
-    """The training thread's end of the record.
+    """The training thread's interface to the record.
 
-    The first recorded tensor decides the ring's device. A scalar that lives on the CPU of a CUDA run is read at once,
-    which costs no synchronisation.
+    The first recorded tensor determines the device of the ring. In a CUDA run, scalars on the CPU are read immediately,
+    which requires no synchronization.
 
     Args:
-        writer: the thread that reads the rows.
+        writer: writer thread that receives the rows.
     """
 
     def __init__(self, writer: WriterThread) -> None:
@@ -25,14 +25,15 @@ class StepRecorder:
         self._device_known = False
 
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
-        """Keep one row, and hand the collected rows over when they are due."""
+        """Record one row, and submit the collected rows when they are due."""
         ring = self._ring_for(device_values)
         if device_values or host_values:
             try:
                 ring.write(heading, device_values, host_values)
-            # `stack` refuses tensors of two devices; looking at every device at every step would cost more than this.
+            # `stack` rejects mixed devices. Handling the error is cheaper than checking all devices at every step.
             except RuntimeError:
                 device_values, host_scalars = _split_by_device(device_values, ring.device)
+                # All tensors are on the ring's device, so the error has another cause.
                 if not host_scalars:
                     raise
                 ring.write(heading, device_values, {**host_values, **host_scalars})
@@ -40,21 +41,22 @@ class StepRecorder:
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Send the rows collected so far on their way."""
+        """Submit the rows collected so far to the writer thread."""
         transfer = self._ring.take() if self._ring is not None else None
         if transfer is not None:
             self._writer.submit(transfer)
 
     def drain(self) -> None:
-        """Wait until every row so far has been read: before a checkpoint, at a crash, at the end."""
+        """Wait until every row so far has been processed: before a checkpoint, after a crash, at the end of the run."""
         self.hand_over()
         self._writer.drain()
 
     def _ring_for(self, device_values: Mapping[str, Tensor]) -> DeviceRing:
-        """The ring; the first values of a device decide where it lies, rows of host numbers alone do not."""
-        # A ring made for host numbers alone is replaced once the first tensor tells the device.
+        """Return the ring, creating it on the device of the first recorded tensor."""
+        # Rows of host values alone go to a CPU ring, which is replaced once the first tensor reveals the device.
         if self._ring is not None and (self._device_known or not device_values):
             return self._ring
+        # Submit rows of the old ring first, to keep the order.
         self.hand_over()
         device = next((value.device for value in device_values.values()), torch.device("cpu"))
         self._ring = DeviceRing(device)
@@ -63,6 +65,6 @@ class StepRecorder:
 
 
 def _split_by_device(values: Mapping[str, Tensor], device: torch.device) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """The values that live on the ring's device, and the others, read."""
+    """Split values into tensors on the ring's device and the values of all other tensors, read to the host."""
     on_device = {name: value for name, value in values.items() if value.device == device}
     return on_device, {name: float(value) for name, value in values.items() if value.device != device}

@@ -1,4 +1,4 @@
-"""Loss terms by name: each with its weight, each seen on its own, summed once."""
+"""Named, weighted loss terms and their sum, and the windows in which they are active."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,53 +11,53 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Window:
-    """The steps during which something is active: ``first <= step <= last``.
+    """A range of active steps: ``first <= step <= last``.
 
     Args:
         first: first active step, 0-based.
-        last: last active step, inclusive; None for "to the end".
+        last: last active step, inclusive; None for the end of training.
 
     Raises:
-        ValueError: ``first`` is negative or ``last`` is before ``first``.
+        ValueError: if ``first`` is negative or ``last`` is less than ``first``.
     """
 
     first: int
     last: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse windows that hold no step."""
+        """Reject empty windows."""
         if self.first < 0 or (self.last is not None and self.last < self.first):
-            raise ValueError(f"window {self.first}..{self.last} holds no step: wanted 0 <= first <= last")
+            raise ValueError(f"a window requires 0 <= first <= last, got {self.first}..{self.last}")
 
     def __contains__(self, step: int) -> bool:
-        """Whether the step lies in the window."""
+        """Whether the window contains the step."""
         return step >= self.first and (self.last is None or step <= self.last)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A named stretch of training, e.g. ``Phase("warm-up", Window(0, 499))``."""
+    """A named phase of training, such as ``Phase("warm-up", Window(0, 499))``."""
 
     name: str
     window: Window
 
 
 class Term(NamedTuple):
-    """One weighted error: ``weight * value`` enters the total."""
+    """One weighted loss term, which contributes ``weight * value`` to the total."""
 
     weight: float | Tensor
     value: Tensor
 
 
 class Terms:
-    """The weighted loss terms of one step. A term that is not active is left out, not given as zero.
+    """The weighted loss terms of one step. Omit inactive terms instead of passing zeros.
 
     Args:
-        **terms: name to ``(weight, value)``; the value a scalar tensor, the weight a number or a scalar tensor.
+        **terms: pairs ``(weight, value)`` by name; the weight is a number or scalar tensor, the value a scalar tensor.
 
     Raises:
-        TypeError: a term is not a ``(weight, tensor)`` pair.
-        ValueError: a value is not a scalar.
+        TypeError: if a term is not a ``(weight, tensor)`` pair.
+        ValueError: if a value is not a scalar.
 
     Example:
         >>> terms = Terms(color=(1.0, torch.tensor(0.5)), eikonal=(0.1, torch.tensor(2.0)))
@@ -73,17 +73,17 @@ class Terms:
 
     @property
     def total(self) -> Tensor:
-        """The sum of ``weight * value``, in the order the terms were given.
+        """Sum of ``weight * value`` over all terms, accumulated in the given order.
 
         Raises:
-            ValueError: there is no term.
+            ValueError: if there are no terms.
         """
         if self._total is None:
             self._total = _weighted_sum(self._terms.values())
         return self._total
 
     def detach(self) -> "Terms":
-        """Return the same terms without their graph."""
+        """Return the terms detached from the autograd graph."""
         detached = Terms()
         detached._terms = {
             name: Term(weight.detach() if isinstance(weight, Tensor) else weight, value.detach())
@@ -93,55 +93,54 @@ class Terms:
 
     @classmethod
     def merged(cls, micro_batches: Sequence[tuple[float, "Terms"]]) -> "Terms":
-        """Return the terms of a batch from those of its pieces; without a graph.
+        """Combine the terms of micro-batches into those of the batch, detached from the autograd graph.
 
-        A term that has one weight in all pieces keeps it, and its value is the mean by shares. Else its weight is the
-        sum of its weights in the pieces, each times the piece's share; its value is the mean of its values under these
-        weights, or by shares where its weight is 0 everywhere. So the total is the sum of the totals, each times its
-        share. A term that a piece lacks counts as 0 there.
+        A term with the same weight in all micro-batches keeps it, and its value is the mean over the micro-batches,
+        weighted by their shares of the batch. Otherwise, its weight is the share-weighted sum of its weights, and its
+        value is the mean weighted by share times weight (by share alone, if all weights are 0). In both cases the total
+        is the share-weighted sum of the totals. A term that is missing in a micro-batch counts as 0 there.
 
         Args:
-            micro_batches: the share of each micro-batch in the batch, and its terms; shares add up to 1.
+            micro_batches: share of each micro-batch in the batch, and its terms; the shares add up to 1.
         """
         if len(micro_batches) == 1:
             return micro_batches[0][1].detach()
-        found: dict[str, list[tuple[float, Term]]] = {}
+        by_name: dict[str, list[tuple[float, Term]]] = {}
         for share, terms in micro_batches:
             for name, term in terms.detach().items():
-                found.setdefault(name, []).append((share, term))
-        return cls(**{name: _merged_term(rows) for name, rows in found.items()})
+                by_name.setdefault(name, []).append((share, term))
+        return cls(**{name: _merged_term(rows) for name, rows in by_name.items()})
 
     def __or__(self, other: "Terms") -> "Terms":
-        """Join two sets of terms; a name in both is an error, since one would hide the other."""
+        """Join two sets of terms; a name that occurs in both is an error, since one would hide the other."""
         duplicates = self._terms.keys() & other._terms.keys()
         if duplicates:
-            raise ValueError(
-                f"term {min(duplicates)!r} is given twice: name the second one differently, or add them up"
-            )
+            raise ValueError(f"term {min(duplicates)!r} is given twice: rename one of them, or add them up")
         joined = Terms()
         joined._terms = {**self._terms, **other._terms}
         return joined
 
     def __getitem__(self, name: str) -> Term:
-        """Look up one term."""
+        """Return a term by name."""
         return self._terms[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
+        """Iterate over the names of the terms."""
         return iter(self._terms)
 
     def __len__(self) -> int:
-        """Count the terms."""
+        """Return the number of terms."""
         return len(self._terms)
 
     def items(self) -> Iterable[tuple[str, Term]]:
-        """Names with their weighted values."""
+        """Return pairs of name and term."""
         return self._terms.items()
 
 
 def _checked_term(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
     match pair:
         case (weight, Tensor() as value):
+            # Shape (1,) is rejected as well: the recorder stacks 0-dimensional tensors.
             if value.ndim != 0:
                 shape = tuple(value.shape)
                 advice = "reduce it (.mean() or .sum()) first"
@@ -153,12 +152,13 @@ def _checked_term(name: str, pair: tuple[float | Tensor, Tensor]) -> Term:
 
 
 def _merged_term(rows: Sequence[tuple[float, Term]]) -> Term:
-    """Join one term of several pieces, given with the share of each piece."""
+    """Combine one term of several micro-batches, given as pairs of share and term."""
     shared = _shared_weight(rows)
     if shared is not None:
-        # Divided, not multiplied: a share of one third has been rounded already, three has not.
+        # Divide by the count instead of multiplying by the share: 1 / 3 is rounded in floating point, 3 is exact.
         parts = [term.value / (1 / share) for share, term in rows]
         return Term(shared, sum(parts[1:], start=parts[0]))
+    # Different weights: choose weight and value such that weight * value is the share-weighted sum of the products.
     weights = [share * term.weight for share, term in rows]
     weight: float | Tensor = sum(weights[1:], start=weights[0])
     weighted = torch.stack(
@@ -168,12 +168,12 @@ def _merged_term(rows: Sequence[tuple[float, Term]]) -> Term:
         if weight:
             return Term(weight, weighted / weight)
         return Term(weight, _mean_value(rows))
-    # A weight on the device is compared there: reading it would wait for the device.
+    # Compare a device weight on the device: reading it would synchronize.
     return Term(weight, torch.where(weight == 0, _mean_value(rows), weighted / weight))
 
 
 def _shared_weight(rows: Sequence[tuple[float, Term]]) -> float | None:
-    """Return the weight of a term that has the same one, known on the host, in all pieces of a batch; else None."""
+    """Return the weight of a term if it is the same host number in all micro-batches of the batch, else None."""
     _, (weight, _) = rows[0]
     if isinstance(weight, Tensor) or not math.isclose(sum(share for share, _ in rows), 1):
         return None
@@ -185,16 +185,16 @@ def _shared_weight(rows: Sequence[tuple[float, Term]]) -> float | None:
 
 
 def _mean_value(rows: Sequence[tuple[float, Term]]) -> Tensor:
-    """Return the mean of a term's values by the shares of their pieces."""
+    """Return the mean of a term's values, weighted by the shares of their micro-batches."""
     return torch.stack([share * term.value for share, term in rows]).sum() / sum(share for share, _ in rows)
 
 
 def _weighted_sum(terms: Iterable[Term]) -> Tensor:
     total: Tensor | None = None
     for weight, value in terms:
-        # Multiplying by 1 would add a node to the graph and change nothing.
+        # Skip a multiplication by 1, which would only add a node to the graph.
         weighted = value if isinstance(weight, float | int) and weight == 1 else weight * value
         total = weighted if total is None else total + weighted
     if total is None:
-        raise ValueError("no loss term is active at this step: give at least one, or end the training before it")
+        raise ValueError("no loss term is active at this step: pass at least one, or end the training earlier")
     return total

@@ -1,4 +1,4 @@
-"""Monitor: the machine beside the run: GPUs, processes, memory; needs no torch and makes no CUDA context."""
+"""Monitoring of runs and of the machine (GPUs, processes, memory), without torch and without a CUDA context."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""How long ago something was, in words."""
+"""Formatting of durations since an event."""
 
 import math
 from typing import Final
@@ -9,9 +9,10 @@ _DAY: Final = 86400
 
 
 def age(seconds: float) -> str:
-    """Return how long ago, in one or two words: 12 s, 3 min, 2 h 5 min, 4 d."""
+    """Format a duration for people: 12 s, 3 min, 2 h 5 min, 4 d."""
     if not math.isfinite(seconds):
         return "a long time"
+    # Clocks are adjusted, so a duration may seem negative.
     whole = max(0, int(seconds))
     if whole < 2 * _MINUTE:
         return f"{whole} s"

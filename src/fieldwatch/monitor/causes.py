@@ -1,4 +1,4 @@
-"""What ended a process, by its exit status, its error, its stacks and what the system says about it."""
+"""Classification of why a process ended, from its exit status, exception, stack traces and kernel counters."""
 
 import errno
 import os
@@ -18,34 +18,35 @@ Cause = Literal[
     "finished", "exception", "diverged", "cuda", "memory", "disk", "data", "interrupted", "bad-input", "killed",
     "oom-killer", "segfault", "abort", "bus-error", "signal", "hang", "stopped", "power", "left",
 ]  # fmt: skip
-"""One word for what ended a process; docs/reliability.md has a line about each."""
+"""Cause of the end of a process; docs/reliability.md describes each one."""
 
 NOT_RETRIED: Final = ("finished", "diverged", "interrupted", "bad-input")
 _PASSING: Final = ("disk", "data")
-"""Causes that pass without anything being changed in the training: a full disk, a folder that is not mounted yet."""
+"""Causes that pass without changing the training: a full disk, a folder that is not mounted yet."""
 _PASSING_AT_START: Final = (*_PASSING, "memory", "cuda")
-"""Before the first step another process may have the memory or the GPU; later the training most likely needs less."""
+"""Causes that pass before the first step, when another process may hold the memory or the GPU. Later, the training
+itself most likely needs too much."""
 BUSY: Final = ("all CUDA-capable devices are busy or unavailable", "CUDA-capable device(s) is/are busy or unavailable")
-"""Texts of CUDA errors while another process has the GPU for itself."""
+"""Texts of CUDA errors while another process uses the GPU exclusively."""
 SHORTAGES: Final = ("can't allocate memory", "Cannot allocate memory", "CUDA error: out of memory")
-"""Texts of errors about memory that are raised as something else than a MemoryError."""
+"""Texts of out-of-memory errors that are not raised as a MemoryError."""
 STICKY: Final = (
     "illegal memory access", "device-side assert", "unspecified launch failure", "uncorrectable ECC", "ECC error",
     "misaligned address", "illegal instruction was encountered", "CUDA error: launch failed",
 )  # fmt: skip
-"""Texts of CUDA errors after which only a new process can use the GPU again."""
+"""Texts of CUDA errors that break the context, so that only a new process can use the GPU."""
 DISK_ERRORS: Final = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EREMOTEIO, errno.EHOSTDOWN,
 )  # fmt: skip
-"""Error numbers of a disk that is full or broken, and of a file server that is away."""
+"""Error numbers of a full or broken disk, and of an unreachable file server."""
 _DISK_TEXT: Final = re.compile(
     r"No space left on device|Disk quota exceeded|Read-only file system|Stale file handle|os error 28"
 )
 _MISSING: Final = (errno.ENOENT, errno.ENOTDIR)
 _FATAL: Final[dict[int, tuple[Cause, str]]] = {
     signal.SIGSEGV: ("segfault", "segmentation fault"),
-    signal.SIGABRT: ("abort", "aborted by native code (assertion, uncaught C++ exception, damaged heap)"),
-    signal.SIGBUS: ("bus-error", "bus error (a mapped file was cut or the disk failed, or /dev/shm is full)"),
+    signal.SIGABRT: ("abort", "aborted by native code (assertion, uncaught C++ exception, corrupted heap)"),
+    signal.SIGBUS: ("bus-error", "bus error (a mapped file was truncated, the disk failed, or /dev/shm is full)"),
     signal.SIGILL: ("signal", "illegal instruction"),
     signal.SIGFPE: ("signal", "arithmetic error in native code"),
 }
@@ -57,16 +58,16 @@ _IN_STACKS: Final[dict[str, int]] = {
     "Floating-point exception": signal.SIGFPE,
 }
 STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals by which somebody asks for an end."""
+"""Signals that request an orderly end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """What ended a process.
+    """Why a process ended.
 
     Attributes:
-        cause: one word.
-        detail: one sentence.
+        cause: cause, one word.
+        detail: description, one sentence.
     """
 
     cause: Cause
@@ -74,11 +75,11 @@ class Death:
 
     @property
     def retried(self) -> bool:
-        """Whether starting anew may help."""
+        """Whether a restart may help."""
         return self.cause not in NOT_RETRIED
 
     def passes(self, *, at_start: bool) -> bool:
-        """Whether the cause is likely to pass by itself, so that waiting helps.
+        """Return whether the cause is likely to pass by itself, so that waiting helps.
 
         Args:
             at_start: whether the process died before its first step.
@@ -90,17 +91,18 @@ class Death:
 
 
 def cause_of_error(error: BaseException) -> Death:
-    """Name the cause behind an exception: a full disk is one, whatever was raised on top of it."""
+    """Return the cause behind an exception, including chained ones: a full disk may raise any error on top of it."""
     if isinstance(error, SystemExit):
         return _of_exit(error)
     message = f"{type(error).__name__}: {error}".strip().removesuffix(":")
     chain = list(_chain(error))
-    # By name: torch must not be imported here, and its classes moved between versions.
+    # Compared by name, because torch must not be imported here and its classes moved between versions.
     names = {kind.__name__ for link in chain for kind in type(link).__mro__}
     numbers = {getattr(link, "errno", None) for link in chain}
     texts = " ".join(str(link) for link in chain)
     cause: Cause = "exception"
-    # The order decides: a CUDA context that is broken also fails to allocate, and a full disk raises anything.
+    # The order matters: a broken CUDA context also fails to allocate, and a full disk may raise any error.
+    # Only the outermost exception counts here, not its chain.
     if any(kind.__name__ == "Diverged" for kind in type(error).__mro__):
         cause = "diverged"
     elif isinstance(error, KeyboardInterrupt):
@@ -117,16 +119,16 @@ def cause_of_error(error: BaseException) -> Death:
 
 
 def cause_of_end(error: BaseException | None) -> Death:
-    """Name the cause of an end in order: a signal that was obeyed, an exception, or that all was done."""
+    """Return the cause of an orderly end: a handled signal, an exception, or completion."""
     return Death(cause="finished", detail="finished") if error is None else cause_of_error(error)
 
 
 def exit_cause(error: BaseException, *, refused: bool) -> tuple[Death, bool]:
-    """Name the cause of an exception that ends a process before it has a black box, or after it closed it.
+    """Return the cause of an exception that ends a process without an open black box.
 
     Args:
-        error: what ends it.
-        refused: whether the command line called it an error of the user's input.
+        error: exception that ends the process.
+        refused: whether the command line classified it as an error in the user's input.
 
     Returns:
         The cause, and whether a file or folder was missing.
@@ -137,24 +139,25 @@ def exit_cause(error: BaseException, *, refused: bool) -> tuple[Death, bool]:
         for link in _chain(error)
     )
     if refused and death.cause in ("exception", "left", "bad-input"):
+        # The message without the class name, as the command line prints it.
         death = Death(cause="bad-input", detail=str(error))
     return death, missing
 
 
 def is_requested_stop(error: BaseException) -> bool:
-    """Whether an exception is somebody's wish to end: ctrl-C, an obeyed signal, a plain `sys.exit()`."""
+    """Return whether an exception is a requested stop: ctrl-C, a handled signal, a plain `sys.exit()`."""
     if isinstance(error, SystemExit):
         return not error.code or (isinstance(error.code, int) and error.code - 128 in STOPS)
     return isinstance(error, KeyboardInterrupt)
 
 
 def as_cause(word: object) -> Cause | None:
-    """A cause by its word; None for anything else."""
+    """Return the cause with a name; None for anything else."""
     return _CAUSES.get(word) if isinstance(word, str) else None
 
 
 def _of_exit(error: SystemExit) -> Death:
-    """Name what `sys.exit` means: a signal that was obeyed, a wish, or a library that gave up in the middle."""
+    """Return the cause of a `sys.exit`: a handled signal, a requested stop, or a library that exited unexpectedly."""
     if not is_requested_stop(error):
         return Death(cause="left", detail=f"sys.exit({error.code!r}) was called{_raised_at(error)}")
     if error.code:
@@ -168,71 +171,77 @@ def _raised_at(error: BaseException) -> str:
 
 
 def cause_of_status(status: int) -> Death:
-    """Name the cause that an exit status alone tells: negative is a signal's number, as `subprocess` has it."""
+    """Return the cause for an exit status; negative values are signal numbers, as in `subprocess`."""
     if status >= 0:
         return _of_exit_code(status)
     number = -status
     if number == signal.SIGKILL:
-        return Death(cause="killed", detail="killed by SIGKILL; the kernel's out-of-memory killer is not on record")
+        return Death(
+            cause="killed", detail="killed by SIGKILL; there is no record of the kernel's out-of-memory killer"
+        )
     if number in STOPS:
-        return Death(cause="interrupted", detail=f"ended by {signal_name(number)} before it listened")
+        return Death(cause="interrupted", detail=f"ended by {signal_name(number)} before its handler was installed")
     cause, description = _FATAL.get(number, ("signal", "ended by a signal"))
     return Death(cause=cause, detail=f"{description}, {signal_name(number)}")
 
 
 def _of_exit_code(status: int) -> Death:
     if status - 128 in STOPS:
-        return Death(cause="interrupted", detail=f"{signal_name(status - 128)} came; the step was finished and saved")
+        return Death(
+            cause="interrupted", detail=f"stopped by {signal_name(status - 128)}; the step was finished and saved"
+        )
     if status == 0:
         return Death(cause="finished", detail="finished")
-    return Death(cause="left", detail=f"it ended with exit code {status} in the middle, and did not say why")
+    return Death(cause="left", detail=f"exited unexpectedly with code {status} and without a reason")
 
 
 def cause_of_beat(beat: Heartbeat, status: int) -> Death:
-    """Name the cause from a process's own last words, and its exit status where it left none."""
-    # 1 is the status of a finished training with an error among its findings.
+    """Return the cause recorded in the black box, or that of the exit status if none is recorded."""
+    # A finished training exits with 1 if there is an error among its findings.
     if beat.ending == "finished" and status in (0, 1):
         return Death(cause="finished", detail="finished")
     if beat.ending in ("interrupted", "diverged", "failed"):
         word, _, detail = beat.cause.partition(": ")
         return Death(cause=as_cause(word) or "exception", detail=detail or beat.cause or beat.ending)
-    # Status 0 without an ending is a library that called os._exit in the middle.
+    # Status 0 without a recorded ending means that a library called os._exit during the training.
     return cause_of_status(status or 1) if beat.ending == "running" and status == 0 else cause_of_status(status)
 
 
 def cause_without_status(beat: Heartbeat, stacks: str) -> Death:
-    """Name the cause of a death that nobody saw, from the black box and what `faulthandler` wrote.
+    """Return the cause of a death without an exit status, from the black box and the output of `faulthandler`.
 
     Args:
-        beat: the black box of the process.
-        stacks: what it wrote of ``stacks.txt``.
+        beat: black box of the process.
+        stacks: the process' part of ``stacks.txt``.
     """
     fatal = cause_in_stacks(stacks)
     if fatal is not None:
         return fatal
-    where = f"its last sign of life is of {beat.when}"
+    where = f"its last heartbeat was at {beat.when}"
+    # Compared only if both are known: containers may hide the boot ID.
     if beat.boot and boot_id() and beat.boot != boot_id():
-        return Death(cause="power", detail=f"the machine was started anew since (power cut, reboot, moved); {where}")
+        return Death(cause="power", detail=f"the machine was rebooted since (power failure, reboot, moved); {where}")
     if _kernel_kill_lines(beat.pid):
         return Death(cause="oom-killer", detail=f"killed by the kernel's out-of-memory killer; {where}")
-    return Death(cause="killed", detail=f"killed without a word (SIGKILL, out-of-memory killer); {where}")
+    return Death(cause="killed", detail=f"killed without a message (SIGKILL, out-of-memory killer); {where}")
 
 
 def cause_in_stacks(stacks: str) -> Death | None:
-    """Name what `faulthandler` wrote about a process's end; None where it wrote nothing."""
+    """Return the cause according to the output of `faulthandler`; None if it wrote nothing."""
     for text in re.findall(r"^Fatal Python error: (.+)$", stacks, re.MULTILINE):
+        # faulthandler prints a description instead of the signal's number.
         number = _IN_STACKS.get(text.strip())
         if number is not None:
             return cause_of_status(-number)
-        return Death(cause="abort", detail=f"Python could not go on: {text.strip()}")
-    # faulthandler's own words; "It went on" is written when a hang is over.
+        return Death(cause="abort", detail=f"fatal Python error: {text.strip()}")
+    # "Timeout (" is written by faulthandler, "It went on" by the watchdog when a hang is over.
     if stacks.rstrip() and stacks.rfind("Timeout (") > stacks.rfind("\nIt went on"):
-        return Death(cause="hang", detail="it hung and did not go on: the stacks say where")
+        return Death(cause="hang", detail="it hung and did not continue: the stack traces show where")
     return None
 
 
 def oom_kills() -> int | None:
-    """How many processes the out-of-memory killer took in this control group so far; None where nobody counts."""
+    """Return the number of processes that the out-of-memory killer killed in this control group; None if unknown."""
     for path in _oom_counter_files():
         try:
             found = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
@@ -244,20 +253,27 @@ def oom_kills() -> int | None:
 
 
 def killed_for_memory(pid: int, before: int | None) -> bool:
-    """Whether the out-of-memory killer took a process, by the group's counter since ``before``, or the kernel's log."""
+    """Return whether the out-of-memory killer killed a process, according to the counter or the kernel's log.
+
+    Args:
+        pid: process ID.
+        before: value of :func:`oom_kills` when the process was started.
+    """
     now = oom_kills()
-    # The group's counter may count another process of the container; the log names the pid, but is often closed.
+    # The counter may include another process of the container; the log names the pid, but is often not readable.
     return (now is not None and before is not None and now > before) or bool(_kernel_kill_lines(pid))
 
 
 def _oom_counter_files() -> Iterator[Path]:
-    """The files that count, of this process's control group (version 2, then 1) and as a container sees its own."""
+    """Yield the possible counter files of this process's control group, for versions 2 and 1, inside or outside."""
+    # Inside a container, its group is mounted as the root.
     root = Path("/sys/fs/cgroup")
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
+        # Format: hierarchy ID, controllers, path.
         _, controllers, group = line.split(":", 2)
         # Version 2 of control groups has one hierarchy, whose line names no controller.
         if not controllers:
@@ -267,11 +283,12 @@ def _oom_counter_files() -> Iterator[Path]:
 
 
 def _kernel_kill_lines(pid: int) -> list[str]:
-    """The kernel's lines about a killed process; none where its log is closed to us, or counts pids otherwise."""
+    """Return the kernel's log lines about a killed process; empty if the log is not readable."""
+    # In a container the kernel logs other process IDs.
     if in_own_namespace():
         return []
     try:
-        # Without O_NONBLOCK a read at the end of the log would wait for the next message.
+        # Without O_NONBLOCK, a read at the end of the log would wait for the next message.
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return []
@@ -279,7 +296,8 @@ def _kernel_kill_lines(pid: int) -> list[str]:
     try:
         while line := os.read(descriptor, 8192):
             lines.append(line.decode(errors="replace"))
-    except OSError:  # nothing more to read, or the log went round
+    # EAGAIN at the end of the log, EPIPE if the ring buffer overwrote the next message.
+    except OSError:
         pass
     finally:
         os.close(descriptor)
@@ -287,20 +305,22 @@ def _kernel_kill_lines(pid: int) -> list[str]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    # Causes can be circular: an exception raised from one that was raised from it.
-    seen: set[int] = set()
-    following: BaseException | None = error
-    while following is not None and id(following) not in seen:
-        seen.add(id(following))
-        yield following
-        following = following.__cause__ or following.__context__
+    """Yield an exception and the chain of its causes."""
+    # The chain may be circular, if two exceptions were raised from each other.
+    visited: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in visited:
+        visited.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
 
 
 def signal_name(number: int) -> str:
-    """A signal by its name; by its number where it has none."""
+    """Return the name of a signal, or its number if it has none."""
     try:
         return signal.Signals(number).name
-    except ValueError:  # a real-time signal
+    # A real-time signal.
+    except ValueError:
         return f"signal {number}"
 
 

@@ -1,4 +1,4 @@
-"""One start of a training under a supervisor, while it lives."""
+"""The training process under a supervisor, and the summary of each of its starts."""
 
 import ctypes
 import os
@@ -21,28 +21,28 @@ from fieldwatch.monitor.processes import ask_psutil
 from fieldwatch.monitor.supervised import ExitReason, SupervisorLink, read_channel
 
 GRACE: Final = 5.0
-"""Seconds past its own timeout that a process has to write its stacks and end itself."""
+"""Seconds after its timeout that a process has to write its stack traces and end itself."""
 POLL_SECONDS: Final = 0.1
-"""Seconds between two looks at it."""
+"""Interval at which the process is polled, in seconds."""
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One start of a training, when it is over.
+    """Summary of one start of a training.
 
     Attributes:
-        attempt: which one, from 1.
-        pid: its process.
-        started: ISO 8601 in UTC.
-        seconds: how long it lived.
-        status: its exit code, or minus the signal that ended it.
-        cause: one word; see `Cause`.
-        detail: one sentence.
-        step: the step it died in; None if it never came to one.
-        last_checkpoint: the step to go on from; None if there is none.
-        post_mortem: its crash folder within the run folder; None where there is none.
+        attempt: number of the start, from 1.
+        pid: process ID.
+        started: start time, ISO 8601 in UTC.
+        seconds: duration in seconds.
+        status: exit code, or minus the number of the signal that ended the process.
+        cause: cause of the end, one word; see `Cause`.
+        detail: description of the end, one sentence.
+        step: step in which the process ended; None if it reached none.
+        last_checkpoint: step to resume from; None if there is none.
+        post_mortem: crash folder, relative to the run folder; None if there is none.
     """
 
     attempt: int
@@ -59,14 +59,14 @@ class Attempt:
 
 @final
 class TrainingProcess:
-    """One start of a training, while it lives.
+    """A running training process.
 
     Args:
-        command: its command line.
-        number: which start it is, from 1.
-        before: the one before it.
-        patience: how many times longer than usual everything may take.
-        environment: what it gets besides this process's own.
+        command: command line.
+        number: number of the start, from 1.
+        before: summary of the previous start; None for the first.
+        patience: factor by which all timeouts are extended.
+        environment: environment variables in addition to those of this process.
     """
 
     def __init__(
@@ -78,10 +78,12 @@ class TrainingProcess:
         environment: Mapping[str, str],
     ) -> None:
         self._channel, write_end = os.pipe()
+        # Reads must not block the loop that checks the heartbeat.
         os.set_blocking(self._channel, False)
         cause = f"{before.cause}: {before.detail}" if before else ""
         me = os.getpid()
         link = SupervisorLink(supervisor=me, attempt=number, cause=cause, patience=patience, channel=write_end)
+        # Taken before the start: only an increase can concern the child.
         self._oom_before = oom_kills()
         self._began = time.monotonic()
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -89,11 +91,11 @@ class TrainingProcess:
             list(command),
             env={**os.environ, **environment, **link.environment()},
             pass_fds=(write_end,),
-            # A group of its own: ctrl-C reaches the supervisor alone, which passes it on once.
+            # A separate process group, so that ctrl-C reaches only the supervisor, which forwards it once.
             process_group=0,
-            preexec_fn=lambda: _end_with(me),  # noqa: PLW1509  this process has one thread, and nobody else can do it
+            preexec_fn=lambda: _end_with(me),  # noqa: PLW1509  safe because this process has only one thread
         )
-        # The child holds the only other end of the pipe, which so closes when it dies.
+        # The child holds the only write end of the pipe, so the pipe closes when it dies.
         os.close(write_end)
         self.folder: Path | None = None
         self.reason: ExitReason | None = None
@@ -104,18 +106,19 @@ class TrainingProcess:
         self._ended_for = ""
 
     def send(self, number: int) -> None:
-        """Pass a signal on to the training itself, not to its workers."""
+        """Send a signal to the training process, but not to its workers."""
         if self._process.poll() is None:
             self._process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait for its end, which comes by force if it shows no sign of life; its workers end with it.
+        """Wait for the process to end, and kill it if it hangs; its workers are killed as well.
 
         Returns:
-            Its exit code, or minus the signal that ended it.
+            The exit code, or minus the number of the signal that ended the process.
         """
         while True:
             try:
+                # Polled, so that the channel and the heartbeat are checked in between.
                 status = self._process.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 self._read_messages()
@@ -123,28 +126,35 @@ class TrainingProcess:
                 continue
             self._read_messages()
             os.close(self._channel)
-            with suppress(ProcessLookupError, PermissionError):  # a worker that is left would keep the GPU's memory
+            # A surviving worker would keep the GPU's memory.
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             return status
 
     def beat(self) -> Heartbeat | None:
-        """Its black box; None while it has none."""
+        """Return the black box of the process; None if it has none yet."""
+        # The file may still be that of an earlier process.
         beat = read_black_box(self.folder) if self.folder is not None else None
         return beat if beat is not None and beat.pid == self._process.pid else None
 
     def name_death(self, status: int, stop: int) -> Death:
-        """Name what ended it, from the exit status, its black box, its stacks and what the system counts."""
+        """Return why the process ended, from its exit status, black box, stack traces and the kernel's counters.
+
+        Args:
+            status: exit code, or minus the number of the signal.
+            stop: number of the stop signal that the supervisor received; 0 for none.
+        """
         if self._ended_for == "stopped":
             return Death(cause="stopped", detail="stopped by SIGSTOP or SIGTSTP, and not continued within its timeout")
         if self._ended_for:
             return Death(cause="hang", detail=self._ended_for)
-        # A signal outranks what the process said before: it may have been killed while it ended in order.
+        # A signal takes precedence over a reported reason: the process may have been killed during an orderly end.
         if status < 0:
             return self._name_signal(-status, stop)
         return self.reason or self._name_status(status)
 
     def _name_status(self, status: int) -> Death:
-        """Name the end of a process that said nothing through the channel."""
+        """Return why a process ended that reported nothing through the channel."""
         beat = self.beat()
         if beat is None:
             return cause_of_status(status)
@@ -154,7 +164,7 @@ class TrainingProcess:
         return cause_of_beat(beat, status)
 
     def summarize(self, number: int, status: int, death: Death) -> Attempt:
-        """What there is to say about it now that it is over; a crash folder is written if it could not do so itself."""
+        """Return the summary of the ended process; writes a crash folder if the process could not do so itself."""
         beat = self.beat()
         folder = self.folder
         crash_folder: str | None = None
@@ -175,54 +185,59 @@ class TrainingProcess:
 
     def _crash_folder(self, folder: Path, beat: Heartbeat, death: Death) -> str | None:
         if beat.ending == "running":
-            with suppress(OSError):  # a full disk
+            # The disk may be full.
+            with suppress(OSError):
                 return str(write_post_mortem(folder, death, beat).relative_to(folder))
-        places = [report["place"] for report in read_post_mortems(folder) if report.get("pid") == beat.pid]
-        return places[-1] if places else None
+        folders = [report["place"] for report in read_post_mortems(folder) if report.get("pid") == beat.pid]
+        return folders[-1] if folders else None
 
     def _name_signal(self, number: int, stop: int) -> Death:
         if number == signal.SIGKILL and killed_for_memory(self._process.pid, self._oom_before):
             return Death(cause="oom-killer", detail="killed by the kernel's out-of-memory killer (SIGKILL)")
+        # The user or a job scheduler killed it after its grace period.
         if stop and number == signal.SIGKILL:
             return Death(cause="interrupted", detail="killed while it was being stopped")
         return cause_of_status(-number)
 
     def _read_messages(self) -> None:
-        """Take what the process wrote into the channel."""
-        with suppress(BlockingIOError):  # nothing more for now
+        """Read the messages of the process from the channel."""
+        # The pipe does not block: BlockingIOError means that there is nothing more to read for now.
+        with suppress(BlockingIOError):
             while new := os.read(self._channel, 65536):
                 self._unread += new
-        # The last piece may be half a line: it waits for its rest.
+        # The last piece may be an incomplete line, which is kept until the rest arrives.
         *lines, self._unread = self._unread.split(b"\n")
         folder, reason = read_channel(lines)
         self.folder = folder or self.folder
         self.reason = reason or self.reason
 
     def _end_if_hung(self) -> None:
-        """End it if it has shown no sign of life for too long, by time in which this process ran itself."""
+        """Kill the process if its last heartbeat is too old, counting only time in which this process ran itself."""
         now = time.monotonic()
-        # Bounded: after a suspend of the machine the child has been asleep as well, and did not hang.
+        # Bounded, because after a suspend of the machine the child was suspended as well and did not hang.
         passed = min(now - self._last_check, 10 * POLL_SECONDS)
         self._last_check = now
         beat = self.beat()
         if beat is None:
             return
+        # Any new heartbeat resets the count.
         self._idle = self._idle + passed if beat.beat == self._last_beat else 0.0
         self._last_beat = beat.beat
-        # Its own watchdog acts first; this is for a process that can no longer run Python.
+        # The watchdog of the process acts first; this is for a process that can no longer run Python code.
         if self._idle <= beat.timeout + GRACE:
             return
         asleep = ask_psutil(psutil.Process(self._process.pid).status) == psutil.STATUS_STOPPED
         self._ended_for = "stopped" if asleep else _silence(self._idle, beat)
         if beat.ending == "running":
-            self.send(signal.SIGUSR2)  # the stacks; it listens as long as its black box says that it runs
+            # SIGUSR2 makes the process write its stack traces, SIGCONT wakes it if it is stopped.
+            self.send(signal.SIGUSR2)
             self.send(signal.SIGCONT)
             time.sleep(10 * POLL_SECONDS)
         self.send(signal.SIGKILL)
 
 
 def _end_with(parent: int) -> None:
-    """In the child, before its program begins: if the parent dies, it gets SIGTERM."""
+    """Make the calling child process receive SIGTERM when its parent dies; runs before its program starts."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     # The parent may have died before prctl took effect.
     if os.getppid() != parent:
@@ -230,4 +245,4 @@ def _end_with(parent: int) -> None:
 
 
 def _silence(seconds: float, beat: Heartbeat) -> str:
-    return f"no sign of life for {seconds:.0f} s in step {beat.step} ({beat.phase})"
+    return f"no heartbeat for {seconds:.0f} s in step {beat.step} ({beat.phase})"

@@ -1,4 +1,4 @@
-"""Reading one GPU through NVML, value by value."""
+"""Reads the state of one GPU through NVML, value by value."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -22,14 +22,14 @@ SLOWED_BY: Final = {
     0x40: "heat (hardware)",
     0x80: "power brake",
 }
-"""NVML's bits for clocks that power or heat hold down (nvml.h, nvmlClocksEventReasons)."""
+"""NVML's bits for clocks that are throttled because of power or heat (nvml.h, nvmlClocksEventReasons)."""
 HELD_BY: Final = {0x02: "clock setting", 0x10: "sync boost", 0x100: "display clock", 0x200: "board limit"}
-"""Bits for clocks held down by something else; 0x01, idle, is no limit and left out."""
+"""NVML's bits for clocks that are limited for other reasons; 0x01 (idle) is not a limit."""
 NO_INSTANCE: Final = 0xFFFFFFFF
 
 
 def read_gpu(nvml: Nvml, index: int) -> Gpu:
-    """Read everything about one GPU; what fails is None with its reason, and hides nothing else."""
+    """Read all values of one GPU; a value that cannot be read is None, with the reason in ``missing``."""
     query = NvmlQuery()
     handle = nvml.handle(index, query)
     if handle is None:
@@ -60,31 +60,34 @@ def read_gpu(nvml: Nvml, index: int) -> Gpu:
 
 
 def read_memory(handle: Any, query: NvmlQuery) -> dict[str, int | None]:
-    """Return used, total and reserved bytes; reserved is None where the driver lacks the newer call."""
+    """Return used, total and reserved memory in bytes; reserved is None if the driver lacks the newer call."""
     info = query("memory", "nvmlDeviceGetMemoryInfo", handle, MEMORY_WITH_RESERVED)
-    if info is None:  # a driver before 510
+    # Drivers before 510 have only the older call, which counts reserved memory as used.
+    if info is None:
         info = query("memory", "nvmlDeviceGetMemoryInfo", handle)
     names = {"used": "memory_used_bytes", "total": "memory_total_bytes", "reserved": "memory_reserved_bytes"}
     return {name: getattr(info, key, None) for key, name in names.items()}
 
 
 def read_power(handle: Any, query: NvmlQuery) -> float | None:
-    """Return the power drawn, in W."""
+    """Return the power draw in W."""
     return _watts(query("power_watts", "nvmlDeviceGetPowerUsage", handle))
 
 
 def read_temperature(handle: Any, query: NvmlQuery) -> float | None:
-    """Return the core's temperature in degrees Celsius."""
+    """Return the core temperature in degrees Celsius."""
     celsius = query("temperature_celsius", "nvmlDeviceGetTemperature", handle, CORE_TEMPERATURE)
-    if celsius is None:  # announced to go with CUDA 14
+    # The older call is announced to be removed in CUDA 14.
+    if celsius is None:
         celsius = query("temperature_celsius", "nvmlDeviceGetTemperatureV", handle, CORE_TEMPERATURE)
     return None if celsius is None else float(celsius)
 
 
 def read_limits(handle: Any, query: NvmlQuery) -> tuple[str, ...] | None:
-    """Return what holds the clocks down now."""
+    """Return the reasons why the clocks are currently limited; None if unknown."""
     bits = query("limited_by", "nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if bits is None:  # a driver before 535 knows the call by its old name only
+    # Drivers before 535 have the call under its old name only.
+    if bits is None:
         bits = query("limited_by", "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     if bits is None:
         return None
@@ -92,20 +95,21 @@ def read_limits(handle: Any, query: NvmlQuery) -> tuple[str, ...] | None:
 
 
 def slowed_down(limits: tuple[str, ...]) -> bool:
-    """Whether power or heat is among what holds the clocks down."""
+    """Return whether power or heat is among the reasons."""
     return not set(SLOWED_BY.values()).isdisjoint(limits)
 
 
 def read_processes(handle: Any, query: NvmlQuery) -> tuple[GpuProcess, ...]:
-    """Return the processes on a device by pid; one that computes and draws is listed once."""
-    # Two lists of the driver: a process with CUDA and a window is in both.
-    computing = _listed("compute", query("processes (compute)", "nvmlDeviceGetComputeRunningProcesses", handle))
-    drawing = _listed("graphics", query("processes (graphics)", "nvmlDeviceGetGraphicsRunningProcesses", handle))
-    for key in computing.keys() & drawing.keys():  # both lists give the same whole figure
-        memory = computing[key].memory_bytes
-        memory = drawing[key].memory_bytes if memory is None else memory
-        drawing[key] = dataclasses.replace(drawing[key], kind="compute+graphics", memory_bytes=memory)
-    listed = computing | drawing
+    """Return the processes on a device, ordered by pid; a process that uses compute and graphics is listed once."""
+    # The driver has two lists; a process with CUDA and a window is in both.
+    compute = _listed("compute", query("processes (compute)", "nvmlDeviceGetComputeRunningProcesses", handle))
+    graphics = _listed("graphics", query("processes (graphics)", "nvmlDeviceGetGraphicsRunningProcesses", handle))
+    # Both lists contain the total memory of the process, so it must not be added up.
+    for key in compute.keys() & graphics.keys():
+        memory = compute[key].memory_bytes
+        memory = graphics[key].memory_bytes if memory is None else memory
+        graphics[key] = dataclasses.replace(graphics[key], kind="compute+graphics", memory_bytes=memory)
+    listed = compute | graphics
     return tuple(listed[key] for key in sorted(listed))
 
 
@@ -116,6 +120,7 @@ def _listed(kind: Literal["compute", "graphics"], processes: Iterable[Any] | Non
         by_key[process.pid, instance] = GpuProcess(
             pid=process.pid,
             kind=kind,
+            # None on WSL and Windows.
             memory_bytes=process.usedGpuMemory,
             instance=None if instance == NO_INSTANCE else instance,
         )
@@ -123,8 +128,9 @@ def _listed(kind: Literal["compute", "graphics"], processes: Iterable[Any] | Non
 
 
 def _instances(handle: Any) -> tuple[MigInstance, ...]:
+    # Indices may be unused: their handle is None.
     handles = (
-        NvmlQuery()("instance", "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)  # places may be empty
+        NvmlQuery()("instance", "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
         for number in range(NvmlQuery()("instances", "nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
     )
     return tuple(_instance(handle) for handle in handles if handle is not None)

@@ -1,4 +1,4 @@
-"""Reading a machine as a whole: GPUs, who uses them, processor, memory, and the fieldwatch runs."""
+"""Reads the state of the machine: GPUs and their processes, CPU, memory, and fieldwatch runs."""
 
 import dataclasses
 import platform
@@ -17,14 +17,14 @@ from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, RunFacts
 from fieldwatch.monitor.runs import RunFinder
 
 SETTLE: Final = 0.25
-"""Seconds between the two looks that a CPU share takes."""
+"""Seconds between the two readings from which the CPU utilization is computed."""
 
 
 def read_machine(settle: float = SETTLE) -> Machine:
     """Read the machine once.
 
     Args:
-        settle: seconds over which CPU shares are taken.
+        settle: seconds over which the CPU utilization is measured.
     """
     with MachineReader() as reader:
         reader.read()
@@ -34,25 +34,27 @@ def read_machine(settle: float = SETTLE) -> Machine:
 
 @final
 class MachineReader:
-    """Reads the machine again and again; NVML is opened once. Use it with ``with``.
+    """A context manager that reads the machine repeatedly and opens NVML only once.
 
-    CPU shares are those between two readings: the first has none for processes.
+    CPU utilization is measured between two readings: in the first one, it is None for processes.
     """
 
     def __init__(self) -> None:
         self._nvml = Nvml()
         self._processes = Processes()
         self._runs = RunFinder()
-        # The first call only begins the interval that the next one measures.
+        # The first call only starts the interval that the next one measures.
         psutil.cpu_percent()
 
     def read(self) -> Machine:
-        """Return what is so now."""
+        """Return the current state of the machine."""
         self._processes.forget_ended()
         runs = self._runs.read(self._processes)
         facts = {run.process.pid: run.process for run in runs}
         gpus = [read_gpu(self._nvml, index) for index in range(self._nvml.count())]
+        # Each process is read only once: psutil measures CPU time between calls.
         for pid in {process.pid for gpu in gpus for process in gpu.processes} - facts.keys():
+            # None for processes in other containers.
             known = self._processes.facts(pid)
             facts |= {} if known is None else {pid: known}
         by_pid = {run.process.pid: run for run in runs}
@@ -78,7 +80,7 @@ class MachineReader:
         )
 
     def close(self) -> None:
-        """Give NVML back."""
+        """Close NVML."""
         self._nvml.close()
 
     def __enter__(self) -> Self:
@@ -89,7 +91,7 @@ class MachineReader:
 
 
 def read_cpu() -> Cpu:
-    """Return processor and main memory; the utilisation is the one since the last call."""
+    """Return the state of CPU and main memory; the utilization is measured since the last call."""
     memory = psutil.virtual_memory()
     return Cpu(
         cores=psutil.cpu_count() or 1,
@@ -101,31 +103,32 @@ def read_cpu() -> Cpu:
 
 def _notes(absent: str, gpus: Sequence[Gpu], runs: Sequence[RunFacts]) -> Iterator[str]:
     if not gpus:
-        why = f"no NVIDIA driver ({absent})" if absent else "the NVIDIA driver knows no GPU"
-        yield f"{why}: only processor, memory and runs are shown"
+        why = f"no NVIDIA driver ({absent})" if absent else "the NVIDIA driver found no GPU"
+        yield f"{why}: only CPU, memory and runs are shown"
     for gpu in gpus:
         if "gpu" in gpu.missing:
             yield f"GPU {gpu.index} cannot be reached: {gpu.missing['gpu']}"
+        # NVML reports a GPU that has fallen off the bus as "GPU is lost" for every value.
         elif any("lost" in reason.lower() for reason in gpu.missing.values()):
-            yield f"GPU {gpu.index} is lost: the driver no longer answers for it (see dmesg, then reboot)"
+            yield f"GPU {gpu.index} is lost: it no longer responds to the driver (see dmesg, then reboot)"
     processes = [process for gpu in gpus for process in gpu.processes]
     yield from _about_processes(processes)
     silent = [gpu.index for gpu in gpus if any(key.startswith("processes") for key in gpu.missing)]
     if silent:
         yield f"GPU {', '.join(map(str, silent))}: the driver does not list processes"
-    nobody = not any(process.run for process in processes)
-    if gpus and nobody and any(run.reserved_bytes for run in runs):
-        yield "no listed pid is a run's: match them by the memory that each run reports itself"
+    unmatched = not any(process.run for process in processes)
+    if gpus and unmatched and any(run.reserved_bytes for run in runs):
+        yield "no listed pid belongs to a run: match them by the memory that each run reports"
 
 
 def _about_processes(processes: Sequence[GpuProcess]) -> Iterator[str]:
     if any(process.memory_bytes is None for process in processes):
         yield (
-            "memory per process is N/A (the driver does not tell it: Windows, WSL and some driver releases): "
-            "trust the device's total, and what runs report of themselves"
+            "memory per process is N/A (not reported by the driver on Windows, WSL and in some driver releases): "
+            "use the device's total and the memory that runs report"
         )
     hidden = sorted({process.pid for process in processes if process.facts is None})
     if hidden:
         yield f"pid {', '.join(map(str, hidden))} not visible from here: another container or pid namespace"
     elif processes and in_own_namespace():
-        yield "this is a container: the driver may number processes otherwise than it does"
+        yield "this is a container: the driver may list processes under other pids"

@@ -1,4 +1,4 @@
-"""A machine in a terminal: a picture of 80 x 24 characters, or one plain line."""
+"""Rendering of the machine's state in a terminal: a view of 80 x 24 characters, or one plain line."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,11 +17,11 @@ UNKNOWN: Final = "N/A"
 
 
 def render_machine(machine: Machine, *, rows: int = 24) -> RenderableType:
-    """Return the machine as text and tables, at most ``rows`` high at 80 columns.
+    """Render the machine as text and tables, at most ``rows`` lines at 80 columns.
 
     Args:
-        machine: what was read.
-        rows: lines there are; of long lists the rest is counted, not shown.
+        machine: state of the machine.
+        rows: number of available lines; long lists are truncated, and the remaining entries are counted.
     """
     lines: list[RenderableType] = [_heading(machine)]
     for gpu in machine.gpus:
@@ -29,8 +29,10 @@ def render_machine(machine: Machine, *, rows: int = 24) -> RenderableType:
     lines.append(_cpu(machine.cpu))
     notes = [Text(note, style="yellow") for note in machine.notes]
     used = len(lines) + sum(2 if len(note) > 80 else 1 for note in notes)
-    table_rows = max(rows - used - 2, 2)  # a table's heading, and what was left out
+    # Two lines are reserved for the heading of a table and for the count of omitted entries.
+    table_rows = max(rows - used - 2, 2)
     listed = [(gpu.index, process) for gpu in machine.gpus for process in gpu.processes]
+    # GPU processes get two thirds of the lines.
     runs = machine.runs[: max(1, table_rows // 3)] if listed else machine.runs[:table_rows]
     if listed:
         lines += _list(_processes(listed[: max(table_rows - len(runs) - 2, 1)]), len(listed))
@@ -40,19 +42,19 @@ def render_machine(machine: Machine, *, rows: int = 24) -> RenderableType:
 
 
 def machine_line(machine: Machine) -> str:
-    """Return the machine in one line, as the original monitor printed it: ``GPU Memory: 15.6 GiB / 16.0 GiB (97%)``.
+    """Return the machine in one line: ``GPU Memory: 15.6 GiB / 16.0 GiB (97%)``.
 
-    More than one GPU are numbered (``GPU 0 Memory: ...``); without any, it tells processor and main memory.
+    Several GPUs are numbered (``GPU 0 Memory: ...``). Without a GPU, the line shows CPU and main memory.
     """
-    several = len(machine.gpus) > 1
-    gpus = [f"GPU{f' {gpu.index}' if several else ''} Memory: {_gpu_line(gpu)}" for gpu in machine.gpus]
+    numbered = len(machine.gpus) > 1
+    gpus = [f"GPU{f' {gpu.index}' if numbered else ''} Memory: {_gpu_line(gpu)}" for gpu in machine.gpus]
     cpu = machine.cpu
-    share = f"{gib(cpu.memory_used_bytes)} / {gib(cpu.memory_total_bytes)} ({_percent(_memory_percent(cpu))})"
-    return "  ".join(gpus) or f"CPU: {_percent(cpu.utilisation_percent)}  Memory: {share}"
+    memory = f"{gib(cpu.memory_used_bytes)} / {gib(cpu.memory_total_bytes)} ({_percent(_memory_percent(cpu))})"
+    return "  ".join(gpus) or f"CPU: {_percent(cpu.utilisation_percent)}  Memory: {memory}"
 
 
 def gib(count: int | None) -> str:
-    """Return a number of bytes in GiB (2**30); ``N/A`` where it is not known."""
+    """Format a number of bytes in GiB (2**30); ``N/A`` if unknown."""
     return UNKNOWN if count is None else f"{count / GB:.1f} GiB"
 
 
@@ -73,7 +75,7 @@ def _gpu(gpu: Gpu) -> Iterator[RenderableType]:
     yield _memory(gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_percent, gpu.status)
     if gpu.limited_by:
         style = "red" if gpu.throttled else "dim"
-        yield Text(f"  clocks held down by {', '.join(gpu.limited_by)}", style=style, overflow="ellipsis", no_wrap=True)
+        yield Text(f"  clocks limited by {', '.join(gpu.limited_by)}", style=style, overflow="ellipsis", no_wrap=True)
     if gpu.ecc_errors:
         yield Text(f"  {gpu.ecc_errors} uncorrected memory errors (ECC) since the driver was loaded", style="bold red")
     for instance in gpu.instances:
@@ -99,10 +101,10 @@ def _cpu(cpu: Cpu) -> Text:
 
 def _memory(used: int | None, total: int | None, percent: float | None, status: Status | None) -> Text:
     filled = round(BAR * (percent or 0) / 100)
-    colour = "dim" if status is None else COLOURS[status]
-    bar = ("█" * filled, colour), ("░" * (BAR - filled), "dim")
+    color = "dim" if status is None else COLOURS[status]
+    bar = ("█" * filled, color), ("░" * (BAR - filled), "dim")
     return Text.assemble(
-        "  ", *bar, f"  {gib(used)} / {gib(total)} ({_percent(percent)})", (f" {status}" if status else "", colour)
+        "  ", *bar, f"  {gib(used)} / {gib(total)} ({_percent(percent)})", (f" {status}" if status else "", color)
     )
 
 
@@ -153,7 +155,7 @@ def _list(table: Table, whole: int) -> Iterator[RenderableType]:
 
 
 def _short(folder: Path) -> str:
-    """Return the end of a path, which tells runs apart; JSON has the whole."""
+    """Return the last two parts of a path, in which runs differ; the JSON output has the full path."""
     return folder.as_posix() if len(folder.parts) <= 2 else f"…/{'/'.join(folder.parts[-2:])}"
 
 

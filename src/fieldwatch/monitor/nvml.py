@@ -1,11 +1,11 @@
-"""NVML, NVIDIA's management library: opened once, asked for one value at a time, never making a CUDA context."""
+"""Access to NVML, NVIDIA's management library, one value at a time; it never creates a CUDA context."""
 
 from typing import Any, Final, final
 
 import pynvml  # pyright: ignore[reportMissingTypeStubs]  it has none
 
 FAILURES: Final = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
-"""What any call may raise: not supported here, no permission, GPU lost, a driver older than the call."""
+"""Errors that any call may raise: not supported, no permission, GPU lost, driver older than the call."""
 
 SM_CLOCK: Final[int] = pynvml.NVML_CLOCK_SM
 MEMORY_CLOCK: Final[int] = pynvml.NVML_CLOCK_MEM
@@ -15,23 +15,24 @@ UNCORRECTED: Final[tuple[int, int]] = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
 
 
 class NvmlQuery:
-    """Asks for single values: one that cannot be had is None, and why is kept.
+    """Queries single values; a value that is not available is None, and its reason is recorded.
 
     Attributes:
-        missing: the name of each value that could not be had, with NVML's reason.
+        missing: NVML's reason for each value that is not available, by name.
     """
 
     def __init__(self) -> None:
         self.missing: dict[str, str] = {}
 
     def __call__(self, value: str, call: str, *arguments: Any) -> Any:
-        """Return what the NVML call says, or None.
+        """Return the result of an NVML call, None if it fails.
 
         Args:
-            value: what is asked for, as :attr:`missing` names it.
+            value: name of the value in :attr:`missing`.
             call: name of the function in pynvml.
-            arguments: what it takes, the device's handle first.
+            arguments: arguments of the function, the device's handle first.
         """
+        # Looked up by name, because calls differ between versions of nvidia-ml-py.
         function = getattr(pynvml, call, None)
         if function is None:
             self.missing.setdefault(value, f"the installed nvidia-ml-py has no {call}")
@@ -39,20 +40,22 @@ class NvmlQuery:
         try:
             answer = function(*arguments)
         except FAILURES as error:
-            self.missing.setdefault(value, str(error))  # the first reason: an older call is only a second try
+            # Keep the first reason, because calls of older drivers are only fallbacks.
+            self.missing.setdefault(value, str(error))
             return None
-        self.missing.pop(value, None)  # an older call answered
+        # A fallback succeeded.
+        self.missing.pop(value, None)
         return answer
 
 
 @final
 class Nvml:
-    """The library from opening to :meth:`close`; without a driver it is simply not there.
+    """The NVML library, open until :meth:`close`. Without a driver, it reports no GPUs.
 
     Attributes:
-        absent: why there is no NVML here; empty where there is.
+        absent: reason why NVML is not available; empty if it is.
         driver: version of the driver, or None.
-        cuda: the newest CUDA version the driver can run (``13.0``), or None.
+        cuda: newest CUDA version that the driver supports (``13.0``), or None.
     """
 
     def __init__(self) -> None:
@@ -68,14 +71,16 @@ class Nvml:
         query = NvmlQuery()
         self.driver = query("driver", "nvmlSystemGetDriverVersion")
         version = query("cuda", "nvmlSystemGetCudaDriverVersion_v2")
+        # Encoded as 1000 * major + 10 * minor.
         self.cuda = None if version is None else f"{version // 1000}.{version % 1000 // 10}"
 
     def count(self) -> int:
-        """Return how many GPUs there are; 0 without a driver."""
+        """Return the number of GPUs; 0 without a driver."""
         return 0 if self.absent else NvmlQuery()("count", "nvmlDeviceGetCount") or 0
 
     def handle(self, index: int, query: NvmlQuery) -> Any:
-        """Return a GPU's handle, asked for once; None (and ``ask.missing["gpu"]``) where it cannot be reached."""
+        """Return the handle of a GPU; None, with the reason in ``query.missing["gpu"]``, if it cannot be reached."""
+        # A handle remains valid until shutdown, so it is queried only once.
         if index not in self._handles:
             handle = query("gpu", "nvmlDeviceGetHandleByIndex", index)
             if handle is None:
@@ -84,7 +89,7 @@ class Nvml:
         return self._handles[index]
 
     def close(self) -> None:
-        """Give the library back; more than once is fine."""
+        """Shut NVML down; may be called repeatedly."""
         if not self.absent:
             NvmlQuery()("close", "nvmlShutdown")
             self.absent = "closed"

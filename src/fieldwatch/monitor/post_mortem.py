@@ -1,4 +1,4 @@
-"""What is known about a process that died without a word: ``crash/<time>/``, written by whoever comes after it."""
+"""Post-mortems in ``crash/<time>/`` of processes that died silently, written by the supervisor or the next process."""
 
 import os
 import re
@@ -20,39 +20,40 @@ NOTE: Final = "end.json"
 _CHECKPOINT: Final = re.compile(r"(?:step|ckpt)_(\d{6,19})(?:\.\d{1,9})?")
 _SEGMENT: Final = "=== process "
 _TAIL: Final = 1 << 20
-"""Bytes of ``stacks.txt`` that are looked at, from its end."""
+"""Number of bytes at the end of ``stacks.txt`` that are read."""
 
 
 def last_checkpoint(folder: Path, beat: Heartbeat | None = None) -> int | None:
-    """The highest step that has a whole checkpoint in the run folder, or that the black box names; None without any.
+    """Return the highest step with a complete checkpoint in the run folder or in the black box; None without any.
 
-    Only names and manifests are looked at: whether the hashes are right shows when it is loaded.
+    Only the names of files are examined; hashes are verified when the checkpoint is loaded.
     """
     steps = [beat.saved] if beat is not None and beat.saved >= 0 else []
     checkpoints = folder / "checkpoints"
     for path in checkpoints.iterdir() if checkpoints.is_dir() else ():
         name = _CHECKPOINT.fullmatch(path.name)
+        # manifest.sha256 is written last, so its presence means that the checkpoint is complete.
         if name is not None and (path / "manifest.sha256").exists():
             steps.append(int(name[1]))
     return max(steps, default=None)
 
 
 def resume_command(folder: Path) -> str:
-    """The command that goes on with a run, from any folder; bytes of a path that are no UTF-8 become a mark."""
+    """Return the command that resumes a run, from any folder; bytes of the path that are not UTF-8 are replaced."""
     return f"fieldwatch resume {shlex.quote(os.fsencode(folder.absolute()).decode(errors='replace'))}"
 
 
 def heading(attempt: int) -> str:
-    """The line that begins a process's part of ``stacks.txt``."""
+    """Return the line that starts a process's part of ``stacks.txt``."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return f"{_SEGMENT}{os.getpid()}, attempt {attempt}, since {now} ===\n"
 
 
 def last_stacks(folder: Path, pid: int) -> str:
-    """What `faulthandler` wrote of one process, the last one that wrote; empty where it wrote nothing."""
+    """Return the output of `faulthandler` for a process if it was the last one to write; else an empty string."""
     try:
         with (folder / FOLDER / STACKS).open("rb") as file:
-            # Only the end: a run that was restarted often has a long file.
+            # Read only the end, because the file of an often restarted run is long.
             file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
             text = file.read().decode(errors="replace")
     except OSError:
@@ -64,21 +65,23 @@ def last_stacks(folder: Path, pid: int) -> str:
 
 
 def write_post_mortem(folder: Path, death: Death, beat: Heartbeat) -> Path:
-    """Write ``crash/<time>/`` about a process that could not do so itself, and note in the black box that it is told.
+    """Write ``crash/<time>/`` for a process that could not do so itself, and mark its black box as reported.
 
-    It holds ``crash.json`` (cause, step, phase, last checkpoint, how to resume) and ``stacks.txt``, if there are any.
+    The folder contains ``crash.json`` (cause, step, phase, last checkpoint, resume command) and ``stacks.txt``, if
+    there are stack traces.
 
     Args:
-        folder: the run folder.
-        death: what ended it.
-        beat: its black box.
+        folder: run folder.
+        death: cause of the end.
+        beat: black box of the process.
 
     Returns:
         The crash folder.
 
     Raises:
-        OSError: the disk is full or read-only.
+        OSError: if the disk is full or read-only.
     """
+    # Microseconds keep the names of quick restarts distinct, and sorted by time.
     crash = output_path(folder, CRASH, datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"))
     crash.mkdir(parents=True)
     stacks = last_stacks(folder, beat.pid)
@@ -97,14 +100,15 @@ def write_post_mortem(folder: Path, death: Death, beat: Heartbeat) -> Path:
         "resume": resume_command(folder),
     }
     (crash / REPORT).write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    # Last, so that a full disk leaves the death to be reported again.
     mark_explained(folder)
     return crash
 
 
 def leave_note(folder: Path, death: Death, step: int) -> None:
-    """Write ``black_box/end.json``: why the run's last process ended in order, at which step, and how to go on.
+    """Write ``black_box/end.json``: why the run's last process ended, at which step, and how to resume.
 
-    On a disk that takes nothing there is no note; the black box itself says the same.
+    If the disk cannot be written, the note is omitted; the black box contains the same information.
     """
     report = {
         "cause": death.cause,
@@ -114,23 +118,24 @@ def leave_note(folder: Path, death: Death, step: int) -> None:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "resume": resume_command(folder),
     }
-    # A run that ends on a full disk must still end in order.
+    # A full disk must not turn an orderly end into a crash.
     with suppress(OSError):
         write_file(output_path(folder, FOLDER, NOTE), orjson.dumps(report, option=orjson.OPT_INDENT_2))
 
 
 def explain_silent_end(folder: Path) -> tuple[Death, Heartbeat, Path] | None:
-    """Write the post-mortem of a process that died without a word, if the run's last one did; for who takes its folder.
+    """Write the post-mortem of the run's last process if it died silently.
 
-    The caller holds the folder's lock, so that the process is surely gone.
+    The caller must hold the lock of the folder, which guarantees that the process is gone.
 
     Returns:
-        What ended it, its black box and the crash folder; None where it ended in order, or was told of already.
+        The cause, the black box and the crash folder; None if the end was orderly or has already been reported.
 
     Raises:
-        OSError: the disk is full or read-only.
+        OSError: if the disk is full or read-only.
     """
     beat = read_black_box(folder)
+    # A black box that still says "running" without a process is a silent death.
     if beat is None or beat.ending != "running":
         return None
     death = cause_without_status(beat, last_stacks(folder, beat.pid))
@@ -140,7 +145,7 @@ def explain_silent_end(folder: Path) -> tuple[Death, Heartbeat, Path] | None:
 def read_post_mortems(folder: Path) -> list[dict[str, Any]]:
     """Read every ``crash/<time>/crash.json`` of a run, oldest first, each with its folder as ``place``.
 
-    One that cannot be read (a full disk) stands there with its folder alone.
+    A report that cannot be read contains only its ``place``.
     """
     folders = sorted((folder / CRASH).glob("*/")) if (folder / CRASH).is_dir() else []
     return [{**_report(path / REPORT), "place": str(path.relative_to(folder))} for path in folders]

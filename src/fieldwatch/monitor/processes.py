@@ -1,4 +1,4 @@
-"""What the system says about processes, by psutil; what may not be asked is None."""
+"""Information about processes from psutil; values that may not be read are None."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,20 +10,21 @@ from fieldwatch.monitor.readings import ProcessFacts
 
 Value = TypeVar("Value")
 FIRST_NAMESPACE: Final = "pid:[4026531836]"
-"""The machine's own pid namespace (PROC_PID_INIT_INO in linux/proc_ns.h); a container has another."""
+"""The initial pid namespace of the machine (PROC_PID_INIT_INO in linux/proc_ns.h); containers have others."""
 
 
 class Processes:
-    """Looks at processes again and again: a CPU share needs two looks at the very same process."""
+    """Reads processes repeatedly; CPU utilization is measured between two readings of the same process."""
 
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
 
     def facts(self, pid: int) -> ProcessFacts | None:
-        """Return what is known about a process; None where there is none of that number."""
+        """Return information about a process; None if there is no process with this ID."""
         process = self._process(pid)
         if process is None:
             return None
+        # oneshot reads each file of /proc once for all values.
         with process.oneshot():
             memory = ask_psutil(process.memory_info)
             command = ask_psutil(process.cmdline)
@@ -37,12 +38,13 @@ class Processes:
             )
 
     def forget_ended(self) -> None:
-        """Let go of processes that ended."""
+        """Forget processes that have ended."""
         self._known = {pid: process for pid, process in self._known.items() if process.is_running()}
 
     def _process(self, pid: int) -> psutil.Process | None:
         known = self._known.get(pid)
-        if known is not None and known.is_running():  # the same process, not another under its number
+        # is_running also compares the start time, because process IDs are reused.
+        if known is not None and known.is_running():
             return known
         self._known.pop(pid, None)
         try:
@@ -52,14 +54,14 @@ class Processes:
 
     def _cpu_percent(self, process: psutil.Process) -> float | None:
         percent = ask_psutil(process.cpu_percent)
-        # psutil measures from call to call, so the first value of a process means nothing.
+        # psutil measures between calls, so the first value of a process is meaningless.
         first = process.pid not in self._known
         self._known[process.pid] = process
         return None if first else percent
 
 
 def ask_psutil(question: Callable[[], Value]) -> Value | None:
-    """Ask psutil for one thing: None where the process ended or must not be looked into."""
+    """Return one value from psutil; None if the process has ended or may not be read."""
     try:
         return question()
     except (psutil.Error, OSError):
@@ -67,15 +69,16 @@ def ask_psutil(question: Callable[[], Value]) -> Value | None:
 
 
 def in_own_namespace() -> bool:
-    """Whether pids here are numbered apart from the machine's, as in a container."""
+    """Return whether this process has a separate pid namespace, as in a container."""
     try:
         return str(Path("/proc/self/ns/pid").readlink()) != FIRST_NAMESPACE
-    except OSError:  # no Linux
+    # Not Linux.
+    except OSError:
         return False
 
 
 def open_folders(process: psutil.Process, file_name: str) -> set[Path]:
-    """Return the folders in which a process holds a file of that name open; none where that must not be asked."""
+    """Return the folders in which a process has a file with the given name open; empty if it may not be read."""
     return {
         Path(file.path).parent for file in ask_psutil(process.open_files) or () if Path(file.path).name == file_name
     }

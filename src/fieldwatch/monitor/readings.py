@@ -1,4 +1,4 @@
-"""What is known about a machine at one moment; None is said where the system does not say."""
+"""Readings of the machine's state at one moment; values that are not available are None."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,20 +9,20 @@ from typing import Any, Literal
 Status = Literal["HEALTHY", "HIGH", "CRITICAL"]
 HIGH = 80.0
 CRITICAL = 95.0
-"""Percent of a device's memory above which it is called so (the original monitors' limits)."""
+"""Percentages of used memory above which the status is HIGH or CRITICAL."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessFacts:
-    """What the system says about one process.
+    """Information about one process.
 
     Attributes:
-        pid: its number, as seen from here.
-        name: program name.
-        command: command line, words separated by blanks.
-        user: who runs it.
-        cpu_percent: CPU time between the last two looks over wall time, 100 per core; None at the first look.
-        resident_bytes: main memory it holds (RSS).
+        pid: process ID in the namespace of the reader.
+        name: name of the program.
+        command: command line, arguments separated by spaces.
+        user: name of the user.
+        cpu_percent: CPU time over wall time between the last two readings, 100 per core; None in the first reading.
+        resident_bytes: resident memory (RSS) in bytes.
     """
 
     pid: int
@@ -35,14 +35,14 @@ class ProcessFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """A fieldwatch run that a process is writing.
+    """A fieldwatch run that is being trained by a process.
 
     Attributes:
-        folder: the run folder.
-        process: the process that trains.
-        step: last step in its journal (0-based); None before the first.
-        allocated_bytes: what its tensors held at that step (the run's own figure; the whole process on a CPU).
-        reserved_bytes: what its CUDA allocator had taken from the device; None on a CPU.
+        folder: run folder.
+        process: training process.
+        step: last step (0-based) in the journal; None before the first.
+        allocated_bytes: memory of the tensors at that step, as reported by the run; on a CPU, of the whole process.
+        reserved_bytes: memory reserved by the CUDA allocator; None on a CPU.
     """
 
     folder: Path
@@ -57,12 +57,12 @@ class GpuProcess:
     """A process that uses a GPU.
 
     Attributes:
-        pid: as the driver says; where the driver sees another pid namespace, not a number of this one.
-        kind: whether it computes, draws, or both.
-        memory_bytes: what it holds on the device; None where the driver does not say (N/A).
+        pid: process ID reported by the driver, which may belong to another pid namespace.
+        kind: whether it uses compute, graphics, or both.
+        memory_bytes: device memory of the process; None if the driver does not report it (N/A).
         instance: MIG GPU instance; None without MIG.
-        facts: the process itself; None where no such pid is visible from here.
-        run: the fieldwatch run that it trains, if it is one.
+        facts: information about the process; None if the pid is not visible.
+        run: fieldwatch run that the process trains, if any.
     """
 
     pid: int
@@ -75,15 +75,15 @@ class GpuProcess:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MigInstance:
-    """A part of a GPU in MIG mode.
+    """One MIG instance of a GPU.
 
     Attributes:
         gpu_instance: number of the GPU instance.
-        compute_instance: number of the compute instance inside it.
-        name: its profile's name.
-        uuid: what CUDA_VISIBLE_DEVICES takes.
-        memory_used_bytes: in use.
-        memory_total_bytes: what the instance has.
+        compute_instance: number of the compute instance within the GPU instance.
+        name: name of the MIG profile.
+        uuid: UUID for CUDA_VISIBLE_DEVICES.
+        memory_used_bytes: used memory.
+        memory_total_bytes: memory of the instance.
     """
 
     gpu_instance: int | None
@@ -96,29 +96,30 @@ class MigInstance:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU. Every value may be None; ``missing`` says why.
+    """State of one GPU. Every value may be None; ``missing`` contains the reason.
 
     Attributes:
-        index: NVML's number (bus order, as nvidia-smi; CUDA may count differently).
+        index: index in NVML (bus order, as in nvidia-smi; CUDA may use another order).
         name: product name.
-        uuid: the device's own identity.
-        memory_used_bytes: in use by anybody.
-        memory_total_bytes: all there is.
-        memory_reserved_bytes: kept by driver and firmware, not part of the used; None on old drivers.
-        utilisation_percent: share of the last sampling period in which a kernel ran.
-        memory_utilisation_percent: share of that period in which memory was read or written.
-        power_watts: drawn now.
-        power_limit_watts: enforced limit.
-        temperature_celsius: of the core.
-        clock_mhz: of the multiprocessors.
-        memory_clock_mhz: of the memory.
-        limited_by: what holds the clocks down now, idleness left out.
-        throttled: slowed down by power or heat.
+        uuid: UUID of the device.
+        memory_used_bytes: memory used by all processes.
+        memory_total_bytes: total memory.
+        memory_reserved_bytes: memory reserved by driver and firmware, not included in the used memory; None on old
+            drivers.
+        utilisation_percent: percentage of the last sampling period in which a kernel ran.
+        memory_utilisation_percent: percentage of that period in which memory was read or written.
+        power_watts: current power draw.
+        power_limit_watts: enforced power limit.
+        temperature_celsius: core temperature.
+        clock_mhz: clock of the multiprocessors.
+        memory_clock_mhz: clock of the memory.
+        limited_by: reasons why the clocks are currently limited, except for idleness.
+        throttled: whether the clocks are limited because of power or heat.
         ecc_errors: uncorrected memory errors since the driver was loaded.
-        mig: whether MIG mode is on.
-        instances: the MIG instances.
-        processes: who uses it.
-        missing: names of values that could not be read, with NVML's reason.
+        mig: whether MIG mode is enabled.
+        instances: MIG instances.
+        processes: processes that use the GPU.
+        missing: NVML's reason for each value that could not be read, by name.
     """
 
     index: int
@@ -144,14 +145,14 @@ class Gpu:
 
     @property
     def memory_percent(self) -> float | None:
-        """Used share of the memory."""
+        """Used memory in percent of the total."""
         if self.memory_used_bytes is None or not self.memory_total_bytes:
             return None
         return 100 * self.memory_used_bytes / self.memory_total_bytes
 
     @property
     def status(self) -> Status | None:
-        """How full the memory is, in a word."""
+        """Status of the memory usage."""
         percent = self.memory_percent
         if percent is None:
             return None
@@ -160,13 +161,13 @@ class Gpu:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cpu:
-    """Processor and main memory.
+    """State of CPU and main memory.
 
     Attributes:
-        cores: logical cores.
-        utilisation_percent: of all cores together, 0 to 100, since the last look.
-        memory_used_bytes: not available to programs without swapping.
-        memory_total_bytes: all there is.
+        cores: number of logical cores.
+        utilisation_percent: utilization of all cores together since the last reading, 0 to 100.
+        memory_used_bytes: memory that is not available to programs without swapping.
+        memory_total_bytes: total memory.
     """
 
     cores: int
@@ -177,17 +178,17 @@ class Cpu:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine at one moment.
+    """State of the machine at one moment.
 
     Attributes:
-        time: when.
-        host: its name.
-        driver: version of the NVIDIA driver; None without one.
-        cuda: the newest CUDA version that driver can run.
-        gpus: every GPU.
-        cpu: processor and main memory.
-        runs: the fieldwatch runs that are being trained here.
-        notes: what a reader must know about the numbers, in plain sentences.
+        time: time of the reading.
+        host: host name.
+        driver: version of the NVIDIA driver; None without a driver.
+        cuda: newest CUDA version that the driver supports.
+        gpus: all GPUs.
+        cpu: CPU and main memory.
+        runs: fieldwatch runs that are being trained on this machine.
+        notes: remarks on the limits of the readings, as sentences.
     """
 
     time: datetime
@@ -200,8 +201,9 @@ class Machine:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain values, with each GPU's memory percentage and status."""
+        """Return all readings as plain values, including each GPU's memory percentage and status."""
         answer = dataclasses.asdict(self)
+        # asdict omits properties, so they are added here.
         for reading, gpu in zip(answer["gpus"], self.gpus, strict=True):
             reading |= {"memory_percent": gpu.memory_percent, "status": gpu.status}
         return answer

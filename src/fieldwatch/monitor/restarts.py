@@ -1,4 +1,4 @@
-"""How often something that died may be started again, and how long to wait before each restart."""
+"""Limits on restarts, and the pause before each restart."""
 
 import time
 from collections import deque
@@ -7,25 +7,25 @@ from typing import Final, final
 
 HOUR: Final = 3600.0
 LONGEST_PAUSE: Final = 60.0
-"""Seconds to wait at most before a restart."""
+"""Maximum number of seconds to wait before a restart."""
 
 
 @final
 class RestartLimiter:
-    """Counts restarts, and says when to give up.
+    """Counts restarts and enforces two limits.
 
-    There are two limits. Restarts that brought no progress are limited in a row, unless the cause is one that passes by
-    itself. All restarts together are limited per hour, even if each gets a step further. The pause before a restart
-    doubles with each restart of the last hour, up to a minute.
+    Consecutive restarts without progress are limited, unless the cause passes by itself. All restarts together are
+    limited per hour, even if each makes progress. The pause before a restart doubles with each restart within the last
+    hour, up to a minute.
 
     Args:
-        in_a_row: restarts without progress after which to give up.
-        per_hour: restarts within an hour after which to give up.
-        pause: seconds before the first restart of an hour.
-        clock: monotonic time in seconds; for tests.
+        in_a_row: maximum number of consecutive restarts without progress.
+        per_hour: maximum number of restarts within an hour.
+        pause: seconds before the first restart within an hour.
+        clock: monotonic clock in seconds; for tests.
 
     Raises:
-        ValueError: a limit or the pause is negative.
+        ValueError: if a limit or the pause is negative.
     """
 
     def __init__(
@@ -38,42 +38,44 @@ class RestartLimiter:
         self._pause = pause
         self._clock = clock
         self._without_progress = 0
+        # Times of the restarts within the last hour.
         self._times: deque[float] = deque()
 
     def record_death(self, *, progress: bool, passes: bool) -> str:
-        """Take note of a death.
+        """Record the death of a process.
 
         Args:
-            progress: whether it came further than all before it.
-            passes: whether its cause passes by itself.
+            progress: whether it reached a later step than all previous starts.
+            passes: whether the cause passes by itself.
 
         Returns:
-            Why it must not be started again; empty if it may.
+            The reason why it must not be restarted; empty if it may be.
         """
         if progress:
             self._without_progress = 0
         elif not passes:
             self._without_progress += 1
+        # Checked before the hourly limit, because its message is more specific.
         if self._without_progress >= self._in_a_row:
-            return f"{self._in_a_row} restarts brought no new step"
+            return f"{self._in_a_row} restarts in a row made no progress"
         if self.recent >= self._per_hour:
-            return f"{self._per_hour} restarts within an hour are the limit"
+            return f"{self._per_hour} restarts within an hour, which is the limit"
         return ""
 
     def next_pause(self) -> float:
-        """Count a restart; returns the seconds to wait before it."""
+        """Count a restart, and return the seconds to wait before it."""
         self._times.append(self._clock())
-        # Doubled with each restart of the last hour.
+        # Doubled with each restart within the last hour.
         return min(self._pause * 2.0 ** (len(self._times) - 1), LONGEST_PAUSE)
 
     @property
     def recent(self) -> int:
-        """Restarts within the last hour."""
+        """Number of restarts within the last hour."""
         while self._times and self._times[0] <= self._clock() - HOUR:
             self._times.popleft()
         return len(self._times)
 
     @property
     def per_hour(self) -> int:
-        """The limit per hour."""
+        """Maximum number of restarts within an hour."""
         return self._per_hour

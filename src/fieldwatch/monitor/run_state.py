@@ -1,7 +1,7 @@
-"""How a run stands: the one answer that every command, page and tab gives; no torch, three small files are read.
+"""The state of a run, shared by all commands and reports; it needs no torch and reads only three small files.
 
-Two files of the run speak: ``run.json`` and the black box. Where both say that the run goes on, the process decides,
-if it can be seen from here.
+The state is derived from ``run.json`` and the black box. If both say that the run is in progress, the process is
+examined, provided that it is visible from here.
 """
 
 import functools
@@ -26,37 +26,37 @@ from fieldwatch.record import EVENTS, JOURNAL, Manifest, NotARun, holds_run, rea
 StateWord = Literal[
     "not started", "running", "silent", "hung", "killed", "finished", "interrupted", "failed", "diverged"
 ]  # fmt: skip
-"""How a run stands.
+"""State of a run.
 
-* not started: no process has begun a run in the folder.
-* running: its process lives and gives signs of life.
-* silent: it says that it runs, but its process cannot be seen from here and has given no sign of life for long.
-* hung: its process is there, and does nothing for longer than its own watchdog allows, or is stopped.
-* killed: its process is gone and did not say why.
-* finished, interrupted, failed, diverged: as the run itself said at its end.
+* not started: no process has started a run in the folder.
+* running: the process is alive and sends heartbeats.
+* silent: the run is recorded as running, but its process is not visible and has not sent a heartbeat for a long time.
+* hung: the process exists, but has sent no heartbeat for longer than its watchdog allows, or is stopped.
+* killed: the process is gone and did not record why.
+* finished, interrupted, failed, diverged: as recorded by the run at its end.
 """
 ENDED: Final[tuple[StateWord, ...]] = ("killed", "finished", "interrupted", "failed", "diverged")
-"""States after which nothing more will come."""
+"""States of runs that have ended."""
 BROKEN: Final[tuple[StateWord, ...]] = ("killed", "failed", "diverged")
-"""States of a run that ended otherwise than it should."""
+"""States of runs that have ended abnormally."""
 SILENT_AFTER: Final = 600.0
-"""Seconds without a sign of life after which a run whose process cannot be seen is called silent."""
+"""Seconds without a heartbeat after which a run whose process is not visible counts as silent."""
 START_SLACK: Final = 5.0
-"""Seconds that a process's start may seem to be later than its black box: clocks are adjusted."""
+"""Seconds by which the start of a process may seem later than its black box, because clocks are adjusted."""
 _RECORDED_ENDINGS: Final = ("finished", "interrupted", "failed", "diverged")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """How a run stands.
+    """State of a run.
 
     Attributes:
-        word: in a word; see `StateWord`.
-        detail: why, or since when; empty where there is nothing to say.
-        remedy: a command that helps; empty where there is nothing to do.
-        resume: the command that goes on with the run; empty where it is finished, or not known to have ended.
-        pid: the process that trains or trained; None where it is not known.
-        host: where; empty where it is not known.
+        word: state in one word; see `StateWord`.
+        detail: reason, or since when; may be empty.
+        remedy: command that helps; empty if there is nothing to do.
+        resume: command that resumes the run; empty if it is finished, or not known to have ended.
+        pid: process ID of the training; None if unknown.
+        host: host of the training; empty if unknown.
     """
 
     word: StateWord
@@ -68,12 +68,12 @@ class RunState:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the run has ended."""
         return self.word in ENDED
 
     @property
     def broken(self) -> bool:
-        """Whether it ended otherwise than it should."""
+        """Whether the run has ended abnormally."""
         return self.word in BROKEN
 
     def __str__(self) -> str:
@@ -81,10 +81,10 @@ class RunState:
 
 
 def state_of(folder: Path | str) -> RunState:
-    """Return how the run in a folder stands now. Nothing is written, and a damaged file is no error.
+    """Return the current state of the run in a folder. Nothing is written, and damaged files do not raise.
 
     Args:
-        folder: the run folder; it need not exist.
+        folder: run folder, which need not exist.
     """
     folder = Path(folder)
     manifest = _manifest(folder)
@@ -94,27 +94,29 @@ def state_of(folder: Path | str) -> RunState:
     pid = last.get("pid") if beat is None else beat.pid
     word, detail, remedy = _judge(folder, manifest, beat, last)
     resume = resume_command(folder) if word in ENDED and word != "finished" else ""
+    # run.json may be damaged; bool is a subclass of int.
     known = pid if isinstance(pid, int) and not isinstance(pid, bool) else None
     return RunState(word=word, detail=detail, remedy=remedy or resume, resume=resume, pid=known, host=host)
 
 
 _Judged = tuple[StateWord, str, str]
-"""Word, detail and remedy."""
+"""State, detail and remedy of a `RunState`."""
 
 
 def _judge(folder: Path, manifest: Manifest | None, beat: Heartbeat | None, last: Mapping[str, Any]) -> _Judged:
     host = str(last.get("host", ""))
     if beat is None:
         return _without_black_box(folder, manifest, host)
+    # A post-mortem in crash/ describes the death.
     if beat.ending == "told":
         return "killed", _explained_death(folder), ""
-    # run.json is older than the black box while a process takes the folder, and newer while that process ends
+    # run.json is older than the black box while a process takes the folder, and newer while that process ends.
     same = _is_same(last, beat)
     if manifest is not None and manifest.state != "running" and same:
         return _recorded_ending(folder, manifest.state, beat)
     if beat.ending in _RECORDED_ENDINGS:
         return _recorded_ending(folder, beat.ending, beat)
-    # run.json may still describe an earlier start, on another machine: then the boot has to agree as well.
+    # run.json may still describe an earlier start on another machine; then the boot ID must agree as well.
     here = host in ("", platform.node()) and (same or beat.boot in ("", boot_id()))
     if not here:
         return _remote_state(beat, host)
@@ -122,9 +124,10 @@ def _judge(folder: Path, manifest: Manifest | None, beat: Heartbeat | None, last
 
 
 def _is_same(last: Mapping[str, Any], beat: Heartbeat) -> bool:
-    """Whether the last start in run.json is that of the black box's process; in containers all have the same pid."""
+    """Return whether the last start in run.json is that of the process in the black box."""
+    # The start time is compared too, because in containers all starts may have the same pid.
     try:
-        # run.json stores whole seconds, the black box fractions.
+        # run.json stores whole seconds, the black box stores fractions.
         later = datetime.fromisoformat(str(last.get("started", ""))).timestamp() >= math.floor(beat.started)
     except (ValueError, OverflowError):
         later = True
@@ -134,20 +137,25 @@ def _is_same(last: Mapping[str, Any], beat: Heartbeat) -> bool:
 def _manifest(folder: Path) -> Manifest | None:
     try:
         return read_manifest(folder) if holds_run(folder) else None
+    # A damaged run.json leaves the black box as the only source.
     except (NotARun, OSError):
         return None
 
 
 def _without_black_box(folder: Path, manifest: Manifest | None, host: str) -> _Judged:
     if manifest is None:
-        unread = "run.json cannot be read, and there is no black box"
-        return ("silent", unread, "") if holds_run(folder) else ("not started", "no run here yet", "")
+        unreadable = "run.json cannot be read, and there is no black box"
+        return ("silent", unreadable, "") if holds_run(folder) else ("not started", "no run here yet", "")
     if manifest.state != "running":
         return _recorded_ending(folder, manifest.state, None)
     quiet = time.time() - _last_written(folder)
     if quiet > SILENT_AFTER:
         where = f" on {host}" if host else ""
-        return "silent", f"nothing was written for {age(quiet)}; without a black box its process{where} is unknown", ""
+        return (
+            "silent",
+            f"nothing was written for {age(quiet)}; without a black box, the state of its process{where} is unknown",
+            "",
+        )
     return "running", "", ""
 
 
@@ -157,10 +165,11 @@ def _recorded_ending(folder: Path, ending: str, beat: Heartbeat | None) -> _Judg
 
 
 def _remote_state(beat: Heartbeat, host: str) -> _Judged:
+    # The monotonic clock of another machine cannot be compared: use wall time.
     quiet = time.time() - beat.time
     if quiet > max(SILENT_AFTER, beat.timeout if math.isfinite(beat.timeout) else 0.0):
         where = f"on {host}" if host else "on another machine"
-        detail = f"no sign of life for {age(quiet)}; its process is {where} and cannot be seen from here"
+        detail = f"no heartbeat for {age(quiet)}; its process is {where} and is not visible from here"
         return "silent", detail, ""
     return "running", "", ""
 
@@ -168,29 +177,32 @@ def _remote_state(beat: Heartbeat, host: str) -> _Judged:
 def _living_state(beat: Heartbeat) -> _Judged:
     quiet = time.monotonic() - beat.beat
     where = loop_position(beat)
+    # A stopped process cannot be told apart from a hung one by its heartbeat.
     if _status(beat.pid) == psutil.STATUS_STOPPED:
-        return "hung", f"its process is stopped ({where})", f"kill -CONT {beat.pid}  (lets it go on)"
+        return "hung", f"its process is stopped ({where})", f"kill -CONT {beat.pid}  (continues it)"
     if math.isfinite(beat.timeout) and quiet > beat.timeout:
         limit = f"its watchdog allows {age(beat.timeout)}"
-        remedy = f"kill -USR2 {beat.pid}  (it writes its stacks to {FOLDER}/{STACKS})"
-        return "hung", f"no sign of life for {age(quiet)}, {where}; {limit}", remedy
+        remedy = f"kill -USR2 {beat.pid}  (writes its stack traces to {FOLDER}/{STACKS})"
+        return "hung", f"no heartbeat for {age(quiet)}, {where}; {limit}", remedy
     return "running", "", ""
 
 
 def loop_position(beat: Heartbeat) -> str:
-    """Where in its loop a process is, by its black box."""
+    """Return the position of a process in its loop, according to its black box."""
     return f"in {beat.phase} of step {beat.step:,}" if beat.step >= 0 else "before the first step"
 
 
 def _is_alive(beat: Heartbeat) -> bool:
-    """Whether the process that writes the black box is there: the same one, not another under its number."""
+    """Return whether the process of the black box exists, and is not another process with the same ID."""
+    # After a reboot, all process IDs belong to other processes.
     if not _may_be_pid(beat.pid) or (beat.boot and boot_id() not in ("", beat.boot)):
         return False
     try:
         process = psutil.Process(beat.pid)
-        # A younger process with this number is another one.
+        # A process with this ID that was created later is another one.
         return process.create_time() <= beat.started + START_SLACK and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.AccessDenied:  # it is there, and may not be looked into
+    # The process exists, but may not be read.
+    except psutil.AccessDenied:
         return True
     except (psutil.Error, OSError):
         return False
@@ -204,15 +216,16 @@ def _status(pid: int) -> str:
 
 
 def _may_be_pid(number: int) -> bool:
-    """Whether a number from a file can be a process's at all; the system's own type for it has 32 bits."""
+    """Return whether a number from a file can be a process ID, which is a 32-bit integer."""
     return 0 < number < 1 << 31
 
 
 @functools.lru_cache(maxsize=64)
 def _why_killed(folder: Path, beat: Heartbeat) -> str:
-    """What the stacks and the kernel say; remembered, since a dead process says no more."""
+    """Return the cause of death according to the stack traces and the kernel; cached, because it cannot change."""
     death = cause_without_status(beat, last_stacks(folder, beat.pid))
     where = f" It was in step {beat.step:,} ({beat.phase})." if beat.step >= 0 else ""
+    # The detail of "killed" already starts with that word.
     return f"{death.detail if death.cause == 'killed' else death}.{where}"
 
 
@@ -235,7 +248,7 @@ def _exit_note(folder: Path, beat: Heartbeat | None) -> str:
 
 
 def _last_written(folder: Path) -> float:
-    """When the record was last written to, seconds since 1970; 0 where that is not known."""
+    """Return the time at which the record was last written, in seconds since 1970; 0 if unknown."""
     times: list[float] = []
     for name in (JOURNAL, EVENTS, "run.json"):
         try:

@@ -1,4 +1,4 @@
-"""Which fieldwatch runs are being trained on this machine, and what their journals last said about memory."""
+"""The fieldwatch runs that are being trained on this machine, and the latest values in their journals."""
 
 import math
 import os
@@ -17,23 +17,24 @@ from fieldwatch.record import JOURNAL, NotARun, holds_run, read_manifest
 MB: Final = 2**20
 _LAYOUT: Final = re.compile(rb'^\{"layout":.*$', re.MULTILINE)
 CHUNK_BYTES: Final = 1 << 24
-"""Bytes of a journal looked at at once; a line is far shorter."""
+"""Number of bytes of a journal that are read at once; lines are far shorter."""
 _VALUES_START: Final = 5
-"""Where the values of a journal's row begin: after layout, step, seconds, position and samples."""
+"""Index of the first value in a row of the journal, after layout, step, seconds, position and samples."""
 
 
 class RunFinder:
-    """Finds the runs, time after time; of each journal only what was added since is read."""
+    """Finds runs repeatedly; of each journal, only the part added since the last call is read."""
 
     def __init__(self) -> None:
         self._journals: dict[Path, LatestValues] = {}
 
     def read(self, processes: Processes) -> tuple[RunFacts, ...]:
-        """Return the runs that processes of this machine are writing, by folder.
+        """Return the runs that processes on this machine are writing, ordered by folder.
 
-        A run is found by its journal, which its process holds open; another user's cannot be seen.
+        A run is found by its journal, which its process keeps open. Runs of other users are not visible.
         """
         pids = dict(sorted(writers().items()))
+        # Journals of ended runs are dropped.
         self._journals = {folder: self._journals.get(folder) or LatestValues(folder) for folder in pids}
         facts = {pid: processes.facts(pid) for pid in set(pids.values())}
         visible = ((folder, facts[pid]) for folder, pid in pids.items())
@@ -52,12 +53,12 @@ class RunFinder:
 
 
 def writers() -> dict[Path, int]:
-    """Return the run folders that are being written, each with the process that trains.
+    """Return the run folders that are being written, with the pid of the training process of each.
 
-    Workers forked from a run hold its journal open too: the one that run.json names is the run's own.
+    Forked workers of a run also have its journal open; the training process is the one named in run.json.
     """
     pids_of: dict[Path, list[int]] = {}
-    # Listing open files is slow, so only processes that may be a training are asked.
+    # Listing open files is slow, so only processes that may be a training are examined.
     for process in _pythons():
         for folder in open_folders(process, JOURNAL):
             pids_of.setdefault(folder, []).append(process.pid)
@@ -65,10 +66,14 @@ def writers() -> dict[Path, int]:
 
 
 class LatestValues:
-    """The last value of each column of a journal that grows.
+    """Latest value of each column of a growing journal.
 
     Args:
-        folder: the run folder.
+        folder: run folder.
+
+    Attributes:
+        values: latest value of each metric, by name.
+        step: step of the latest row; None before the first.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,14 +84,15 @@ class LatestValues:
         self.step: int | None = None
 
     def read(self) -> None:
-        """Take in what was added since the last time; a torn last line waits for its rest."""
+        """Read what was added since the last call; an incomplete last line is left for the next one."""
         try:
             with self._path.open("rb") as file:
-                if file.seek(0, os.SEEK_END) < self._end:  # a torn line was taken back, or it is another file
+                # The file is shorter: an incomplete line was removed, or it is another file.
+                if file.seek(0, os.SEEK_END) < self._end:
                     self._end = 0
                 file.seek(self._end)
                 while new := file.read(CHUNK_BYTES):
-                    # Up to the last complete line; no line is as long as a chunk.
+                    # Process up to the last complete line; no line is as long as a chunk.
                     whole = new.rfind(b"\n") + 1
                     if not whole:
                         return
@@ -96,8 +102,9 @@ class LatestValues:
             return
 
     def in_bytes(self, name: str) -> int | None:
-        """Return a value given in MiB, in bytes; None where it was never recorded."""
+        """Return the latest value of a metric in MiB, converted to bytes; None if it was never recorded."""
         value = self.values.get(name)
+        # A recorded value may be NaN.
         return round(value * MB) if isinstance(value, int | float) and math.isfinite(value) else None
 
     def _take(self, new: bytes) -> None:
@@ -107,7 +114,7 @@ class LatestValues:
             names = layout.get("names")
             if isinstance(number, int) and isinstance(names, list):
                 self._columns[number] = [str(name) for name in cast("list[object]", names)]
-        # Each layout's last row may hold other columns: applied in order of step, the newest value stays.
+        # The last rows of the layouts may share columns: applied in order of step, so that the newest value remains.
         for row in sorted(self._last_rows(new), key=lambda row: row[1]):
             self.values |= dict(zip(self._columns[row[0]], row[_VALUES_START:], strict=False))
             self.step = row[1]
@@ -115,7 +122,7 @@ class LatestValues:
     def _last_rows(self, new: bytes) -> Iterator[list[Any]]:
         for number in self._columns:
             start = b"[%d," % number
-            # Found from the end: only one line per layout is parsed, however much was added.
+            # Searched from the end, so that only one line per layout is parsed, however much was added.
             row_start = new.rfind(b"\n" + start) + 1
             if new.startswith(start, row_start):
                 row = _parsed(new[row_start : new.index(b"\n", row_start)], list)
@@ -124,7 +131,8 @@ class LatestValues:
 
 
 def _parsed(line: bytes, kind: type[Any]) -> Any:
-    """Return the line's value if it is of that kind, else an empty one: a damaged line is the health rules' affair."""
+    """Return the JSON value of a line if it has the type ``kind``, else an empty value."""
+    # Damaged lines are reported elsewhere, by a health rule.
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -135,6 +143,7 @@ def _parsed(line: bytes, kind: type[Any]) -> Any:
 def _pythons() -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         command = ask_psutil(process.cmdline) or ()
+        # Started as `python ...` or by the console script.
         if any("python" in Path(argument).name or "fieldwatch" in argument for argument in command[:2]):
             yield process
 
@@ -149,5 +158,5 @@ def _training_pid(folder: Path, pids: list[int]) -> int:
     except NotARun:
         segments = ()
     named = cast("int", segments[-1].get("pid", -1)) if segments else -1
-    # A run.json from another pid namespace names a foreign number; workers are forked later and have higher ones.
+    # A run.json from another pid namespace has a foreign pid. Workers are forked later and have higher pids.
     return named if named in pids else min(pids)

@@ -1,4 +1,4 @@
-"""The machine as metrics of a run, at a cost that cannot grow."""
+"""Sampling of the machine's state as metrics of a run, with a bounded cost."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,53 +19,56 @@ from fieldwatch.record import tags
 
 MB: Final = 2**20
 PAUSE_FACTOR: Final = 2_000
-"""A sample that took t seconds is followed by at least this many times t without one: 0.05 % of the time."""
+"""Minimum ratio of the pause after a sample to the duration of the sample: at most 0.05 % of the time is spent."""
 
 
 @final
 class MachineSampler:
-    """Samples the ``Machine/...`` metrics for the process it is made in.
+    """Samples the ``Machine/...`` metrics for the calling process, without a thread.
 
-    It has no thread. NVML's calls are short as a rule, but some drivers take tens of milliseconds for power or
-    processes, so the pause after a sample is never shorter than 2000 times what the sample took: the mean cost stays
-    below 0.05 % of the time, 5 us per step of 10 ms, whatever the driver does.
+    NVML calls are usually fast, but some drivers take tens of milliseconds for power or processes. The pause after a
+    sample is therefore at least 2000 times the duration of the sample, so that the mean cost is below 0.05 % of the
+    time (5 us per step of 10 ms) with any driver.
 
     Args:
-        every_seconds: the shortest pause between samples.
-        clock: what tells the time, in seconds.
+        every_seconds: minimum pause between samples, in seconds.
+        clock: monotonic clock, in seconds.
 
     Raises:
-        ValueError: the pause is not a positive number.
+        ValueError: if the pause is not a positive number.
     """
 
     def __init__(self, every_seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         if not every_seconds > 0:
-            raise ValueError(f"a machine sample every {every_seconds} s: wanted a positive number of seconds, e.g. 10")
+            raise ValueError(
+                f"a machine sample every {every_seconds} s: expected a positive number of seconds, e.g. 10"
+            )
         self.every_seconds = every_seconds
         self._clock = clock
         self._next = clock()
         self._nvml = Nvml()
         self._process = psutil.Process()
+        # The first calls only start the intervals that the first sample measures.
         psutil.cpu_percent()
         self._process.cpu_percent()
 
     def due(self) -> bool:
-        """Whether the pause is over; the first sample is due at once."""
+        """Return whether a sample is due; the first one is due immediately."""
         return self._clock() >= self._next
 
     def sample(self) -> dict[str, float]:
-        """Return metric name to value, now; what cannot be read is left out, and asked for again next time."""
+        """Return the current values by metric name; values that cannot be read are omitted and retried next time."""
         began = self._clock()
         values = self._cpu()
         for index in range(self._nvml.count()):
             values |= {tags.gpu_reading(index, name): value for name, value in self._gpu(index)}
         ended = self._clock()
-        # The pause grows with the cost of the sample, so the share of time spent here is bounded.
+        # The pause grows with the duration of the sample, so the fraction of time spent here is bounded.
         self._next = ended + max(self.every_seconds, PAUSE_FACTOR * (ended - began))
         return values
 
     def close(self) -> None:
-        """Give NVML back; more than once is fine."""
+        """Close NVML; may be called repeatedly."""
         self._nvml.close()
 
     def _cpu(self) -> dict[str, float]:
@@ -79,6 +82,7 @@ class MachineSampler:
         }
 
     def _gpu(self, index: int) -> Iterator[tuple[str, float]]:
+        # A new query per sample, because `missing` must describe this sample only.
         query = NvmlQuery()
         handle = self._nvml.handle(index, query)
         if handle is None:
@@ -98,16 +102,16 @@ class MachineSampler:
         yield from ((name, value) for name, value in readings.items() if value is not None)
 
     def _others(self, handle: Any, query: NvmlQuery) -> float | None:
-        """Memory of the other processes; None where the driver does not tell it, or counts pids of another place."""
+        """Return the memory of other processes on a GPU in MiB; None if the driver does not report it."""
         processes = read_processes(handle, query)
         if any(name.startswith("processes") for name in query.missing):
             return None
-        own = self._process.pid
-        listed = any(process.pid == own for process in processes)
-        # Pids that do not exist here show that the driver counts in another namespace.
+        pid = self._process.pid
+        listed = any(process.pid == pid for process in processes)
+        # Pids that do not exist here mean that the driver uses another namespace; this process may be one of them.
         if not listed and not all(psutil.pid_exists(process.pid) for process in processes):
             return None
-        others = [process.memory_bytes for process in processes if process.pid != own]
+        others = [process.memory_bytes for process in processes if process.pid != pid]
         known = [memory for memory in others if memory is not None]
         return sum(known) / MB if len(known) == len(others) else None
 

@@ -1,4 +1,4 @@
-"""The channel between a training and the parent that started it: its run folder, and why it ended."""
+"""The channel through which a training reports its run folder and the reason of its end to its parent."""
 
 import functools
 import json
@@ -18,20 +18,21 @@ Result = TypeVar("Result")
 
 VARIABLE: Final = "FIELDWATCH_SUPERVISED"
 _LONGEST: Final = 4000
-"""Characters of a message that are passed on: a pipe takes 64 KiB before its writer has to wait."""
+"""Maximum number of characters of a message: a pipe holds 64 KiB before its writer blocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisorLink:
-    """A start under a supervisor.
+    """Connection of a training process to its supervisor.
 
     Attributes:
-        supervisor: its pid.
-        attempt: which start it is, from 1; 0 where the parent only listens.
-        cause: what ended the one before; empty at the first.
-        patience: how many times longer than usual everything may take: after a hang that may have been none, it grows.
-        channel: descriptor of the pipe into which the process writes its run folder and its last words.
-        ends_hangs: whether the process ends itself after a hang, so that the parent can start it again.
+        supervisor: process ID of the supervisor.
+        attempt: number of the start, from 1; 0 if the parent only listens.
+        cause: cause of the previous death; empty at the first start.
+        patience: factor by which all timeouts are extended; it grows after each hang, which may have been a slow
+            machine.
+        channel: file descriptor of the pipe for the run folder and the reason of the end.
+        ends_hangs: whether the process exits after a hang, so that the parent can restart it.
     """
 
     supervisor: int
@@ -42,54 +43,54 @@ class SupervisorLink:
     ends_hangs: bool = True
 
     def environment(self) -> dict[str, str]:
-        """What the process is given."""
+        """Return the environment variables for the process."""
         return {VARIABLE: orjson.dumps(asdict(self)).decode()}
 
     def report_folder(self, folder: Path) -> None:
-        """Tell the supervisor which run this is; without one that listens, nothing happens."""
+        """Report the run folder to the supervisor; errors are ignored."""
         self._write(folder=str(folder.absolute()))
 
     def report_exit(self, reason: "ExitReason") -> None:
-        """Tell the supervisor why this process ends; without one that listens, nothing happens."""
+        """Report the reason of the end to the supervisor; errors are ignored."""
         self._write(cause=reason.cause, detail=reason.detail[:_LONGEST], missing=reason.missing)
 
     def _write(self, **facts: Any) -> None:
+        # json instead of orjson, because a path may contain bytes that are not UTF-8, which json escapes.
         with suppress(OSError):
-            os.write(
-                self.channel, json.dumps(facts).encode() + b"\n"
-            )  # any path: JSON by json escapes what is no UTF-8
+            os.write(self.channel, json.dumps(facts).encode() + b"\n")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExitReason(Death):
-    """Why a process says that it ends.
+    """Reason of the end, as reported by the process.
 
     Attributes:
-        missing: whether a file or folder was not there.
+        missing: whether a file or folder was missing.
     """
 
     missing: bool = False
 
 
 def supervisor_link() -> SupervisorLink | None:
-    """How this process was started, if by a supervisor: its own child, not a grandchild that inherited the variable."""
+    """Return the link to the supervisor if it is the parent of this process; else None."""
     stored = os.environ.get(VARIABLE)
     if not stored:
         return None
     try:
+        # TypeError: the variable was set by another version.
         link = SupervisorLink(**orjson.loads(stored))
     except (orjson.JSONDecodeError, TypeError):
         return None
-    # The variable is inherited by grandchildren, such as data workers, which must not report for the training.
+    # Grandchildren, such as data workers, inherit the variable but must not report for the training.
     return link if link.supervisor == os.getppid() else None
 
 
 def report_exit(error: BaseException, *, refused: bool = False) -> None:
-    """Tell the supervisor, if there is one, what ends this process.
+    """Report to the supervisor, if there is one, why this process ends.
 
     Args:
-        error: the exception that ends it.
-        refused: whether it is an error of the user's input whatever its class: the command line said so.
+        error: exception that ends the process.
+        refused: whether the command line classified it as an error in the user's input, regardless of its type.
     """
     parent = supervisor_link()
     if parent is not None:
@@ -98,7 +99,7 @@ def report_exit(error: BaseException, *, refused: bool = False) -> None:
 
 
 def reports_failure(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Have a method tell the supervisor what it raises: before a run has its black box nothing else would keep that."""
+    """Decorate a method so that its exceptions are reported to the supervisor, also before there is a black box."""
 
     @functools.wraps(method)
     def reporting(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -112,7 +113,7 @@ def reports_failure(method: Callable[Parameters, Result]) -> Callable[Parameters
 
 
 def read_channel(lines: list[bytes]) -> tuple[Path | None, ExitReason | None]:
-    """Read whole lines of the channel: the last run folder and the last words; None for what was not said."""
+    """Return the last run folder and the last reason in complete lines of the channel; None if not reported."""
     folder = None
     reason = None
     for line in lines:
@@ -122,6 +123,7 @@ def read_channel(lines: list[bytes]) -> tuple[Path | None, ExitReason | None]:
             continue
         facts = cast("dict[str, Any]", message) if isinstance(message, dict) else {}
         if isinstance(facts.get("folder"), str):
+            # The last message wins.
             folder = Path(facts["folder"])
         cause = as_cause(facts.get("cause"))
         if cause is not None:

@@ -1,6 +1,6 @@
-"""Public: what a pipeline has beyond its loop, so that the program's commands know it. See docs/pipelines.md.
+"""Public API for writing a pipeline that the ``fieldwatch`` commands support, see docs/pipelines.md.
 
-Importing it loads no torch: each name is imported when it is first used.
+Importing this package does not load torch: each name is imported at its first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The catalogue: every metric a run may record, looked up by the name that a row carries."""
+"""The catalogue of all metrics that a run may record, looked up by recorded name."""
 
 import difflib
 import re
@@ -6,34 +6,34 @@ from collections.abc import Iterable, Iterator
 
 from fieldwatch.record.metric import Metric
 
-# A part such as ``<term>``: it stands for one or more characters without a slash.
+# A placeholder such as ``<term>`` matches one or more characters other than a slash.
 _PLACEHOLDER = re.compile(r"<[^<>/]+>")
 
 
-class DuplicateMetric(ValueError):  # noqa: N818  says what was found
-    """One name is declared twice."""
+class DuplicateMetric(ValueError):  # noqa: N818  named after the finding
+    """Raised when one name is declared twice."""
 
 
-class UndeclaredMetric(LookupError):  # noqa: N818  says what was found
-    """A name is recorded that no metric declares."""
+class UndeclaredMetric(LookupError):  # noqa: N818  named after the finding
+    """Raised when no metric declares a recorded name."""
 
 
 class Catalogue:
-    """A set of declared metrics, found by exact name first and by ``<...>`` pattern second.
+    """A collection of declared metrics, looked up by exact name first, then by ``<...>`` pattern.
 
-    Where several patterns fit a name, the one with the most literal characters wins
-    (``Gradients/update_ratio_<group>`` before ``Gradients/<group>_norm``). Every answer is kept, so
-    that looking a name up again costs one dict access.
+    If several patterns match a name, the one with the most literal characters wins: ``Gradients/update_ratio_<group>``
+    takes precedence over ``Gradients/<group>_norm``. Results are cached, so a repeated lookup costs one dict access.
 
     Args:
-        metrics: the metrics, in the order in which they are listed and documented.
+        metrics: declared metrics, in the order in which they are listed and documented.
 
     Raises:
-        DuplicateMetric: a name is declared twice.
+        DuplicateMetric: if a name is declared twice.
     """
 
     def __init__(self, metrics: Iterable[Metric] = ()) -> None:
         self._metrics = tuple(metrics)
+        # Holds the exact names at first; later also caches the results of pattern lookups.
         self._by_name: dict[str, Metric | None] = {}
         for metric in self._metrics:
             if metric.name in self._by_name:
@@ -46,7 +46,7 @@ class Catalogue:
 
     def find(self, name: str) -> Metric | None:
         """Return the metric that declares ``name``, or None."""
-        # Misses are cached too: a loop may ask for the same undeclared name at every step.
+        # Misses are cached too: a loop may look up the same undeclared name at every step.
         if name not in self._by_name:
             self._by_name[name] = next((metric for regex, metric in self._patterns if regex.fullmatch(name)), None)
         return self._by_name[name]
@@ -55,7 +55,7 @@ class Catalogue:
         """Return the metric that declares ``name``.
 
         Raises:
-            UndeclaredMetric: nothing declares it; the message names the nearest declared names.
+            UndeclaredMetric: if no metric matches; the message lists the closest declared names.
         """
         metric = self.find(name)
         if metric is None:
@@ -69,7 +69,7 @@ class Catalogue:
         return metric
 
     def markdown(self) -> str:
-        """Render the reference: one table per first path part, in the order of declaration."""
+        """Render the metric reference as Markdown: one table per top-level group, in the order of declaration."""
         groups: dict[str, list[Metric]] = {}
         for metric in self._metrics:
             groups.setdefault(metric.name.split("/", 1)[0], []).append(metric)
@@ -89,7 +89,8 @@ class Catalogue:
 
 
 def tag_pattern(name: str) -> str:
-    """Return the regular expression (anchored at its end) for the tags that a declared name stands for."""
+    """Return a regular expression, anchored at its end, that matches every tag of a declared name."""
+    # TensorBoard matches chart patterns from the start of a tag, so only the end needs an anchor.
     return "[^/]+".join(re.escape(part) for part in _PLACEHOLDER.split(name)) + "$"
 
 
@@ -108,4 +109,5 @@ def _axis(metric: Metric) -> str:
 
 
 def _cell(text: str) -> str:
+    # A pipe or newline would end the table cell.
     return text.replace("|", "\\|").replace("\n", " ") or "-"

@@ -1,4 +1,4 @@
-"""What the checkpoints in a run's folder say of their run, read without torch: that there are some, and run.json."""
+"""Find the checkpoints in a run folder and the copies of run.json inside them, without importing torch."""
 
 import hashlib
 import json
@@ -8,32 +8,33 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 CHECKPOINTS: Final = "checkpoints"
-# Prefixes such as ``damaged-``, then ``step_`` or ``ckpt_``, the step, which rewrite of that step it is, and the
-# random suffix of a second folder that was set aside under one name.
+# Folder name: prefixes such as ``damaged-``, then ``step_`` or ``ckpt_``, the step, the number of the rewrite of that
+# step, and a random suffix if another folder had already been set aside under the same name.
 _NAME: Final = re.compile(r"((?:[a-z]+-)*)(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?(?:-[0-9a-f]{8})?")
 _MAX_BYTES: Final = 16 << 20
 
 
 def checkpoint_folders(folder: Path, *, set_aside: bool = False) -> list[Path]:
-    """Return the folders of a run's checkpoints, the highest step first; they may be damaged.
+    """Return the checkpoint folders of a run, highest step first, without checking whether they are intact.
 
     Args:
-        folder: the run's.
-        set_aside: return those that were set aside as damaged or abandoned, and not the others.
+        folder: the run folder.
+        set_aside: if True, return only checkpoints that were set aside as damaged or abandoned; else only the others.
     """
-    checkpoint = folder / CHECKPOINTS
-    found = list[tuple[int, int, Path]]()
-    for path in checkpoint.iterdir() if checkpoint.is_dir() else ():
+    checkpoints = folder / CHECKPOINTS
+    numbered = list[tuple[int, int, Path]]()
+    for path in checkpoints.iterdir() if checkpoints.is_dir() else ():
         name = _NAME.fullmatch(path.name)
+        # A prefix marks a checkpoint that was set aside; without a number, it is the first write of its step.
         if name is not None and bool(name[1]) == set_aside:
-            found.append((int(name[2]), int(name[3] or 1), path))
-    return [path for _, _, path in sorted(found, reverse=True)]
+            numbered.append((int(name[2]), int(name[3] or 1), path))
+    return [path for _, _, path in sorted(numbered, reverse=True)]
 
 
 def manifests_in_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the contents of run.json that sound checkpoints hold, the newest first, each with the checkpoint's folder.
+    """Yield each intact checkpoint's folder and its copy of run.json, newest first.
 
-    Checkpoints of versions that did not put it there are passed over, and so are damaged ones; those that were set
+    Checkpoints that are damaged or were written by a version without this copy are skipped. Checkpoints that were set
     aside come last.
     """
     for path in (*checkpoint_folders(folder), *checkpoint_folders(folder, set_aside=True)):
@@ -43,9 +44,10 @@ def manifests_in_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _manifest_in(checkpoint: Path) -> str:
-    """Return what one checkpoint holds of run.json; empty where it is damaged or holds nothing."""
+    """Return a checkpoint's copy of run.json, or an empty string if it is damaged or has none."""
     try:
         with (checkpoint / "manifest.json").open("rb") as file:
+            # Bounded, in case a damaged file has grown to an absurd size.
             manifest = file.read(_MAX_BYTES)
         seal = (checkpoint / "manifest.sha256").read_bytes()
         # The seal is checked before parsing: a damaged manifest may still be valid JSON.

@@ -1,4 +1,4 @@
-"""Columns that follow from others: what a term adds to the total, its share of it, and where a curve is going."""
+"""Derived quantities: weighted loss terms, their shares of the total loss, and the trend of a curve."""
 
 import functools
 import math
@@ -14,22 +14,22 @@ from fieldwatch.record.series import Series
 
 
 def derive_block(block: Block) -> Block:
-    """Add ``Loss/weighted_<term>`` (raw value times weight) and ``Loss/share_<term>`` (weighted / total) to a block.
+    """Add ``Loss/weighted_<term>`` (value times weight) and ``Loss/share_<term>`` (weighted / total) to a block.
 
-    For every term with both ``Loss/component_<term>`` and ``Loss/weight_<term>``; shares only where ``Loss/total`` is
-    there too. A column cannot be absent in a single row of a block, so the share is NaN in rows whose total is 0 or not
-    finite. Columns that the block already has are left as they are. Bit for bit the same on every call.
+    They are added for every term with both ``Loss/component_<term>`` and ``Loss/weight_<term>``; shares also require
+    ``Loss/total``. Since a column cannot be absent in a single row of a block, the share is NaN in rows whose total is
+    0 or not finite. Existing columns are left unchanged. The result is bitwise reproducible.
     """
     derived = _derived_columns(block.columns)
     if not derived.columns:
         return block
     values = block.values
-    # All terms at once: one gather per operand instead of a loop over terms for every block.
+    # Compute all terms at once: one gather per operand instead of a Python loop over the terms of every block.
     weighted = values[:, derived.components] * values[:, derived.weights]
     pieces = [values, weighted[:, derived.new_weighted]]
     if derived.total is not None:
         total = values[:, derived.total : derived.total + 1]
-        # Dividing by 0 or infinity would warn, and give infinities and zeros that look like shares.
+        # Dividing by 0 or infinity would warn and yield infinities or zeros that look like valid shares.
         usable = np.isfinite(total) & (total != 0)
         shares = np.full_like(weighted, np.nan)
         np.divide(weighted, total, out=shares, where=usable)
@@ -38,10 +38,10 @@ def derive_block(block: Block) -> Block:
 
 
 class _DerivedColumns:
-    """Which columns of a layout derived ones are made of.
+    """Column indices needed to compute the derived columns of a block.
 
     Args:
-        columns: the columns of the block.
+        columns: column names of the block.
     """
 
     def __init__(self, columns: tuple[str, ...]) -> None:
@@ -63,28 +63,29 @@ def _index(column_of: Iterable[int]) -> NDArray[np.intp]:
     return np.array(list(column_of), np.intp)
 
 
-# A run has few sets of columns and many blocks; the lookup of columns is done once per set.
+# A run has few sets of columns but many blocks, so the column lookup is cached per set.
 @functools.lru_cache(maxsize=1024)
 def _derived_columns(columns: tuple[str, ...]) -> _DerivedColumns:
     return _DerivedColumns(columns)
 
 
 def trend(series: Series, window: int) -> float:
-    """Return the relative change of the median of the last ``window`` values against the ``window`` before.
+    """Return the relative change between the median of the last ``window`` values and that of the ``window`` before.
 
-    -0.03 means that the median fell by 3 %. Non-finite values are left out. NaN where there are fewer than two windows,
-    where a window has no finite value, or where the earlier median is 0.
+    -0.03 means that the median decreased by 3 %. Non-finite values are ignored. The result is NaN if there are fewer
+    than two windows of values, if a window has no finite value, or if the earlier median is 0.
 
     Raises:
-        ValueError: the window is not positive.
+        ValueError: if the window is not positive.
     """
     if window < 1:
-        raise ValueError(f"trend over a window of {window} values: wanted at least 1")
+        raise ValueError(f"trend: window must be at least 1, got {window}")
     if len(series) < 2 * window:
         return math.nan
     recent = series.last(2 * window).values
     before, after = (part[np.isfinite(part)] for part in (recent[:window], recent[window:]))
     if not len(before) or not len(after):
         return math.nan
+    # Divide by the absolute value, so that the sign of the result is the direction of the change.
     start = float(np.median(before))
     return (float(np.median(after)) - start) / abs(start) if start else math.nan

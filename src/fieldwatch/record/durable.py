@@ -1,4 +1,4 @@
-"""What of a growing file is surely on the disk: a sync that failed once may not be believed when it next succeeds."""
+"""Reliable fsync for growing files: after a failed sync, a later success alone does not prove that data is on disk."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 @dataclass(kw_only=True)
 class _ByteRange:
-    """Bytes ``start`` to ``end`` of the file, and their checksum."""
+    """Byte range ``[start, end)`` of the file and its CRC-32."""
 
     start: int
     end: int
@@ -22,15 +22,15 @@ class _ByteRange:
 
 @final
 class SyncTracker:
-    """Syncs a file that only grows, and remembers what no sync has confirmed.
+    """Syncs an append-only file and keeps track of the bytes that no sync has confirmed.
 
-    When ``fsync`` fails, Linux marks the pages that it could not write as clean: the next ``fsync`` finds nothing to
-    do and succeeds, though the bytes never reached the disk. So after a failed sync everything since the last good
-    one is read back, compared with the checksum of what was written, written again, and only then synced.
+    When ``fsync`` fails, Linux marks the pages that it could not write as clean: the next ``fsync`` has nothing to do
+    and succeeds, although the bytes never reached the disk. After a failed sync, everything since the last successful
+    one is therefore read back, compared with the checksum of the written data, written again, and only then synced.
 
     Args:
-        path: the file.
-        size: bytes that it has now.
+        path: path of the file.
+        size: current size of the file, in bytes.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -40,23 +40,24 @@ class SyncTracker:
         self._sync_failed = False
 
     def note_write(self, data: bytes) -> None:
-        """Note what was appended."""
+        """Record data that was appended to the file."""
         with self._lock:
             last = self._unconfirmed[-1]
             last.end += len(data)
             last.crc = zlib.crc32(data, last.crc)
 
     def sync(self, file: int) -> None:
-        """Return when everything that was appended so far is on the disk.
+        """Block until everything appended so far is on the disk.
 
         Args:
-            file: the file's descriptor.
+            file: file descriptor.
 
         Raises:
-            OSError: it is not; with EIO also where bytes of a failed sync are lost for good.
+            OSError: if the sync fails; EIO also if bytes of an earlier failed sync are permanently lost.
         """
         with self._lock:
-            # Writes that arrive while this sync runs go into a new range: this sync may not cover them.
+            # Writes that arrive during this sync go into a new range, since this sync may not cover them.
+            # The lock is not held during fsync, so that a slow disk does not block writers.
             pending = self._unconfirmed
             end = pending[-1].end
             self._unconfirmed = [_ByteRange(start=end, end=end)]
@@ -66,23 +67,24 @@ class SyncTracker:
             os.fsync(file)
         except OSError:
             with self._lock:
-                # Nothing of the old ranges is confirmed; the next sync verifies them first.
+                # The old ranges remain unconfirmed; the next sync verifies them first.
                 self._unconfirmed = pending + self._unconfirmed
                 self._sync_failed = True
             raise
         self._sync_failed = False
 
     def _rewrite(self, ranges: list[_ByteRange]) -> None:
-        file = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)  # not for appending: it writes in place
+        # A separate descriptor: Linux ignores the offset of pwrite on a descriptor with O_APPEND.
+        file = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             for written in ranges:
-                # The page may have been evicted meanwhile: then the disk returns what it had before the failed write.
+                # If the page was evicted meanwhile, the disk returns its content from before the failed write.
                 if _checksum(file, written) != written.crc:
-                    what = f"bytes {written.start:,} to {written.end:,} were lost when the disk failed to take them"
-                    raise OSError(errno.EIO, what, str(self._path))
+                    message = f"bytes {written.start:,} to {written.end:,} were lost in an earlier failed write"
+                    raise OSError(errno.EIO, message, str(self._path))
                 offset = written.start
                 while offset < written.end:
-                    # Rewriting the bytes marks their pages dirty again, so that the next fsync really writes them.
+                    # Rewriting the bytes marks their pages as dirty, so that the next fsync really writes them.
                     offset += os.pwrite(file, os.pread(file, min(_CHUNK_BYTES, written.end - offset), offset), offset)
         finally:
             os.close(file)

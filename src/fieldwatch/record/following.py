@@ -1,4 +1,4 @@
-"""Following a run while it is written: what its journal and its events have gained since the last poll."""
+"""Follow a run while it is being written: poll for rows and events added since the last call."""
 
 import math
 import os
@@ -17,21 +17,24 @@ from fieldwatch.record.row import Block
 from fieldwatch.record.rows import RowReader
 from fieldwatch.record.segments import SEGMENT_KEY, segment_in
 
+# Number of trailing bytes that are compared to detect a rewritten file.
 _LAST_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordUpdate:
-    """What a run's record has gained since the last poll. Apply it in that order, or by :meth:`apply_to`.
+    """Changes of a run's record since the last poll. Apply the attributes in this order, or call :meth:`apply_to`.
 
     Attributes:
-        replaced: the record is another one (a file shrank, or was replaced): forget everything returned before.
-        rows_from: a resume has voided the rows of this step and later ones: forget those; None: it has not.
-        events_from: the same for events, whose file is marked at another moment than the journal.
-        blocks: the new valid rows, in order.
-        events: the new valid events, in order.
-        damage: the damaged lines so far, which are left out, one entry per file.
-        more: whether there was more than the limit of one poll: poll again at once.
+        replaced: whether the record was replaced (a file shrank or was rewritten): drop everything returned earlier.
+        rows_from: step from which on a resume has invalidated the rows returned earlier: drop those; None if there was
+            no resume.
+        events_from: the same for events; it may arrive in another poll, because the two files are marked one after the
+            other.
+        blocks: new valid rows, in order.
+        events: new valid events, in order.
+        damage: damaged lines found so far (they are skipped), one entry per file.
+        more: whether the limit of one poll was reached: poll again immediately.
     """
 
     replaced: bool = False
@@ -43,16 +46,16 @@ class RecordUpdate:
     more: bool = False
 
     def __bool__(self) -> bool:
-        """Whether there is anything new."""
+        """Whether anything has changed."""
         return self.replaced or bool(self.blocks or self.events) or (self.rows_from, self.events_from) != (None, None)
 
     @property
     def rows(self) -> int:
-        """How many new rows there are."""
+        """Number of new rows."""
         return sum(map(len, self.blocks))
 
     def apply_to(self, history: History) -> None:
-        """Bring a history up to date that all earlier updates were applied to."""
+        """Apply the update to a history that has received all earlier updates."""
         if self.replaced:
             history.discard(0)
             history.windows.clear()
@@ -71,11 +74,11 @@ class RecordUpdate:
 
 
 class JournalFollower:
-    """Reads what is new in the journal and the events of a run that another process is writing.
+    """Reads new rows and events of a run that another process is writing.
 
-    Each poll reads only the bytes written since the last one: a few microseconds where there are none. A last line
-    that is still being written is left for the next poll. Files, and the folder itself, may come into being later.
-    Not thread-safe.
+    Each poll reads only the bytes written since the last one; it takes a few microseconds if there are none. A line
+    that is still being written is left for the next poll. The files, and the folder itself, may be created later. Not
+    thread-safe.
 
     Usage::
 
@@ -86,9 +89,9 @@ class JournalFollower:
             time.sleep(1)
 
     Args:
-        folder: the run's folder.
-        limit: bytes of the journal to read in one poll, about; what is left comes with the next ones. None reads all
-            there is (8 bytes per value in memory).
+        folder: the run folder.
+        limit: approximate number of journal bytes to read per poll; the rest follows in later polls. None reads
+            everything at once (8 bytes of memory per value).
     """
 
     def __init__(self, folder: Path | str, *, limit: int | None = None) -> None:
@@ -99,18 +102,19 @@ class JournalFollower:
     def _begin(self) -> None:
         self._journal = _Tail(self.folder / JOURNAL)
         self._events = _Tail(self.folder / EVENTS)
+        # All state is rebuilt together, since line numbers and layouts refer to the current files.
         self._damage = DamageTally()
         self._rows = RowReader(self._journal.path, self._damage)
         self._event_lines = LineReader()
         self._segment_number = 1
 
     def poll(self) -> RecordUpdate:
-        """Return what is new since the last call; the first call returns what stands so far.
+        """Return the changes since the last call; the first call returns the whole record so far.
 
         Raises:
-            OSError: a file cannot be read.
+            OSError: if a file cannot be read.
         """
-        # Both files belong to one record: if either was replaced, everything starts over.
+        # Journal and events form one record: if either was replaced, start over with both.
         replaced = self._journal.was_replaced() or self._events.was_replaced()
         if replaced:
             self._begin()
@@ -127,7 +131,7 @@ class JournalFollower:
         )
 
     def _new_rows(self) -> tuple[int | None, list[Block]]:
-        """Return from which step on rows returned earlier are void, and the new valid ones."""
+        """Return the step from which on earlier rows are void (None if they are not), and the new valid rows."""
         void_from = None
         blocks = list[Block]()
         for first, text in self._journal.new_lines(self._limit):
@@ -136,15 +140,16 @@ class JournalFollower:
                     blocks.append(block)
                 else:
                     void_from = block.resume if void_from is None else min(void_from, block.resume)
-                    # Blocks of this poll may be voided, too; those of earlier polls are the caller's to discard.
+                    # Blocks of this poll may be void, too. Those of earlier polls must be discarded by the caller.
                     blocks = [valid for earlier in blocks if len(valid := earlier.before(block.resume))]
         return void_from, blocks
 
     def _new_events(self) -> tuple[int | None, list[dict[str, Any]]]:
-        """Return from which step on events returned earlier are void, and the new valid ones."""
+        """Return the step from which on earlier events are void (None if they are not), and the new valid events."""
         void_from = None
         events = list[dict[str, Any]]()
         path = self._events.path
+        # No limit: events are few compared to rows.
         for first, text in self._events.new_lines(math.inf):
             if first == 1:
                 self._event_lines.check_first_line(text)
@@ -156,10 +161,10 @@ class JournalFollower:
                     continue
                 segment = segment_in(event)
                 if segment is not None and ("segment" in event or segment.number > self._segment_number):
-                    # A line of a later segment stands in for that segment's own line, which may be damaged.
+                    # Any line of a later segment implies the segment's own line, which may be damaged.
                     self._segment_number = max(self._segment_number, segment.number)
                     void_from = segment.resume if void_from is None else min(void_from, segment.resume)
-                    events = [one for one in events if one["step"] < segment.resume]
+                    events = [earlier for earlier in events if earlier["step"] < segment.resume]
                 event.pop(SEGMENT_KEY, None)
                 if "segment" not in event:
                     events.append(event)
@@ -167,7 +172,7 @@ class JournalFollower:
 
 
 class _Tail:
-    """How far one file has been read: always up to the end of a readable line."""
+    """Read position in one growing file, always at the end of a whole line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -178,7 +183,7 @@ class _Tail:
         self._last_bytes = b""
 
     def was_replaced(self) -> bool:
-        """Whether what was read is not in the file any more: it shrank, was replaced or rewritten."""
+        """Whether the file no longer contains what was read: it shrank, or was replaced or rewritten."""
         if not self._end:
             return False
         try:
@@ -187,11 +192,11 @@ class _Tail:
                 last_bytes = os.pread(file.fileno(), len(self._last_bytes), self._end - len(self._last_bytes))
         except FileNotFoundError:
             return True
-        # A rewritten file may keep its inode and its size: the last bytes read must still be where they were.
+        # A rewritten file may keep its inode and size, so also compare the last bytes read.
         return status.st_ino != self._inode or status.st_size < self._end or last_bytes != self._last_bytes
 
     def new_lines(self, limit: float) -> Iterator[tuple[int, bytes]]:
-        """Yield new whole lines, some 512 at a time as one text, with the 1-based number of the first."""
+        """Yield new whole lines in chunks of about 512, each with the 1-based number of its first line."""
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
@@ -202,9 +207,10 @@ class _Tail:
     def _chunks(self, file: BinaryIO, limit: float) -> Iterator[tuple[int, bytes]]:
         status = os.fstat(file.fileno())
         self._inode = status.st_ino
-        # A line that is still being written is not read: the writer may be between two writes of it.
+        # Stop before a line that is still being written: the writer may have to complete it in a second write.
         whole = end_of_last_line(file.fileno()) if status.st_size > self._end else self._end
         file.seek(self._end)
+        # The limit is approximate: reading stops at the end of the chunk that exceeds it.
         stop = min(whole, self._end + limit)
         for text, lines in chunks(file, whole - self._end):
             first = self._lines + 1
@@ -218,5 +224,5 @@ class _Tail:
 
 
 def follow(folder: Path | str, *, limit: int | None = None) -> JournalFollower:
-    """Return a follower of a run's record; see :class:`JournalFollower`."""
+    """Return a :class:`JournalFollower` for a run folder."""
     return JournalFollower(folder, limit=limit)

@@ -1,4 +1,4 @@
-"""The history: what the rules of a live run, and the reports of a finished one, read."""
+"""The in-memory history of a run, read by the rules of a live run and the reports of a finished one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,28 +16,28 @@ _NO_SAMPLES = SampleLosses((), np.empty(0, np.intp), np.empty((5, 0)))
 
 
 class History:
-    """The recorded past, per metric, together with the events and the declared phases.
+    """The recorded values of each metric, with the events and the declared phases.
 
-    Appending a block copies it once (amortised constant time per value); series are put together when they are
-    asked for, and kept until something new arrives. A series, once handed out, never changes. Not thread-safe: read it
-    from the thread that extends it.
+    Appending a block copies it once (amortized constant time per value). Series are assembled on access and cached
+    until new rows arrive. A series never changes after it was returned. Not thread-safe: read the history from the
+    thread that extends it.
 
     Args:
-        capacity: how many values to keep per metric (the last ones, so that a metric that comes once in a while
-            keeps its long past); None keeps all. The same bound holds per kind of event.
+        capacity: number of most recent values to keep per metric, so that a rarely recorded metric keeps a longer
+            past; None keeps all. The same limit applies to the events of each kind.
 
     Attributes:
-        step: the last step seen, -1 before the first.
-        first: the first step seen, which stays when its row is forgotten for want of room; -1 before there is one.
-        windows: per loss term the declared first and last active step; the ``windows`` event fills it.
+        step: last recorded step; -1 if there is none.
+        first: first recorded step, even if its row has been dropped to stay within the capacity; -1 if there is none.
+        windows: first and last active step of each loss term, as declared by ``windows`` events.
 
     Raises:
-        ValueError: the capacity is not positive.
+        ValueError: if the capacity is not positive.
     """
 
     def __init__(self, capacity: int | None = 4096) -> None:
         if capacity is not None and capacity < 1:
-            raise ValueError(f"History(capacity={capacity}): wanted at least 1, or None to keep everything")
+            raise ValueError(f"History(capacity={capacity}): expected at least 1, or None to keep everything")
         self.step = self.first = -1
         self.windows: dict[str, tuple[int, int]] = {}
         self._capacity = capacity
@@ -55,26 +55,28 @@ class History:
         """Append the rows of a block."""
         if not len(block):
             return
+        # One table per set of columns: appending a block is then a single array copy.
         table = self._tables.get((block.axis, block.columns))
         if table is None:
             table = self._tables[block.axis, block.columns] = Table(block.columns, self._capacity, self._sample_codes)
             for name in block.columns:
                 self._tables_by_name.setdefault(name, []).append(table)
-        # A table without rows (after a discard) had no names to show; now it has.
+        # The table may have been empty after a discard: its names reappear, so the cached names are stale.
         if not len(table):
             self._names = None
         table.append(block, self._arrived)
         self._arrived += len(block)
+        # Rows of a block are consecutive, so its last step is its largest.
         self.step = max(self.step, int(block.steps[-1]))
         start = int(block.steps[0])
         self.first = start if self.first < 0 else min(self.first, start)
         self._forget_series()
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Take an event in; ``windows`` events declare when terms are active, ``phase`` events start named phases.
+        """Append an event. ``windows`` events declare when terms are active; ``phase`` events start named phases.
 
         Raises:
-            ValueError: the event has no ``kind`` or no ``step``.
+            ValueError: if ``kind`` or ``step`` is missing or invalid.
         """
         check_event(event)
         events = self._events.setdefault(event["kind"], [])
@@ -82,28 +84,27 @@ class History:
         if event["kind"] == "windows":
             declared = cast("Mapping[str, Sequence[int]]", event["windows"])
             self.windows.update({term: (int(first), int(last)) for term, (first, last) in declared.items()})
-        # Trimmed only at twice the capacity: amortized constant time. Phases are never forgotten:
-        # `phase_start` needs all of them.
+        # Trim only at twice the capacity, for amortized constant time. Never drop phases: `phase_start` needs them all.
         elif self._capacity is not None and event["kind"] != "phase" and len(events) > 2 * self._capacity:
             del events[: -self._capacity]
 
     def discard(self, step: int) -> None:
-        """Forget all rows and events of ``step`` and later ones: the run goes on from there a second time."""
+        """Drop all rows and events of ``step`` and later steps, because the run repeats them after a resume."""
         self.discard_rows(step)
         self.discard_events(step)
 
     def discard_rows(self, step: int) -> None:
-        """Forget all rows of ``step`` and later ones."""
+        """Drop all rows of ``step`` and later steps."""
         for table in self._tables.values():
             table.discard(step)
         self._names = None
-        # The first step survives: it says where the record began, not what is still kept.
+        # `first` is where the record began, whether or not that row is still kept.
         self.step = max((table.last_step() for table in self._tables.values()), default=-1)
         self.first = self.first if self.step >= 0 else -1
         self._forget_series()
 
     def discard_events(self, step: int) -> None:
-        """Forget all events of ``step`` and later ones."""
+        """Drop all events of ``step`` and later steps."""
         for kind, events in self._events.items():
             self._events[kind] = [event for event in events if event["step"] < step]
 
@@ -114,15 +115,15 @@ class History:
         return self._names
 
     def events(self, kind: str) -> Sequence[Mapping[str, Any]]:
-        """Return the events of one kind in the order in which they came."""
+        """Return the events of one kind in order of arrival."""
         events = self._events.get(kind, [])
         return tuple(events if self._capacity is None or kind == "phase" else events[-self._capacity :])
 
     def sample_losses(self) -> SampleLosses:
-        """Return the loss of each named sample.
+        """Return the losses of each named sample.
 
-        From the columns ``Sample/<k>/loss`` (k = place in the batch) where a row has them, else from ``Loss/total``
-        of the rows that name a single sample.
+        They come from the columns ``Sample/<k>/loss`` (k is the index in the batch) if a row has them, else from
+        ``Loss/total`` of rows that name a single sample.
         """
         if self._samples is None:
             sample_rows = [table.sample_rows() for table in self._tables.values() if table.names_samples]
@@ -130,6 +131,7 @@ class History:
                 return _NO_SAMPLES
             codes = np.concatenate([part for part, _ in sample_rows])
             rows = np.concatenate([part for _, part in sample_rows], axis=1)
+            # Code -1: the row does not name a sample for this slot.
             named = codes >= 0
             if not named.all():
                 codes = codes[named]
@@ -138,11 +140,12 @@ class History:
         return self._samples
 
     def phase_start(self, step: int) -> int:
-        """Return the first step of the phase that ``step`` lies in.
+        """Return the first step of the phase that contains ``step``.
 
-        A phase is a longest interval with the same set of declared-active terms that no ``phase`` event divides.
+        A phase is a maximal interval with a constant set of active terms (as declared) and without a ``phase`` event
+        inside.
         """
-        # A declared window is active up to and including its last step, so the next phase starts one later.
+        # The last step of a declared window is inclusive, so the next phase starts one step later.
         borders = [border for first, last in self.windows.values() for border in (first, last + 1)]
         borders += [int(event["step"]) for event in self._events.get("phase", ())]
         return max((border for border in borders if 0 <= border <= step), default=0)
@@ -151,7 +154,7 @@ class History:
         """Return the series of a metric.
 
         Raises:
-            KeyError: nothing was recorded under this name.
+            KeyError: if nothing was recorded under this name.
         """
         series = self._series.get(name)
         if series is None:
@@ -169,7 +172,8 @@ class History:
         return False
 
     def _merged(self, name: str, tables: list[Table]) -> Series:
-        # Metrics that share their tables share the order of rows: it is computed once for all of them.
+        # Metrics stored in the same tables have the same row order, so it is computed only once for all of them.
+        # Tables live as long as the history, so their ids are stable keys.
         key = tuple(map(id, tables))
         if key not in self._row_orders:
             self._row_orders[key] = _RowOrder.of(tables, self._capacity)
@@ -186,7 +190,7 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class _RowOrder:
-    """How the rows of several tables follow each other; the same for all metrics that these tables hold."""
+    """Order of the rows of several tables, shared by all metrics in these tables."""
 
     index: NDArray[np.intp] | None
     steps: NDArray[np.float64]
@@ -195,7 +199,7 @@ class _RowOrder:
 
     @classmethod
     def of(cls, tables: list[Table], capacity: int | None) -> "_RowOrder":
-        # The usual case, a run without resumes: the rows are in order, and views suffice.
+        # Common case, a run without resumes: the rows are in order, and views suffice.
         if len(tables) == 1 and tables[0].ascending():
             head = tables[0].head()
             return cls(index=None, steps=head[STEP], seconds=head[SECONDS], positions=head[POSITION])

@@ -1,4 +1,4 @@
-"""The journal: every row of a run, appended to one file of JSON lines (the store; sinks are only exports)."""
+"""The journal: one append-only file of JSON lines that stores every row of a run. Sinks are exports of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,20 +18,21 @@ from fieldwatch.record.segments import SEGMENT_KEY, Segment, SegmentedFile, obje
 JOURNAL = "journal.jsonl"
 FIRST_REPEAT_ROWS = 16
 LONGEST_REPEAT_ROWS = 4096
-"""A layout is declared again after so many of its rows; then after twice as many, up to the longest distance."""
+"""Largest number of rows between two declarations of a layout. The distance starts at `FIRST_REPEAT_ROWS` and doubles.
+"""
 
 
 @dataclass(kw_only=True)
 class _WrittenLayout:
-    """How the rows of one set of columns are written: the columns that fit float32 first, then the others.
+    """Write state of one set of columns: columns that are exact in float32 come first, then the others.
 
     Attributes:
-        number: what its rows begin with.
-        float32_indices: indices of the columns whose values all fit float32.
-        float64_indices: indices of the others.
-        declaration: the line that declares it.
-        repeat_rows: rows from its last declaration to the next one.
-        rows_left: rows until the next one.
+        number: layout number, the first entry of each row.
+        float32_indices: indices of the columns whose values are all exact in float32.
+        float64_indices: indices of the remaining columns.
+        declaration: line that declares the layout.
+        repeat_rows: number of rows between the last declaration and the next one.
+        rows_left: number of rows until the next declaration.
     """
 
     number: int
@@ -43,23 +44,29 @@ class _WrittenLayout:
 
 
 class Journal(SegmentedFile):
-    """Writer of ``journal.jsonl`` in a run's folder.
+    """Writer of ``journal.jsonl`` in a run folder.
 
-    Three kinds of lines: ``{"layout": 3, "axis": "step", "names": [...], "float32": 24, "crc": ...}`` names the
-    columns of the rows under that number; ``[3, step, seconds, position, samples, v..., crc]`` is a row;
-    ``{"segment": 2, "resume": 400, "started": "...", "crc": ...}`` says that the run went on from step 400, so that
-    all earlier rows with step >= 400 are void. A layout is declared before its first row and again from time to time,
-    each segment has its own, which say ``"of_segment": [2, 400]``: what one damaged line takes along is small.
-    ``crc`` is the line's checksum, see :mod:`fieldwatch.record.lines`. The first ``float32`` columns of a layout hold
-    float32-exact values, written with the fewest digits that name them among float32 numbers (read them as such); the
-    others are float64. A column that once needed float64 stays float64. Non-finite values are the strings ``"nan"``,
-    ``"inf"`` and ``"-inf"``. Seconds are rounded to microseconds.
+    The file has three kinds of lines:
 
-    Each block is one write to the system; nothing is held back in the process. Opening cuts a torn last line, and
-    leaves damaged ones where they are.
+    - ``{"layout": 3, "axis": "step", "names": [...], "float32": 24, "crc": ...}`` declares the columns of all rows with
+      layout number 3.
+    - ``[3, step, seconds, position, samples, v..., crc]`` is a row.
+    - ``{"segment": 2, "resume": 400, "started": "...", "crc": ...}`` records that the run was resumed from step 400,
+      which invalidates all earlier rows with step >= 400.
+
+    A layout is declared before its first row and repeated periodically. Each segment uses separate layouts, whose
+    declarations carry ``"of_segment": [2, 400]``. A damaged line therefore affects only a small part of the file.
+    ``crc`` is the checksum of the line, see :mod:`fieldwatch.record.lines`.
+
+    The first ``float32`` columns of a layout hold values that are exact in float32, written with the fewest digits that
+    identify a float32 number: parse them as float32. The others are float64. A column that once needed float64 stays
+    float64. Non-finite values are the strings ``"nan"``, ``"inf"`` and ``"-inf"``. Seconds are rounded to microseconds.
+
+    Each block is written with a single system call; nothing is buffered in the process. Opening the file truncates a
+    torn last line and leaves damaged lines in place.
 
     Args:
-        folder: the run's folder; made if missing.
+        folder: the run folder; created if missing.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -68,28 +75,29 @@ class Journal(SegmentedFile):
         super().__init__(path, marks)
         self._layouts: dict[tuple[str, tuple[str, ...]], _WrittenLayout] = {}
         numbers = [line["layout"] for line in marks if type(line.get("layout")) is int]
-        # Rows of a layout whose declaration was lost must not be read by a new layout of the same number.
-        # No file has more layouts than lines, so the line count is a safe bound.
-        self._next_layout = max([_count_lines(path), *(1 + number for number in numbers)])  # not a lost one's number
+        # If the declaration of an old layout was lost, a new layout must not reuse its number: its rows would be
+        # parsed with the wrong columns. No file has more layouts than lines, so the line count is a safe bound.
+        self._next_layout = max([_count_lines(path), *(1 + number for number in numbers)])
 
     def segment(self, resume_step: int) -> None:
-        """Mark that the run goes on from ``resume_step``; rows that follow get layouts of their own.
+        """Record that the run resumes from ``resume_step``. Rows that follow use new layouts.
 
         Raises:
-            ValueError: the step is negative.
+            ValueError: if the step is negative.
         """
+        # New layouts record the new segment, so that rows remain assignable even if the segment line is damaged.
         super().segment(resume_step)
         self._layouts.clear()
 
     def append(self, block: Block) -> None:
-        """Write a block's rows (a block without rows or columns writes nothing)."""
+        """Write the rows of a block. A block without rows or columns writes nothing."""
         if not len(block) or not block.columns:
             return
-        # Values beyond float32 become infinite here, fail the comparison below, and stay float64.
+        # Values outside the range of float32 become infinite here, fail the comparison below, and stay float64.
         with np.errstate(over="ignore"):
             float32_values = block.values.astype(np.float32)
         finite = np.isfinite(block.values)
-        # NaN differs from itself; non-finite values are written by name, and fit either way.
+        # NaN compares unequal to itself. Non-finite values are written by name, so they fit either type.
         fits_float32 = ((float32_values == block.values) | ~finite).all(axis=0)
         layout = self._layout_of(block, fits_float32)
         numbers = _value_texts(block.values, float32_values, layout)
@@ -99,23 +107,24 @@ class Journal(SegmentedFile):
         heads = _heads(block, layout.number)
         bodies = map(b",".join, zip(heads, numbers, strict=True))
         rows = b"".join([b"%b,%d]\n" % (body, crc32(body)) for body in bodies])
-        # One write for declaration and rows: a crash cannot leave rows without the declaration before them.
+        # One write for declaration and rows: a crash cannot leave rows without the preceding declaration.
         self._file.append((b"" if layout.rows_left > 0 else layout.declaration) + rows, rows=len(block))
         self._count_rows(layout, len(block))
         self._layouts[block.axis, block.columns] = layout
 
     def _layout_of(self, block: Block, fits_float32: NDArray[np.bool_]) -> _WrittenLayout:
-        """Return the layout of a block: a new one if its columns need one."""
+        """Return the layout of a block, creating a new one if necessary."""
         known = self._layouts.get((block.axis, block.columns))
         if known is not None:
             if fits_float32[known.float32_indices].all():
                 return known
-            # A column that once needed float64 keeps it, so that layouts do not alternate from block to block.
+            # A column that once needed float64 keeps it, so that the layout does not alternate between blocks.
             fits_float32[known.float64_indices] = False
         float32_indices = np.flatnonzero(fits_float32)
         float64_indices = np.flatnonzero(~fits_float32)
         number = self._next_layout
         self._next_layout += 1
+        # Float32 columns come first, so that a single count describes the types of all columns.
         names = [block.columns[i] for i in (*float32_indices, *float64_indices)]
         line = {
             "layout": number,
@@ -133,7 +142,8 @@ class Journal(SegmentedFile):
 
     @staticmethod
     def _count_rows(layout: _WrittenLayout, rows: int) -> None:
-        """Count the rows until a layout is declared again."""
+        """Count down the rows until the next declaration of a layout."""
+        # Doubling the distance keeps the overhead of repeated declarations negligible in long runs.
         if layout.rows_left <= 0:
             layout.rows_left = layout.repeat_rows
             layout.repeat_rows = min(2 * layout.repeat_rows, LONGEST_REPEAT_ROWS)
@@ -141,12 +151,13 @@ class Journal(SegmentedFile):
 
 
 def _count_lines(path: Path) -> int:
-    """Return how many lines a file has."""
+    """Return the number of lines in a file."""
     return max((first + text.count(b"\n") - 1 for first, text in read_chunks(path)), default=0)
 
 
 def _heads(block: Block, number: int) -> list[bytes]:
-    """Return what stands before the values of each row: layout, step, seconds, position, samples."""
+    """Format the part of each row that precedes the values: layout, step, seconds, position, samples."""
+    # Microseconds are precise enough and shorten every row.
     seconds = _number_texts(np.round(block.seconds, 6))
     heads = zip(_number_texts(block.steps), seconds, _number_texts(block.positions), strict=True)
     if not block.samples:
@@ -156,15 +167,16 @@ def _heads(block: Block, number: int) -> list[bytes]:
 
 
 def _number_texts(array: NDArray[Any]) -> list[bytes]:
-    """Return each number's text."""
-    # orjson formats a whole array in one call, many times faster than Python formats its numbers.
+    """Format each number of an array."""
+    # orjson formats a whole array in one call, many times faster than formatting the numbers in Python.
     return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
 
 
 def _value_texts(
     values: NDArray[np.float64], float32_values: NDArray[np.float32], layout: _WrittenLayout
 ) -> list[bytes]:
-    """Return each row's values as text, float32 columns first."""
+    """Format the values of each row, float32 columns first."""
+    # Shortcuts for the common case of a single type.
     if not len(layout.float64_indices):
         return _row_texts(float32_values)
     if not len(layout.float32_indices):
@@ -178,14 +190,15 @@ def _value_texts(
 
 
 def _row_texts(array: NDArray[Any]) -> list[bytes]:
-    """Return each row's numbers as text, with commas between; the numbers' brackets are where it is cut."""
+    """Format each row of a 2-D array as comma-separated numbers."""
     text = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
-    # The text is ``[[a,b],[c,d]]``: each piece begins with ``[[`` or ``,[``, and the last two are empty.
+    # The text is ``[[a,b],[c,d]]``: split at "]", each part begins with ``[[`` or ``,[``, and the last two are empty.
     return [part[2:] for part in text.split(b"]")[:-2]]
 
 
 def _name_non_finite(texts: list[bytes], values: NDArray[np.float64], finite: NDArray[np.bool_]) -> None:
-    """Put the names of the non-finite values where JSON has none (orjson wrote null)."""
+    """Insert the names of non-finite values, in place; orjson writes them as null."""
+    # Only affected rows are split, since non-finite values are rare.
     for i in np.flatnonzero(~finite.all(axis=1)):
         parts = texts[i].split(b",")
         for j in np.flatnonzero(~finite[i]):
@@ -195,15 +208,15 @@ def _name_non_finite(texts: list[bytes], values: NDArray[np.float64], finite: ND
 
 @dataclass(frozen=True, kw_only=True)
 class RowLayout:
-    """A declared layout as read back.
+    """A layout declaration, parsed from the journal.
 
     Attributes:
-        number: what the rows of this layout start with.
-        axis: the axis of its rows.
-        columns: the metric names, in the order of the values.
-        float32_count: how many leading columns hold float32-exact values.
-        segment_number: the segment that its rows belong to; 0 in files of versions that did not say so.
-        resume: the step that this segment went on from.
+        number: layout number, the first entry of each row.
+        axis: axis of the rows.
+        columns: metric names, in the order of the values.
+        float32_count: number of leading columns that hold float32 values.
+        segment_number: number of the segment that the rows belong to; 0 in files of versions that did not record it.
+        resume: step from which this segment was resumed.
     """
 
     number: int
@@ -215,12 +228,12 @@ class RowLayout:
 
     @property
     def has_checksums(self) -> bool:
-        """Whether its rows end with a checksum."""
+        """Whether the rows end with a checksum."""
         return self.segment_number > 0
 
     @property
     def width(self) -> int:
-        """Entries of a row: layout, step, seconds, position, samples, values, and the checksum where there is one."""
+        """Number of entries per row: layout, step, seconds, position, samples, values and, if present, the checksum."""
         return 5 + len(self.columns) + self.has_checksums
 
 
@@ -228,12 +241,12 @@ def layout_of(line: Mapping[str, Any], *, with_checksum: bool) -> RowLayout:
     """Return the layout that a line declares.
 
     Args:
-        line: the parsed line, without its checksum.
-        with_checksum: whether it had a good one, as its rows then have.
+        line: parsed line, without its checksum.
+        with_checksum: whether the line had a valid checksum; its rows then have checksums, too.
 
     Raises:
-        KeyError: the line lacks one of layout, axis, names and float32.
-        ValueError: the axis is unknown, an entry is of another type, or one is unknown.
+        KeyError: if ``layout``, ``axis``, ``names`` or ``float32`` is missing.
+        ValueError: if the axis or an entry is unknown, or an entry has the wrong type.
     """
     number = line["layout"]
     axis = line["axis"]
@@ -245,11 +258,12 @@ def layout_of(line: Mapping[str, Any], *, with_checksum: bool) -> RowLayout:
         raise ValueError(f"unknown or impossible entries {sorted(unknown or {SEGMENT_KEY})}")
     if axis not in ("step", "epoch"):
         raise ValueError(f"axis {axis!r} is neither 'step' nor 'epoch'")
+    # `type` instead of `isinstance`: JSON's true would pass for an int.
     if type(number) is not int or type(float32_count) is not int or float32_count < 0:
-        raise ValueError(f"layout {number!r} and float32 {float32_count!r}: wanted whole numbers, 0 or more")
+        raise ValueError(f"layout and float32 must be integers of at least 0, got {number!r} and {float32_count!r}")
     if not _are_texts(names) or float32_count > len(names):
-        raise ValueError(f"names {str(names)[:80]}: expected a list of texts, {float32_count} or more")
-    # A checksum without a segment means the first segment; a line without one is of a version that did not say.
+        raise ValueError(f"names must be a list of at least {float32_count} strings, got {str(names)[:80]}")
+    # Lines of the first segment have a checksum but no segment key; lines of old versions have neither.
     segment = segment or Segment(number=int(with_checksum))
     return RowLayout(
         number=number,
@@ -262,4 +276,5 @@ def layout_of(line: Mapping[str, Any], *, with_checksum: bool) -> RowLayout:
 
 
 def _are_texts(names: Any) -> bool:
+    """Whether a JSON value is a list of strings."""
     return isinstance(names, list) and all(type(name) is str for name in cast("list[Any]", names))

@@ -1,4 +1,4 @@
-"""run.json: what a run is, so that its folder explains itself."""
+"""run.json, the description of a run: config, versions, segments, state and declared metrics."""
 
 import dataclasses
 import hashlib
@@ -25,11 +25,11 @@ RunState = Literal["running", "finished", "interrupted", "failed", "diverged"]
 PACKAGES = ("fieldwatch", "torch", "numpy", "tensorboard")
 RUN = "run.json"
 SEAL = "sha256"
-"""The key of run.json's own hash: of all its other keys as JSON in order of the keys, without spaces."""
+"""Key of the SHA-256 of run.json: the hash of all other keys, serialized as compact JSON with sorted keys."""
 
 
-class NotARun(InputError):  # noqa: N818  says what the folder is
-    """The folder holds no run, or its run.json cannot be read."""
+class NotARun(InputError):  # noqa: N818  named after the finding
+    """Raised when a folder holds no run, or its run.json cannot be read."""
 
 
 def _nothing() -> dict[str, Any]:
@@ -41,16 +41,16 @@ class Manifest:
     """The contents of run.json.
 
     Attributes:
-        config: the resolved configuration, as plain JSON values.
-        preset_difference: what differs from the preset, key to ``[preset, chosen]``.
-        windows: declared active window per loss term, ``[first, last]``, last inclusive.
+        config: resolved configuration, as plain JSON values.
+        preset_difference: overrides of the preset: dotted key to ``[preset value, chosen value]``.
+        windows: declared active window of each loss term, ``[first, last]``, last step inclusive.
         phases: named phases, ``[name, first, last]``.
-        versions: python, platform and package versions.
-        git: commit and whether the tree was dirty; empty outside a checkout.
-        segments: one entry per start: when, at which step, by which process.
-        state: how the last segment stands or ended.
-        about: whatever else the pipeline wants a reader to know (its name, data, teacher).
-        metrics: what the run records and what it means; the toolkit's own are not listed.
+        versions: versions of Python, the platform and the relevant packages.
+        git: commit and whether the working tree had uncommitted changes; empty outside a checkout.
+        segments: one entry per start of the process: time, step, host, process id and command.
+        state: state of the last segment.
+        about: additional information from the pipeline, such as its name, data and teacher model.
+        metrics: declarations of the run's metrics, without those of the toolkit itself.
     """
 
     config: Mapping[str, Any]
@@ -65,34 +65,35 @@ class Manifest:
     metrics: tuple[Metric, ...] = ()
 
     def catalogue(self) -> Catalogue:
-        """What the run's metrics mean: as it declared them, and the toolkit's own."""
+        """Return the declarations of all metrics: the toolkit's and the run's. The run's take precedence."""
         return Catalogue({metric.name: metric for metric in (*TOOLKIT, *self.metrics)}.values())
 
     def text(self) -> str:
-        """Return the contents of run.json, with their hash."""
-        # Through JSON once: the hash covers exactly what a reader will parse.
+        """Return the contents of run.json, including their hash."""
+        # Round trip through JSON first, so that the hash covers exactly what a reader will parse.
         fields = orjson.loads(orjson.dumps(self))
         return orjson.dumps(fields | {SEAL: _hash(fields)}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
 
     def write(self, folder: Path) -> None:
-        """Replace run.json in one piece; when this returns, it and its name are on the disk."""
+        """Replace run.json atomically. When this returns, the file and its directory entry are on the disk."""
         write_file(output_path(folder, RUN), self.text().encode() + b"\n", durable=True)
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a run was started in this folder: it has a run.json, or checkpoints."""
+    """Whether a run was started in this folder: it contains a run.json or checkpoints."""
+    # run.json may be lost while checkpoints are intact: such a folder still belongs to a run.
     return (folder / RUN).is_file() or bool(checkpoint_folders(folder) or checkpoint_folders(folder, set_aside=True))
 
 
 def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Manifest:
-    """Read a run folder's run.json; where that is missing or damaged, what the newest checkpoint holds of it.
+    """Read the run.json of a run folder; if it is missing or damaged, use the copy in the newest intact checkpoint.
 
     Args:
-        folder: the run's.
-        damage: notes that run.json is missing or damaged, and what was used in its place.
+        folder: the run folder.
+        damage: receives a note if run.json is missing or damaged, with the checkpoint used instead.
 
     Raises:
-        NotARun: there is neither, or run.json is not one of ours.
+        NotARun: if there is neither a readable run.json nor a copy of it in a checkpoint.
     """
     path = Path(folder) / RUN
     try:
@@ -100,51 +101,53 @@ def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Mani
     except (FileNotFoundError, NotADirectoryError) as error:
         cause: Exception = error
         problem = "is missing"
-        refusal = f"{folder} holds no run (no {RUN}): give the folder that `fieldwatch train` printed"
+        refusal = f"{folder} holds no run (no {RUN}): expected the folder that `fieldwatch train` printed"
     except (IsADirectoryError, TypeError, KeyError, ValueError, AttributeError) as error:
         cause = error
         problem = f"is damaged ({error})"
         refusal = f"{path} is not a fieldwatch {RUN} ({error}): restore it from a copy, or start a new run"
-    for place, text in manifests_in_checkpoints(Path(folder)):
+    for checkpoint, text in manifests_in_checkpoints(Path(folder)):
         if damage is not None:
-            damage.add_file(path, f"{problem}: what it said is taken from {place.name}")
+            damage.add_file(path, f"{problem}: its contents are restored from {checkpoint.name}")
         return _parsed(text.encode())
     raise NotARun(refusal) from cause
 
 
 def _parsed(text: bytes) -> Manifest:
-    """Return the manifest in the contents of run.json; a ValueError says what is wrong with them."""
+    """Parse the contents of run.json; any exception explains why they are invalid."""
     stored = orjson.loads(text)
-    # Versions before the seal wrote none; their files are accepted as they are.
+    # Older versions wrote no hash; their files are accepted without verification.
     seal = stored.pop(SEAL, None)
     if seal is not None and seal != _hash(stored):
-        raise ValueError("it does not have the hash written with it")
+        raise ValueError("its contents do not match the stored hash")
+    # JSON has no tuples. Unknown keys raise TypeError below, which the caller reports as an invalid file.
     windows = {term: (first, last) for term, (first, last) in stored.pop("windows").items()}
     phases = tuple((name, first, last) for name, first, last in stored.pop("phases"))
-    metrics = tuple(Metric(**one) for one in stored.pop("metrics", ()))
+    metrics = tuple(Metric(**fields) for fields in stored.pop("metrics", ()))
     segments = tuple(stored.pop("segments"))
     return Manifest(**stored, segments=segments, windows=windows, phases=phases, metrics=metrics)
 
 
 def _hash(fields: Mapping[str, Any]) -> str:
+    # Sorted keys make the hash independent of the order in the file.
     return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def versions() -> dict[str, str]:
-    """Python, platform and the packages that decide the numbers."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    """Return the versions of Python, the platform and the packages that affect numerical results."""
+    by_name = {"python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            by_name[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            by_name[package] = "not installed"
+    return by_name
 
 
 def git_state() -> dict[str, Any]:
-    """Commit and dirtiness of the checkout the process works in; empty where there is none."""
+    """Return the commit of the current git checkout and whether it has changes; an empty dict outside a checkout."""
     try:
-        # Untracked files do not count: most of them are outputs of runs.
+        # Ignore untracked files: most of them are outputs of runs.
         commit = _git("rev-parse", "HEAD")
         return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):
@@ -152,7 +155,7 @@ def git_state() -> dict[str, Any]:
 
 
 def new_segment(step: int) -> dict[str, Any]:
-    """Describe the start of one process's part of a run."""
+    """Return the manifest entry for a process that starts or resumes the run at ``step``."""
     return {
         "step": step,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -163,5 +166,6 @@ def new_segment(step: int) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
+    # The timeout keeps a hanging git, for example on a network file system, from blocking the start of a run.
     command = ["git", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603  fixed words, no shell

@@ -1,4 +1,4 @@
-"""A metric is declared once: its name is the TensorBoard tag, its unit and meaning live beside it."""
+"""The declaration of one metric: TensorBoard tag, unit, meaning and expected range, in one place."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from typing import Literal
 from fieldwatch.record import tags
 
 Better = Literal["higher", "lower", "steady", "none"]
-"""Which values of a metric are better."""
+"""Direction in which a metric improves."""
 Axis = Literal["step", "epoch"]
 Kind = Literal["scalar", "histogram", "image", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One quantity a run may record.
+    """One quantity that a run may record.
 
     Attributes:
-        name: the TensorBoard tag, exactly; a ``<...>`` part stands for any text without a slash.
-        unit: e.g. ``"dB"``, ``"ms"``, ``""`` for a pure number.
-        meaning: one sentence: what it is, how it is computed.
-        better: which way is good; ``"steady"`` for norms, ``"none"`` for facts.
-        axis: what its horizontal axis counts: optimizer steps, or 1-based epochs.
-        kind: scalars go to every sink; the others only to sinks that can show them.
-        expected: what a healthy run shows.
+        name: exact TensorBoard tag; a ``<...>`` placeholder matches any text without a slash.
+        unit: physical unit, such as ``"dB"`` or ``"ms"``; ``""`` for a dimensionless number.
+        meaning: one-sentence definition, including how the value is computed.
+        better: direction of improvement; ``"steady"`` for norms, ``"none"`` for plain facts.
+        axis: unit of the horizontal axis: 0-based optimizer steps or 1-based epochs.
+        kind: type of the data; scalars reach every sink, other kinds only sinks that support them.
+        expected: value or behavior in a healthy run.
     """
 
     name: str
@@ -36,5 +36,5 @@ class Metric:
 
 
 def visible_columns(columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns that sinks show: all but the bookkeeping ones."""
+    """Return the columns that sinks display, in order; bookkeeping columns are dropped."""
     return tuple(name for name in columns if not tags.is_bookkeeping(name))

@@ -1,4 +1,4 @@
-"""Reading a run's folder back: what stands after every resume has voided what it went back over."""
+"""Read the record of a run folder, without the rows and events that were invalidated by a resume."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,23 +20,24 @@ _INT64 = 2**63
 
 
 def read_history(folder: Path | str, capacity: int | None = None, damage: DamageTally | None = None) -> History:
-    """Read journal and events of a run's folder into a history.
+    """Read the journal and the events of a run folder into a history.
 
-    A missing file counts as empty, a torn last line as not written. Damaged lines are left out; the history then has an
-    event ``damaged_record`` for each file that has some.
+    A missing file is treated as empty, and a torn last line as never written. Damaged lines are skipped; for each file
+    that has some, the history contains an event ``damaged_record``.
 
     Args:
-        folder: the run's folder.
-        capacity: values to keep per metric; None keeps all.
-        damage: counts the damaged lines, too.
+        folder: the run folder.
+        capacity: number of values to keep per metric; None keeps all.
+        damage: additional counter of the damaged lines.
 
     Raises:
-        MissingPathError: the folder does not exist.
+        MissingPathError: if the folder does not exist.
     """
     if not Path(folder).is_dir():
-        raise MissingPathError(f"no run folder at {folder}: wanted the folder that holds {JOURNAL}")
+        raise MissingPathError(f"no run folder at {folder}: expected a folder that contains {JOURNAL}")
     history = History(capacity)
     damage = DamageTally() if damage is None else damage
+    # The windows in run.json come first: `windows` events of the run override them. Open windows never end.
     for term, (first, last) in note_damage(Path(folder), damage).items():
         history.windows[term] = (first or 0, sys.maxsize if last is None else last)
     for block in read_blocks(folder, damage):
@@ -49,9 +50,9 @@ def read_history(folder: Path | str, capacity: int | None = None, damage: Damage
 
 
 def note_damage(folder: Path, damage: DamageTally) -> Mapping[str, tuple[int, int | None]]:
-    """Note whether run.json is missing or damaged, and return the windows that it declares.
+    """Record whether run.json is missing or damaged, and return the windows that it declares.
 
-    There are none where there is no run.json, and nothing to make it from.
+    The result is empty if there is neither a run.json nor a copy of it in a checkpoint.
     """
     try:
         return read_manifest(folder, damage).windows if holds_run(folder) else {}
@@ -61,26 +62,28 @@ def note_damage(folder: Path, damage: DamageTally) -> Mapping[str, tuple[int, in
 
 
 def read_segments(folder: Path | str) -> list[Segment]:
-    """Return the starts of the run, the first included, as far as good lines of the journal tell."""
+    """Return the segments of a run, including the first, as far as they are recorded in undamaged journal lines."""
     return [Segment(number=1), *(segment for _, segment in _marks(Path(folder) / JOURNAL)[0])]
 
 
 def read_events(folder: Path | str, damage: DamageTally | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the events that stand, in order.
+    """Yield the valid events of a run, in order.
 
     Args:
-        folder: the run's folder.
-        damage: counts the damaged lines, which are left out.
+        folder: the run folder.
+        damage: counter of damaged lines, which are skipped.
     """
     path = Path(folder) / EVENTS
-    tally = DamageTally() if damage is None else damage
+    counter = DamageTally() if damage is None else damage
+    # Two passes: the first one finds the segments, with a separate counter so that no damage is counted twice.
     limits = VoidSteps(
         segment_starts((number, event) for number, event, _ in checked_lines(path, problem_of_event, DamageTally()))
     )
-    for number, event, has_checksum in checked_lines(path, problem_of_event, tally):
+    for number, event, has_checksum in checked_lines(path, problem_of_event, counter):
         segment = segment_in(event)
         event.pop(SEGMENT_KEY, None)
-        # A line with a checksum and without a segment was written in the first one (1); 0 decides by line number.
+        # A line with a checksum but no segment key belongs to segment 1. Lines without a checksum come from an old
+        # version: 0 lets their line number decide.
         if "segment" not in event and event["step"] < limits.of(
             number, segment.number if segment else int(has_checksum)
         ):
@@ -88,25 +91,25 @@ def read_events(folder: Path | str, damage: DamageTally | None = None) -> Iterat
 
 
 def problem_of_event(event: Any) -> str:
-    """Return why a parsed line is neither an event nor a segment, empty if it is one."""
+    """Return why a parsed line is neither an event nor a segment; an empty string if it is one."""
     if not isinstance(event, dict):
         return "is not an event"
-    found = cast("dict[str, Any]", event)
-    if ("segment" in found or SEGMENT_KEY in found) and segment_in(found) is None:
+    fields = cast("dict[str, Any]", event)
+    if ("segment" in fields or SEGMENT_KEY in fields) and segment_in(fields) is None:
         return "is not a segment marker"
-    return "" if "segment" in found else _problem_of_fields(found)
+    return "" if "segment" in fields else _problem_of_fields(fields)
 
 
-def _problem_of_fields(found: Mapping[str, Any]) -> str:
-    """Return what is wrong with the fields of an event, empty if nothing is."""
-    kind = found.get("kind")
-    step = found.get("step")
+def _problem_of_fields(fields: Mapping[str, Any]) -> str:
+    """Return why the fields of an event are invalid; an empty string if they are valid."""
+    kind = fields.get("kind")
+    step = fields.get("step")
     if not isinstance(kind, str) or not kind:
         return "is not an event (its kind is missing)"
     if type(step) is not int or not 0 <= step < _INT64:
-        return f"is an event whose step is {str(step)[:40]!r}, not a whole number"
-    if kind == "windows" and not _are_windows(found.get("windows")):
-        return "is an event of windows without first and last steps"
+        return f"is an event whose step is {str(step)[:40]!r}, not an integer of at least 0"
+    if kind == "windows" and not _are_windows(fields.get("windows")):
+        return "is a windows event without [first, last] steps for each term"
     return ""
 
 
@@ -118,14 +121,14 @@ def _are_windows(windows: Any) -> bool:
 
 
 def read_blocks(folder: Path | str, damage: DamageTally | None = None) -> Iterator[Block]:
-    """Yield the rows that stand, in blocks of at most 512, in order; memory stays flat.
+    """Yield the valid rows of a run, in order and in blocks of at most 512 rows, with constant memory use.
 
     Args:
-        folder: the run's folder.
-        damage: counts the damaged lines, which are left out.
+        folder: the run folder.
+        damage: counter of damaged lines, which are skipped.
     """
     path = Path(folder) / JOURNAL
-    # Two passes: layouts and segments first, since a row may precede the only readable declaration of its layout.
+    # Two passes: read layouts and segments first, since a row may precede the only readable declaration of its layout.
     marks, layouts = _marks(path)
     limits = VoidSteps(marks)
     rows = RowReader(path, DamageTally() if damage is None else damage, layouts)
@@ -138,14 +141,15 @@ def read_blocks(folder: Path | str, damage: DamageTally | None = None) -> Iterat
 
 
 def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, RowLayout]]:
-    """Return where segments begin, with the numbers of the lines, and all layouts."""
+    """Return the segments with the numbers of the lines where they begin, and all layouts by number."""
     reader = LineReader()
+    # Keeps only the marks, which are few, not the rows.
     lines = list[tuple[int, Mapping[str, Any]]]()
     layouts = dict[int, RowLayout]()
     for first, text in read_chunks(path):
         if first == 1:
             reader.check_first_line(text)
-        # Rows begin with a bracket; most chunks hold no mark at all and need no splitting.
+        # Rows begin with a bracket and marks with a brace. Most chunks contain no mark and need not be split.
         if b"{" not in text:
             continue
         for number, line in numbered(text, first):
@@ -158,7 +162,7 @@ def _marks(path: Path) -> tuple[list[tuple[int, Segment]], dict[int, RowLayout]]
                 try:
                     layout = layout_of(value, with_checksum=reader.has_checksums)
                 except (KeyError, TypeError, ValueError):
-                    continue  # the reader of rows counts it
+                    continue  # RowReader counts this line as damaged in the second pass
                 layouts[layout.number] = layout
             lines.append((number, value))
     return list(segment_starts(lines)), layouts

@@ -1,4 +1,4 @@
-"""Rows and blocks of rows: what one step recorded, and what many steps recorded."""
+"""Rows (the values of one step) and blocks (consecutive rows with the same columns)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from fieldwatch.record.metric import Axis
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one step recorded.
+    """The values that one step recorded.
 
     Attributes:
-        step: 0-based index of the step during which it was recorded.
-        seconds: training time since the run's first step, continued over resumes.
-        values: metric name to value; a metric that does not apply is absent, never zero.
-        axis: what ``position`` counts.
-        position: where the row stands on its axis; the step itself on the step axis.
-        samples: names of the samples (views, frames, patches) of the batch.
+        step: 0-based index of the step that recorded the row.
+        seconds: training time since the run's first step, accumulated over resumes.
+        values: value of each metric by name; a metric that does not apply is absent, never zero.
+        axis: unit of ``position``.
+        position: coordinate on the axis; equal to ``step`` on the step axis.
+        samples: names of the samples (views, frames, patches) in the batch.
     """
 
     step: int
@@ -31,8 +31,9 @@ class Row:
     samples: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Stand on the step itself where no other position is named."""
+        """Default the position to the step."""
         if self.position < 0:
+            # Regular assignment is not possible in a frozen dataclass.
             object.__setattr__(self, "position", self.step)
 
 
@@ -41,13 +42,13 @@ class Block:
     """Consecutive rows that recorded the same set of metrics.
 
     Attributes:
-        axis: the axis of all rows.
+        axis: axis shared by all rows.
         columns: metric names, one per column of ``values``.
-        steps: ``[rows]`` int64.
-        seconds: ``[rows]`` float64.
-        positions: ``[rows]`` int64.
-        values: ``[rows, columns]`` float64; NaN and infinity mean just that.
-        samples: per row, the names of the batch's samples; an empty tuple where no row names any.
+        steps: ``[rows]`` int64, 0-based step of each row.
+        seconds: ``[rows]`` float64, training time of each row.
+        positions: ``[rows]`` int64, coordinate of each row on the axis.
+        values: ``[rows, columns]`` float64; NaN and infinity are recorded values, not markers of missing ones.
+        samples: sample names of each row's batch; empty if no row names any.
     """
 
     axis: Axis
@@ -60,7 +61,7 @@ class Block:
 
     @classmethod
     def of(cls, row: Row) -> "Block":
-        """Make a block of one row."""
+        """Return a block that holds a single row."""
         return cls(
             axis=row.axis,
             columns=tuple(row.values),
@@ -72,11 +73,11 @@ class Block:
         )
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return len(self.steps)
 
     def part(self, selection: slice | NDArray[np.bool_]) -> "Block":
-        """Return the block of the rows in these places."""
+        """Return a block of the selected rows."""
         samples = self.samples
         if samples:
             samples = samples[selection] if isinstance(selection, slice) else tuple(compress(samples, selection))
@@ -87,13 +88,14 @@ class Block:
             seconds=self.seconds[selection],
             positions=self.positions[selection],
             values=self.values[selection],
+            # Normalize to the empty tuple if the selected rows name no samples.
             samples=samples if any(samples) else (),
         )
 
     def before(self, step: float) -> "Block":
-        """Return the block of the rows of earlier steps."""
+        """Return a block of the rows whose step is less than ``step``."""
         early = self.steps < step
-        # No copy in the usual case, where nothing is void.
+        # Avoid the copy in the common case: no row was invalidated by a resume.
         return self if early.all() else self.part(early)
 
     def rows(self) -> Iterator[Row]:
@@ -109,4 +111,4 @@ class Block:
 
 
 Sink = Callable[[Block], None]
-"""Takes the rows as they come; called from the writer's thread, one block after the other."""
+"""A consumer of blocks. The writer thread calls it with one block after the other."""

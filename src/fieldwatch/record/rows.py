@@ -1,4 +1,4 @@
-"""From the lines of a journal to blocks: many at once where all of them are sound, one by one where they are not."""
+"""Parse journal lines into blocks: in bulk if a whole chunk is valid, else line by line."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, groupby
@@ -17,6 +17,7 @@ from fieldwatch.record.row import Block
 from fieldwatch.record.segments import Segment, segment_in
 
 BLOCK_ROWS = 512
+# Index of the first value in a row, after layout, step, seconds, position and samples.
 _FIRST_VALUE = 5
 _NUMBER_TYPES = frozenset((int, float))
 _NON_FINITE = frozenset(("nan", "inf", "-inf"))
@@ -24,17 +25,17 @@ _INT64 = 2**63
 
 
 class RowReader:
-    """Reads the lines of one journal in their order; knows the layouts that were declared so far.
+    """Reads the lines of one journal in order and keeps track of the layouts declared so far.
 
-    A damaged line is left out and counted, and so is a row whose layout is not known.
+    Damaged lines and rows of an unknown layout are skipped and counted.
 
     Args:
-        path: the journal, for messages.
-        damage: counts the damaged lines.
-        layouts: those that are known to be declared somewhere in the file.
+        path: path of the journal, for messages.
+        damage: counter of damaged lines.
+        layouts: layouts that are declared anywhere in the file, if known in advance.
 
     Attributes:
-        segment_number: of the segment that the last block belongs to, as its layout says; 0 where that does not say.
+        segment_number: number of the segment that the last block belongs to; 0 if its layout does not record one.
     """
 
     def __init__(self, path: Path, damage: DamageTally, layouts: Mapping[int, RowLayout] | None = None) -> None:
@@ -48,13 +49,14 @@ class RowReader:
         self.segment_number = 0
 
     def read(self, text: bytes, first: int) -> Iterator[tuple[int, Block | Segment]]:
-        """Yield the number of the first line, and the block, of consecutive rows of one layout; and the segments.
+        """Yield ``(line number, item)``: a block for each run of rows with one layout, and a segment where one begins.
 
-        A segment whose own line is lost is yielded before its first row.
+        The line number is that of the block's first row. If a segment's own line is lost, the segment is yielded before
+        its first row.
 
         Args:
-            text: whole lines, each with the newline that ends it.
-            first: 1-based number of the first of them.
+            text: whole lines, each terminated by a newline.
+            first: 1-based number of the first line.
         """
         if first == 1:
             self._marks.check_first_line(text)
@@ -70,10 +72,10 @@ class RowReader:
                 yield at, block
 
     def _blocks(self, text: bytes, first: int) -> Iterator[tuple[int, RowLayout, Block]]:
-        """Yield the blocks of a text without marks."""
+        """Yield the blocks of a text that contains rows only."""
         rows = _parse_at_once(text)
         blocks = self._blocks_by_layout(rows, unchecked=True) if rows is not None else None
-        # Fast path: one parse and one checksum pass for the whole chunk. Any doubt falls through to the slow path.
+        # Fast path: one parse and one checksum pass for the whole chunk. On any doubt, fall through to the slow path.
         if rows is not None and blocks is not None and self._has_checksums(text, rows):
             yield from self._in_order(rows, blocks, first)
             return
@@ -93,7 +95,7 @@ class RowReader:
         yield from self._checked(pending, start)
 
     def _take_mark(self, number: int, line: bytes) -> Iterator[tuple[int, Segment]]:
-        """Learn a layout, or yield the segment that begins."""
+        """Register a declared layout, or yield the segment that the line begins."""
         value, problem = self._marks.read(line)
         if problem:
             self._skip_line(number, problem)
@@ -112,9 +114,9 @@ class RowReader:
             self._skip_line(number, "is neither a layout, a row nor a segment")
 
     def _begin_segment(self, segment: Segment) -> Segment:
-        """Note that a segment begins."""
+        """Update the state for the start of a segment and return it."""
         self._current_segment = max(self._current_segment, segment.number)
-        # Steps that the new segment repeats are not lost: the count of lost steps restarts at its first step.
+        # A new segment may repeat steps. They are not lost, so counting restarts at its first step.
         self._last_step = None if self._last_step is None else min(self._last_step, segment.resume - 1)
         return segment
 
@@ -123,7 +125,7 @@ class RowReader:
         self._damage_since_last_block = True
 
     def _count_lost(self, block: Block) -> None:
-        """Count the steps that have no row between the rows on both sides of damaged lines."""
+        """Count the steps missing between the last row before damaged lines and the first row after them."""
         if block.axis != "step":
             return
         first = int(block.steps[0])
@@ -133,19 +135,20 @@ class RowReader:
         self._last_step = int(block.steps[-1])
 
     def _checked(self, rows: list[list[Any]], first: int) -> Iterator[tuple[int, RowLayout, Block]]:
-        """Yield the blocks of rows that were looked at one by one, of consecutive lines from this number on."""
+        """Yield the blocks of rows that passed the line-by-line check; ``first`` is the line number of the first."""
         blocks = self._blocks_by_layout(rows, unchecked=False) if rows else None
         if blocks is not None:
             yield from self._in_order(rows, blocks, first)
 
     def _blocks_by_layout(self, rows: list[list[Any]], *, unchecked: bool) -> dict[int, Block] | None:
-        """Return all rows of each layout as one block; None where a row is not sound.
+        """Return one block per layout with all of its rows, or None if a row is invalid.
 
         Args:
-            rows: the rows.
-            unchecked: whether they were parsed at once, so that no value is anything that numpy takes for a number.
+            rows: parsed rows.
+            unchecked: whether the rows come from the bulk parse, which has already ruled out values (such as booleans)
+                that numpy would silently convert to numbers.
         """
-        # `type` instead of `isinstance`: JSON's true would pass for the layout number 1.
+        # `type` instead of `isinstance`: a bool is an int, so JSON's true would pass for layout number 1.
         numbers = [row[0] if row else None for row in rows]
         if set(map(type, numbers)) != {int} or not self._layouts.keys() >= set(numbers):
             return None
@@ -162,20 +165,22 @@ class RowReader:
         return blocks
 
     def _has_checksums(self, text: bytes, rows: list[list[Any]]) -> bool:
-        """Whether all rows have the checksums that their layouts promise; False where only some layouts do."""
+        """Whether all rows carry the checksums that their layouts require; False if only some layouts require them."""
         expected = {self._layouts[number].has_checksums for number in set(map(itemgetter(0), rows))}
-        # Old layouts have no checksums: nothing to check. A mixture is left to the slow path.
+        # Layouts written by old versions have no checksums to verify. A mixture is left to the slow path.
         if expected == {False}:
             return True
         if expected != {True}:
             return False
-        sums = [crc32(line[: line.rfind(b",")]) for line in text.split(b"\n")]  # `checksum_of` takes twice as long
+        # Inlined: calling `checksum_of` for each line takes twice as long.
+        sums = [crc32(line[: line.rfind(b",")]) for line in text.split(b"\n")]
         return sums[:-1] == [row[-1] for row in rows]
 
     def _in_order(
         self, rows: list[list[Any]], blocks: Mapping[int, Block], first: int
     ) -> Iterator[tuple[int, RowLayout, Block]]:
-        """Yield the blocks of consecutive rows of one layout, with the numbers of their first lines."""
+        """Yield blocks in file order, each with the number of its first line and at most `BLOCK_ROWS` rows."""
+        # Rows of several layouts may alternate: cut each layout's block wherever the layout changes.
         next_row = dict.fromkeys(blocks, 0)
         for number, group in groupby(rows, itemgetter(0)):
             remaining = sum(1 for _ in group)
@@ -188,7 +193,7 @@ class RowReader:
                 remaining -= size
 
     def _problem(self, line: bytes, row: Any) -> str:
-        """Return why a line is not a row of a known layout, empty if it is one."""
+        """Return why a line is not a valid row of a known layout; an empty string if it is one."""
         if not isinstance(row, list):
             return "is neither a layout, a row nor a segment"
         row = cast("list[Any]", row)
@@ -196,7 +201,7 @@ class RowReader:
         if layout is None:
             return f"is a row of an undeclared layout ({str(row[:1])[:40]})"
         if len(row) != layout.width or not _is_head(row):
-            return f"is not a row of layout {layout.number}: wanted {layout.width} entries"
+            return f"is not a row of layout {layout.number}: expected {layout.width} entries"
         if layout.has_checksums and row[-1] != checksum_of(line):
             return ALTERED
         values = row[_FIRST_VALUE:]
@@ -208,16 +213,16 @@ class RowReader:
 
 
 def segment_of(line: Mapping[str, Any]) -> Segment | None:
-    """Return the segment that a line begins; None if it begins none, or names one that is not possible."""
+    """Return the segment that a line begins, or None if it begins none or is invalid."""
     return segment_in(line) if "segment" in line else None
 
 
 def _split_at_marks(text: bytes, first: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the number of the first line, and the text, of each line that begins with a brace, and of what is between.
+    """Split a text at its marks (lines that begin with a brace) and yield each part with its first line number.
 
-    Such lines are layouts and segments; the lines between them are rows.
+    Marks declare layouts and segments and are yielded one by one; the lines between two marks are rows.
     """
-    if b"{" not in text:  # ten times as quick as the search for two characters below
+    if b"{" not in text:  # ten times faster than the two-character search below
         yield first, text
         return
     start = 0
@@ -232,16 +237,17 @@ def _split_at_marks(text: bytes, first: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_at_once(text: bytes) -> list[list[Any]] | None:
-    """Parse all lines by one call; None unless each is a list, whose texts are samples and names of numbers.
+    """Parse all lines with a single JSON call.
 
-    The newlines stay, so that a text that one line leaves open cannot be closed by the next one; and what stands
-    between the lines, which no line holds, has to be seen again between the values, so that a list cannot either.
+    Return None unless every line is a list whose strings are only sample names and names of non-finite numbers.
     """
+    # Booleans and nulls are left to the slow path. Each of them contains "u" or "l", numbers contain neither, and
+    # searching for one character takes a twentieth of the time.
     if (b"u" in text or b"l" in text) and (b"tru" in text or b"fals" in text or b"nul" in text):
-        return None  # single characters are found in a twentieth of the time, and numbers have none of these two
+        return None
     lines = count(text, b"\n")
-    # Between two lines stands a null that no line contains: a bracket or quote left open in one line cannot be
-    # closed by the next without moving a null, which is noticed below.
+    # A damaged line must not merge with the next one. The newlines are kept, since JSON strings may not contain them:
+    # an open quote is an error. The nulls between the lines, which no line contains, expose an open bracket.
     values = parse_line(b"[%b]" % text[:-1].replace(b"\n", b"\n,null,"))
     if values is None or len(values) != 2 * lines - 1 or values[1::2].count(None) != lines - 1:
         return None
@@ -250,7 +256,7 @@ def _parse_at_once(text: bytes) -> list[list[Any]] | None:
 
 
 def _holds_no_other_text(text: bytes, rows: list[list[Any]]) -> bool:
-    """Whether all rows have samples, and every text besides these is the name of a number, by counting the quotes."""
+    """Whether sample names and names of non-finite numbers are the only strings, determined by counting quotes."""
     if min(map(len, rows)) < _FIRST_VALUE:
         return False
     samples = [row[_FIRST_VALUE - 1] for row in rows]
@@ -259,19 +265,19 @@ def _holds_no_other_text(text: bytes, rows: list[list[Any]]) -> bool:
     names = list(chain.from_iterable(samples))
     if not set(map(type, names)) <= {str} or not _NON_FINITE.isdisjoint(names):
         return False
-    # Each text has two quotes. What is left after the sample names must all belong to names of numbers,
-    # which stand after a comma: so no string hides among the values.
+    # Every string has two quotes. All quotes that do not belong to sample names must belong to names of non-finite
+    # numbers, which follow a comma; otherwise there is another string among the values.
     quotes = count(text, b'"') - 2 * len(names)
     return not quotes or quotes == 2 * sum(text.count(b',"%b"' % name.encode()) for name in _NON_FINITE)
 
 
 def _is_non_finite_name(value: Any) -> bool:
-    """Whether a value is the name of a non-finite number."""
+    """Whether a value is "nan", "inf" or "-inf"."""
     return type(value) is str and value in _NON_FINITE
 
 
 def _is_head(row: list[Any]) -> bool:
-    """Whether step, seconds, position and samples of a row are what they should be."""
+    """Whether step, seconds, position and samples of a row have valid types and ranges."""
     _, step, seconds, position, samples, *_ = row
     return (
         type(step) is type(position) is int
@@ -283,17 +289,18 @@ def _is_head(row: list[Any]) -> bool:
 
 
 def _block_of_unchecked(layout: RowLayout, rows: list[list[Any]]) -> Block | None:
-    """Return rows that were parsed at once as one block; None unless each is a row of this layout."""
+    """Build a block from bulk-parsed rows, or return None if any of them is not a valid row of this layout."""
     if set(map(len, rows)) != {layout.width}:
         return None
+    # The fixed entries of a row are 0: layout, 1: step, 2: seconds, 3: position, 4: samples.
     steps, seconds, positions = ([row[i] for row in rows] for i in (1, 2, 3))
     if set(map(type, steps + positions)) != {int} or not set(map(type, seconds)) <= _NUMBER_TYPES:
         return None
-    # Integers beyond int64 make this an object or float array, which is refused below.
+    # Integers beyond int64 turn this into an object or float array, which is rejected below.
     at = np.array([steps, positions])
     try:
         values = np.array([row[_FIRST_VALUE : _FIRST_VALUE + len(layout.columns)] for row in rows], np.float64)
-    except (TypeError, ValueError):  # lists or mappings among the numbers
+    except (TypeError, ValueError):  # a list or mapping among the numbers
         return None
     if at.dtype != np.int64 or values.ndim != 2:
         return None
@@ -301,7 +308,7 @@ def _block_of_unchecked(layout: RowLayout, rows: list[list[Any]]) -> Block | Non
 
 
 def _block_of_checked(layout: RowLayout, rows: list[list[Any]]) -> Block:
-    """Return rows that have been checked one by one as one block."""
+    """Build a block from rows that passed the line-by-line check."""
     at = np.array([[row[1] for row in rows], [row[3] for row in rows]], np.int64)
     values = np.array([row[_FIRST_VALUE : _FIRST_VALUE + len(layout.columns)] for row in rows], np.float64)
     return _block(layout, at, [row[2] for row in rows], [row[4] for row in rows], values)
@@ -314,8 +321,12 @@ def _block(
     samples: list[list[str]],
     values: NDArray[np.float64],
 ) -> Block:
-    """Put a block together; the leading columns of its layout are float32 numbers."""
-    float32_values = values[:, : layout.float32_count]  # a view: the rounding is done in place
+    """Build a block, rounding the leading float32 columns of its layout.
+
+    They are written with the fewest digits that identify a float32, so the parsed float64 values are slightly off.
+    """
+    float32_values = values[:, : layout.float32_count]  # a view: rounds in place
+    # A damaged value beyond float32 becomes infinite: no reason for a warning.
     with np.errstate(over="ignore"):
         float32_values[...] = float32_values.astype(np.float32)
     return Block(

@@ -1,4 +1,4 @@
-"""What the files of a run's record have in common: whole lines with checksums, and segments that void earlier lines."""
+"""Common base of a run's record files: lines with checksums, and segments that invalidate earlier lines."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from fieldwatch.record.disk.backlog import WriteBacklog
 from fieldwatch.record.lines import LineFile, add_checksum, read_lines
 
 SEGMENT_KEY = "of_segment"
-"""The key under which lines of later segments repeat ``[segment, resume]``, in case the segment's own line is lost."""
+"""Key under which lines of later segments repeat ``[segment, resume]``, in case the segment's own line is damaged."""
 _INT64 = 2**63
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One start of the run's process.
+    """One start of a run's process.
 
     Attributes:
-        number: 1 for the first start.
-        resume: the step it went on from; 0 for the first.
-        started: ISO 8601 time; empty for the first, and where the line that said it is lost.
+        number: 1-based number of the start.
+        resume: step from which the run was resumed; 0 for the first start.
+        started: ISO 8601 time; empty for the first start, or if the line that recorded it is lost.
     """
 
     number: int
@@ -34,54 +34,59 @@ class Segment:
 
 
 class SegmentedFile:
-    """An append-only file of a run, in segments: a line ``{"segment": 2, "resume": 400, ...}`` starts the second one.
+    """An append-only file in segments: a line ``{"segment": 2, "resume": 400, ...}`` starts the second one.
 
-    The run went on from step 400 then, and everything earlier of that step or a later one is void. The lines after it
-    say so again under the key ``of_segment``, so that the damage of one line brings nothing void back. Opening cuts off
-    a torn last line; damaged lines stay where they are.
+    Such a line records that the run was resumed from step 400, which invalidates all earlier lines of that step or a
+    later one. The lines after it repeat this under the key ``of_segment``, so that a damaged segment line does not make
+    invalid lines valid again. Opening the file truncates a torn last line and leaves damaged lines in place.
 
     Args:
-        path: the file; it and its folder are made if missing.
-        marks: its good lines that say which segment they belong to, where the caller has read them already.
+        path: path of the file; the file and its folder are created if missing.
+        marks: valid lines of the file that name their segment, if the caller has already read them.
     """
 
     def __init__(self, path: Path, marks: Iterable[Mapping[str, Any]] | None = None) -> None:
         self._file = LineFile(path)
         if marks is None:
             marks = objects_in(path)
-        found = (segment for line in marks if (segment := segment_in(line)) is not None)
-        # The last segment by number, not by place: its own line may be the damaged one.
-        self._last = max(found, key=lambda one: one.number, default=Segment(number=1))
+        segments = (segment for line in marks if (segment := segment_in(line)) is not None)
+        # Take the highest number rather than the last segment line, which may be damaged.
+        self._last = max(segments, key=lambda segment: segment.number, default=Segment(number=1))
 
     @property
     def segment_fields(self) -> dict[str, list[int]]:
-        """What a line says of its segment: nothing in the first one."""
+        """Fields that record the segment of a line; empty in the first segment."""
         return {} if self._last.number == 1 else {SEGMENT_KEY: [self._last.number, self._last.resume]}
 
     def defer_to(self, backlog: WriteBacklog, *, from_reserve: bool = False) -> None:
-        """Let lines that a full disk refuses wait there; the reserve is for what a run cannot do without."""
+        """Queue writes in a backlog while the disk is full.
+
+        Args:
+            backlog: backlog of the run.
+            from_reserve: whether the file may use the disk space reserved for essential records.
+        """
         self._file.queue.attach(backlog, from_reserve=from_reserve)
 
     def segment(self, resume_step: int) -> None:
-        """Mark that the run goes on from ``resume_step``: what stands there of that step or a later one is void.
+        """Record that the run resumes from ``resume_step``, which invalidates lines of that step and later ones.
 
         Raises:
-            ValueError: the step is negative.
+            ValueError: if the step is negative.
         """
         if resume_step < 0:
-            raise ValueError(f"a segment resumes from step {resume_step}: wanted a 0-based step index, 0 or more")
+            raise ValueError(f"a segment must resume from a 0-based step index, got {resume_step}")
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self._last = Segment(number=self._last.number + 1, resume=resume_step, started=started)
         line = {"segment": self._last.number, "resume": resume_step, "started": started}
         self._file.append(add_checksum(orjson.dumps(line)))
 
     def flush(self, *, fsync: bool = False) -> None:
-        """Do nothing (nothing is held back), or return when everything is on the disk (``fsync=True``)."""
+        """With ``fsync=True``, block until everything is on the disk; else do nothing, since writes are unbuffered."""
         if fsync:
             self._file.sync()
 
     def close(self) -> None:
-        """Close the file; more than once is fine."""
+        """Close the file. May be called more than once."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -92,14 +97,15 @@ class SegmentedFile:
 
 
 def objects_in(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield what the good lines of a file say that begin with a brace."""
+    """Yield the JSON objects in the valid lines of a file; arrays (rows) are skipped without parsing."""
+    # A throwaway counter: readers of the file report the damage, writers only need to continue.
     for _, line in read_lines(path, b"{", DamageTally()):
         if isinstance(line, dict):
             yield cast("dict[str, Any]", line)
 
 
 def segment_in(line: Mapping[str, Any]) -> Segment | None:
-    """Return the segment that a line begins or belongs to; None if it names none that is possible."""
+    """Return the segment that a line begins or belongs to, or None if it names no valid segment."""
     if "segment" in line:
         number: Any = line["segment"]
         resume: Any = line.get("resume")
@@ -115,32 +121,33 @@ def segment_in(line: Mapping[str, Any]) -> Segment | None:
 
 
 class VoidSteps:
-    """Per line of a file, the step from which on a later segment has voided it.
+    """Determines for each line of a file from which step on a later segment has invalidated it.
 
     Args:
-        marks: line numbers and segments, in order, of the lines that begin a segment or are the first known of it.
+        marks: line number and segment of each line that begins a segment or is the first known line of it, in order.
     """
 
     def __init__(self, marks: Iterable[tuple[int, Segment]]) -> None:
         self._marks = list(marks)
 
     def of(self, line: int, part: int = 0) -> float:
-        """Return the limit of a line.
+        """Return the step from which on the contents of a line are void; infinity if they are valid.
 
         Args:
-            line: its 1-based number, which decides for lines of versions that did not say to which segment they belong.
-            part: the segment that it says it belongs to; 0 where it does not say.
+            line: 1-based line number; used for lines of old versions, which do not record their segment.
+            part: segment that the line belongs to; 0 if it does not record one.
         """
-        # A later segment voids what it repeats; several may have, and the earliest resume step decides.
-        later = (one.resume for at, one in self._marks if (one.number > part if part else at > line))
+        # Several later segments may have invalidated the line: the earliest resume step counts.
+        later = (segment.resume for at, segment in self._marks if (segment.number > part if part else at > line))
         return min(later, default=float("inf"))
 
 
 def segment_starts(lines: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, Segment]]:
-    """Yield the segments among some lines: where they begin, or where the first line stands that names a lost one."""
+    """Yield line number and segment of each segment line, or of a segment's first line if its own line is lost."""
     known = 1
     for number, line in lines:
         segment = segment_in(line)
+        # A segment line, or the first line of a segment whose own line is missing.
         if segment is not None and ("segment" in line or segment.number > known):
             known = max(known, segment.number)
             yield number, segment
@@ -152,4 +159,5 @@ def _pair(value: Any) -> tuple[Any, Any]:
 
 
 def _is_step(value: Any) -> bool:
+    # Steps are stored as int64 arrays later; `type` excludes JSON's true.
     return type(value) is int and 0 <= value < _INT64

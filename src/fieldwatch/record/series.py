@@ -1,4 +1,4 @@
-"""A metric's recorded values in order, and the loss of each sample."""
+"""Ordered values of one metric, and the losses of each sample."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """The values of one metric in ascending order of step; each step once, the later record wins.
+    """The values of one metric in ascending order of step, each step once; a later record replaces an earlier one.
 
-    The arrays are read-only and stay as they are while the run goes on.
+    The arrays are read-only and do not change while the run continues.
 
     Attributes:
-        steps: ``[n]`` float64, 0-based index of the step during which each value was recorded.
+        steps: ``[n]`` float64, 0-based index of the step that recorded each value.
         seconds: ``[n]`` float64, training time.
-        positions: ``[n]`` float64, place on the metric's axis (the step, or the 1-based epoch).
-        values: ``[n]`` float64; NaN and infinity mean just that.
+        positions: ``[n]`` float64, coordinate on the metric's axis (the step or the 1-based epoch).
+        values: ``[n]`` float64; NaN and infinity are recorded values.
     """
 
     steps: NDArray[np.float64]
@@ -26,11 +26,12 @@ class Series:
     values: NDArray[np.float64]
 
     def __post_init__(self) -> None:
+        # Series are cached and may be views of a table, so callers must not modify them.
         for array in (self.steps, self.seconds, self.positions, self.values):
             array.flags.writeable = False
 
     def last(self, count: int) -> "Series":
-        """Return the last ``count`` values (all of them if there are fewer)."""
+        """Return the last ``count`` values, or all of them if there are fewer."""
         return self[max(0, len(self) - count) :]
 
     def __getitem__(self, part: slice) -> "Series":
@@ -43,37 +44,37 @@ class Series:
 
 
 def ascend(steps: NDArray[np.float64]) -> bool:
-    """Tell whether every step is larger than the one before."""
+    """Whether the steps are strictly ascending."""
     return bool((steps[1:] > steps[:-1]).all())
 
 
 def later_wins(
     arrival: NDArray[np.float64], steps: NDArray[np.float64], positions: NDArray[np.float64]
 ) -> NDArray[np.intp]:
-    """Return the order by step and position in which only the last arrived of equal ones is left."""
+    """Return row indices sorted by step and position; of rows with equal keys, keep only the one that arrived last."""
     order = np.argsort(arrival, kind="stable")
-    if ascend(steps[order]):  # the usual case, and several times faster
+    if ascend(steps[order]):  # the common case, and several times faster
         return order
-    # Sorted by step, then position, then arrival: of equal ones the last in order arrived last.
+    # lexsort sorts by its last key first: by step, position and arrival. The last of equal rows arrived last.
     order = np.lexsort((arrival, positions, steps))
     steps = steps[order]
     positions = positions[order]
-    again = (steps[1:] == steps[:-1]) & (positions[1:] == positions[:-1])
-    return order[np.append(~again, True)]
+    superseded = (steps[1:] == steps[:-1]) & (positions[1:] == positions[:-1])
+    return order[np.append(~superseded, True)]
 
 
 class SampleLosses(Mapping[str, Series]):
-    """The loss of each sample (view, frame, patch), by its name.
+    """The losses of each sample (view, frame or patch), by sample name.
 
     Args:
-        names: the samples' names, by code.
-        codes: ``[n]``, the sample of each loss.
-        rows: ``[5, n]``: arrival, step, seconds, position, loss.
+        names: sample names, indexed by code.
+        codes: ``[n]`` sample code of each loss.
+        rows: ``[5, n]`` arrival, step, seconds, position and loss.
 
     Attributes:
-        names: the samples' names, by code; a name may have no loss.
-        visits: the losses of all samples, sample after sample, each sample's in order.
-        owners: ``[n]``, the code of each visit's sample.
+        names: sample names, indexed by code; some may have no loss.
+        visits: losses of all samples, grouped by sample and ordered by step within each group.
+        owners: ``[n]`` sample code of each visit.
     """
 
     def __init__(self, names: Sequence[str], codes: NDArray[np.intp], rows: NDArray[np.float64]) -> None:
@@ -82,7 +83,8 @@ class SampleLosses(Mapping[str, Series]):
         self.names = names
         self.owners = codes[order]
         self.visits = Series(steps=steps, seconds=seconds, positions=positions, values=losses)
-        # Visits are grouped by sample, so each sample's losses are one slice.
+        # Visits are grouped by sample, so the losses of each sample are one slice.
+        # minlength covers samples without a loss at the end of the list.
         counts = np.bincount(self.owners, minlength=len(names))
         ends = np.cumsum(counts)
         spans = zip(names, (ends - counts).tolist(), ends.tolist(), strict=True)
@@ -99,16 +101,17 @@ class SampleLosses(Mapping[str, Series]):
 
 
 def _by_sample(codes: NDArray[np.intp], rows: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the order by sample, step and position in which only the last arrived of equal ones is left."""
+    """Like `later_wins`, but sort by sample first: return indices by sample, step and position without duplicates."""
     arrival, steps, _, positions, _ = rows
     order = np.argsort(arrival, kind="stable")
     sorted_codes = codes[order]
+    # A run rarely has more than 65,536 samples, so 16 bits usually suffice.
     narrow = sorted_codes.astype(np.uint16) if sorted_codes.max(initial=0) < 1 << 16 else sorted_codes
-    order = order[np.argsort(narrow, kind="stable")]  # 16 bits are sorted in linear time
-    other = np.diff(codes[order]) > 0
-    later = np.diff(steps[order]) > 0
-    if (other | later).all():  # the usual case, and several times faster
+    order = order[np.argsort(narrow, kind="stable")]  # numpy's stable sort of 16-bit integers is a linear radix sort
+    next_sample = np.diff(codes[order]) > 0
+    later_step = np.diff(steps[order]) > 0
+    if (next_sample | later_step).all():  # the common case, and several times faster
         return order
     order = np.lexsort((arrival, positions, steps, codes))
-    again = (np.diff(np.stack((codes, steps, positions))[:, order]) == 0).all(axis=0)
-    return order[np.append(~again, True)]
+    superseded = (np.diff(np.stack((codes, steps, positions))[:, order]) == 0).all(axis=0)
+    return order[np.append(~superseded, True)]

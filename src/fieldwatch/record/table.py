@@ -1,4 +1,4 @@
-"""The rows of one set of columns, kept as one array that grows by doubling and then keeps its last part."""
+"""Storage for rows with the same columns: one array that grows by doubling, up to twice the capacity."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,21 @@ _RAMP = np.arange(4096.0)
 class Table:
     """Array ``[4 + slots + columns, rows]``: arrival (running count), step, seconds, position, sample codes, values.
 
-    A slot is a place in the batch whose sample's loss is known: one per column ``Sample/<k>/loss``, or one for
-    ``Loss/total``, which is the loss of a row's only sample. What is handed out is a view, and stays as it is: rows are
-    only ever added behind it, everything else makes a new array.
+    A slot is an index of the batch for which a per-sample loss is recorded: one per column ``Sample/<k>/loss``, or a
+    single one for ``Loss/total``, which is the loss of a row's only sample. Returned arrays are views that never
+    change: new rows are written behind them, and every other change allocates a new array.
 
     Args:
-        columns: the metric names.
-        capacity: how many rows must be kept (up to twice as many are); None keeps all.
+        columns: metric names.
+        capacity: minimum number of rows to keep (up to twice as many are kept); None keeps all.
         codes: sample name to code, shared by all tables of a history.
 
     Attributes:
-        names_samples: whether some row said which sample its loss is of.
+        names_samples: whether any row names the sample of its loss.
     """
 
     def __init__(self, columns: tuple[str, ...], capacity: int | None, codes: dict[str, int]) -> None:
+        # Per-sample columns take precedence; without them, the total is the loss of a batch with one sample.
         slots = [(slot, name) for name in columns if (slot := tags.sample_place(name)) is not None]
         self._has_lone_sample = not slots and tags.TOTAL in columns
         self._slots = [(0, tags.TOTAL)] if self._has_lone_sample else slots
@@ -47,35 +48,36 @@ class Table:
         return self._length
 
     def append(self, block: Block, arrival: int) -> None:
-        """Append a block of these columns whose first row is the run's ``arrival``-th."""
+        """Append a block with these columns; ``arrival`` is the running number of its first row within the run."""
         count = len(block)
         if self._length + count > self._array.shape[1]:
             self._make_room(count)
         target = self._array[:, self._length : self._length + count]
-        # A slice of a prepared ramp plus an offset is cheaper than a new range for the usual small block.
+        # For the usual small block, slicing a precomputed ramp is cheaper than building a new range.
         target[ARRIVAL] = range(arrival, arrival + count) if count > len(_RAMP) else _RAMP[:count] + arrival
         target[STEP] = block.steps
         target[SECONDS] = block.seconds
         target[POSITION] = block.positions
         target[self._first :] = block.values.T
-        # Sample names are turned into codes when somebody asks: here only the block is remembered.
+        # Encoding sample names is deferred until they are read, since this is the hot path.
         if self._slots:
             target[_HEAD_ROWS : self._first] = -1
             if block.samples:
                 self._uncoded.append((target[_HEAD_ROWS : self._first], block.samples))
                 self.names_samples = True
+        # Only now the rows become visible to readers of this table.
         self._length += count
 
     def ascending(self) -> bool:
-        """Whether every row's step is larger than that of the row before."""
-        # Only rows since the last call are compared, with the one before them.
+        """Whether the steps of all rows are strictly ascending."""
+        # Check only the rows added since the last call, starting with the one before them.
         steps = self._array[STEP, max(0, self._checked - 1) : self._length]
         self._ascending = self._ascending and bool((steps[1:] > steps[:-1]).all())
         self._checked = self._length
         return self._ascending
 
     def head(self) -> NDArray[np.float64]:
-        """Return ``[4, n]``: arrival, step, seconds, position."""
+        """Return ``[4, n]`` arrival, step, seconds and position."""
         return self._array[:_HEAD_ROWS, self._last_rows()]
 
     def column(self, name: str) -> NDArray[np.float64]:
@@ -83,11 +85,12 @@ class Table:
         return self._array[self._row_of_column[name], self._last_rows()]
 
     def last_step(self) -> int:
-        """Return the largest step, -1 if there is no row."""
+        """Return the largest step, or -1 if there are no rows."""
         return int(self._array[STEP, : self._length].max(initial=-1))
 
     def discard(self, step: int) -> None:
-        """Drop the rows of ``step`` and later ones."""
+        """Drop the rows of ``step`` and later steps."""
+        # Deferred codes refer to rows of the current array, so fill them in before it is replaced.
         self._code_samples()
         keep = np.flatnonzero(self._array[STEP, : self._length] < step)
         array = np.empty_like(self._array)
@@ -97,7 +100,7 @@ class Table:
         self._checked = 0
 
     def sample_rows(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return ``[n]`` sample codes (-1: none) and ``[5, n]`` arrival, step, seconds, position, loss, row by row."""
+        """Return ``[n]`` sample codes (-1 for none) and ``[5, n]`` arrival, step, seconds, position and loss."""
         self._code_samples()
         count = len(self._slots)
         last_rows = self._last_rows()
@@ -106,7 +109,7 @@ class Table:
         return codes, np.vstack((np.repeat(self.head(), count, axis=1), losses))
 
     def _code_samples(self) -> None:
-        """Fill in the codes that ``append`` has put off (it is in the hot path, this is not)."""
+        """Fill in the sample codes that ``append`` has deferred."""
         for target, samples in self._uncoded:
             for row, (slot, _) in zip(target, self._slots, strict=True):
                 row[:] = self._coded(samples, slot)
@@ -122,15 +125,16 @@ class Table:
         return slice(0 if self._capacity is None else max(0, self._length - self._capacity), self._length)
 
     def _make_room(self, count: int) -> None:
-        """Move the last rows to the front of another array, twice as large where the capacity does not allow less."""
+        """Move the rows to a larger array; at twice the capacity, drop the oldest rows instead of growing."""
         self._code_samples()
         last_rows = self._length
         size = self._array.shape[1]
-        # With a capacity the array stops growing at twice that size, and old rows are dropped in bulk.
+        # Dropping old rows in bulk, rather than one by one, keeps the amortized cost per row constant.
         if self._capacity is not None and size >= 2 * self._capacity:
             last_rows = min(last_rows, self._capacity)
         while size < last_rows + count:
             size *= 2
+        # Views returned earlier keep the old array alive, so they never change.
         array = np.empty((len(self._array), size))
         array[:, :last_rows] = self._array[:, self._length - last_rows : self._length]
         self._array = array

@@ -1,4 +1,4 @@
-"""The tags that the toolkit records under. They are built and taken apart here, and nowhere else."""
+"""Tag names used by the toolkit. All tags are built and parsed in this module."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ TOTAL_NORM = "Gradients/total_norm"
 LARGEST_GRADIENT = "Gradients/max"
 STEP_TIME = "Time/step"
 
-# The first part of a tag, up to its slash: what kind of metric it is.
+# Top-level groups: the part of a tag before its first slash.
 LOSS = "Loss"
 GUARD = "Guard"
 SAMPLE = "Sample"
@@ -23,12 +23,12 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class Family:
-    """Tags that differ in one part, as ``Loss/component_<term>``.
+    """Tags that differ only in one variable part, such as ``Loss/component_<term>``.
 
     Args:
-        prefix: what stands before the part.
-        suffix: what stands after it.
-        without: a part that is no member: ``Gradients/total_norm`` is not the norm of a group.
+        prefix: text before the variable part.
+        suffix: text after the variable part.
+        without: excluded value of the variable part: ``Gradients/total_norm`` is not the norm of a group.
     """
 
     prefix: str
@@ -36,11 +36,12 @@ class Family:
     without: str | None = None
 
     def tag(self, part: object) -> str:
-        """Return the tag of a part."""
+        """Return the tag with ``part`` filled in."""
         return f"{self.prefix}{part}{self.suffix}"
 
     def part(self, tag: str) -> str | None:
-        """Return the part that a tag is about; None if the tag is not of this family."""
+        """Return the variable part of a tag, or None if the tag is not a member of this family."""
+        # Prefix and suffix must not overlap: ``Gradients/_norm`` alone names no group.
         long_enough = len(tag) > len(self.prefix) + len(self.suffix)
         if not long_enough or not tag.startswith(self.prefix) or not tag.endswith(self.suffix):
             return None
@@ -48,7 +49,7 @@ class Family:
         return None if part == self.without else part
 
     def parts(self, tags: Iterable[str]) -> dict[str, str]:
-        """Return the tags of this family by their parts, in the order that they come in."""
+        """Map the variable part of each member to its tag, in input order; other tags are ignored."""
         return {part: tag for tag in tags if (part := self.part(tag)) is not None}
 
 
@@ -73,28 +74,29 @@ PROCESSOR_READING = Family("Machine/CPU/")
 _SAMPLE_LOSS = Family("Sample/", "/loss")
 
 
-@cache  # asked for every sample of every step
+@cache  # called for every sample of every step
 def sample_loss(place: int) -> str:
-    """Return the tag of the loss of the sample at a place of the batch."""
+    """Return the tag for the loss of the sample at a 0-based index of the batch."""
     return _SAMPLE_LOSS.tag(place)
 
 
 def sample_place(tag: str) -> int | None:
-    """Return the place in the batch of the sample whose loss a tag is; None for other tags."""
-    place = _SAMPLE_LOSS.part(tag)
-    return int(place) if place is not None and _NUMBER.fullmatch(place) else None
+    """Return the batch index encoded in a per-sample loss tag, or None for other tags."""
+    index = _SAMPLE_LOSS.part(tag)
+    return int(index) if index is not None and _NUMBER.fullmatch(index) else None
 
 
 def gpu_reading(index: int, name: str) -> str:
-    """Return the tag of what a graphics card tells, such as its temperature."""
+    """Return the tag of a GPU reading, such as its temperature."""
     return f"{MACHINE}/GPU{index}/{name}"
 
 
 def kind(tag: str) -> str:
-    """Return the first part of a tag, up to its slash; the whole tag if it has none."""
+    """Return the part of a tag before its first slash, or the whole tag if it has no slash."""
     return tag.partition("/")[0]
 
 
 def is_bookkeeping(tag: str) -> bool:
-    """True for tags that journal and history keep and sinks leave out."""
+    """Whether a tag is kept in journal and history but not sent to sinks."""
+    # Per-sample losses are too many for charts; guard values matter only to rules and reports.
     return kind(tag) in (SAMPLE, GUARD)

@@ -1,4 +1,4 @@
-"""A terminal that shows foreign text and does not obey it."""
+"""A rich console that prints untrusted text safely."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,24 +10,25 @@ from fieldwatch.base import printable
 
 
 class Terminal(Console):
-    r"""rich's console for text that may come from anywhere: tags, events, rules, names of files and runs.
+    r"""A rich console for untrusted text: tags, events, rules, file and run names.
 
-    Escape sequences and other control characters are shown as ``\x1b`` and the like, in whatever is printed: lines,
-    tables, progress bars. Square brackets and colons mean nothing in plain strings, so that a tag cannot become a link
-    or a color; where a string of ours has markup, say ``markup=True`` for it alone.
+    Control characters and escape sequences are printed as ``\x1b`` and the like, everywhere: in lines, tables and
+    progress bars. Markup and emoji codes are disabled, so that a tag with square brackets or colons cannot become a
+    link or a color. To print trusted markup, pass ``markup=True`` for that string alone.
 
     Args:
-        **options: of rich's console.
+        **options: keyword arguments of :class:`rich.console.Console`.
     """
 
     def __init__(self, **options: Any) -> None:
+        # Callers may override the safe defaults explicitly.
         chosen: dict[str, Any] = {"markup": False, "emoji": False, **options}
         super().__init__(**chosen)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as rich does, with foreign control characters made visible."""
+        """Render as rich does, with control characters escaped."""
         for segment in super().render(renderable, options):
-            # rich's own control segments move the cursor, and must pass; text that came from outside must not.
+            # rich marks its cursor movements as control segments: those must pass unescaped, everything else must not.
             if segment.control or segment.text.isprintable():
                 yield segment
             else:

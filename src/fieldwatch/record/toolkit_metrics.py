@@ -1,4 +1,4 @@
-"""The metrics that the toolkit itself records: what ``step.observe`` and ``step.update`` write for any loop."""
+"""Metrics recorded by the toolkit itself: ``step.observe`` and ``step.update`` write them for any training loop."""
 
 from dataclasses import replace
 
@@ -6,31 +6,36 @@ from fieldwatch.record.catalogue import Catalogue
 from fieldwatch.record.memory.profile_names import under_other_name
 from fieldwatch.record.metric import Metric
 
+# The texts below are user-facing: docs/metrics.md, TensorBoard's guide and Parquet column metadata show them.
+
 LOSS = (
     Metric(
         name="Loss/total",
         unit="",
-        meaning="Sum of all active terms, each times its weight: the number that backward starts from.",
+        meaning="Weighted sum of all active loss terms: the scalar that is backpropagated.",
         better="lower",
-        expected="falls; a jump at a phase border is the border's",
+        expected="decreases; a jump at a phase boundary is normal, because terms or weights change there",
     ),
     Metric(
         name="Loss/component_<term>",
         unit="",
-        meaning="Value of one term before its weight.",
+        meaning="Unweighted value of one loss term.",
         better="lower",
-        expected="absent while the term is switched off, never zero instead",
+        expected="no value, rather than 0, while the term is inactive",
     ),
-    Metric(name="Loss/weight_<term>", unit="", meaning="Weight of one term at this step."),
+    Metric(name="Loss/weight_<term>", unit="", meaning="Weight of one loss term at this step."),
     Metric(
-        name="Loss/weighted_<term>", unit="", meaning="Term times weight: what it adds to the total.", better="lower"
+        name="Loss/weighted_<term>",
+        unit="",
+        meaning="Contribution of one loss term to the total: weight times value.",
+        better="lower",
     ),
     Metric(
         name="Loss/share_<term>",
         unit="",
-        meaning="Weighted term divided by the total; NaN where the total is 0 or not finite.",
+        meaning="Weighted term divided by the total loss; NaN if the total is 0 or not finite.",
         better="steady",
-        expected="no regulariser above the data term for long",
+        expected="regularizers stay below the data term, except briefly",
     ),
 )
 
@@ -38,178 +43,206 @@ GRADIENTS = (
     Metric(
         name="Gradients/total_norm",
         unit="",
-        meaning="Euclidean norm of all gradients together, before clipping.",
+        meaning="L2 norm of all gradients, concatenated, before clipping.",
         better="steady",
-        expected="0.1 to 10; below 0.001 or above 100 deserves a look",
+        expected="0.1 to 10; investigate values below 0.001 or above 100",
     ),
     Metric(
         name="Gradients/<group>_norm",
         unit="",
-        meaning="Euclidean norm of one parameter group's gradients, before clipping.",
+        meaning="L2 norm of one parameter group's gradients, before clipping.",
         better="steady",
-        expected="not exactly 0 while a term that reaches the group is active",
+        expected="nonzero while a loss term that depends on the group is active",
     ),
     Metric(name="Gradients/max", unit="", meaning="Largest absolute gradient entry of all groups.", better="steady"),
     Metric(
         name="Gradients/update_ratio_<group>",
         unit="",
-        meaning="Norm of the group's update divided by the norm of its parameters.",
+        meaning="L2 norm of the group's update divided by the L2 norm of its parameters before the update.",
         better="steady",
-        expected="about 1e-3; above 0.1 the group is rewritten, below 1e-7 it is frozen",
+        expected="about 1e-3; above 0.1 the update overwrites the group, below 1e-7 the group is effectively frozen",
     ),
     Metric(
         name="Gradients/share_<group>_<term>",
         unit="",
-        meaning="Norm of one weighted term's gradient in the group, divided by the sum of all terms' norms there.",
+        meaning="L2 norm of one weighted term's gradient in the group, divided by the sum of these norms over all "
+        "terms.",
         better="steady",
     ),
     Metric(
         name="Gradients/cosine_<group>_<term>_<term>",
         unit="",
-        meaning="Cosine between two terms' gradients in the group; -1 means that they pull against each other.",
+        meaning="Cosine similarity of two terms' gradients in the group; -1 means that they point in opposite "
+        "directions.",
         better="higher",
     ),
 )
 
 PARAMETERS = (
-    Metric(name="Parameters/<group>_mean", unit="", meaning="Mean of all entries of the group.", better="steady"),
+    Metric(name="Parameters/<group>_mean", unit="", meaning="Mean of all parameters of the group.", better="steady"),
     Metric(
         name="Parameters/<group>_std",
         unit="",
-        meaning="Sample standard deviation (one degree of freedom less) of all entries of the group.",
+        meaning="Sample standard deviation (n - 1 in the denominator) of all parameters of the group.",
         better="steady",
     ),
 )
 
 GUARD = (
     Metric(
-        name="Guard/refused", unit="", meaning="1 when the update of this step was refused, else 0.", better="lower"
+        name="Guard/refused",
+        unit="",
+        meaning="1 if the guard refused this step's update, else 0.",
+        better="lower",
     ),
     Metric(
         name="Guard/skipped",
         unit="",
-        meaning="1 when the update of this step was left out on purpose, because the run went back; else absent.",
+        meaning="1 if this step's update was skipped on purpose after a rollback; absent otherwise.",
         better="lower",
     ),
     Metric(
         name="Guard/moments",
         unit="",
-        meaning="Largest sum of absolute values of a tensor of the optimizers' state; not finite when an entry is not.",
+        meaning="Largest L1 norm of any optimizer state tensor; not finite if any entry is not finite.",
     ),
     Metric(
         name="Guard/buffers",
         unit="",
-        meaning="Largest sum of absolute values of a watched module's buffer; not finite when an entry is not.",
+        meaning="Largest L1 norm of any buffer of the watched modules; not finite if any entry is not finite.",
     ),
 )
 
 TIME = (
     Metric(name="Time/step", unit="ms", meaning="Wall time from the start of this step to the next.", better="lower"),
-    Metric(name="Time/<span>", unit="ms", meaning="Wall time of one named span within the step.", better="lower"),
+    Metric(
+        name="Time/<span>",
+        unit="ms",
+        meaning="Total time of one named span within the step: wall time on a CPU, time between CUDA events on a GPU.",
+        better="lower",
+    ),
 )
 
+# Despite the suffix _MB, all values are in MiB (2**20 bytes).
 MEMORY = (
     Metric(
         name="Memory/allocated_MB",
         unit="MiB",
-        meaning="Memory that tensors held at the end of the step: torch's allocator; on a CPU, of every 16th step, "
-        "what the whole process held.",
+        meaning="Memory allocated at the end of the step. CUDA: tensors in torch's caching allocator. CPU: resident "
+        "memory of the process, sampled every 16th step.",
         better="lower",
-        expected="steady but for densification",
+        expected="constant between densification steps",
     ),
     Metric(
         name="Memory/peak_MB",
         unit="MiB",
-        meaning="The most that was allocated at once during the step; on a CPU, of every 16th step, the larger of "
-        "update and end.",
+        meaning="Peak of the allocated memory during the step. CPU: every 16th step, the larger of the readings at the "
+        "update and at the end of the step.",
         better="lower",
-        expected="steady but for densification; where it meets Memory/capacity_MB the run ends",
+        expected="constant between densification steps; the run is out of memory when it reaches Memory/capacity_MB",
     ),
     Metric(
         name="Memory/reserved_MB",
         unit="MiB",
-        meaning="What torch's CUDA allocator has taken from the device, its cache included; absent on a CPU.",
+        meaning="Memory that torch's CUDA allocator has reserved on the device, including its cache; absent on a CPU.",
         better="lower",
     ),
     Metric(
         name="Memory/retries",
         unit="",
-        meaning="How often the CUDA allocator had to empty its cache and ask again, so far; absent on a CPU.",
+        meaning="Cumulative number of CUDA allocations that failed at first and were retried after the cache was "
+        "emptied; absent on a CPU.",
         better="lower",
-        expected="0; each one stops the device",
+        expected="0; every retry synchronizes the device",
     ),
     Metric(
         name="Memory/capacity_MB",
         unit="MiB",
-        meaning="What this process could have: its own memory and what is free beside it; read every 512 steps.",
+        meaning="Memory available to this process: what it already uses plus what is free, within its limits; read "
+        "every 512 steps.",
         better="higher",
     ),
     Metric(
         name="Memory/parameters_MB",
         unit="MiB",
-        meaning="Size of the watched parameters, read every 16th step; gradients and Adam take three times more.",
+        meaning="Size of the watched parameters, read every 16th step; their gradients and Adam state take about three "
+        "times as much again.",
         better="steady",
     ),
-    Metric(name="Model/size", unit="", meaning="Number of primitives, where the pipeline says so."),
+    Metric(name="Model/size", unit="", meaning="Number of primitives, if the pipeline reports it."),
     Metric(
         name="Model/work",
         unit="",
-        meaning="Work of the step (samples on rays, pairs of tile and primitive), where known.",
+        meaning="Amount of work in the step (ray samples, tile-primitive pairs), if the pipeline reports it.",
     ),
 )
 
+# Declared under the default prefix only; `PROFILE` adds the copies under the alternative one.
 _USUAL_PROFILE = (
     Metric(
         name="TensorProfiling/Tensor_Category/<category>_MB",
         unit="MiB",
-        meaning="Memory by owner at the update: parameters, gradients, optimizer, buffers, data, other (nobody's); "
-        "activations: the most that was saved for backward at once in the step.",
+        meaning="Memory by owner at the update: parameters, gradients, optimizer, buffers, data, other (without a "
+        "known owner); activations is the step's peak of memory saved for the backward pass.",
         better="lower",
-        expected="parameters change at densification only; activations swing with the batch, and do not climb",
+        expected="parameters change only at densification; activations vary with the batch but show no upward trend",
     ),
     Metric(
         name="TensorProfiling/Tensor_DType/<dtype>_MB",
         unit="MiB",
-        meaning="Owned memory by type of its entries.",
+        meaning="Memory of all storages with a known owner, by dtype.",
         better="lower",
     ),
     Metric(
-        name="TensorProfiling/Large_Tensors/count", unit="", meaning="Owned storages above the threshold (100 MiB)."
+        name="TensorProfiling/Large_Tensors/count",
+        unit="",
+        meaning="Number of owned storages of at least 100 MiB (the default threshold).",
     ),
-    Metric(name="TensorProfiling/Large_Tensors/total_MB", unit="MiB", meaning="Their size together.", better="lower"),
-    Metric(name="TensorProfiling/Tensor_Count/total", unit="", meaning="Owned and saved storages, each counted once."),
+    Metric(
+        name="TensorProfiling/Large_Tensors/total_MB",
+        unit="MiB",
+        meaning="Total size of the storages counted in TensorProfiling/Large_Tensors/count.",
+        better="lower",
+    ),
+    Metric(
+        name="TensorProfiling/Tensor_Count/total",
+        unit="",
+        meaning="Number of storages that have an owner or are saved for backward, each counted once.",
+    ),
     Metric(
         name="TensorProfiling/fragmentation_percent",
         unit="%",
-        meaning="(reserved - allocated) / reserved: the cache's idle share. Most of it can be used again at once; what "
-        "is really lost stands under TensorProfiling/Fragmentation/.",
+        meaning="(reserved - allocated) / reserved: idle fraction of the reserved memory. Most of it is reusable at "
+        "once; TensorProfiling/Fragmentation/ shows how much is actually lost.",
         better="lower",
         expected="10 to 30 %",
     ),
     Metric(
         name="TensorProfiling/Fragmentation/<part>_MB",
         unit="MiB",
-        meaning="rounding (added to requests), awaiting_stream (freed, still in use by a stream), not_returnable (idle "
-        "pieces of segments in use), returnable (idle whole segments), largest_free (largest idle piece).",
+        meaning="Idle memory by cause: rounding (added to each request), awaiting_stream (freed, but a stream may "
+        "still use it), not_returnable (idle blocks in segments that are in use), returnable (entirely idle segments); "
+        "largest_free is the largest idle block.",
         better="lower",
     ),
     Metric(
         name="TensorProfiling/Component/<group>_MB",
         unit="MiB",
-        meaning="One watched group with its gradients, optimizer state and buffers, or one kind of registered data.",
+        meaning="Memory of one watched group, including its gradients, optimizer state and buffers, or of one "
+        "registered data object.",
         better="lower",
     ),
     Metric(
         name="TensorProfiling/Peak/<span>_MB",
         unit="MiB",
-        meaning="The most that was allocated at once within a named span of the step.",
+        meaning="Peak of the allocated memory within one named span of the step.",
         better="lower",
     ),
     Metric(
         name="TensorProfiling/Account/<part>_MB",
         unit="MiB",
-        meaning="The account at the update: owners, saved, rounding, workspace and unattributed add up to allocated, "
-        "to the byte.",
+        meaning="Breakdown of the allocated memory at the update: owners, saved, rounding, workspace and unattributed "
+        "add up exactly to allocated.",
     ),
 )
 
@@ -220,20 +253,21 @@ PROFILE = (
         for metric in _USUAL_PROFILE
     ),
 )
-"""The tensor profile's tags, under both of their names."""
+"""Tags of the tensor profile, declared under both of their prefixes."""
 
 MACHINE = (
     Metric(
         name="Machine/GPU<number>/<reading>",
         unit="",
-        meaning="NVML's reading: memory_used_MB, memory_total_MB, utilisation_percent, power_W, temperature_C, "
-        "throttled (1 when slowed down by power or heat), others_MB (used by other processes).",
+        meaning="GPU reading from NVML: memory_used_MB, memory_total_MB, utilisation_percent, power_W, temperature_C, "
+        "throttled (1 while the clock is reduced because of power or temperature), others_MB (memory of other "
+        "processes).",
     ),
     Metric(
         name="Machine/CPU/<reading>",
         unit="",
-        meaning="utilisation_percent of the machine, process_percent of this run, memory_used_MB and memory_total_MB "
-        "of the machine, process_MB (resident memory of this run).",
+        meaning="Host reading: utilisation_percent, memory_used_MB and memory_total_MB of the whole machine; "
+        "process_percent (CPU use) and process_MB (resident memory) of this run.",
     ),
 )
 
@@ -243,16 +277,14 @@ SAMPLES = (
     Metric(
         name="Sample/<place>/loss",
         unit="",
-        meaning="Loss of the sample at this place of the batch (0-based); bookkeeping, kept out of the sinks.",
+        meaning="Loss of the sample at this 0-based index of the batch; kept in the journal, not sent to sinks.",
         better="lower",
     ),
 )
 
-GUIDE = (
-    Metric(name="Guide/metrics", unit="", meaning="What every tag means, to be read beside the charts.", kind="text"),
-)
+GUIDE = (Metric(name="Guide/metrics", unit="", meaning="Reference that describes every tag.", kind="text"),)
 
 TOOLKIT = Catalogue(
     (*LOSS, *GRADIENTS, *PARAMETERS, *GUARD, *TIME, *MEMORY, *PROFILE, *MACHINE, *SCHEDULE, *SAMPLES, *GUIDE)
 )
-"""The metrics that the toolkit records itself, in any run."""
+"""All metrics that the toolkit records itself, in any run."""

@@ -1,6 +1,6 @@
-"""Pipelines as the toolkit sees them: one object each, found through the entry points of installed packages.
+"""Registry of pipelines: one object per pipeline, discovered through the entry points of installed packages.
 
-Importing this room, or the object of a pipeline, loads no torch: an object names its code by reference.
+Neither this package nor a pipeline object imports torch, since a pipeline object refers to its code by name.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Evaluating a checkpoint: what the command asks of a pipeline, and what the pipeline answers."""
+"""Evaluation of a checkpoint: the request to a pipeline, and its scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,22 +7,23 @@ from typing import Any, Literal
 
 from fieldwatch.base import output_path
 
+# Repeats the definition in fieldwatch.checkpoint, whose import would load torch.
 CheckpointSelector = Literal["best", "last"] | int
-"""A checkpoint: the best by the ranking metric, the last, or the one of a step."""
+"""Checkpoint to use: the best by the ranking metric, the last, or that of a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRequest:
-    """One call of ``fieldwatch eval``.
+    """Arguments of ``fieldwatch eval``.
 
     Attributes:
-        run: the run folder.
-        config: the settings that the run was started with.
-        checkpoint: which one to evaluate.
-        device: where to evaluate.
-        out: the folder that the user chose for the files; see `folder`.
-        options: the pipeline's own flags, an instance of its ``evaluate_options``; None where it has none.
-        console: where progress is displayed; a `rich.console.Console`.
+        run: run folder.
+        config: config that the run was started with.
+        checkpoint: checkpoint to evaluate.
+        device: device to evaluate on.
+        out: output folder chosen by the user; None for the default, see `folder`.
+        options: flags of the pipeline, an instance of its ``evaluate_options``; None if it has none.
+        console: `rich.console.Console` that displays progress.
     """
 
     run: Path
@@ -31,25 +32,30 @@ class EvaluationRequest:
     device: Literal["auto", "cpu", "cuda"]
     out: Path | None
     options: Any
+    # Any, so that this package does not import rich.
     console: Any
 
     def folder(self, step: int) -> Path:
-        """Return the folder for the files of a checkpoint."""
+        """Return the output folder for a checkpoint.
+
+        Args:
+            step: finished steps of the checkpoint.
+        """
+        # One folder per checkpoint, so that evaluations of several checkpoints do not overwrite each other.
         return self.out or output_path(self.run, "products", f"eval-{step}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """What an evaluation found.
+    """Result of an evaluation.
 
     Attributes:
         step: finished steps of the checkpoint.
-        metrics: values by tag.
-        headline: what was evaluated, in a few words.
-        details: further facts for ``--json``.
-        files: what was written, by what it is; ``metrics.json`` is written for the pipeline unless it is among them.
-        display: what the terminal prints below the headline: text or anything that rich prints; a table of all metrics
-            if empty.
+        metrics: metrics by tag.
+        headline: short description of the evaluation.
+        details: further entries for ``--json``.
+        files: written files by kind; ``metrics.json`` is written automatically unless it is among them.
+        display: renderables (text or any rich object) printed below the headline; a table of all metrics if empty.
     """
 
     step: int

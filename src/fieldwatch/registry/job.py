@@ -1,4 +1,4 @@
-"""A training whose input was read and checked."""
+"""`Job`: a training that is ready to start."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,21 +7,22 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A training whose input was read and checked; nothing has been written yet.
+    """A training whose input has been read and checked; nothing has been written yet.
 
     Attributes:
-        headline: what trains on what, in one line.
-        total: number of steps of the whole training.
+        headline: one-line description of the model and its data.
+        total: total number of steps.
         train: ``train(folder, choices)`` trains in a folder, or continues the run found there, and returns an
-            `Outcome`. ``choices`` are a `RunChoices`: `run_options` makes the options of `Run` of them.
-        device: where it trains: ``cpu``, ``cuda``, ``cuda:1``.
-        notes: what was done to the input, and what the user should know.
-        progress_tags: what the progress bar displays: tag to text, with ``{}`` for the value.
-        references: quality that needs no training, by tag; printed beside the quality that was reached.
+            `Outcome`. ``choices`` is a `RunChoices`, which `run_options` converts to the options of `Run`.
+        device: device of the training: ``cpu``, ``cuda``, ``cuda:1``.
+        notes: messages to the user, such as changes made to the input.
+        progress_tags: content of the progress bar: tag to text, with ``{}`` for the value.
+        references: baseline metrics that need no training, by tag; printed next to the final metrics.
     """
 
     headline: str
     total: int
+    # Not typed more precisely: importing `Outcome` and `RunChoices` would load torch.
     train: Callable[..., Any]
     device: str = "cpu"
     notes: Sequence[str] = ()

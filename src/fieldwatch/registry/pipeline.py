@@ -1,4 +1,4 @@
-"""The one object by which a pipeline joins the toolkit."""
+"""`Pipeline`: the object that registers a pipeline with the toolkit."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,37 +7,46 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fieldwatch.base import missing_package
 from fieldwatch.record.config import config_of_run, preset_of_run
 
 Reference = str
-"""Code by name, ``package.module:name``: it is imported when it is needed, and not before."""
+"""Reference to code as ``package.module:name``, imported on demand."""
 
-# A name is typed as a word of a command: no upper case, no underscore, no option's dash in front.
+# A name is a word of a command line: no upper case, no underscore, no leading dash.
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def resolve(reference: Reference) -> Any:
-    """Import what a reference names.
+    """Import and return the object that a reference names.
 
     Raises:
-        ImportError: there is no such module.
+        ImportError: the module does not exist.
         AttributeError: the module has no such name.
+        MissingPackageError: it imports a package that an extra of fieldwatch installs.
     """
     module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        # A package that lies in `...commands.splats...` asks for the extra of that name, if there is one.
+        missing = missing_package(error, needed_for="this", preferred=module.split("."))
+        if missing is None:
+            raise
+        raise missing from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A further command of the program.
+    """An additional subcommand of ``fieldwatch``.
 
     Attributes:
-        run: ``run(arguments) -> exit code``, by reference.
-        about: one line for ``fieldwatch --help``.
-        flags: by reference, the dataclass of its flags, or ``flags(arguments) -> dataclass``. Its module should load no
-            torch: ``--help`` and tab completion import it alone. If empty, they call ``run``.
-        takes_run: whether its first word is a run folder; tab completion offers some.
+        run: reference to ``run(arguments) -> exit code``.
+        about: one-line help for ``fieldwatch --help``.
+        flags: reference to the dataclass of its flags, or to ``flags(arguments) -> dataclass``. ``--help`` and tab
+            completion import this module alone, which should load no torch. If empty, ``--help`` calls ``run``.
+        takes_run: whether the first argument is a run folder, so that tab completion suggests run folders.
     """
 
     run: Reference
@@ -51,13 +60,14 @@ class DataKind:
     """A kind of data that ``fieldwatch doctor --data PATH`` checks.
 
     Attributes:
-        name: the word after ``--kind``.
-        title: what such data are, in a few words.
-        wanted: what such data look like, for messages.
-        recognize: by reference, ``recognize(path) -> int``: 0 for other data, else a number that is larger the more
-            specific the signs are; the largest wins. Ours answer 1 for any pictures, 2 to 4 for layouts of folders.
-        report: by reference, ``report(path, options) -> DataReport``; ``options`` is None where the kind has none.
-        options: by reference, a dataclass of further flags.
+        name: value for ``--kind``.
+        title: short description of the data.
+        wanted: expected layout of the data, for messages.
+        recognize: reference to ``recognize(path) -> int``: 0 for other data, otherwise a score that is higher the more
+            specific the match is; the highest score wins. The built-in kinds return 1 for any images, and 2 to 4 for
+            folder layouts.
+        report: reference to ``report(path, options) -> DataReport``; ``options`` is None if the kind has none.
+        options: reference to a dataclass of further flags.
     """
 
     name: str
@@ -70,13 +80,13 @@ class DataKind:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
-    """The arguments of ``fieldwatch train NAME`` after a pipeline has translated its own spellings.
+    """Arguments of ``fieldwatch train NAME`` after a pipeline has translated its alternative flags.
 
     Attributes:
-        arguments: flags as ``fieldwatch train NAME --help`` lists them.
-        config: settings that the flags change; None stands for the preset.
-        out: run folder unless ``--out`` names one.
-        notes: what the user should know, printed at the start.
+        arguments: flags as listed by ``fieldwatch train NAME --help``.
+        config: config that the flags modify; None for the preset.
+        out: default run folder if ``--out`` is not given.
+        notes: messages to the user, printed at the start.
     """
 
     arguments: Sequence[str]
@@ -87,44 +97,44 @@ class CommandLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A pipeline: what it is called, and where the code for each command lies.
+    """A pipeline: its name, and references to the code for each command.
 
-    A package offers it through an entry point of the group ``fieldwatch.pipelines``, whose name is the pipeline's.
-    Every command of the program then knows it. Only ``name``, ``about``, ``config`` and ``prepare`` are required.
+    A package provides it through an entry point in the group ``fieldwatch.pipelines`` with the name of the pipeline.
+    All commands then support it. Only ``name``, ``about``, ``config`` and ``prepare`` are required.
 
     Attributes:
-        name: the word after ``fieldwatch train``, and ``about["pipeline"]`` of its runs.
-        about: one line for ``fieldwatch --help``.
-        config: a frozen dataclass of settings: each field is a flag, the text below it its help. It has ``name`` (of
-            the data, for logs) and ``threads`` (CPU threads, 0 for torch's choice).
-        prepare: ``prepare(config) -> Job`` reads and checks the input; raises `InputError` for what is wrong with it.
-        presets: a mapping from names to functions that return settings; it has ``default``.
-        help: text of ``fieldwatch train NAME --help``; it should hold an example.
-        trained_by: the command that starts a training, where it is not ``fieldwatch train NAME``.
-        command_line: ``command_line(arguments) -> CommandLine`` translates other spellings of the flags.
-        flags: a dataclass of further flags of ``fieldwatch train NAME``, which ``command_line`` reads.
-        main_flags: fields of the settings that ``fieldwatch train NAME --help`` lists, by the title of their group; the
-            others are in ``--help-all`` only. Empty lists all.
-        inputs: flags that name files or folders which have to exist.
-        longer: the flag that lengthens a training.
-        check_resumable: ``check_resumable(folder, config)`` raises `InputError` where this machine lacks what the run
-            needs to continue.
+        name: argument of ``fieldwatch train``, and ``about["pipeline"]`` of its runs.
+        about: one-line help for ``fieldwatch --help``.
+        config: frozen dataclass of settings. Each field is a flag, its docstring the help text. The fields ``name``
+            (name of the data, for logs) and ``threads`` (number of CPU threads, 0 for torch's default) are required.
+        prepare: ``prepare(config) -> Job`` reads and checks the input, and raises `InputError` if it is invalid.
+        presets: mapping from names to functions that return a config; ``default`` is required.
+        help: text of ``fieldwatch train NAME --help``; it should contain an example.
+        trained_by: command that starts a training if it is not ``fieldwatch train NAME``.
+        command_line: ``command_line(arguments) -> CommandLine`` translates alternative flags.
+        flags: dataclass of further flags of ``fieldwatch train NAME``, which ``command_line`` reads.
+        main_flags: settings that ``fieldwatch train NAME --help`` lists, by the title of their group; ``--help-all``
+            lists the others, too. If empty, ``--help`` lists all.
+        inputs: flags that name files or folders which must exist.
+        longer: flag that extends a training.
+        check_resumable: ``check_resumable(folder, config)`` raises `InputError` if this machine cannot continue the
+            run.
         evaluate: ``evaluate(request) -> Scores``, for ``fieldwatch eval``.
-        evaluate_options: a dataclass of further flags of ``fieldwatch eval``.
-        exports: what ``fieldwatch export --to`` writes of a trained model.
-        export: ``export(run_flags, to, out, options) -> exit code`` writes one of them.
-        export_options: a dataclass of further flags of ``fieldwatch export``.
+        evaluate_options: dataclass of further flags of ``fieldwatch eval``.
+        exports: formats of a trained model for ``fieldwatch export --to``.
+        export: ``export(run_flags, to, out, options) -> exit code`` writes one of these formats.
+        export_options: dataclass of further flags of ``fieldwatch export``.
         rank: ``rank(folder, device, options, tell) -> CheckpointRanking``, for ``fieldwatch compare --checkpoints``.
-        rank_options: a dataclass of further flags of it.
-        rules: the health rules its runs are examined by.
-        metrics: the catalogue of its declared metrics.
-        measured: how the tags of its measures of quality begin.
-        quality: ``quality(metrics) -> table`` for the terminal; by default all metrics, by tag.
-        population: what the model grows and prunes, for the ledger of growth: Gaussians, cells.
-        commands: further commands of the program, by the words they are called with.
+        rank_options: dataclass of further flags of ``fieldwatch compare --checkpoints``.
+        rules: health rules for its runs.
+        metrics: catalogue of its declared metrics.
+        measured: prefixes of the tags of its quality metrics.
+        quality: ``quality(metrics) -> table`` for the terminal; by default a table of all metrics.
+        population: plural noun for the primitives that the model adds and prunes, such as Gaussians or cells.
+        commands: additional subcommands by name.
         data: kinds of data that ``fieldwatch doctor`` checks.
         machine_check: ``machine_check() -> MachineCheck``, for ``fieldwatch doctor``.
-        libraries: libraries that ``fieldwatch doctor`` looks for: distribution, what for, how to install it.
+        libraries: libraries that ``fieldwatch doctor`` checks: distribution, purpose, install command.
     """
 
     name: str
@@ -158,14 +168,15 @@ class Pipeline:
     libraries: tuple[tuple[str, str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        """Check names and references.
+        """Check the form of names and references.
 
         Raises:
-            ValueError: one of them cannot be what it should be.
+            ValueError: a name or a reference is malformed.
         """
+        # The name is typed on the command line and stored in run.json, so it must need no quoting.
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name {self.name!r}: expected a lower-case word of letters, digits and '-'")
-        # The form is checked here, and not the code: importing it would load torch.
+        # Check only the form of references, since importing them would load torch.
         for field_name in _REFERENCES:
             reference = getattr(self, field_name)
             if reference and not _REFERENCE.fullmatch(reference):
@@ -173,28 +184,29 @@ class Pipeline:
 
     @property
     def start_command(self) -> str:
-        """The command that starts a training."""
+        """Command that starts a training."""
         return self.trained_by or f"train {self.name}"
 
     def load(self, field_name: str) -> Any:
-        """Import what one of the fields refers to; None where the field is empty."""
+        """Import and return the object that a field refers to; None if the field is empty."""
         reference: Reference = getattr(self, field_name)
         return resolve(reference) if reference else None
 
     def load_presets(self) -> Mapping[str, Any]:
-        """Return functions that make settings, by the preset's name."""
+        """Return the functions that create a config, by name of the preset."""
+        # Without presets, the defaults of the config's fields are the only preset.
         return self.load("presets") or {"default": self.load("config")}
 
     def stored_config(self, folder: Path) -> Any:
-        """Return the settings that a run was started with.
+        """Return the config that a run was started with.
 
         Raises:
-            NotARun: the folder holds no run, one of another pipeline, or a damaged run.json.
+            NotARun: the folder holds no run, a run of another pipeline, or a damaged run.json.
         """
         return config_of_run(folder, self.name, self.load("config"))
 
     def stored_preset(self, folder: Path) -> Any:
-        """Return the preset that those settings were derived from.
+        """Return the preset that the config of a run was derived from.
 
         Raises:
             NotARun: as in :meth:`stored_config`.
@@ -202,6 +214,7 @@ class Pipeline:
         return preset_of_run(folder, self.name, self.load("config"))
 
 
+# Fields with references, whose form `Pipeline` checks.
 _REFERENCES = (
     "config", "prepare", "presets", "command_line", "flags", "check_resumable", "evaluate", "evaluate_options",
     "export", "export_options", "rank", "rank_options", "rules", "metrics", "quality", "machine_check",

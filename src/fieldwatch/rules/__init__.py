@@ -1,4 +1,4 @@
-"""Public: what a health rule is written with, and the toolkit's own rules by what they look at. It needs no torch.
+"""Public API for writing health rules, and the built-in rules by topic. Importing it does not load torch.
 
 ``from fieldwatch.rules import gradients``, then ``gradients.GradientExploding(high=50.0)``.
 """

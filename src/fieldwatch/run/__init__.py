@@ -1,4 +1,4 @@
-"""A run: somebody's own training loop, recorded, guarded, saved and resumed."""
+"""Record, guard, checkpoint and resume a user-written training loop."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fieldwatch.run.evaluation import EvaluationBlock
     from fieldwatch.run.external_targets import ExternalTargets
     from fieldwatch.run.micro_batches import MicroBatches
+    from fieldwatch.run.objective import StepOutput
     from fieldwatch.run.options import FAILURES, Declared, Guard, HangTimeout, Outputs, Saving
     from fieldwatch.run.outcome import HasMetrics, Outcome
     from fieldwatch.run.profile import Profile
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fieldwatch.run.run import Run
     from fieldwatch.run.sinks import Sinks, default_sinks
     from fieldwatch.run.start import check_folder
-    from fieldwatch.run.step import Step, StepOutput
+    from fieldwatch.run.step import Step
     from fieldwatch.run.watchdog import Watchdog
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What the checkpoints of a run hold: objects by identity, tensors by their memory."""
+"""`CheckpointContents`: which objects and tensors the checkpoints of a run contain."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -12,48 +12,51 @@ from fieldwatch.checkpoint import ResumableLoader, Shuffled, Stateful
 
 _MAX_DEPTH = 3
 _MAX_MEMBERS = 1024
-"""Members of a list beyond which they are values, not objects with a state."""
+"""Maximum number of members of a list that are searched for objects with state."""
 
 
 class CheckpointContents:
-    """Everything that a checkpoint of some items holds, as far as can be seen.
+    """Objects and tensors contained in the checkpoints of some items, as far as this can be determined.
 
-    Attributes that an object with a ``state_dict`` of its own has are taken to be in it. Those of modules, optimizers
-    and schedulers are not: torch stores parameters, buffers and plain numbers of them.
+    Objects are compared by identity, tensors by memory address. The attributes of an object with a custom
+    ``state_dict`` are assumed to be part of it. Those of torch modules, optimizers and schedulers are not, since torch
+    stores only their parameters, buffers and plain numbers.
 
     Args:
-        items: what was given to ``run.track``.
+        items: items passed to ``run.track``.
 
     Attributes:
-        schedulers: of learning rates.
-        orders: data orders of ours.
-        has_custom_state: whether there is an object of another kind than torch's, which may be a place in the data.
+        schedulers: learning rate schedulers.
+        orders: data orders of fieldwatch.
+        has_custom_state: whether there is a stateful object of a class outside of torch, which may hold the position
+            in the data.
     """
 
     def __init__(self, items: Mapping[str, Any]) -> None:
         self.schedulers: list[LRScheduler] = []
         self.orders: list[Shuffled | ResumableLoader] = []
         self.has_custom_state = False
-        self._objects: dict[int, Any] = {}  # alive, so that no address is used twice
+        # Keeps the objects alive, so that no id is reused.
+        self._objects: dict[int, Any] = {}
         self._addresses: set[int] = set()
         for item in items.values():
             self._add(item, 0)
 
     def has_object(self, item: object) -> bool:
-        """Whether an object is held."""
+        """Return whether the checkpoints contain an object."""
         return id(item) in self._objects
 
     def has_tensor(self, tensor: Tensor) -> bool:
-        """Whether a tensor is held, be it as a view of the same memory."""
-        # An empty tensor has nothing that a resumed run could miss.
+        """Return whether the checkpoints contain a tensor, or a view of the same memory."""
+        # An empty tensor has no values that a resumed run could miss.
         return self.has_object(tensor) or not tensor.numel() or _address_of(tensor) in self._addresses
 
     def has_scheduler_of(self, optimizer: Optimizer) -> bool:
-        """Whether a scheduler of this optimizer is held."""
+        """Return whether the checkpoints contain a scheduler of this optimizer."""
         return any(getattr(scheduler, "optimizer", None) is optimizer for scheduler in self.schedulers)
 
     def _add(self, item: Any, depth: int) -> None:
-        # The first test ends cycles; the depth bounds the search in objects that hold half the program.
+        # The first test ends cycles; the depth limits the search in objects that reference half of the program.
         if id(item) in self._objects or depth > _MAX_DEPTH:
             return
         self._objects[id(item)] = item
@@ -67,7 +70,7 @@ class CheckpointContents:
             self._add_members(cast("list[Any]", item)[:_MAX_MEMBERS], depth)
         elif isinstance(item, LRScheduler):
             self.schedulers.append(item)
-            self._add_members(getattr(item, "_schedulers", ()), depth)  # of a chain; its own state holds theirs
+            self._add_members(getattr(item, "_schedulers", ()), depth)  # a chained scheduler's state contains theirs
         elif isinstance(item, Stateful) and not _of_torch(item):
             self.has_custom_state = True
             if isinstance(item, Shuffled | ResumableLoader):
@@ -80,7 +83,7 @@ class CheckpointContents:
         for tensor in (*module.parameters(), *module.buffers()):
             self._objects[id(tensor)] = tensor
             self._addresses.add(_address_of(tensor))
-        # Its own state_dict may hold any of its attributes; torch's holds parameters, buffers and submodules only.
+        # A custom state_dict may contain any attribute; torch's contains only parameters, buffers and submodules.
         if stores_more(module):
             self._add_members(vars(module).values(), depth)
 
@@ -91,7 +94,7 @@ class CheckpointContents:
 
 
 def stores_more(module: nn.Module) -> bool:
-    """Whether a module says itself what its state is, beyond parameters and buffers."""
+    """Return whether a module overrides its state, so that it may contain more than parameters and buffers."""
     kind = type(module)
     return kind.state_dict is not nn.Module.state_dict or kind.get_extra_state is not nn.Module.get_extra_state
 
@@ -101,8 +104,8 @@ def _of_torch(item: object) -> bool:
 
 
 def _address_of(tensor: Tensor) -> int:
-    """Address of a tensor's memory; a number that nothing else has where it has none."""
-    # These have no storage to ask for an address.
+    """Return the address of a tensor's memory; a unique number if the tensor has no memory."""
+    # Sparse and meta tensors have no storage with an address.
     if tensor.layout != torch.strided or tensor.device.type == "meta":
         return id(tensor)
     # Storages without memory all have the address 0.

@@ -1,4 +1,4 @@
-"""What a run uses and no checkpoint will hold: said before the first step where it can be seen, else in that step."""
+"""Warnings about training state that no checkpoint contains, before or during the first step."""
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -15,37 +15,37 @@ from fieldwatch.measure import ParameterGroups
 from fieldwatch.run.checkpoint_contents import CheckpointContents, stores_more
 
 _NOTHING = (
-    "nothing is kept: no checkpoint will be written, and whatever ends this process loses the whole run. "
+    "nothing is tracked, so no checkpoint will be written, and the whole run is lost if this process ends early. "
     "Call run.track(model=model, optimizer=optimizer) before the loop."
 )
 _PLAIN_LOADER = (
-    "torch's DataLoader has no position that a checkpoint could hold: a resumed run begins at its first batch, in "
-    "another order, with other random numbers. Use fieldwatch.ResumableLoader with the same data set, and track it."
+    "torch's DataLoader has no position that a checkpoint could store: a resumed run starts at its first batch, in a "
+    "different order, with different random numbers. Use fieldwatch.ResumableLoader with the same data, and track it."
 )
-_FROM_THE_START = "{kind} has no position that a checkpoint could hold: a resumed run begins at its first batch again."
+_FROM_THE_START = "{kind} has no position that a checkpoint could store: a resumed run starts at its first batch again."
 _GENERATOR = (
-    "batches come from {kind}, and nothing that is kept remembers a place in the data: a resumed run begins at its "
-    "first batch again. Draw from a fieldwatch.Shuffled or ResumableLoader, and track that."
+    "batches come from {kind}, and no tracked object stores a position in the data: a resumed run starts at its first "
+    "batch again. Draw from a fieldwatch.Shuffled or ResumableLoader, and track it."
 )
 _AHEAD = (
-    "a batch was drawn before the first step was asked for: each checkpoint counts one batch that was not trained on, "
-    "and a resume leaves it out. Put the steps first: for step, batch in zip(run.steps(n), run.batches(loader))."
+    "a batch was drawn before the first step began: each checkpoint counts one batch that was not trained on, and a "
+    "resumed run skips it. Put the steps first: for step, batch in zip(run.steps(n), run.batches(loader))."
 )
 
 
 @runtime_checkable
 class CountingSource(Protocol):
-    """A wrapped source of batches that counts what it gave out."""
+    """A wrapped source of batches that counts the items it has yielded."""
 
     yielded: int
 
 
 class CheckpointCoverage:
-    """Compares, by identity, the objects that a run uses with those that its checkpoints hold; warns once of each.
+    """Compares the objects that a run uses with the content of its checkpoints, and warns once about each missing one.
 
     Args:
-        watched: the parameter groups of the run, and who owns them.
-        warn: called with what no checkpoint holds, and why that matters.
+        watched: parameter groups of the run, and their owners.
+        warn: function that is called with the name of a missing object, and a message.
     """
 
     def __init__(self, watched: ParameterGroups, warn: Callable[[str, str], None]) -> None:
@@ -59,20 +59,21 @@ class CheckpointCoverage:
         self._checked: dict[int, Optimizer] = {}
 
     def set_items(self, items: Mapping[str, Any] | None) -> None:
-        """Take note of what ``run.track`` was given."""
+        """Set the items passed to ``run.track``; None if there are none."""
         self._items = items
 
     def add_source(self, batches: Any, source: CountingSource) -> None:
-        """Take note of what ``run.batches`` was given, and of the wrapper that counts."""
+        """Add a source passed to ``run.batches``, and its counting wrapper."""
         if not self._began:
             self._sources.append((batches, source))
         elif self._items is not None:
             self._check_source(CheckpointContents(self._items), batches)
 
     def check_at_start(self) -> None:
-        """Judge all that is known before the first step."""
+        """Check everything that is known before the first step."""
         self._began = True
-        take_used_orders()  # those of other trainings, and of what lies before this one
+        # Discard the orders that were used by other trainings in this process, or before this one.
+        take_used_orders()
         if self._items is None:
             self._warn_once("nothing", _NOTHING)
             return
@@ -87,15 +88,16 @@ class CheckpointCoverage:
                 self._check_attributes(contents, owner)
 
     def check_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
-        """Judge optimizers that have just stepped, and in the first step the orders that were drawn from.
+        """Check optimizers that have just stepped, and at the first step the data orders that were used.
 
-        Optimizers that were judged before cost nothing.
+        Each optimizer is checked only once.
         """
         new = [optimizer for optimizer in optimizers if id(optimizer) not in self._checked]
         if self._items is None or not new:
             return
         contents = CheckpointContents(self._items)
-        if not self._checked and not contents.orders:  # a kept order may be followed by one that reads ahead of it
+        # A tracked order may feed another one that reads ahead of it, so warn only if none is tracked.
+        if not self._checked and not contents.orders:
             for order in take_used_orders():
                 self._check(contents, order, _type_name(order))
         for optimizer in new:
@@ -107,24 +109,24 @@ class CheckpointCoverage:
             parameters = self._watched.read(name)
             missing = sum(not contents.has_tensor(parameter) for parameter in parameters)
             if missing:
-                what = f"{missing} of the {len(parameters)} parameters of the watched group {name!r} are not kept"
-                self._warn_once(name, f"{what}: a resumed run goes on with other weights.")
+                what = f"{missing} of the {len(parameters)} parameters of the watched group {name!r} are not tracked"
+                self._warn_once(name, f"{what}: a resumed run continues with different weights.")
 
     def _check_optimizer(self, contents: CheckpointContents, optimizer: Optimizer) -> None:
         kind = _type_name(optimizer)
         if not contents.has_object(optimizer):
-            what = f"the optimizer {kind} steps and is not kept"
-            self._warn_once(kind, f"{what}: a resumed run goes on without its moments, as from its first step.")
+            what = f"the optimizer {kind} is used but not tracked"
+            self._warn_once(kind, f"{what}: a resumed run continues without its moments, as if from its first step.")
         if not contents.has_scheduler_of(optimizer) and _has_scheduler(optimizer):
-            what = f"a scheduler sets the learning rates of {kind} and is not kept"
-            self._warn_once("LRScheduler", f"{what}: in a resumed run the schedule begins anew.")
+            what = f"a scheduler sets the learning rates of {kind}, but is not tracked"
+            self._warn_once("LRScheduler", f"{what}: in a resumed run the schedule starts again.")
         watched = {id(parameter) for name in self._watched.owners() for parameter in self._watched.read(name)}
         unwatched = (p for group in optimizer.param_groups for p in group["params"] if id(p) not in watched)
         # Watched parameters were checked before the first step.
         missing = sum(not contents.has_tensor(parameter) for parameter in unwatched)
         if missing:
-            what = f"{missing} parameters that {kind} steps are not kept"
-            self._warn_once(f"parameters of {kind}", f"{what}: a resumed run goes on with other weights.")
+            what = f"{missing} parameters that {kind} updates are not tracked"
+            self._warn_once(f"parameters of {kind}", f"{what}: a resumed run continues with different weights.")
 
     def _check_source(self, contents: CheckpointContents, batches: Any) -> None:
         kind = _type_name(batches)
@@ -133,22 +135,22 @@ class CheckpointCoverage:
         if isinstance(batches, DataLoader) and _is_repeatable(contents, cast("Any", batches)):
             return
         if isinstance(batches, Stateful):
-            reason = f"batches come from a {kind} that is not kept: a resumed run begins at its start again."
+            reason = f"batches come from a {kind} that is not tracked: a resumed run starts at its beginning again."
             self._warn_once(kind, reason)
         elif isinstance(batches, DataLoader) or type(batches).__module__.startswith("torch.utils.data"):
             self._warn_once("DataLoader", _PLAIN_LOADER)
-        # A generator may draw from anything: it is suspected only if no tracked object could hold its position.
+        # A generator may draw from anything, so warn only if no tracked object could store its position.
         elif isinstance(batches, Iterator):
             if not contents.has_custom_state:
                 self._warn_once(kind, _GENERATOR.format(kind=f"a {kind}"))
-        # A source of one item is the same data at every step.
+        # A source with a single item yields the same data at every step, so it needs no position.
         elif isinstance(batches, Sized) and len(batches) > 1:
             self._warn_once(kind, _FROM_THE_START.format(kind=f"a {kind}"))
 
     def _check_attributes(self, contents: CheckpointContents, owner: nn.Module) -> None:
-        """Judge what a module has beside parameters, buffers and modules: torch does not store it."""
+        """Check the other attributes of a module than parameters, buffers and modules, which torch does not store."""
         for part in owner.modules():
-            # A module that stores more than its parameters may store these too.
+            # A module with a custom state may store these attributes in it.
             if not stores_more(part):
                 for name, item in vars(part).items():
                     if isinstance(item, Optimizer | GradScaler | Shuffled | ResumableLoader):
@@ -159,7 +161,7 @@ class CheckpointCoverage:
             return
         kind = _type_name(item)
         what = name if name == kind else f"{name} ({kind})"
-        self._warn_once(name, f"{what} is used and not kept: in a resumed run it begins anew.")
+        self._warn_once(name, f"{what} is used but not tracked: in a resumed run it starts again.")
 
     def _warn_once(self, subject: str, reason: str) -> None:
         if subject not in self._warned:
@@ -168,19 +170,24 @@ class CheckpointCoverage:
 
 
 def _is_repeatable(contents: CheckpointContents, loader: Any) -> bool:
-    """Whether a loader without workers draws from a kept sampler, and makes its iterators without the training's draws.
+    """Return whether a resumed loader yields the same batches.
 
-    With workers the sampler is ahead of the training, and what they draw at random depends on when they run.
+    It must have no workers, a tracked sampler, and a generator, so that creating its iterators does not advance the
+    global random state. With workers the sampler runs ahead of the training, and their random draws depend on timing.
     """
     samplers = (loader.sampler, loader.batch_sampler)
     return loader.num_workers == 0 and loader.generator is not None and any(map(contents.has_object, samplers))
 
 
 def _has_scheduler(optimizer: Optimizer) -> bool:
-    """Whether a scheduler sets the rates of an optimizer: torch marks its step for most, and for none is it told."""
+    """Return whether a scheduler sets the learning rates of an optimizer.
+
+    Most schedulers mark the optimizer's ``step``; any other is found among the referrers of the optimizer.
+    """
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         return True
-    for holder in gc.get_referrers(optimizer):  # tens of milliseconds, once per optimizer
+    # This takes tens of milliseconds, but only once per optimizer.
+    for holder in gc.get_referrers(optimizer):
         if isinstance(holder, LRScheduler):
             return True
         attributes = cast("dict[Any, Any]", holder if isinstance(holder, dict) else {})

@@ -1,4 +1,4 @@
-"""What is chosen about a run by whoever starts it, whatever is trained."""
+"""Options that the caller of any pipeline may choose: device, resume mode, mirror, sinks, profile."""
 
 import os
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from fieldwatch.run.sinks import Sinks
 
 
 class RunChoices(TypedDict, total=False):
-    """What a caller may choose about the run itself; `run_options` sorts it into the options of `Run`.
+    """Options of a run that the caller may choose; `run_options` converts them to the options of `Run`.
 
     Attributes:
-        preset: the configuration that this one was derived from.
-        sinks: where rows go besides the journal, or what makes them once the folder is taken.
-        sink_names: names of further sinks, which ``fieldwatch resume`` turns on again.
-        resume: "auto", "never" or "must".
-        profile: when to account for tensor memory.
-        mirror: a URL to which every checkpoint is copied; empty for none, or for the one that this user gave before.
-        hang_timeout: seconds without a sign of life after which it counts as hung, "auto", or None for no watch.
+        preset: configuration that the run's config was derived from.
+        sinks: destinations of the rows besides the journal, or a function that creates them once the folder is locked.
+        sink_names: names of further sinks, which ``fieldwatch resume`` enables again.
+        resume: "auto", "never", "must" or "start-over", see :class:`Saving`.
+        profile: when to attribute tensor memory to its owners.
+        mirror: URL to which every checkpoint is copied; empty for none, or for the previous one of a resumed run.
+        hang_timeout: seconds without a heartbeat after which the run counts as hung, "auto", or None for no watchdog.
     """
 
     preset: Any
@@ -37,7 +37,7 @@ class RunChoices(TypedDict, total=False):
 
 
 class RunOptions(TypedDict):
-    """The options of `Run` besides its folder and config."""
+    """Keyword arguments of `Run` besides its folder and config."""
 
     saving: Saving
     guard: Guard
@@ -54,10 +54,10 @@ def run_options(
     declared: Declared | None = None,
     outputs: Outputs | None = None,
 ) -> RunOptions:
-    """Combine the options of a pipeline with what the caller chose; the caller's choice wins."""
+    """Combine the options of a pipeline with those of the caller, which take precedence."""
 
     def chosen(*names: str) -> dict[str, Any]:
-        # Only what the caller gave: an absent choice must not overwrite the pipeline's with a default.
+        # Only the given keys: an absent choice must not overwrite the pipeline's option with a default.
         return {name: value for name, value in choices.items() if name in names}
 
     return RunOptions(
@@ -70,31 +70,34 @@ def run_options(
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device to train on; "auto" takes CUDA where there is any.
+    """Return the device to train on; "auto" uses CUDA if available.
 
     Raises:
-        InputError: CUDA is asked for and there is none, or not one for each of the ranks.
+        InputError: CUDA is requested but not available, or there are fewer GPUs than local ranks.
     """
     ranks = Ranks.of_process()
+    # An explicit choice must not silently fall back to the CPU.
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda was asked for, but torch finds no CUDA device: use --device auto or cpu")
+        raise InputError("--device cuda: torch finds no CUDA device; use --device auto or --device cpu")
     if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()):
         return torch.device("cuda") if ranks.alone else rank_gpu()
     return torch.device("cpu")
 
 
 def rank_gpu() -> torch.device:
-    """The GPU of this rank, one for each that torchrun started on this machine; it becomes the current device.
+    """Return the GPU of this rank, and make it the current device; every local rank uses a different one.
 
     Raises:
-        InputError: there are fewer.
+        InputError: there are fewer GPUs than processes on this machine.
     """
+    # torchrun sets LOCAL_RANK to the index of the process on this machine.
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     count = torch.cuda.device_count()
     if local_rank >= count:
         raise InputError(
-            f"process {local_rank + 1} on this machine has no GPU, there are {count}: use --nproc-per-node {count}, or "
-            "--device cpu"
+            f"process {local_rank + 1} on this machine has no GPU, since there are only {count}: use "
+            f"--nproc-per-node {count}, or --device cpu"
         )
+    # NCCL and tensors created on "cuda" without an index use the current device.
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)

@@ -1,4 +1,4 @@
-"""What is left behind when a run ends badly: one folder that says when, where and why."""
+"""Crash folder of a failed run: traceback, stacks, last rows and cause."""
 
 import faulthandler
 import os
@@ -22,39 +22,42 @@ from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.run_record import RunRecord
 
 ROWS_PER_METRIC = 512
-"""Values kept per metric."""
+"""Number of latest values per metric in the crash folder."""
 
-CRASH_NOTE = "what was recorded up to here"
-"""How the note begins that names an error's crash folder."""
+CRASH_NOTE = "crash folder"
+"""Prefix of the note on an exception that names its crash folder."""
 
 
 def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunMemory, resume: str) -> None:
-    """Write ``crash/<time>/`` and note its place on the error; a full disk does not hide what happened.
+    """Write ``crash/<time>/``, and add a note with its path to the error. A full disk does not replace the error.
 
-    It holds the traceback, the stacks of all threads, the last rows of every metric, the first bad step, refusals,
-    findings and versions; ``crash.json`` names the cause in one word, the last checkpoint and how to resume.
+    The folder contains the traceback, the stacks of all threads, the last rows of every metric, the first bad step,
+    refusals, findings and versions; ``crash.json`` contains the cause in one word, the last checkpoint and how to
+    resume.
 
     Args:
-        error: what ended the run.
-        step: the step it happened in.
-        record: the record, which is drained and examined once more first, if it still works.
-        memory: says why memory ran out, if that is what happened.
-        resume: how to go on.
+        error: exception that ended the run.
+        step: step in which it was raised.
+        record: record of the run; if it still works, it is drained and its rules are evaluated first.
+        memory: memory measurement of the run, which diagnoses an out-of-memory error.
+        resume: sentence that explains how to resume.
     """
-    # First: where memory ran out, everything below needs some of it.
+    # First: if memory ran out, everything below needs some.
     memory.make_room(error)
     try:
         # A record whose thread has stopped cannot be drained: waiting for it would raise its error here.
         if record.failure is None:
-            with suppress(DiskFullError):  # what the record cannot take any more, the crash folder tells
+            # Rows that the record cannot write any more are in the crash folder.
+            with suppress(DiskFullError):
                 record.finish()
                 record.flush()
+        # On a full disk, this releases the reserved blocks and tries again.
         crash_folder = record.waiting.run_required(lambda: _write(error, step, record, memory, resume))
     except (OSError, InputError, WriterFailed) as failure:
-        note = f"{CRASH_NOTE} could not be kept ({failure}); the black box names the step"
+        note = f"{CRASH_NOTE} could not be written ({failure}); the black box contains the step"
         error.add_note(note)
         if lacks_space(failure):
-            print_error(f"fieldwatch: the disk is full, so that there is no crash folder: {error}; {note}; {resume}")
+            print_error(f"fieldwatch: no crash folder, since the disk is full: {error}; {note}; {resume}")
         return
     error.add_note(f"{CRASH_NOTE}: {crash_folder}")
     if lacks_space(error):
@@ -62,21 +65,22 @@ def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunM
 
 
 def leave_crash_outside(error: BaseException, folder: Path) -> None:
-    """Write ``crash/<time>/`` for an error outside of the run itself: before it began, or after it ended.
+    """Write ``crash/<time>/`` for an error before the run was entered, or after it ended.
 
-    Nothing is written where the folder holds no run, where the run has left a crash folder for this error already, or
-    while another process writes into the folder.
+    Nothing is written if the folder contains no run, if the run has already written a crash folder for this error, or
+    while another process has locked the folder.
 
     Args:
-        error: what ended the training; the place is noted on it.
-        folder: the run folder.
+        error: exception that ended the training; gets a note with the path.
+        folder: run folder.
     """
-    # The note tells that the run itself has left a crash folder for this error.
+    # The note shows that the run has already written a crash folder for this error.
     if not holds_run(folder) or any(note.startswith(CRASH_NOTE) for note in getattr(error, "__notes__", ())):
         return
     try:
+        # Another process may have resumed the run meanwhile.
         with FolderLock(folder):
-            crash_folder = _write_error(error, folder, {"where": "outside of the training's steps"})
+            crash_folder = _write_error(error, folder, {"where": "outside of the training steps"})
     except (OSError, InputError, FolderInUseError) as failure:
         error.add_note(f"no crash folder could be written ({failure})")
         return
@@ -101,7 +105,7 @@ def _write(error: BaseException, step: int, record: RunRecord, memory: RunMemory
 
 @contextmanager
 def _remove_if_incomplete(crash_folder: Path) -> Generator[None]:
-    """Delete a folder whose files could not all be written."""
+    """Delete the folder if not all of its files could be written."""
     try:
         yield
     except OSError:
@@ -131,6 +135,7 @@ def _write_files(crash_folder: Path, error: BaseException, folder: Path, more: M
         "versions": versions(),
         **more,
     }
+    # Facts of events may have types that JSON lacks.
     (crash_folder / "crash.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2, default=str))
 
 
@@ -138,12 +143,13 @@ def _write_rows(path: Path, history: History) -> None:
     with path.open("wb") as file:
         for name in history.names():
             series = history[name].last(ROWS_PER_METRIC)
+            # JSON has no NaN and no infinity.
             values = [value if np.isfinite(value) else str(value) for value in series.values.tolist()]
             file.write(orjson.dumps({"metric": name, "steps": series.steps.tolist(), "values": values}) + b"\n")
 
 
 def first_bad(history: History) -> dict[str, Any] | None:
-    """The first step in the kept history with a value that is not finite, and the metrics that were not."""
+    """Return the first step in the history with a non-finite value, and the names of its metrics."""
     first_by_step: dict[int, list[str]] = {}
     for name in history.names():
         series = history[name]

@@ -1,4 +1,4 @@
-"""What a run does at the end of a step."""
+"""Possible actions of a run at the end of a step."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -6,12 +6,12 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Continue:
-    """Go on with the next step."""
+    """Continue with the next step."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """Save a checkpoint, and go on."""
+    """Save a checkpoint, and continue."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Stop:
     """Save a checkpoint, and end the run.
 
     Attributes:
-        signal: number of the signal that asked for it, of this process or of another rank.
+        signal: number of the signal that requested the stop, received by this process or another rank.
     """
 
     signal: int
@@ -27,11 +27,11 @@ class Stop:
 
 @dataclass(frozen=True)
 class GoBack:
-    """Return to a checkpoint, and skip updates when their steps come again.
+    """Roll back to a checkpoint, and skip the updates of some of the repeated steps.
 
     Attributes:
-        to: steps of the checkpoints that may be returned to, the best one first.
-        skip: first and last step whose updates are skipped; nothing where the last is before the first.
+        to: steps of the candidate checkpoints, best first.
+        skip: first and last step whose updates are skipped; none if the last precedes the first.
     """
 
     to: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a run says about itself before it begins: its config, and what its loss terms are meant to do when."""
+"""`RunDescription`: config, phases, loss windows and metrics of a run, announced at the start of each segment."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 __getattr__, _ = lazy_names(__name__)  # resolves the quoted annotations at run time
 
 FOREVER = 2**31 - 1
-"""The last step of a window that ends with the run."""
+"""Last step of a window without end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunDescription:
-    """The declarations of a run.
+    """The declarations of a run, resolved.
 
     Attributes:
-        config: the resolved configuration, as plain values.
-        preset: what it was derived from, as plain values; empty for nothing.
-        windows: when each loss term is meant to be active.
-        phases: named stretches of training.
-        about: more facts for ``run.json``.
-        layout: how charts are arranged; None leaves that to the viewer.
-        metrics: what is recorded, and what it means; None for what the toolkit itself records.
+        config: resolved configuration as plain values.
+        preset: configuration that the config was derived from, as plain values; empty for none.
+        windows: loss term to the steps in which it should be active.
+        phases: named intervals of training.
+        about: further entries for ``run.json``.
+        layout: layout of charts; None leaves it to the viewer.
+        metrics: catalogue of declared metrics; None for those of the toolkit alone.
     """
 
     config: Mapping[str, Any]
@@ -58,7 +58,7 @@ class RunDescription:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> RunDescription:
-        """Put the declarations together; metrics bring a list of themselves, and a layout where none is given."""
+        """Combine the declarations; if no layout is declared, derive one from the metrics."""
         metrics = declared.metrics
         return cls(
             config=config,
@@ -71,10 +71,11 @@ class RunDescription:
         )
 
     def manifest(self, folder: Path, step: int) -> Manifest:
-        """The run's manifest, with a new segment that starts at ``step``; earlier segments are kept."""
+        """Return the run's manifest, with a new segment that starts at ``step`` after the earlier ones."""
         earlier = _earlier_segments(folder)
         return Manifest(
             config=self.config,
+            # Without a preset, every setting would count as a difference.
             preset_difference=config_differences(self.preset, self.config) if self.preset else {},
             windows={term: (window.first, window.last) for term, window in self.windows.items()},
             phases=tuple((phase.name, phase.window.first, phase.window.last) for phase in self.phases),
@@ -82,23 +83,24 @@ class RunDescription:
             git=git_state(),
             segments=(*earlier, new_segment(step)),
             about=self.about,
-            # Every reader knows the toolkit's own metrics: run.json lists only what differs from them.
+            # Readers know the metrics of the toolkit, so run.json lists only those that differ from them.
             metrics=tuple(metric for metric in self.metrics or () if TOOLKIT.find(metric.name) != metric),
         )
 
     def begin(self, folder: Path, record: RunRecord, step: int, total: int | None) -> Manifest:
-        """Begin a segment at ``step``: in the manifest, and for rules and sinks.
+        """Begin a segment at ``step``: write the manifest, and announce the declarations.
 
         Args:
-            folder: the run folder.
-            record: the record.
-            step: the first one of the segment.
-            total: planned steps; None where that is not known.
+            folder: run folder.
+            record: record of the run.
+            step: first step of the segment.
+            total: planned number of steps; None if unknown.
 
         Returns:
-            What run.json says now.
+            The new content of run.json.
         """
         manifest = self.manifest(folder, step)
+        # Write the manifest first: without it, the folder does not count as a run.
         manifest.write(folder)
         if total is not None:
             record.event("plan", step, steps=total)
@@ -106,10 +108,11 @@ class RunDescription:
         return manifest
 
     def announce(self, record: RunRecord, step: int) -> None:
-        """Tell rules and sinks, at the start of a segment."""
+        """Send the declarations to rules and sinks at the start of a segment."""
+        # The event stores windows as pairs of numbers, so an open end becomes a large step.
         windows = {name: (w.first, FOREVER if w.last is None else w.last) for name, w in self.windows.items()}
         record.event("windows", step, windows=windows)
-        # Recorded at their own first step, which may lie ahead.
+        # Each phase event has the step at which the phase begins, which may be in the future.
         for phase in self.phases:
             record.event("phase", phase.window.first, name=phase.name)
         if self.layout is not None:
@@ -120,8 +123,9 @@ class RunDescription:
 
 
 def _earlier_segments(folder: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the segments of a run so far; none where nothing is left that says so."""
+    """Return the segments of a run so far; none if there is no readable manifest."""
     try:
+        # If run.json is damaged, the run continues without its earlier segments.
         return read_manifest(folder).segments if holds_run(folder) else ()
     except NotARun:
         return ()

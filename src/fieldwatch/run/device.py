@@ -3,4 +3,4 @@
 from typing import Literal
 
 Device = Literal["auto", "cpu", "cuda"]
-"""Where to train; "auto" takes CUDA where there is any."""
+"""Device to train on; "auto" uses CUDA if available."""

@@ -1,4 +1,4 @@
-"""How a run ended: the signal that ends it in order, and what run.json says of the end."""
+"""End of a run: the exception for a stop by a signal, and the final state in run.json."""
 
 import sys
 from collections.abc import Sequence
@@ -11,39 +11,43 @@ from fieldwatch.record import Manifest, NotARun, RunState, holds_run, read_manif
 
 
 class Interrupted(SystemExit):
-    """A signal came, the run has ended in order. Exits with 143 (SIGTERM), 130 (SIGINT), 138 (SIGUSR1), 129 (SIGHUP).
+    """Raised after a signal, once the run has ended in order.
 
-    The step was finished and saved; or it was given up at a stop point: then the last checkpoint stands.
+    The exit code is 143 for SIGTERM, 130 for SIGINT, 138 for SIGUSR1 and 129 for SIGHUP. Either the step was finished
+    and saved, or it was abandoned at a stop point, and the last checkpoint is that of an earlier step.
     """
 
 
 def end_state(error: BaseException | None) -> RunState:
-    """How a segment ended, in one word."""
+    """Return the final state of a segment that ended with this exception, or None."""
     if error is None:
         return "finished"
     if isinstance(error, Diverged):
         return "diverged"
+    # A signal or Ctrl-C is not a failure of the run.
     return "interrupted" if is_requested_stop(error) else "failed"
 
 
 def record_end(folder: Path, manifest: Manifest | None, state: RunState) -> None:
-    """Write the end into run.json.
+    """Write the final state of a segment to run.json.
 
     Args:
-        folder: the run's.
-        manifest: what run.json says since this process began its segment; None where it did not get so far.
-        state: how the segment ended.
+        folder: run folder.
+        manifest: content of run.json for this segment; None if the segment did not begin.
+        state: final state of the segment.
     """
     if manifest is None and holds_run(folder):
         try:
             manifest = read_manifest(folder)
-        except NotARun:  # damaged before this process came: it stays as it is
+        # The file was damaged before this process started: leave it unchanged.
+        except NotARun:
             return
     if manifest is not None:
+        # Only the state changes; a manifest from memory also repairs a damaged file.
         replace(manifest, state=state).write(folder)
 
 
 def print_warnings(sentences: Sequence[str]) -> None:
-    """Say in the terminal what was survived, whether or not a sink prints it."""
+    """Print warnings to stderr, whether or not a sink prints them as well."""
     for sentence in sentences:
         sys.stderr.write(f"fieldwatch: {sentence}\n")

@@ -1,4 +1,4 @@
-"""Evaluation while a run trains: it can neither disturb the training nor end it."""
+"""`EvaluationBlock`: an evaluation during training that can neither disturb nor end it."""
 
 import re
 import traceback
@@ -19,27 +19,27 @@ from fieldwatch.run.state_backup import StateBackup
 from fieldwatch.run.tracked_objects import TrackedObjects
 
 FOLDER = "validation_failures"
-"""Folder, in the run folder, of the tracebacks of failed evaluations."""
+"""Subfolder of the run folder for the tracebacks of failed evaluations."""
 
 
 class EvaluationBlock:
-    """A ``with`` block that leaves training as it was, and whose failure training survives.
+    """Context manager that restores the training state afterwards, and suppresses failures that training survives.
 
-    :meth:`Run.evaluation` makes it.
+    Created by :meth:`Run.evaluation`.
 
     Args:
-        name: for the event and the finding.
-        tracked: whose modules and gradients are restored.
-        record: where a failure is recorded.
-        log: the current step.
-        failures: the errors that training survives; out of memory always is one.
-        undo: what else is restored, besides the tracked modules' modes and buffers.
+        name: name of the evaluation in the event and the finding.
+        tracked: tracked objects, whose modules and gradients are restored.
+        record: record of the run.
+        log: event log, which knows the current step.
+        failures: exceptions that training survives, in addition to out-of-memory errors.
+        undo: further state to restore, besides the modes and buffers of the tracked modules.
 
     Attributes:
-        failed: whether the block ended with one of these errors.
+        failed: whether the block ended with a suppressed exception.
     """
 
-    def __init__(  # noqa: PLR0913  what is evaluated, where a failure goes, and what it may be
+    def __init__(  # noqa: PLR0913  created only by Run.evaluation
         self,
         name: str,
         tracked: TrackedObjects,
@@ -58,28 +58,30 @@ class EvaluationBlock:
         self.failed = False
 
     def __enter__(self) -> Self:
-        """Copy what the block may change, put the gradients away, and switch autograd off."""
+        """Back up the state that the block may change, move the gradients away, and disable autograd."""
         self._before = StateBackup(RandomState(), self._undo, self._tracked.modules(), self._tracked.parameters())
         self._no_grad = torch.no_grad()
+        # Entered explicitly, since the context spans two methods.
         self._no_grad.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        """Restore everything; record an error that training survives, and suppress it."""
+        """Restore the state; record and suppress an exception that training survives."""
         self._no_grad.__exit__(kind, error, at)
-        # The traceback is formatted before its frames, and with them their memory, are let go.
+        # Format the traceback before its frames are cleared.
         text = None if error is None or not self._is_survived(error) else _text_of(error)
         self._before.restore()
         if error is None or text is None:
             return False
         self.failed = True
-        # Their local variables hold the tensors of the evaluation; the caller may keep the error.
+        # Local variables of the frames hold the tensors of the evaluation, and the caller may keep the exception.
         _clear_frames(error)
         release_memory()
         self._report(*text)
         return True
 
     def _is_survived(self, error: BaseException) -> bool:
+        # These concern the run itself, and must propagate even if `failures` contains a base class of them.
         if isinstance(error, WriterFailed | Diverged):
             return False
         return isinstance(error, self._failures) or shortage_of(error) is not None
@@ -92,23 +94,26 @@ class EvaluationBlock:
         try:
             with whole_file(path) as draft:
                 draft.write_text(f"{self._name} after {done} steps\n\n{text}", encoding="utf-8")
-        except OSError as error:  # a full disk is no reason to end here
-            file = f"{file}, which could not be written: {error}"
+        # A full disk must not end the training: the event still has the reason.
+        except OSError as error:
+            file = f"{file} (could not be written: {error})"
         self._log.event("validation_failed", what=self._name, reason=reason, file=file, done=done)
 
 
 def _text_of(error: BaseException) -> tuple[str, str]:
-    """Return an error in one line, and its whole traceback."""
+    """Return an error in one line, and its full traceback."""
     return f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
 
 
 def _clear_frames(error: BaseException) -> None:
-    """Drop the local variables of the frames of an error and its causes; frames that still run are left alone."""
+    """Clear the local variables in the frames of an error and its causes, except for frames that still run."""
     for link in _chain(error):
         traceback.clear_frames(link.__traceback__)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its causes and contexts, each once."""
+    # Causes and contexts can form cycles.
     visited: set[int] = set()
     pending = [error]
     while pending:

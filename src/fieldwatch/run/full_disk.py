@@ -1,4 +1,4 @@
-"""How a run reports a full disk, and waits for room on it."""
+"""Full disk: report it, delay writes, and wait for free space."""
 
 import sys
 import time
@@ -12,9 +12,9 @@ from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.record.disk import DISK_FREED, DISK_FULL, FullDiskPause, WriteBacklog
 
 POLL_SECONDS: Final = 0.25
-"""How often a full disk is looked at while no row comes."""
+"""Seconds between two checks of a full disk while no row arrives."""
 ROOM_PATIENCE: Final = 600.0
-"""Seconds that a run waits for room for a save that it cannot do without: the last one, and one that was asked for."""
+"""Seconds that a run waits for free space for a required save: the final one, or an explicitly requested one."""
 _PAUSE: Final = 0.2
 
 Answer = TypeVar("Answer")
@@ -22,22 +22,22 @@ Answer = TypeVar("Answer")
 
 @runtime_checkable
 class StopAsked(Protocol):
-    """Knows of signals, as a run's :class:`StopPoint` does."""
+    """Interface of an object that knows about pending signals, such as a run's :class:`StopPoint`."""
 
     @property
     def overdue(self) -> bool:
-        """Whether a signal came, and its patience is over."""
+        """Whether a signal arrived, and its patience has expired."""
         ...
 
 
 @final
 class FullDiskReporter:
-    """Reports when the disk becomes full, and when it is free again: by an event, and by a line on stderr.
+    """Reports when the disk becomes full, and when it has space again, with an event and a line on stderr.
 
     Args:
-        folder: the run folder.
-        waiting: what waits for room.
-        record: takes an event in; on the record's thread.
+        folder: run folder.
+        waiting: backlog of delayed writes.
+        record: function that records an event; called on the writer thread.
     """
 
     def __init__(self, folder: Path, waiting: WriteBacklog, record: Callable[[dict[str, Any]], None]) -> None:
@@ -48,22 +48,24 @@ class FullDiskReporter:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to report and nothing that waits."""
+        """Whether there is nothing to report and no delayed write."""
         return self._reported is None and self._waiting.pause is None
 
     def poll(self, step: int) -> float | None:
-        """Try to write what waits, and report what changed.
+        """Retry the delayed writes, and report changes.
 
         Args:
-            step: the newest one that was recorded.
+            step: latest recorded step.
 
         Returns:
-            Seconds after which to look again; None while there is room.
+            Seconds until the next call; None while the disk has space.
         """
         pause = self._waiting.pause
         if pause is not None and self._reported is None:
+            # The backlog begins a new pause at the next full disk, so keep the reported one.
             self._reported = pause, step
             self._report_full(step)
+        # Report before the retry, so that the two events enclose the pause.
         self._waiting.retry()
         if self._reported is not None and self._reported[0].over:
             self._report_freed(*self._reported, last=step)
@@ -71,27 +73,28 @@ class FullDiskReporter:
         return None if self.idle else POLL_SECONDS
 
     def report(self, kind: str, step: int, *, message: str, **facts: Any) -> None:
-        """Record an event, and say its message on stderr."""
+        """Record an event, and print its message on stderr."""
         self._record({"kind": kind, "step": step, "message": message, **facts})
         print_error(f"fieldwatch: {message}")
 
     def close(self, step: int) -> None:
-        """End: write what can be written, give the reserve back, and say what is lost."""
-        with suppress(DiskFullError):  # what is lost then is said below
+        """Retry the delayed writes a last time, release the reserve, and report lost rows."""
+        # Rows that cannot be written now are reported as lost below.
+        with suppress(DiskFullError):
             self.poll(step)
         rows, nbytes = self._waiting.close()
-        # The event about the freed disk is one more write, which may have to wait as well.
+        # The event about the freed disk is one more write, which may be delayed as well.
         if self._reported is not None and not nbytes:
             self._report_freed(*self._reported, last=step)
             rows, nbytes = self._waiting.close()
         if nbytes:
             print_error(
                 f"fieldwatch: the disk of {self._folder} is full: {rows} rows ({nbytes:,} bytes of the record in all) "
-                "could not be written and are lost; the run resumes from its last checkpoint, which needs none of them"
+                "could not be written and are lost; the last checkpoint, from which the run resumes, does not need them"
             )
 
     def _report_full(self, step: int) -> None:
-        message = f"the disk of {self._folder} is full: training goes on, rows wait until there is room"
+        message = f"the disk of {self._folder} is full: training continues, rows are written once there is space"
         self.report(DISK_FULL, step, message=message)
 
     def _report_freed(self, pause: FullDiskPause, first: int, *, last: int) -> None:
@@ -100,24 +103,27 @@ class FullDiskReporter:
         span = f"from step {first} to {last} ({pause.seconds:.1f} s)"
         message = f"the disk was full {span}: {pause.rows} rows waited, 0 lost"
         if pause.dropped:
-            message += f"; {pause.dropped} pictures, histograms or other optional files were dropped"
+            message += f"; {pause.dropped} images, histograms or other optional files were dropped"
         self.report(DISK_FREED, last, message=message, **facts)
 
 
 def retry_while_disk_full(
     work: Callable[[], Answer], *, what: str, stop: StopAsked, alive: Callable[[], None], patience: float | None = None
 ) -> Answer:
-    """Do something again and again until there is room for it on the disk.
+    """Call a function repeatedly until the disk has enough space for it.
 
     Args:
-        work: raises an error of lack of space, or one from it, and leaves things so that it can be called again.
-        what: what it does, for the terminal.
-        stop: a signal whose patience is over ends the wait.
-        alive: gives a sign of life.
-        patience: seconds to wait at most; None for :data:`ROOM_PATIENCE`.
+        work: function to call. If it raises an error caused by a full disk, it must be possible to call it again.
+        what: name of the work, for stderr.
+        stop: pending signals; an overdue one ends the wait.
+        alive: function that sends a heartbeat to the watchdog.
+        patience: maximum wait in seconds; None for :data:`ROOM_PATIENCE`.
+
+    Returns:
+        The result of ``work``.
 
     Raises:
-        CheckpointError, OSError: what ``work`` raised last, when the patience is over.
+        CheckpointError, OSError: the last error of ``work``, once the wait is over or for any other cause.
     """
     until = time.monotonic() + (ROOM_PATIENCE if patience is None else patience)
     reported = False
@@ -125,18 +131,20 @@ def retry_while_disk_full(
         try:
             return work()
         except (CheckpointError, OSError) as error:
+            # An overdue signal ends the wait, since the scheduler is about to kill the process.
             if not lacks_space(error) or stop.overdue or time.monotonic() >= until:
                 raise
             if not reported:
                 left = until - time.monotonic()
-                print_error(f"fieldwatch: the disk is full: {what} waits for room, {left:.0f} s at most")
+                print_error(f"fieldwatch: the disk is full: {what} waits for free space for up to {left:.0f} s")
                 reported = True
+        # A run that waits for space does not hang.
         alive()
         time.sleep(_PAUSE)
 
 
 def print_error(text: str) -> None:
-    """Print a line on stderr; where even that is a file on the full disk, nobody can be told."""
+    """Print a line on stderr; ignore errors, since stderr may be a file on the full disk."""
     with suppress(OSError):
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What a run writes about itself between its steps: values, events, and the training time they stand at."""
+"""`RunLog`: values and events that a run records between its steps, and the training time."""
 
 import time
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ class RunLog:
     """Writes values and events at the current step and training time.
 
     Args:
-        record: the record.
+        record: record of the run.
 
     Attributes:
-        step_index: the step that was given out last; -1 before the first.
+        step_index: index of the latest step; -1 before the first.
     """
 
     def __init__(self, record: RunRecord) -> None:
@@ -27,16 +27,17 @@ class RunLog:
 
     @property
     def seconds(self) -> float:
-        """Training time so far, over all segments."""
+        """Training time so far in seconds, over all segments."""
         return self._seconds_before + time.monotonic() - self._began
 
     def count_from(self, seconds: float) -> None:
-        """Restart the count of the training time at that of earlier segments."""
+        """Restart the clock at the training time of earlier segments."""
         self._began = time.monotonic()
         self._seconds_before = seconds
 
     def record(self, values: Mapping[str, float], *, axis: Axis = "step", position: int | None = None) -> None:
         """Record values outside of a step's row."""
+        # Values recorded before the first step belong to step 0.
         step = max(self.step_index, 0)
         heading = Heading(axis, step, step if position is None else position, self.seconds)
         self._record.write(heading, {}, values)

@@ -1,4 +1,4 @@
-"""The memory side of a run: what is allocated at every step, the tensor profile, and the machine beside it."""
+"""`RunMemory`: allocated memory at every step, tensor profile, out-of-memory reports and machine metrics."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,26 +17,26 @@ from fieldwatch.run.profile import MB, Profile
 from fieldwatch.run.tensor_profile import TensorProfile
 
 SAMPLE_EVERY = 16
-"""Steps between two samples of the parameters' size, which changes rarely, and of a CPU's memory, which costs a system
-call; the rows between repeat the last sample. CUDA's allocator keeps its own books, and is read at every step."""
+"""Number of steps between two samples of the parameters' size, which changes rarely, and of the host memory, which
+needs a system call; rows in between repeat the last sample. The CUDA allocator's counters are read at every step."""
 RESCAN_EVERY = 64
-"""Steps after which the owners are asked for new parameters."""
+"""Number of steps between two rescans of the owners for new parameters."""
 CAPACITY_EVERY = 512
-"""Steps after which the driver, or the system, is asked for what is left."""
+"""Number of steps between two queries of the capacity from the driver or the operating system."""
 
 SNAPSHOTS_ON_FINDINGS = 5
-"""How many allocator snapshots are kept besides those that were asked for."""
+"""Maximum number of allocator snapshots kept in addition to the requested ones."""
 
 
 class RunMemory:
-    """Everything a run records about memory.
+    """Memory measurement of a run.
 
     Args:
-        folder: the run folder.
-        watched: the parameter groups.
-        clock: whose spans give peaks their names.
-        profile: when to account for every byte; None never.
-        data: what else lies in memory, by name, so that the profile knows its owners; it may grow.
+        folder: run folder.
+        watched: parameter groups.
+        clock: clock whose spans name the peaks.
+        profile: when to attribute every byte to its owner; None for never.
+        data: other large objects in memory, by name, as owners for the profile; entries may be added later.
     """
 
     def __init__(
@@ -50,17 +50,19 @@ class RunMemory:
         self._instruments: _MemoryInstruments | None = None
 
     def start(self, step: int, take_request: Callable[[str], bool], waiting: WriteBacklog | None = None) -> None:
-        """Begin a stretch of training at ``step``; the model lies on its device by now.
+        """Begin a segment of training at ``step``; the model has to be on its device.
 
         Args:
-            step: its first one.
-            take_request: returns whether a rule has requested an action since the last call, and clears the request.
-            waiting: where writes wait that a full disk refuses; without it, such an error is raised.
+            step: first step of the segment.
+            take_request: function that returns whether a rule has requested an action since the last call, and clears
+                the request.
+            waiting: backlog for writes that a full disk rejects; None raises the error instead.
 
         Raises:
-            ValueError: allocator snapshots are wanted of a device that has none.
+            ValueError: allocator snapshots are requested for a device that does not support them.
         """
-        self.close()  # of the stretch before, if the run goes back
+        # After a rollback, the measurements of the previous segment are still open.
+        self.close()
         TensorProfile.rewind(self._folder, step)
         self._instruments = _MemoryInstruments(
             self._folder, self._watched, self._clock, self._data, self._profile, take_request, waiting
@@ -72,38 +74,39 @@ class RunMemory:
             self._instruments.begin(step)
 
     def at_update(self, step: int) -> None:
-        """Look at a CPU's memory while gradients are there."""
+        """Sample the host memory while gradients exist."""
+        # The end of the step alone would miss the peak: gradients and activations are freed by then.
         if step % SAMPLE_EVERY == 0 and self._instruments is not None:
             self._instruments.counters.sample()
 
     def end(self, step: int) -> dict[str, float]:
-        """End a step: its memory in MiB, and what else was due."""
+        """End a step, and return its memory metrics in MiB."""
         return {} if self._instruments is None else self._instruments.end(step)
 
     def make_room(self, error: BaseException) -> None:
-        """If memory ran out, give back what was kept for saying so."""
+        """If memory ran out, release the reserve, so that the report can allocate."""
         if self._instruments is not None:
             self._instruments.triage.make_room(error)
 
     def explain(self, error: BaseException, crash_folder: Path, step: int) -> None:
-        """If memory ran out, say why: on the error, and in the crash folder."""
+        """If memory ran out, add the diagnosis to the error and to the crash folder."""
         if self._instruments is not None:
             self._instruments.triage.explain(error, crash_folder, step)
 
     def why(self, text: str) -> str:
-        """Why memory ran out, in one paragraph, as far as it is known without a census; empty where it is not."""
+        """Return the reason why memory ran out, without a census; empty if it is unknown."""
         return "" if self._instruments is None else self._instruments.triage.why(text)
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Close all files, and stop all measurements."""
         if self._instruments is not None:
             self._instruments.close()
 
 
 class _MemoryInstruments:
-    """What there is once training begins."""
+    """Measurement objects that exist only while training runs."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  RunMemory's own, and what the run adds
+    def __init__(  # noqa: PLR0913, PLR0917  those of RunMemory and its start()
         self,
         folder: Path,
         watched: ParameterGroups,
@@ -117,6 +120,7 @@ class _MemoryInstruments:
         self._watched = watched
         self._take_request = take_request
         self._waiting = waiting
+        # Parameters are usually moved to their device after the run is entered, so this is known only now.
         device = device_of(watched)
         self.counters = AllocatorCounters(device)
         self._machine = MachineSampler()
@@ -128,8 +132,9 @@ class _MemoryInstruments:
         self._tensors: TensorProfile | None = None
         if self._snapshot_at:
             if self._history.refusal:
-                raise InputError(f"snapshots at steps {self._snapshot_at}: {self._history.refusal}")
+                raise InputError(f"cannot take snapshots at steps {self._snapshot_at}: {self._history.refusal}")
             self._history.start()
+            # Labels the allocations in the snapshot with the spans of the loop.
             clock.listener = self._history
         if profile is not None and profile.interval:
             self._tensors = TensorProfile(
@@ -166,9 +171,10 @@ class _MemoryInstruments:
             values["Memory/capacity_MB"] = capacity / MB
         if self._machine.due():
             values |= self._machine.sample()
-        # Asking takes the request back, so it is asked last, and only where a snapshot can be written.
+        # `take_request` clears the request, so call it last, and only if a snapshot can be written.
         if step in self._snapshot_at or (self._history.recording and self._take_request("snapshot")):
             path = output_path(self._folder, "snapshots", f"memory_step{step}.pickle")
+            # Old snapshots are deleted, since findings may request any number of them.
             keep_count = len(self._snapshot_at) + SNAPSHOTS_ON_FINDINGS
             try_optional(self._waiting, lambda: self._history.dump(path, keep=keep_count))
         self._capture.end(step)
@@ -184,7 +190,7 @@ class _MemoryInstruments:
 
 
 def device_of(watched: ParameterGroups) -> torch.device:
-    """Where the model lives; the current device where nothing is watched."""
+    """Return the device of the first watched parameter; the current device if nothing is watched."""
     for name in watched.names():
         for parameter in watched.read(name):
             return parameter.device

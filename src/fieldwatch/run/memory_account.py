@@ -1,4 +1,4 @@
-"""One account of tensor memory in the words of the outside: tags for the charts, a snapshot for the text log."""
+"""`MemoryAccount`: the tensor memory of one step, as tags for charts, a JSON line and a text log entry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,22 +11,21 @@ from fieldwatch.record.memory import LargeTensor, TensorSnapshot
 from fieldwatch.run.profile import MB, Profile
 
 LISTED = 5
-"""Large tensors that the text log names."""
+"""Maximum number of large tensors listed in the text log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAccount:
-    """Where the bytes of one step were.
+    """Tensor memory of one step.
 
     Attributes:
-        step: 0-based.
-        time: when the account was taken.
-        moment: ``update`` (before the optimizer stepped), or ``end`` of a step without an update.
-        census: every byte and its owner.
-        saved_at_peak: what was saved for backward when that was the most in the step, in bytes by span; None where
-            that could not be followed.
-        peaks: the most that was allocated within each span, in bytes.
-        fragmentation: what lies idle at the moment of the census, and why.
+        step: 0-based index of the step.
+        time: time of the account.
+        moment: ``update`` (before the optimizer step), or ``end`` for a step without an update.
+        census: every allocated byte with its owner.
+        saved_at_peak: bytes saved for the backward pass at their peak, by span; None if they were not tracked.
+        peaks: peak of the allocated bytes within each span.
+        fragmentation: reserved but unused memory at the time of the census, by reason.
     """
 
     step: int
@@ -39,21 +38,22 @@ class MemoryAccount:
 
     @property
     def categories(self) -> dict[str, int]:
-        """Bytes by category: what each kind of owner holds, the most that was saved for backward, and nobody's rest."""
+        """Bytes by category: kinds of owners, the peak of tensors saved for the backward pass, and the remainder."""
         categories = {**self.census.by_kind(), "other": self.census.remainder}
+        # The category is absent rather than 0 if it was not tracked.
         if self.saved_at_peak is not None:
             categories["activations"] = sum(self.saved_at_peak.values())
         return categories
 
     @property
     def idle_percent(self) -> float:
-        """``(reserved - allocated) / reserved * 100`` of the census: recorded as ``fragmentation_percent``."""
+        """``(reserved - allocated) / reserved * 100`` of the census, recorded as ``fragmentation_percent``."""
         reserved = self.census.reserved
         return (reserved - self.census.allocated) / reserved * 100 if reserved else 0.0
 
     @property
     def sums(self) -> dict[str, int]:
-        """The account's parts, which add up to ``allocated`` to the byte."""
+        """Parts of the account in bytes; they add up exactly to ``allocated``."""
         census = self.census
         return {
             "owners": census.owned,
@@ -65,7 +65,7 @@ class MemoryAccount:
         }
 
     def tags(self, profile: Profile) -> dict[str, float]:
-        """Every tag of the account, in MiB (counts and percent aside)."""
+        """Return all tags of the account; sizes are in MiB."""
         census = self.census
         prefix = profile.names
         large = census.large(profile.large_mb * MB)
@@ -88,7 +88,7 @@ class MemoryAccount:
         }
 
     def line(self, profile: Profile) -> dict[str, Any]:
-        """The account for programs: one line of ``memory.jsonl``, in bytes."""
+        """Return the account as a line of ``memory.jsonl``; sizes are in bytes."""
         return self.census.as_json(
             self.step,
             self.moment,
@@ -101,10 +101,11 @@ class MemoryAccount:
         )
 
     def snapshot(self, profile: Profile) -> TensorSnapshot:
-        """The account in the grammar of the original text log."""
+        """Return the account in the format of the original text log."""
         census = self.census
         large = census.large(profile.large_mb * MB)
         return TensorSnapshot(
+            # The text log counts iterations from 1.
             iteration=self.step + 1,
             time=self.time,
             total_tensors=len(census.owned_entries) + len(census.saved),

@@ -1,4 +1,4 @@
-"""How a batch is divided when it does not fit into memory at once."""
+"""`MicroBatches`: division of a batch that does not fit into memory at once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -14,12 +14,12 @@ Batch = TypeVar("Batch")
 
 
 class MicroBatches:
-    """Number of micro-batches that a batch is processed in. It doubles when memory runs out, and checkpoints keep it.
+    """Number of micro-batches that a batch is divided into. It is doubled when memory runs out, and checkpointed.
 
     Args:
-        name: what is divided, for events and findings: "batch", "rays", "evaluation".
-        count: micro-batches to begin with.
-        most: the most that the batch can be divided into; when memory runs out with these, the run ends.
+        name: name of the batch in events and findings: "batch", "rays", "evaluation".
+        count: initial number of micro-batches.
+        most: maximum number of micro-batches; if memory still runs out, the error is raised.
 
     Attributes:
         name: as above.
@@ -38,11 +38,16 @@ class MicroBatches:
         self.most = most
 
     def slices(self, size: int) -> list[slice]:
-        """Divide ``size`` entries into slices of (nearly) equal length, none of them empty."""
+        """Divide ``size`` entries into ``count`` slices of nearly equal length, or fewer so that none is empty."""
         return slices_of(size, self.count)
 
     def chunk(self, size: int, *, least: int = 1) -> int:
-        """Return how many entries to process at once if one micro-batch has ``size``; never fewer than ``least``."""
+        """Return the chunk size for work that processes ``size`` entries at once with one micro-batch.
+
+        Args:
+            size: number of entries.
+            least: minimum chunk size, unless ``size`` is smaller.
+        """
         return max(size // self.count, min(least, size))
 
     def double(self) -> None:
@@ -50,24 +55,28 @@ class MicroBatches:
         self.count = min(2 * self.count, self.most)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds: the count."""
+        """Return the state for a checkpoint: the count."""
         return {"count": self.count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the count of a checkpoint."""
+        """Restore the count from a checkpoint, limited to ``most``."""
+        # `most` may be smaller than in the process that wrote the checkpoint.
         self.count = max(min(int(state["count"]), self.most), 1)
 
 
 def slices_of(size: int, count: int) -> list[slice]:
-    """Divide ``size`` entries into ``count`` slices of (nearly) equal length; into fewer where some would be empty."""
+    """Divide ``size`` entries into ``count`` slices of nearly equal length, or fewer so that none is empty."""
     count = max(min(count, size), 1)
-    # Rounding down each end makes lengths that differ by one at most.
+    # With every end rounded down, the lengths differ by at most one.
     ends = [size * piece // count for piece in range(count + 1)]
     return [slice(first, last) for first, last in pairwise(ends)]
 
 
 def split_evenly(batch: Batch, count: int) -> Iterator[tuple[Batch, float]]:
-    """Cut a batch along its first dimension; the default of ``step.backward``.
+    """Split a batch along its first dimension; the default ``split`` of ``step.backward``.
+
+    Yields:
+        Each piece with its fraction of the batch.
 
     Raises:
         InputError: the batch has no length, see :func:`length_of`.
@@ -81,7 +90,7 @@ def split_evenly(batch: Batch, count: int) -> Iterator[tuple[Batch, float]]:
 
 
 def most_pieces(batch: Any) -> int:
-    """Return into how many pieces a batch can be cut; 1 where it cannot.
+    """Return the maximum number of pieces that a batch can be cut into; 1 if it cannot be cut.
 
     Raises:
         InputError: the batch is a list of tensors, which may be columns or samples.
@@ -93,36 +102,38 @@ def most_pieces(batch: Any) -> int:
 
 
 class UncutError(InputError):
-    """A batch has no length, so that it can only be processed whole."""
+    """Raised for a batch without a length, which can only be processed as a whole."""
 
 
 def length_of(batch: Any) -> int:
     """Return the number of samples in a batch.
 
-    A tensor or array has as many as its first dimension. Mappings, dataclasses and tuples of tensors are columns of
-    equal length. Any other sequence is one of samples.
+    For a tensor or array, this is the size of the first dimension. Mappings, dataclasses and tuples of tensors consist
+    of columns of equal length. Any other sequence consists of samples.
 
     Raises:
-        UncutError: the batch is none of these, or its columns differ in length.
-        InputError: it is a list of tensors, which may be either columns or samples.
+        UncutError: the batch is none of these, or its columns have different lengths.
+        InputError: the batch is a list of tensors, which may be either columns or samples.
     """
     columns = _columns(batch)
     if columns is not None:
         lengths = {name: length_of(column) for name, column in columns.items()}
         if len(set(lengths.values())) != 1:
-            raise UncutError(f"expected a batch whose entries have one length, got {lengths}: pass split= to cut it")
+            raise UncutError(f"expected a batch whose entries have equal lengths, got {lengths}: pass split= to cut it")
         return next(iter(lengths.values()))
     if isinstance(batch, Tensor | np.ndarray) and batch.ndim:
         return len(cast("Tensor", batch))
+    # A string is a sequence, but not of samples.
     if isinstance(batch, Sequence) and not isinstance(batch, str):
         samples = cast("Sequence[Any]", batch)
+        # Ambiguous: default_collate returns lists of columns, but a list of views contains samples.
         if samples and all(isinstance(sample, Tensor) for sample in samples):
             raise InputError(
-                "got a batch that is a list of tensors, which may be samples or columns: pass tuple(batch) for "
-                "columns, torch.stack(batch) for samples, or split= to cut it yourself"
+                "the batch is a list of tensors, which may be samples or columns: pass tuple(batch) for columns, "
+                "torch.stack(batch) for samples, or split= to cut it yourself"
             )
         return len(samples)
-    raise UncutError(f"cannot cut a batch of type {type(cast('object', batch)).__qualname__}: pass split= to say how")
+    raise UncutError(f"cannot cut a batch of type {type(cast('object', batch)).__qualname__}: pass split= to cut it")
 
 
 def cut(batch: Batch, piece: slice) -> Batch:
@@ -134,15 +145,16 @@ def cut(batch: Batch, piece: slice) -> Batch:
     cut_columns = {name: cut(column, piece) for name, column in columns.items()}
     if isinstance(batch, tuple):
         values = tuple(cut_columns.values())
-        # A namedtuple takes its fields one by one, a plain tuple all at once.
+        # A namedtuple is constructed from single fields, a plain tuple from an iterable.
         return cast("Batch", whole._make(values) if hasattr(whole, "_make") else values)
     return cast("Batch", replace(whole, **cut_columns) if is_dataclass(batch) else cut_columns)
 
 
 def _columns(batch: Any) -> Mapping[str, Any] | None:
-    """Return the columns of a batch by name; None where it is a tensor, a sequence of samples, or nothing known."""
+    """Return the columns of a batch by name; None for a tensor, a sequence of samples, or an unknown type."""
     if isinstance(batch, Mapping):
         return cast("Mapping[str, Any]", batch) or None
+    # is_dataclass is also true for the class itself.
     if is_dataclass(batch) and not isinstance(batch, type):
         return {field.name: getattr(batch, field.name) for field in fields(batch)} or None
     if isinstance(batch, tuple):

@@ -1,4 +1,4 @@
-"""Switches Nsight Systems on for the steps, or the finding, that `fieldwatch nsys train` asked for."""
+"""Capture range of Nsight Systems, for the steps or the finding selected by `fieldwatch nsys train`."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,19 +9,19 @@ from fieldwatch.base import InputError
 from fieldwatch.monitor.nsight import ON_FINDING, STEPS
 
 CAPTURED_STEPS = 20
-"""Steps that are recorded after a finding."""
+"""Number of steps that are captured after a finding."""
 
 
 class NsightCapture:
-    """The range that a profiler outside records, bounded by ``cudaProfilerStart`` and ``cudaProfilerStop``.
+    """Capture range of an external profiler, delimited by ``cudaProfilerStart`` and ``cudaProfilerStop``.
 
     Args:
-        take_request: returns whether a rule has found something worse than a note since the last call.
-        environment: where `fieldwatch nsys train` leaves its wish.
-        switch: called with True to begin and with False to end.
+        take_request: function that returns whether a rule has reported a warning or error since the last call.
+        environment: environment variables, in which `fieldwatch nsys train` stores the selection.
+        switch: function that starts (True) or stops (False) the capture.
 
     Raises:
-        ValueError: the environment's steps are no range.
+        ValueError: the steps in the environment are not a valid range.
     """
 
     def __init__(
@@ -38,22 +38,23 @@ class NsightCapture:
         self._on = False
 
     def begin(self, step: int) -> None:
-        """Begin a step; one that a finding asked for begins the range."""
+        """Begin a step; start the capture if the step or a finding requests it."""
         if self._on_finding and self._take_request():
             self._range = range(step, step + CAPTURED_STEPS)
+            # Capture once per run, since reports are large and captured steps slow.
             self._on_finding = False
         if step in self._range and not self._on:
             self._on = True
             self._switch(True)
 
     def end(self, step: int) -> None:
-        """End a step."""
-        # Ends with the last step of the range, not with the first one after it, which may never come.
+        """End a step; stop the capture after the last step of the range."""
+        # Stop at the end of the last step, not at the start of the next one, which may never come.
         if self._on and step + 1 not in self._range:
             self.close()
 
     def close(self) -> None:
-        """End the range, if it is open."""
+        """Stop the capture if it is running."""
         if self._on:
             self._on = False
             self._switch(False)
@@ -64,7 +65,7 @@ def _steps(text: str) -> range:
         return range(0)
     first, colon, last = text.partition(":")
     if not (colon and first.isdigit() and last.isdigit() and int(first) <= int(last)):
-        raise InputError(f"{STEPS}={text!r} in the environment: wanted FIRST:LAST, e.g. 1000:1020, or no such variable")
+        raise InputError(f"environment variable {STEPS}: expected FIRST:LAST, e.g. 1000:1020, got {text!r}")
     return range(int(first), int(last) + 1)
 
 

@@ -1,4 +1,4 @@
-"""What is decided about a run before it begins, in four records: saving, guard, declarations, outputs."""
+"""Options of a run, grouped into four dataclasses: saving, guard, declarations, outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ from fieldwatch.run.start import Resume
 
 HangTimeout: TypeAlias = float | Literal["auto"] | None
 FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, ArithmeticError, MemoryError, torch.OutOfMemoryError)
-"""Errors of an evaluation that training survives: files, values, numbers, memory. Anything else is a bug."""
+"""Exceptions of an evaluation that training survives: files, values, arithmetic, memory. Others are bugs."""
 
 
 def general_rules() -> tuple[Rule, ...]:
-    """Return the rules for any run; they are imported when a run needs them."""
+    """Return the built-in rules for any run, imported on demand."""
     from fieldwatch.health import GENERAL  # noqa: PLC0415  at first use: a run may have other rules
 
     return GENERAL
@@ -29,16 +29,16 @@ def general_rules() -> tuple[Rule, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Saving:
-    """When checkpoints are written, which stay, and what becomes of those that the folder holds already.
+    """When checkpoints are written, which are kept, and how existing ones are treated.
 
     Attributes:
-        every: steps between checkpoints; "auto" for as often as ``autosave`` allows, None for none before the end.
-        autosave: how long training may wait for checkpoints, and how much work may be lost.
-        keep: which checkpoints stay; None for the default :class:`Retention`.
-        mirror: a URL that fsspec knows: every checkpoint is copied there, and a run without any is restored from
-            there. Empty for no mirror, or for the one that a resumed run had before.
-        resume: "auto" continues a run found in the folder, "must" needs one, "never" refuses one; "start-over" moves
-            the checkpoints of one aside and starts from step 0.
+        every: number of steps between checkpoints; "auto" saves as often as ``autosave`` allows, None only at the end.
+        autosave: limits for the time that training waits for checkpoints and for the work that a crash may lose.
+        keep: retention policy; None for the default :class:`Retention`.
+        mirror: fsspec URL to which every checkpoint is copied; a folder without checkpoints is restored from it.
+            Empty for no mirror, or, in a resumed run, for its previous mirror.
+        resume: "auto" resumes a run if the folder holds one, "must" requires one, "never" refuses to use one;
+            "start-over" moves its checkpoints aside and starts from step 0.
     """
 
     every: Every = "auto"
@@ -50,14 +50,14 @@ class Saving:
 
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """When a run that goes wrong stops, goes back, or is reported as hung.
+    """When a failing run is stopped, rolled back, or reported as hung.
 
     Attributes:
-        max_refusals: refused updates in a row after which the run has diverged.
-        rollback: when a diverged run returns to its last good checkpoint and skips the bad updates; None stops it with
-            :class:`Diverged` instead.
-        hang_timeout: seconds without a sign of life after which all stacks are written; "auto" derives them from the
-            pace of the steps, None switches the watchdog off.
+        max_refusals: number of consecutive refused updates after which the run counts as diverged.
+        rollback: policy for returning a diverged run to its last good checkpoint and skipping the bad updates; None
+            raises :class:`Diverged` instead.
+        hang_timeout: seconds without a heartbeat after which the stacks of all threads are written; "auto" derives it
+            from the duration of the steps, None disables the watchdog.
     """
 
     max_refusals: int = 10
@@ -67,15 +67,15 @@ class Guard:
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What a run says about itself beyond its config; reports, rules and dashboards read it.
+    """Description of a run beyond its config, read by reports, rules and dashboards.
 
     Attributes:
-        preset: the configuration that the run's was derived from, so that the difference is recorded.
-        windows: per loss term, when it is meant to be active; a term that is silent then is a finding.
-        phases: named stretches of training.
-        metrics: the declared metrics; with them, recording a name that is not declared is an error.
-        layout: the arrangement of TensorBoard's custom-scalar tab; None derives one from the metrics.
-        about: further facts for ``run.json``.
+        preset: configuration that the run's config was derived from; the difference between them is recorded.
+        windows: loss term to the steps in which it should be active; a term that stays zero there is a finding.
+        phases: named intervals of training.
+        metrics: catalogue of declared metrics; if given, recording an undeclared name is an error.
+        layout: layout of TensorBoard's custom-scalar tab; None derives one from the metrics.
+        about: further entries for ``run.json``.
     """
 
     preset: Any = None
@@ -88,17 +88,19 @@ class Declared:
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Who reads the rows of a run besides its journal, and how much each row holds.
+    """Consumers of a run's rows besides its journal, and the detail of the rows.
 
     Attributes:
-        rules: the health rules.
-        sinks: where rows go besides the journal, or a function from the run folder to them, called once the folder
-            belongs to this process.
-        sink_names: names of further sinks, which ``fieldwatch resume`` turns on again; kept in ``run.json``.
-        detail_every: steps between two records of the largest gradient, parameter statistics and update sizes.
+        rules: health rules.
+        sinks: destinations of the rows besides the journal, or a function that creates them from the run folder; it
+            is called once this process has locked the folder.
+        sink_names: names of further sinks; stored in ``run.json``, so that ``fieldwatch resume`` enables them again.
+        detail_every: number of steps between two records of the largest gradient, parameter statistics and update
+            sizes.
     """
 
     rules: Sequence[Rule] = field(default_factory=general_rules)
     sinks: Sinks = default_sinks
     sink_names: Sequence[str] = ()
+    # These values need further passes over all parameters, so they are not recorded at every step.
     detail_every: int = 50

@@ -1,4 +1,4 @@
-"""When memory runs out: what filled it, looked at before anything is let go, and a verdict with its remedy."""
+"""Out-of-memory reports: a census of the memory at the moment of failure, and a diagnosis with a remedy."""
 
 import mmap
 from collections.abc import Callable
@@ -17,17 +17,17 @@ from fieldwatch.measure.census import Census
 
 SNAPSHOT = "out_of_memory.pickle"
 RESERVE = (2 * 2**20, 30 * 2**20)
-"""Bytes of address space that are kept, unwritten, for saying why there is no more of it: to look, and to report."""
+"""Address space in bytes, reserved so that an out-of-memory report can still allocate: for the census, the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedRequest:
-    """The state of the device at the failed request.
+    """State of the device at the failed request.
 
     Attributes:
-        requested: bytes; None where only the error's text says it.
-        memory: the device.
-        census: who owned what.
+        requested: requested bytes; None if only the error message contains them.
+        memory: memory of the device.
+        census: memory by owner.
     """
 
     requested: int | None
@@ -36,16 +36,16 @@ class FailedRequest:
 
 
 class OutOfMemoryTriage:
-    """Watches for requests that cannot be served.
+    """Diagnoses failed allocations.
 
-    On CUDA it looks before the error unwinds what holds the memory, also where somebody catches the error. On a CPU it
-    looks when the error reaches the run.
+    On CUDA the memory is examined before the error unwinds the frames that hold it, even if the error is caught. On a
+    CPU it is examined when the error reaches the run.
 
     Args:
-        folder: the run folder; the allocator's snapshot goes into its ``crash/``.
-        counters: the device.
-        history: writes the allocator's snapshot.
-        census: accounts for every byte at the moment of the call.
+        folder: run folder; the allocator snapshot is written to its ``crash/``.
+        counters: allocator counters of the device.
+        history: allocator history, which writes the snapshot.
+        census: function that attributes every allocated byte at the moment of the call.
     """
 
     def __init__(
@@ -57,36 +57,41 @@ class OutOfMemoryTriage:
         self._census = census
         self._failed_request: FailedRequest | None = None
         self.steady_bytes = 0
-        """Bytes that were allocated at the end of the last step: what stays from step to step."""
+        """Bytes allocated at the end of the latest step: memory that persists between steps."""
         self._memory_at_error: DeviceMemory | None = None
+        # These pages are never written, so they use address space but no memory.
         self._reserve = [mmap.mmap(-1, size) for size in RESERVE]
         self._watch = on_out_of_memory(self._at_failure) if counters.device.type == "cuda" else None
 
     def begin(self) -> None:
-        """Begin a step: what failed in an earlier one, and was caught, is past."""
+        """Begin a step: discard a failed request of an earlier one, whose error was caught."""
         self._failed_request = None
 
     def make_room(self, error: BaseException) -> None:
-        """If memory ran out, look at what there is and give back what was kept for writing down why."""
+        """If memory ran out, examine it and release the reserve, so that the report can allocate."""
         if _request_of(error) is None:
             return
-        # One part is given back for reading the memory, the other for writing the report about it.
+        # The first block makes room for examining the memory, the second for writing the report.
         self._reserve[0].close()
         self._memory_at_error = self._memory()
         self._reserve[1].close()
 
     def explain(self, error: BaseException, crash_folder: Path, step: int) -> OutOfMemoryDiagnosis | None:
-        """Say why memory ran out, if that is what the error says: on the error, and in ``memory.json``.
+        """Diagnose an out-of-memory error: add a note to it, and write ``memory.json``.
 
         Args:
-            error: what ended the run.
-            crash_folder: the crash folder.
-            step: in which step.
+            error: error that ended the run.
+            crash_folder: folder for ``memory.json``.
+            step: step in which the error occurred.
+
+        Returns:
+            The diagnosis; None if memory did not run out, or the size of the request is unknown.
         """
         request = _request_of(error)
         if request is None:
             return None
         failed = self._failed_request or self._examine(None)
+        # The allocator's hook has the exact size; the error message rounds it.
         requested = failed.requested if failed.requested is not None else request.size
         memory = _with_others(failed.memory, request)
         verdict = triage(requested, memory) if requested is not None else None
@@ -102,23 +107,25 @@ class OutOfMemoryTriage:
         return verdict
 
     def why(self, text: str) -> str:
-        """Say why memory ran out while the error is still there, without a census; empty where the text says no size.
+        """Return the reason why memory ran out, without a census; empty if the message contains no size.
+
+        Call it while the exception is still alive, and with it the tensors that filled the memory.
 
         Args:
-            text: of the error.
+            text: error message.
         """
         request = parse_out_of_memory(text)
         if request is None or request.size is None:
             return ""
         if self._counters.device.type == "cuda":
-            # On CUDA the device was examined when the request failed; by now part of its memory is free again.
+            # On CUDA the memory was examined when the request failed; by now, part of it is free again.
             memory = None if self._failed_request is None else _with_others(self._failed_request.memory, request)
         else:
             memory = self._memory()
         return "" if memory is None else str(triage(request.size, memory))
 
     def close(self) -> None:
-        """Stop watching."""
+        """Remove the allocator hook, and release the reserve."""
         for part in self._reserve:
             part.close()
         if self._watch is not None:
@@ -127,7 +134,8 @@ class OutOfMemoryTriage:
     def _at_failure(self, event: FailedAllocation) -> None:
         first_in_step = self._failed_request is None
         self._failed_request = self._examine(event.requested)
-        if first_in_step:  # whoever catches the error and tries again should not wait for a file each time
+        # A snapshot takes seconds: write one per step, and not one per retry.
+        if first_in_step:
             self._history.dump(output_path(self._folder, "crash", SNAPSHOT))
 
     def _examine(self, requested: int | None) -> FailedRequest:
@@ -143,16 +151,17 @@ class OutOfMemoryTriage:
 
 
 def _request_of(error: BaseException) -> AllocationRequest | None:
-    """What was asked for; Python's own error says nothing but its name."""
-    said = parse_out_of_memory(str(error))
-    return AllocationRequest(size=None, device="cpu") if said is None and isinstance(error, MemoryError) else said
+    """Return the failed request; None for other errors. Python's ``MemoryError`` contains no size."""
+    request = parse_out_of_memory(str(error))
+    return AllocationRequest(size=None, device="cpu") if request is None and isinstance(error, MemoryError) else request
 
 
 def _cuda_memory(counters: AllocatorCounters, steady_bytes: int) -> DeviceMemory:
     free, total = torch.cuda.mem_get_info(counters.device)
     parts = fragmentation_of(counters.device)
+    # Other backends, such as cudaMallocAsync, have no memory fraction.
     native = torch.cuda.get_allocator_backend() == "native"
-    share = torch.cuda.get_per_process_memory_fraction(counters.device) if native else 1.0
+    fraction = torch.cuda.get_per_process_memory_fraction(counters.device) if native else 1.0
     return DeviceMemory(
         total=total,
         free=free,
@@ -161,27 +170,28 @@ def _cuda_memory(counters: AllocatorCounters, steady_bytes: int) -> DeviceMemory
         not_returnable=parts.not_returnable,
         returnable=parts.returnable,
         largest_free=parts.largest_free or 0,
-        allowed=int(total * share),
+        allowed=int(total * fraction),
         persistent=steady_bytes or None,
     )
 
 
 def _process_memory(counters: AllocatorCounters, steady_bytes: int, given_back: int) -> DeviceMemory:
-    """A CPU's memory as a device's: what the process has is both allocated and reserved."""
+    """Return the host memory as device memory: the resident set is both allocated and reserved."""
     capacity = counters.capacity()
     machine = psutil.virtual_memory()
     resident = psutil.Process().memory_info().rss
     return DeviceMemory(
         total=machine.total,
         free=machine.available,
+        # It is unknown which part of the resident memory is in use.
         allocated=resident,
         reserved=resident,
-        # What `make_room` gave back was not there for the request that failed.
+        # The reserve that `make_room` released was not available to the failed request.
         allowed=None if capacity is None else capacity - given_back,
         persistent=steady_bytes or None,
     )
 
 
 def _with_others(memory: DeviceMemory, request: AllocationRequest) -> DeviceMemory:
-    """The device, with what the error's text says of other processes."""
+    """Return the device memory, with the usage of other processes if the error message contains it."""
     return memory if request.others is None else replace(memory, others=request.others)

@@ -1,4 +1,4 @@
-"""What a finished run leaves behind, whatever was trained."""
+"""`Outcome`: the result of a finished run of any pipeline."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from fieldwatch.run.run import Run
 
 @runtime_checkable
 class HasMetrics(Protocol):
-    """What the evaluation of every pipeline has."""
+    """Interface of the evaluation of every pipeline."""
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Value by tag; what was not measured is absent."""
+        """Metrics by tag; a metric that was not measured is absent."""
         ...
 
 
@@ -24,14 +24,14 @@ Evaluation = TypeVar("Evaluation", bound=HasMetrics)
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome(Generic[Evaluation]):
-    """What a finished run leaves behind.
+    """Result of a finished run.
 
     Attributes:
-        folder: the run folder.
-        evaluation: the last one; None where a finished run was opened again.
-        findings: what the rules said.
-        exit_code: 0, or 1 with an error among the findings; warnings do not count.
-        products: files that were made of the model, by what they are.
+        folder: run folder.
+        evaluation: last evaluation; None if a run was opened that had already finished.
+        findings: findings of the rules.
+        exit_code: 1 if the findings contain an error, otherwise 0; warnings do not count.
+        products: files exported from the model, by kind.
     """
 
     folder: Path
@@ -42,7 +42,7 @@ class Outcome(Generic[Evaluation]):
 
     @classmethod
     def of(cls, run: Run, evaluation: Evaluation | None, products: Mapping[str, Path] | None = None) -> Self:
-        """Gather it from a run that has ended."""
+        """Create the outcome of a run that has ended."""
         return cls(
             folder=run.folder,
             evaluation=evaluation,
@@ -53,5 +53,5 @@ class Outcome(Generic[Evaluation]):
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Of the last evaluation, by tag; empty without one."""
+        """Metrics of the last evaluation by tag; empty if there is none."""
         return self.evaluation.metrics if self.evaluation else {}

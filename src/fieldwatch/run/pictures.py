@@ -1,4 +1,4 @@
-"""Pictures on their way to the sinks."""
+"""Encoding of images for sinks."""
 
 import io
 
@@ -8,10 +8,10 @@ from PIL import Image
 
 
 def encode_png(pixels: NDArray[np.uint8]) -> bytes:
-    """``[height, width, 3]`` (or ``[height, width]``) 8-bit pixels as a PNG file.
+    """Encode ``[height, width, 3]`` or ``[height, width]`` 8-bit pixels as a PNG file.
 
     Raises:
-        ValueError: another dtype or shape.
+        ValueError: the pixels have another dtype or shape.
     """
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Everything that is known about a run before its folder is taken."""
+"""`RunPlan`: the resolved arguments of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from fieldwatch.run.ranks import Ranks
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """Everything that is known about a run before its folder is taken.
+    """Resolved arguments of a run, before its folder is locked.
 
     Attributes:
-        folder: where this rank writes.
-        root: the run folder, which all ranks share.
-        config: the resolved configuration, as plain values.
-        resuming: whether the folder holds a run that is to be continued.
-        ranks: the processes that train together.
-        saving: when it is saved.
-        mirror: where checkpoints are copied; empty for nowhere.
-        guard: when it stops or goes back.
-        description: what it says about itself.
-        outputs: who reads its rows.
-        profile: when every byte of tensor memory is accounted for; None for never.
+        folder: folder that this rank writes to.
+        root: run folder, shared by all ranks.
+        config: resolved configuration as plain values.
+        resuming: whether the folder holds a run that should be continued.
+        ranks: group of processes that train together.
+        saving: when checkpoints are written, and which are kept.
+        mirror: URL to which checkpoints are copied; empty for none.
+        guard: when the run is stopped, rolled back, or reported as hung.
+        description: description of the run for reports, rules and dashboards.
+        outputs: health rules and sinks.
+        profile: when every byte of tensor memory is attributed; None for never.
     """
 
     folder: Path

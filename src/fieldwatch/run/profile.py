@@ -1,4 +1,4 @@
-"""When the tensor profile is taken, and how it is named."""
+"""`Profile`: when the tensor profile is taken, and how its metrics are named."""
 
 from dataclasses import dataclass
 
@@ -10,19 +10,19 @@ MB = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """When to account for tensor memory, and how it is named.
+    """When to attribute tensor memory to its owners, and how the metrics are named.
 
     Attributes:
-        interval: at every so many steps; 0 never, for snapshots alone.
-        window: first and last step (0-based, both included) outside which nothing is done; None for all.
-        names: what the tags begin with.
-        large_mb: MiB from which on a storage is listed by itself.
-        activations: whether to follow what is saved for backward. torch refuses ``torch.func.grad`` and its kin in a
-            step in which that is followed: a loop that uses them switches it off.
-        snapshot_at: steps (0-based) at whose end the CUDA allocator's snapshot is written.
+        interval: number of steps between two profiles; 0 takes only snapshots.
+        window: first and last step (0-based, inclusive) in which profiles are taken; None for all steps.
+        names: prefix of the tags.
+        large_mb: size in MiB from which a storage is listed individually.
+        activations: whether to track tensors saved for the backward pass. torch does not support ``torch.func.grad``
+            and similar functions during such a step, so disable it for a loop that uses them.
+        snapshot_at: steps (0-based) at whose end a snapshot of the CUDA allocator is written.
 
     Raises:
-        InputError: a number that makes no sense.
+        InputError: a value is out of range.
     """
 
     interval: int = 50
@@ -33,20 +33,21 @@ class Profile:
     snapshot_at: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the ranges of all values."""
+        # An interval of 0 makes sense only together with snapshots.
         if self.interval < 0 or (self.interval == 0 and not self.snapshot_at):
-            raise InputError(f"a tensor profile every {self.interval} steps: wanted 1 or more, e.g. 50")
+            raise InputError(f"the profile interval must be at least 1 step, e.g. 50, got {self.interval}")
         if self.window is not None and not 0 <= self.window[0] <= self.window[1]:
             first, last = self.window
             raise InputError(
-                f"profile window {first} {last}: wanted FIRST LAST with 0 <= FIRST <= LAST, e.g. 1000 2000"
+                f"the profile window must be FIRST LAST with 0 <= FIRST <= LAST, e.g. 1000 2000, got {first} {last}"
             )
         if self.large_mb < 1:
-            raise InputError(f"large tensors from {self.large_mb} MiB on: wanted at least 1 MiB (the usual is 100)")
+            raise InputError(f"the size of large tensors must be at least 1 MiB (default 100), got {self.large_mb} MiB")
         if any(step < 0 for step in self.snapshot_at):
-            raise InputError(f"snapshots at steps {self.snapshot_at}: wanted 0-based step numbers, 0 or more")
+            raise InputError(f"snapshot steps must be 0-based and at least 0, got {self.snapshot_at}")
 
     def due(self, step: int) -> bool:
-        """Whether the memory of this step is accounted for: after every ``interval`` steps, inside the window."""
+        """Return whether a step is profiled: it ends an interval of ``interval`` steps, and is inside the window."""
         first, last = self.window or (0, step)
         return self.interval > 0 and first <= step <= last and (step + 1) % self.interval == 0

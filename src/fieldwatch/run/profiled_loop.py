@@ -1,4 +1,4 @@
-"""The tensor profile for a loop that has no run around it."""
+"""Tensor profile for a training loop without a run."""
 
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -17,7 +17,7 @@ from fieldwatch.run.tensor_profile import TensorProfile
 
 
 class ProfiledLoop:
-    """What :func:`profile_tensors` gives to the loop."""
+    """Handle yielded by :func:`profile_tensors`, with which a loop marks its steps and spans."""
 
     def __init__(
         self, tensors: TensorProfile, clock: Clock, counters: AllocatorCounters, sinks: Sequence[Sink]
@@ -30,13 +30,14 @@ class ProfiledLoop:
 
     @contextmanager
     def step(self, index: int) -> Generator[None]:
-        """Surround one step of the loop; only the steps that are due cost anything.
+        """Return a context manager for one step of the loop; only profiled steps have a cost.
 
         Args:
-            index: its number, from 0; tags stand there.
+            index: 0-based index of the step, at which its tags are recorded.
         """
         if self._tensors.profile.due(index):
-            self._counters.take()  # what was the most before does not belong to this step
+            # Reading the counters resets the peak, which otherwise includes earlier steps.
+            self._counters.take()
         self._tensors.begin(index)
         try:
             yield
@@ -49,7 +50,7 @@ class ProfiledLoop:
                     sink(block)
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Name a part of the step: peaks and saved tensors are told apart by it."""
+        """Name a part of the step, for which peaks and saved tensors are reported separately."""
         return self._clock.span(name)
 
 
@@ -66,18 +67,19 @@ def profile_tensors(
     """Profile the tensor memory of any training loop, without a :class:`~fieldwatch.Run`.
 
     Args:
-        folder: gets ``profiles/tensor_profile_<time>.log``, ``memory.jsonl`` and ``tensorboard/``.
-        optimizers: whose state is counted.
-        data: what else lies in memory, by name: images, neighbours, caches.
-        profile: which steps, under which names; every 50th if left out.
-        sinks: where the tags go instead of ``tensorboard/``.
-        groups: the model's parts, by name; owners are asked anew at every account, so densification may replace them.
+        folder: folder for ``profiles/tensor_profile_<time>.log``, ``memory.jsonl`` and ``tensorboard/``.
+        optimizers: optimizers whose state is included.
+        data: other large objects in memory, by name: images, neighbors, caches.
+        profile: which steps are profiled, and the names of the tags; by default every 50th step.
+        sinks: destinations of the tags instead of ``tensorboard/``.
+        groups: parameter groups of the model, by name. Their parameters are read again for every profile, so
+            densification may replace them.
 
     Yields:
-        What surrounds each step: ``with loop.step(iteration):``.
+        The handle of the loop, to be used as ``with loop.step(iteration):``.
 
     Raises:
-        ValueError: two groups share a parameter, or one holds none.
+        ValueError: two groups share a parameter, or a group is empty.
     """
     watched = ParameterGroups()
     clock = Clock()

@@ -1,4 +1,4 @@
-"""The processes of one training, as torchrun starts them: who this one is, its part of a batch, and how all meet."""
+"""`Ranks`: the processes of one training as started by torchrun, their shards and their collective operations."""
 
 import json
 import os
@@ -23,17 +23,17 @@ __getattr__, _ = lazy_names(__name__)  # resolves the quoted annotation at run t
 
 Result = TypeVar("Result")
 FOLDER = "ranks"
-"""Folder, in the run folder, of the records of the ranks after the first."""
+"""Subfolder of the run folder for the records of all ranks but the first."""
 
 
 class RankVote(NamedTuple):
-    """What is to happen at the end of a step; the same on all ranks once they have agreed.
+    """Actions at the end of a step: a rank's proposal, or the result that all ranks have agreed on.
 
     Attributes:
         signal: number of the signal that stops the training; 0 for none.
-        save: whether a checkpoint is due; the first rank decides.
-        diverged: whether updates were refused too often.
-        growth_cap: the size that the model must not outgrow; None for no limit. The first rank decides.
+        save: whether to save a checkpoint; decided by the first rank.
+        diverged: whether the run has diverged.
+        growth_cap: upper limit for the size of the model, decided by the first rank; None for no limit.
     """
 
     signal: int = 0
@@ -44,12 +44,12 @@ class RankVote(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """What one rank has of a batch.
+    """Range of a batch that one rank processes.
 
     Attributes:
-        first: its first entry.
-        stop: the entry after its last one.
-        batch_size: entries of the batch.
+        first: index of the first entry.
+        stop: index after the last entry.
+        batch_size: number of entries in the whole batch.
     """
 
     first: int
@@ -58,28 +58,28 @@ class Shard:
 
     @property
     def weight(self) -> float:
-        """What a mean over this part counts in the mean over the batch."""
+        """Weight of a mean over the shard in the mean over the batch."""
         return (self.stop - self.first) / self.batch_size
 
     @property
     def padded(self) -> slice:
-        """What the rank works on: its part; where that is empty the batch's first entry, which then counts nothing."""
+        """Slice to process: the shard, or the first entry of the batch (with weight 0) if the shard is empty."""
         return slice(self.first, self.stop) if self.stop > self.first else slice(0, 1)
 
 
 class Ranks:
-    """The processes of one training, and this one's place among them; without torchrun it is the only one.
+    """The processes of one training. Without torchrun there is only one.
 
-    All run the same program with the same seeds, draw the same batches, and each works on its part of them. Gradients
-    are averaged before the update: parameters, optimizers, order and random states are the same everywhere, bit for
-    bit, at the end of every step. So the first rank's state is the state of the run, and it alone writes the run
-    folder; the others keep a small record of their own in ``ranks/<rank>``.
+    All ranks run the same program with the same random seeds and draw the same batches; each processes its shard of
+    them. Gradients are averaged before the update, so parameters, optimizers, data order and random states are equal on
+    all ranks, bit for bit, at the end of every step. The state of the first rank is therefore the state of the run,
+    and only the first rank writes to the run folder; the others write a small record to ``ranks/<rank>``.
 
-    Every method that lets ranks meet has to be called by all of them, in the same order.
+    Collective methods must be called by all ranks in the same order.
 
     Args:
-        rank: of this process, from 0.
-        world: how many there are.
+        rank: rank of this process, from 0.
+        world: number of processes.
 
     Raises:
         InputError: not 0 <= rank < world.
@@ -94,14 +94,15 @@ class Ranks:
 
     @classmethod
     def of_process(cls) -> "Ranks":
-        """The ranks that this process was started as: by torchrun's variables, or it is alone."""
+        """Return the ranks from torchrun's environment variables; a single rank if they are not set."""
+        # RANK alone may be set by another launcher; torch's rendezvous needs both.
         if "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
             return cls()
         return cls(int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1")))
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the rank that writes: 0."""
+        """Whether this is rank 0, which writes the run folder."""
         return self.rank == 0
 
     @property
@@ -110,39 +111,40 @@ class Ranks:
         return self.world == 1
 
     def folder(self, run: str | Path) -> Path:
-        """Where this rank writes: the run folder, or ``ranks/<rank>`` in it."""
+        """Return the folder that this rank writes to: the run folder, or ``ranks/<rank>`` in it."""
         return Path(run) if self.is_first else Path(run) / FOLDER / str(self.rank)
 
     def shard_of(self, batch_size: int) -> Shard:
-        """This rank's part of a batch of so many entries: parts differ by one entry at most, and may be empty."""
+        """Return this rank's shard of a batch; the sizes of shards differ by at most one entry, and may be 0."""
+        # Rounded ends cover any batch size without gaps or overlaps.
         first = batch_size * self.rank // self.world
         stop = batch_size * (self.rank + 1) // self.world
         return Shard(first=first, stop=stop, batch_size=batch_size)
 
     def refuse_small(self, batch: int, flag: str) -> None:
-        """Refuse a batch that has no part for every rank.
+        """Refuse a batch with fewer entries than ranks.
 
         Args:
-            batch: its entries.
-            flag: what sets it, for the message.
+            batch: number of entries.
+            flag: flag that sets the batch size, for the message.
 
         Raises:
-            InputError: some ranks would have nothing to do.
+            InputError: some ranks would have an empty shard.
         """
         if batch < self.world:
             raise InputError(
-                f"{flag} {batch} is shared by {self.world} processes, and some get nothing: use {flag} {self.world} or "
-                f"a multiple of it, or --nproc-per-node {max(batch, 1)}"
+                f"{flag} {batch} is too small for {self.world} processes: use {flag} {self.world} or a multiple of "
+                f"it, or --nproc-per-node {max(batch, 1)}"
             )
 
     def join(self, folder: Path) -> None:
         """Connect to the other ranks.
 
         Args:
-            folder: where this rank writes, for messages.
+            folder: folder that this rank writes to, for messages.
 
         Raises:
-            RuntimeError: they do not join within 10 minutes.
+            RuntimeError: the other ranks did not join within 10 minutes.
         """
         if self.alone:
             return
@@ -151,15 +153,16 @@ class Ranks:
         try:
             self._group = RankGroup(self.rank, self.world, RankPatience.of_process())
         except RuntimeError as error:
-            error.add_note(f"rank {self.rank} of {self.world} could not join the others; it writes {folder}")
+            error.add_note(f"rank {self.rank} of {self.world} could not join the others; its folder is {folder}")
             raise
+        # Exchange names while all ranks respond: later, messages have to name a lost one.
         self._group.names = self.all_gather(f"rank {self.rank} on host {socket.gethostname()} (pid {os.getpid()})")
 
     def leave(self, error: BaseException | None) -> None:
-        """Part from the others, and tell them why; they must not call anything that meets afterwards.
+        """Leave the group, and tell the other ranks why; no collective method may be called afterwards.
 
         Args:
-            error: what ended the training here; None if it finished.
+            error: exception that ended the training on this rank; None if it finished.
         """
         group = self._group
         self._group = None
@@ -167,18 +170,21 @@ class Ranks:
             group.leave(error)
 
     def at_step(self, step: int) -> None:
-        """Say which step this rank is in, for messages."""
+        """Set the current step of this rank, for messages."""
         if self._group is not None:
             self._group.step = step
 
     def about(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add to what a run says about itself which rank this is."""
+        """Return the entries for ``run.json``, extended by rank and number of ranks if there are several."""
         return facts if self.alone else {**facts, "rank": self.rank, "ranks": self.world}
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
-        """Sum tensors over the ranks, in place; of the same shapes everywhere, all on one device and of one type.
+        """Sum tensors over the ranks, in place.
 
-        For statistics that every rank collects of its part, such as those that growth is decided by.
+        Use it for statistics that each rank collects on its shard, such as those that control densification.
+
+        Args:
+            tensors: tensors on one device and of one dtype, with the same shapes on all ranks.
 
         Raises:
             RankLost: another rank was lost.
@@ -186,10 +192,11 @@ class Ranks:
         """
         if self.alone or not tensors:
             return
-        if len(tensors) == 1 and tensors[0].is_contiguous():  # a large one needs no room for a copy
+        # A single tensor is reduced in place, which avoids copying a large one.
+        if len(tensors) == 1 and tensors[0].is_contiguous():
             self._all_reduce(tensors[0].detach())
             return
-        # One collective for all: each costs a round trip, whatever its size.
+        # One collective for all tensors, since each costs a round trip whatever its size.
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
         self._all_reduce(flat)
         chunks = torch.split(flat, [tensor.numel() for tensor in tensors])
@@ -198,7 +205,7 @@ class Ranks:
                 tensor.copy_(chunk.view_as(tensor))
 
     def largest(self, numbers: Sequence[float]) -> list[float]:
-        """Return the largest of each number over the ranks. They meet on the host: the device is not waited for.
+        """Return the maximum of each number over the ranks. Runs on the host, without synchronizing the device.
 
         Raises:
             RankLost: another rank was lost.
@@ -206,12 +213,13 @@ class Ranks:
         """
         if self.alone:
             return list(numbers)
+        # float64 represents step numbers and 32-bit checksums exactly.
         values = torch.tensor(numbers, dtype=torch.float64)
         self._joined().reduce(values, dist.ReduceOp.MAX)
         return [float(value) for value in values]
 
     def agree(self, vote: RankVote) -> RankVote:
-        """Combine the votes: a signal or a divergence of any rank counts for all, the rest is the first rank's.
+        """Combine the votes: a signal or divergence on any rank counts for all, the rest is decided by the first rank.
 
         Raises:
             RankLost: another rank was lost.
@@ -219,21 +227,21 @@ class Ranks:
         """
         if self.alone:
             return vote
-        # The maximum over ranks picks the first rank's numbers where the others send what never wins.
+        # To let the first rank decide, the other ranks send values that never win the maximum.
         cap = -1.0 if vote.growth_cap is None or not self.is_first else vote.growth_cap
-        wishes = (vote.signal, vote.save and self.is_first, vote.diverged, cap)
-        number, save, diverged, cap = self.largest([float(wish) for wish in wishes])
+        values = (vote.signal, vote.save and self.is_first, vote.diverged, cap)
+        number, save, diverged, cap = self.largest([float(value) for value in values])
         return RankVote(int(number), save > 0, diverged > 0, None if cap < 0 else cap)
 
     def only_first(self, work: Callable[[], Result], what: str) -> Result | None:
-        """Let the first rank do something while the others wait.
+        """Call a function on the first rank while the others wait.
 
         Args:
-            work: what it does; it must not let ranks meet.
-            what: what that is, for the message should it never end.
+            work: function to call; it must not call collective operations.
+            what: name of the work, for messages of waiting ranks.
 
         Returns:
-            What came of it; None on the other ranks.
+            The result of ``work``; None on the other ranks.
 
         Raises:
             RankLost: another rank was lost.
@@ -249,7 +257,7 @@ class Ranks:
 
     @contextmanager
     def announced(self, what: str) -> Generator[None]:
-        """Let the others wait longer than usual for the first rank, which works inside; for other ranks, do nothing."""
+        """Extend the timeout of the others while the first rank works inside the block; no effect on other ranks."""
         group = self._group if self.is_first else None
         if group is not None:
             group.announce(what)
@@ -260,16 +268,23 @@ class Ranks:
                 group.announce("")
 
     def broadcast(self, value: Any) -> Any:
-        """Return the first rank's value (numbers, texts, lists, None) on all ranks.
+        """Return the first rank's value on all ranks.
+
+        Args:
+            value: JSON value (numbers, strings, lists, None); ignored on other ranks.
 
         Raises:
             RankLost: another rank was lost.
             Interrupted: another rank was stopped by a signal.
         """
+        # A gather suffices, since values are small and rare.
         return self.all_gather(value if self.is_first else None)[0]
 
     def all_gather(self, value: Any) -> list[Any]:
-        """Return every rank's value (numbers, texts, lists, None), by rank; for what is small and rare.
+        """Return the values of all ranks, in order of rank. Meant for small values and rare calls.
+
+        Args:
+            value: JSON value (numbers, strings, lists, None).
 
         Raises:
             RankLost: another rank was lost.
@@ -278,10 +293,11 @@ class Ranks:
         if self.alone:
             return [value]
         text = json.dumps(value).encode()
-        # Rows of one length, so that a sum can gather them; JSON has no NUL, which marks the padding.
+        # Pad the rows to one length, so that a sum can gather them; JSON contains no NUL, which marks the padding.
         rows = torch.zeros(self.world, int(self.largest([len(text)])[0]), dtype=torch.uint8)
         rows[self.rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        self._joined().reduce(rows)  # every other rank has zeros in this row
+        # All other ranks have zeros in this rank's row, so the sum gathers the rows.
+        self._joined().reduce(rows)
         return [json.loads(row.numpy().tobytes().rstrip(b"\0")) for row in rows]
 
     def _all_reduce(self, tensor: Tensor) -> None:
@@ -292,5 +308,5 @@ class Ranks:
 
     def _joined(self) -> "RankGroup":
         if self._group is None:
-            raise RuntimeError(f"rank {self.rank} of {self.world} has not joined the others, or has left them")
+            raise RuntimeError(f"rank {self.rank} of {self.world} has not joined the group, or has left it")
         return self._group

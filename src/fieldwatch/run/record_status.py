@@ -1,4 +1,4 @@
-"""The status of the record at the end of a step, known later: another thread reads the rows up to there first."""
+"""A future for the status of the record at the end of a step, resolved on the writer thread."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -10,11 +10,11 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class RecordStatus:
-    """The status of a run at the end of a step.
+    """Status of the record at the end of a step.
 
     Attributes:
-        mark: where each sink stood, for a resumed run to rewind it to.
-        safe_to_save: whether the last update was made, and the run has not diverged.
+        mark: positions of the sinks and other state, to which a resumed run rewinds.
+        safe_to_save: whether the last update was applied, and the run has not diverged.
     """
 
     mark: Mapping[str, Any]
@@ -22,11 +22,11 @@ class RecordStatus:
 
 
 class PendingStatus:
-    """A :class:`RecordStatus` that is known once all rows before it are read.
+    """A future for a :class:`RecordStatus`, resolved once every row queued before it has been processed.
 
     Args:
-        read_status: returns the status; called on the record's thread, in order with the rows.
-        has_stopped: whether that thread has stopped.
+        read_status: function that returns the status; called on the writer thread, in order with the rows.
+        has_stopped: function that returns whether that thread has stopped.
     """
 
     def __init__(self, read_status: Callable[[], RecordStatus], has_stopped: Callable[[], bool]) -> None:
@@ -36,13 +36,13 @@ class PendingStatus:
         self._status: RecordStatus | None = None
 
     def resolve(self) -> None:
-        """Read the status now; on the record's thread."""
+        """Resolve the future; called on the writer thread."""
         self._status = self._read_status()
         self._resolved.set()
 
     def wait(self) -> RecordStatus | None:
-        """Wait for it; None if the record stopped before."""
-        # A record thread that has stopped resolves nothing any more: look for that now and then.
+        """Wait for the status; return None if the writer thread stopped before it was resolved."""
+        # A writer thread that has stopped never resolves the future, so check for that regularly.
         while not self._resolved.wait(_POLL_SECONDS):
             if self._has_stopped():
                 return self._status

@@ -1,4 +1,4 @@
-"""Repeats work that ran out of memory, with the same random numbers, in more and smaller micro-batches."""
+"""Retry work that ran out of memory, with the same random numbers and more, smaller micro-batches."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -17,34 +17,34 @@ from fieldwatch.run.state_backup import StateBackup, TorchGenerators
 Result = TypeVar("Result")
 
 CORRUPT = 2**50
-"""Bytes from which a request is a mistake (a corrupt count) and no shortage: no number of micro-batches would help."""
+"""Request size in bytes that indicates a corrupt count and not a shortage, so that retrying cannot help."""
 
 
 @runtime_checkable
 class OpenStep(Protocol):
-    """The part of a step that a retry needs: what it recorded can be forgotten, an update cannot."""
+    """Interface of a step that a retry needs: recorded values can be restored, an update cannot be undone."""
 
     @property
     def updated(self) -> bool:
-        """Whether the optimizers have stepped."""
+        """Whether the optimizers have been stepped."""
         ...
 
     def snapshot(self) -> Any:
-        """Return what was recorded so far."""
+        """Return a copy of the values recorded so far."""
         ...
 
     def restore(self, snapshot: Any, /) -> None:
-        """Forget what was recorded since."""
+        """Discard everything recorded since the snapshot was taken."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """What an out-of-memory error says, without the error: its frames would hold the memory.
+    """Content of an out-of-memory error, without the exception itself, whose frames would keep the memory alive.
 
     Attributes:
-        text: the message.
-        requested: bytes; None where the message does not say.
+        text: error message.
+        requested: requested bytes; None if the message does not contain them.
     """
 
     text: str
@@ -52,10 +52,10 @@ class Shortage:
 
 
 def shortage_of(error: BaseException) -> Shortage | None:
-    """Return what an error says if memory ran out and less work may help; None for every other error.
+    """Parse an out-of-memory error; return None for other errors, and for requests that retrying cannot help.
 
-    That is ``torch.OutOfMemoryError``, ``MemoryError`` (numpy's, too) and the text of torch's CPU allocator. A CUDA
-    context that is lost (illegal access, device assert) is none of it, nor is a request of a petabyte.
+    Recognized are ``torch.OutOfMemoryError``, ``MemoryError`` (including NumPy's) and the message of torch's CPU
+    allocator. A lost CUDA context (illegal access, device assert) and a request of a petabyte are not recognized.
     """
     if not isinstance(error, MemoryError | RuntimeError):
         return None
@@ -67,18 +67,18 @@ def shortage_of(error: BaseException) -> Shortage | None:
 
 
 def release_memory() -> None:
-    """Free what nobody holds: reference cycles first, then the blocks that CUDA's allocator caches."""
+    """Collect reference cycles, then release the unused blocks of CUDA's caching allocator."""
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 class Retry:
-    """Repeats work of a run that ran out of memory.
+    """Retries work of a run that ran out of memory.
 
     Args:
-        log: receives an event for each retry.
-        memory: explains why memory ran out.
+        log: event log, which receives an event for each retry.
+        memory: memory measurement of the run, which diagnoses the failure.
     """
 
     def __init__(self, log: RunLog, memory: RunMemory) -> None:
@@ -94,18 +94,20 @@ class Retry:
         undo: Sequence[Stateful] = (),
         most: int | None = None,
     ) -> Result:
-        """Return what ``work`` returns; see :meth:`Run.retry`.
+        """Call ``work`` and return its result, see :meth:`Run.retry`.
 
         Args:
-            work: all of it; it reads ``micro_batches.count``.
-            micro_batches: doubled before each retry.
-            step: the step that is under way; None between steps.
-            undo: what else the work changes.
-            most: micro-batches that the work can be divided into, where that is fewer than ``micro_batches.most``.
+            work: complete computation; it reads ``micro_batches.count``.
+            micro_batches: micro-batch count, doubled before each retry.
+            step: open step; None between steps.
+            undo: other state that the work changes.
+            most: limit for the number of micro-batches, in addition to ``micro_batches.most``.
         """
+        # The generators of Python and NumPy are too slow to copy at every step: work that uses them passes
+        # `RandomState()` in `undo`.
         before = StateBackup(TorchGenerators(), undo)
         snapshot = None if step is None else step.snapshot()
-        # Work between two steps may come after an update; only an update inside the work forbids a retry.
+        # Work that starts after the step's update can be retried; only an update inside the work forbids it.
         updated = step is not None and step.updated
         limit = micro_batches.most if most is None else min(most, micro_batches.most)
         while True:
@@ -120,10 +122,10 @@ class Retry:
                     error.add_note(advice)
                     raise
                 why = self._memory.why(shortage.text)
-            # The retry begins outside of the except clause: here the error is gone, and with it the frames whose
-            # tensors filled the memory.
+            # Retry outside of the except clause: only here is the exception gone, and with it the frames whose tensors
+            # filled the memory.
             release_memory()
-            # The same random numbers: the repeated work computes what the first try would have.
+            # With the same random numbers, the retry computes what the first attempt would have.
             before.restore()
             if step is not None:
                 step.restore(snapshot)
@@ -134,16 +136,16 @@ class Retry:
 
 
 def _why_final(micro_batches: MicroBatches, limit: int, *, step_updated: bool) -> str:
-    """Say why there can be no retry; empty if there can be one."""
+    """Return the reason why no retry is possible; empty if one is possible."""
     if step_updated:
         return (
-            "memory ran out after step.update(...) had begun, so that this step cannot be repeated: call "
-            "step.update(...) after the work that is retried, not inside of it"
+            "memory ran out after step.update(...) had begun, so the step cannot be retried: call step.update(...) "
+            "after the retried work, not inside of it"
         )
     if micro_batches.count < limit:
         return ""
     return (
-        f"memory ran out with {micro_batches.name!r} in {micro_batches.count} micro-batches, the most that it can be "
-        "divided into: lower the resolution or the model's size, or stop what else fills this memory (`fieldwatch gpu` "
-        "lists it)"
+        f"memory ran out with {micro_batches.name!r} divided into {micro_batches.count} micro-batches, the maximum: "
+        "reduce the resolution or the size of the model, or stop other processes that use this memory (`fieldwatch "
+        "gpu` lists them)"
     )

@@ -1,4 +1,4 @@
-"""Whether a run that has diverged returns to a checkpoint, to which, and which updates it skips then."""
+"""Decide whether a diverged run is rolled back, to which checkpoint, and which updates it then skips."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +12,13 @@ EVENT = "rolled_back"
 
 @dataclass(frozen=True, kw_only=True)
 class RollbackState:
-    """What was decided so far. Every checkpoint holds it, so that a killed and resumed run skips the same updates.
+    """Rollbacks so far. Every checkpoint contains this state, so a killed and resumed run skips the same updates.
 
     Attributes:
-        skips: stretches of steps whose updates are skipped, first and last.
-        tries: how often the run has gone back for the current divergence.
-        span: first and last suspected step of that divergence, over all tries; None before the first.
-        events: one event for each time that the run went back.
+        skips: ranges (first, last) of steps whose updates are skipped.
+        tries: number of rollbacks for the current divergence.
+        span: first and last suspected step of that divergence, over all rollbacks; None before the first.
+        events: one event per rollback.
     """
 
     skips: tuple[tuple[int, int], ...] = ()
@@ -28,9 +28,10 @@ class RollbackState:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any], options: Rollback | None) -> Self:
-        """Read the state that a checkpoint holds; without any, a run begins with the skips that its options name."""
+        """Parse the state stored in a checkpoint; an empty one gives the initial state with the options' skips."""
         if not stored:
             return cls(skips=() if options is None else options.skip)
+        # The stored skips already include those of the options when the run began.
         span = stored["span"]
         return cls(
             skips=tuple((first, last) for first, last in stored["skips"]),
@@ -40,7 +41,7 @@ class RollbackState:
         )
 
     def plain(self) -> dict[str, Any]:
-        """Return it as a checkpoint stores it."""
+        """Return the state as plain values, for a checkpoint."""
         return {
             "skips": [list(pair) for pair in self.skips],
             "tries": self.tries,
@@ -49,32 +50,33 @@ class RollbackState:
         }
 
     def skipped(self, step: int) -> bool:
-        """Whether the update of a step is skipped."""
+        """Return whether the update of a step is skipped."""
         return any(first <= step <= last for first, last in self.skips)
 
     def merge(self, divergence: TrainingDivergence, options: Rollback) -> Self:
-        """Merge a divergence into the one before, unless the run got well past that."""
+        """Merge a divergence into the current one, or begin a new one if the run had recovered in between."""
         first = divergence.first
         last = divergence.last
-        # Of an empty span the last step comes before the first: hence the larger of the two.
+        # In an empty span the last step precedes the first, so take the larger of the two.
         if self.span is None or first > max(self.span) + options.settled:
             return replace(self, tries=0, span=(first, last))
-        if last < first:  # no batch is suspected
+        # The span is empty: no batch is suspected, so there is nothing to add.
+        if last < first:
             return self
         return replace(self, span=(min(self.span[0], first), max(self.span[1], last)))
 
     def after_rollback(
         self, divergence: TrainingDivergence, back: GoBack, step: int, non_finite: Sequence[str]
     ) -> Self:
-        """Return the state after the run went back.
+        """Return the state after a rollback.
 
         Args:
-            divergence: why.
-            back: what was decided.
-            step: the checkpoint that was restored.
-            non_finite: parameters, moments and buffers that were not finite before.
+            divergence: divergence that caused the rollback.
+            back: decision that was carried out.
+            step: step of the restored checkpoint.
+            non_finite: descriptions of parameters, moments and buffers that were not finite before the rollback.
         """
-        # Steps before the checkpoint do not come again.
+        # Steps before the restored checkpoint are not repeated, so they need no skip.
         skip = (max(back.skip[0], step), back.skip[1])
         skips = (skip,) if skip[0] <= skip[1] else ()
         event = {"number": len(self.events) + 1, "try": self.tries + 1, "from": divergence.noticed_at + 1, "to": step}
@@ -82,12 +84,13 @@ class RollbackState:
         return replace(self, tries=self.tries + 1, skips=(*self.skips, *skips), events=(*self.events, event))
 
     def describe_attempts(self) -> str:
-        """Describe in one sentence what was tried for the current divergence."""
+        """Return a sentence that describes the rollbacks for the current divergence."""
+        # The latest `tries` events belong to the current divergence.
         tried = self.events[len(self.events) - self.tries :]
         if not tried:
-            return "The run has not gone back before"
+            return "There was no earlier rollback"
         attempts = [f"from {e['from']} steps to {e['to']}, skipping {_describe_skip(e['skipped'])}" for e in tried]
-        return f"Went back {len(tried)} times before, without getting past it: {'; '.join(attempts)}"
+        return f"Rolled back {len(tried)} times before, without success: {'; '.join(attempts)}"
 
 
 def decide_rollback(
@@ -98,43 +101,43 @@ def decide_rollback(
     *,
     total: int | None,
 ) -> GoBack | Diverged:
-    """Decide what to do about a divergence.
+    """Decide between rolling back and stopping after a divergence.
 
     Args:
-        divergence: what was seen.
-        state: what was decided before, with this divergence counted in (:meth:`RollbackState.joined`).
-        options: how often the run may go back, and how much it skips.
-        checkpoints: the steps of those on the disk, in rising order.
-        total: planned steps; None where that is not known.
+        divergence: detected divergence.
+        state: earlier rollbacks, already merged with this divergence (:meth:`RollbackState.merge`).
+        options: limits for the number of rollbacks and the skipped steps.
+        checkpoints: steps of the checkpoints on disk, in ascending order.
+        total: planned number of steps; None if unknown.
 
     Returns:
-        Where to go back to, or the error that ends the run; its text begins with the reason.
+        The rollback to carry out, or the error that ends the run; its message begins with the reason.
     """
     span = state.span or (divergence.first, divergence.last)
     first, last = options.skipped(span, state.tries)
-    # A second try that skips all remaining updates trains nothing: the run stops instead.
+    # A further rollback that skips all remaining updates would train nothing: stop instead.
     past_the_end = total is not None and bool(state.tries) and last >= total - 1
     if state.tries >= options.at_most or past_the_end:
-        return Diverged(f"It may not go back again. {state.describe_attempts()}", divergence.first)
+        return Diverged(f"The limit of rollbacks is reached. {state.describe_attempts()}", divergence.first)
     before = min(first, divergence.first)
-    # Best is the newest checkpoint before all suspected steps; then those between them and the first bad one.
-    wanted = [step for step in reversed(checkpoints) if step <= before]
-    wanted += [step for step in checkpoints if before < step <= divergence.first]
-    if not wanted:
+    # Prefer the newest checkpoint before all suspected steps, then those between them and the first bad step.
+    candidates = [step for step in reversed(checkpoints) if step <= before]
+    candidates += [step for step in checkpoints if before < step <= divergence.first]
+    if not candidates:
         return Diverged(no_way_back(checkpoints, state), divergence.first)
-    return GoBack(to=tuple(wanted), skip=(first, last))
+    return GoBack(to=tuple(candidates), skip=(first, last))
 
 
 def no_way_back(checkpoints: Sequence[int], state: RollbackState, reasons: Sequence[str] = ()) -> str:
-    """Say why a run cannot go back.
+    """Return the message for a run that cannot be rolled back.
 
     Args:
-        checkpoints: the steps of those on the disk.
-        state: what was tried before.
-        reasons: why checkpoints that were tried could not be restored.
+        checkpoints: steps of the checkpoints on disk.
+        state: earlier rollbacks.
+        reasons: errors of the checkpoints that could not be restored.
     """
-    reason = f"There is nothing to go back to: checkpoints are at steps {list(checkpoints)}"
-    return f"It cannot go back. {'; '.join([reason, *reasons])}. {state.describe_attempts()}"
+    reason = f"no usable checkpoint among those at steps {list(checkpoints)}"
+    return f"Rollback is impossible: {'; '.join([reason, *reasons])}. {state.describe_attempts()}"
 
 
 def _describe_skip(skipped: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""Run: a training run in a folder, around somebody's own loop."""
+"""The `Run` context manager: wraps a user-written training loop and keeps its record in a folder."""
 
 from __future__ import annotations
 
@@ -43,26 +43,28 @@ Result = TypeVar("Result")
 
 
 class Run:
-    """A training run in a folder: recorded, guarded, saved, resumed. Use it with ``with``, around any loop.
+    """A training run in a folder: recorded, guarded, checkpointed and resumable.
+
+    Use it as a context manager around any training loop.
 
     Args:
-        folder: where everything is written; created if missing. A folder that holds a run can be resumed.
-        config: the resolved configuration (dataclass or mapping); a resumed run must have the same.
-        saving: when checkpoints are written, and which stay.
-        guard: when the run stops, goes back, or is reported as hung.
-        declared: what the run says about itself.
+        folder: run folder; created if missing. If it already holds a run, that run can be resumed.
+        config: resolved configuration (dataclass or mapping); it must be unchanged when a run is resumed.
+        saving: when checkpoints are written, and which are kept.
+        guard: when the run stops, rolls back, or is reported as hung.
+        declared: description of the run for reports, rules and dashboards.
         outputs: health rules and sinks.
-        profile: when to account for every byte of tensor memory; None records the amount that is allocated only.
+        profile: when to attribute every byte of tensor memory; None records only the allocated total.
 
     Attributes:
-        folder: where this process writes: the run folder, or this rank's folder in it.
-        config: the configuration, as plain values.
-        ranks: the processes that train together, see :class:`Ranks`; one without torchrun.
+        folder: folder that this process writes to: the run folder, or this rank's subfolder.
+        config: configuration as plain values.
+        ranks: group of processes that train together, see :class:`Ranks`; a single one without torchrun.
 
     Raises:
-        ConfigMismatch: the folder holds a run with another config (the message lists the difference).
-        FileExistsError, FileNotFoundError: ``saving.resume`` does not fit what the folder holds.
-        NotARun: the folder's run.json is damaged, and no checkpoint says what it was.
+        ConfigMismatch: the folder holds a run with a different config (the message lists the differences).
+        FileExistsError, FileNotFoundError: ``saving.resume`` does not match the contents of the folder.
+        NotARun: the folder's run.json is damaged, and no checkpoint can replace it.
 
     Example:
         >>> with Run("runs/bear") as run:  # doctest: +SKIP
@@ -88,10 +90,12 @@ class Run:
         declared = declared or Declared()
         outputs = outputs or Outputs()
         root = Path(folder)
+        # torchrun's environment variables decide, so a script needs no change to run on several ranks.
         self.ranks = Ranks.of_process()
         self.folder = self.ranks.folder(root)
+        # Plain values can be stored in run.json, and compared when the run is resumed.
         self.config: Mapping[str, Any] = plain_values(config)
-        # A folder that cannot be used is refused here, before anything is taken or written.
+        # Reject an unusable folder here, before it is locked or written to.
         resuming = check_folder(root, self.config, saving.resume)
         targets = resolve_targets(root, saving.mirror, outputs.sink_names, warn=self.ranks.is_first)
         about = self.ranks.about(targets.add_to_about(declared.about))
@@ -108,14 +112,15 @@ class Run:
             outputs=outputs,
             profile=profile,
         )
+        # The constructor changes nothing on disk; the session is created when the run is entered.
         self._opened: Session | None = None
 
     # Enter and leave
 
     def __enter__(self) -> Self:
-        """Take the folder for this process, start the record, and listen for signals.
+        """Lock the folder for this process, start the record, and install signal handlers.
 
-        If one of these fails, what was taken is given back, and the black box says why.
+        If any of these fails, everything acquired so far is released and the reason is written to the black box.
         """
         from fieldwatch.run.session import Session  # noqa: PLC0415  at first use
 
@@ -123,108 +128,109 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Save and finish, or leave a crash folder behind; the exception goes on its way."""
+        """Save and finish, or write a crash folder if an exception occurred; the exception propagates."""
         self._session.close(error)
 
     def start(self) -> Self:
-        """Enter the run without a ``with`` block, for a loop that cannot be indented; :meth:`finish` leaves it."""
+        """Enter the run without a ``with`` block, for a loop that cannot be indented; leave it with :meth:`finish`."""
         return self.__enter__()
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Leave a run that was entered by :meth:`start`.
+        """Leave a run that was entered with :meth:`start`.
 
         Args:
-            error: what ended the training; None if it is finished.
+            error: exception that ended the training; None if it finished normally.
         """
         self._session.close(error)
 
-    # What is trained, and where it continues
+    # Tracked objects and resuming
 
     def track(
         self, *, groups: Mapping[str, Owner] | None = None, data: Mapping[str, Any] | None = None, **items: Any
     ) -> None:
-        """Name the objects of the training. It restores nothing. It may be called several times before ``resume``.
+        """Register the objects that are trained or saved. May be called several times before :meth:`resume`.
 
-        Every item is part of each checkpoint. A module is also watched: its parameters are the group of that name, and
-        gradient norms, sizes and memory are recorded under it, unless ``groups`` has some of its parameters already.
+        Every item becomes part of each checkpoint; nothing is restored yet. A module is also watched: its parameters
+        form a group of that name, under which gradient norms, sizes and memory are recorded, unless ``groups``
+        already contains some of its parameters.
 
         Args:
-            groups: parameter groups, where they are not modules or are only parts of them: a module, a mapping or a
-                sequence of tensors by name. Groups do not overlap, and are not saved.
-            data: what else occupies memory (images, caches), so that the memory profile knows its owner; not saved.
+            groups: parameter groups that are not modules, or are only parts of one: name to a module, a mapping or a
+                sequence of tensors. Groups must not overlap; they are watched, not saved.
+            data: other large objects (images, caches) by name, for the owner column of the memory profile; not saved.
             **items: objects with ``state_dict`` and ``load_state_dict`` (modules, optimizers, schedulers, orders),
-                tensors, or mappings of tensors. A :class:`MicroBatches` named ``micro_batches`` takes the place of the
-                run's own.
+                tensors, or mappings of tensors. A :class:`MicroBatches` named ``micro_batches`` replaces the run's
+                default.
 
         Raises:
-            InputError: a name is taken, or items come after :meth:`resume` or the first step.
-            ValueError: a group has no parameter, or two groups share one.
+            InputError: a name is already used, or items are added after :meth:`resume` or the first step.
+            ValueError: a group is empty, or two groups share a parameter.
         """
         self._session.track(items, groups, data)
 
     def resume(self, *, renamed: Mapping[str, str] | None = None) -> int | None:
         """Restore the last good checkpoint of the folder, or of its mirror, into the tracked objects.
 
-        Random states are restored when the loop begins, so that objects made in between cannot use them up.
+        Random states are restored when the loop begins, so that objects constructed in between do not advance them.
 
         Args:
-            renamed: for checkpoints of an earlier version of a program: names of items then, and their names now.
+            renamed: old item name to new item name, for checkpoints written by an earlier version of a program.
 
         Returns:
-            The step that the run resumes from; None where there is no checkpoint.
+            The step that the run resumes from; None if there is no checkpoint.
 
         Raises:
-            CheckpointError: there are checkpoints, and none could be restored.
-            InputError: it was called before, or the loop has begun.
+            CheckpointError: checkpoints exist, but none could be restored.
+            InputError: :meth:`resume` was already called, or the loop has begun.
         """
         return self._session.resume(renamed or {})
 
     # The loop
 
     def steps(self, total: int, *, first: int = 0) -> Iterator[Step]:
-        """Yield the steps from ``first`` (or the resumed one) to ``total - 1``.
+        """Yield the steps from ``first`` (or the resumed step) to ``total - 1``.
 
-        The end of a step is processed when the loop asks for the next one: a ``continue`` cannot skip it.
+        A step ends when the loop requests the next one, so a ``continue`` cannot skip the end-of-step work.
 
         Raises:
-            NoWayBackError: the folder holds checkpoints, and ``resume`` was not called.
+            NoWayBackError: the folder holds checkpoints, but :meth:`resume` was not called.
             Diverged: too many updates in a row were refused.
-            Interrupted: a signal came; the step was finished and saved (or given up, at a stop point).
+            Interrupted: a signal arrived; the step was finished and saved (or abandoned, at a stop point).
             WriterFailed: the record could not be written.
         """
         session = self._session
         session.begin(total, first=first)
         while not session.ended:
-            # The generator resumes when the loop asks for its next step: only then is this one over.
+            # The generator resumes only when the loop requests its next step, so the loop body is over by then.
             yield session.begin_step()
             session.end_step()
         session.end_loop()
 
     def begin_step(self, total: int | None = None) -> Step:
-        """Begin the next step, in a loop that does not iterate over :meth:`steps`; :meth:`end_step` ends it.
+        """Begin the next step, in a loop that does not iterate over :meth:`steps`; end it with :meth:`end_step`.
 
         Args:
-            total: planned steps, for progress and forecasts; read at the first call. None if it is not known.
+            total: planned number of steps, for progress and forecasts; None if unknown. Only the first call uses it.
 
         Raises:
-            NoWayBackError: the folder holds checkpoints, and ``resume`` was not called.
-            RuntimeError: the last step was not ended.
+            NoWayBackError: the folder holds checkpoints, but :meth:`resume` was not called.
+            RuntimeError: the previous step has not been ended.
         """
         session = self._session
         if session.open_step is not None:
-            raise RuntimeError(f"step {session.open_step.index} has not ended: call run.end_step() before")
+            raise RuntimeError(f"step {session.open_step.index} has not ended: call run.end_step() first")
         if not session.began:
             session.begin(total)
         return session.begin_step()
 
     def end_step(self) -> None:
-        """End the step that :meth:`begin_step` gave out: it is recorded, saved if that is due, and judged.
+        """End the step that :meth:`begin_step` returned: record it, check it, and save a checkpoint if one is due.
 
-        After a rollback, the next ``begin_step`` returns an earlier step: count by ``step.index``.
+        After a rollback, the next :meth:`begin_step` returns an earlier step, so count with ``step.index``.
 
         Raises:
             Diverged: too many updates in a row were refused.
-            Interrupted: a signal came; the step was finished and saved.
+            Interrupted: a signal arrived; the step was finished and saved.
             RuntimeError: no step has begun.
         """
         if self._session.open_step is None:
@@ -232,7 +238,7 @@ class Run:
         self._session.end_step()
 
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
-        """Iterate over ``source`` again and again, measuring the wait for each batch as ``Time/data``."""
+        """Iterate over ``source`` repeatedly, recording the wait for each batch as ``Time/data``."""
         return self._session.batches(source)
 
     # Evaluation, and work that may run out of memory
@@ -240,31 +246,32 @@ class Run:
     def evaluation(
         self, name: str, *, failures: tuple[type[Exception], ...] = FAILURES, undo: Sequence[Stateful] = ()
     ) -> EvaluationBlock:
-        """Evaluate in a ``with`` block that leaves the training as it was, bit for bit, and cannot end it.
+        """Return a context manager for an evaluation that cannot disturb or end the training.
 
-        Inside the block there is no autograd. After it, all global random states, the modes (train, eval) and buffers
-        of every tracked module, and all gradients are what they were. If the block fails, its traceback is written to
-        ``validation_failures/``, the event ``validation_failed`` is recorded (a warning of the rule
-        ``ValidationFailed``), training goes on, and ``failed`` of the block's object is true.
+        Autograd is disabled inside the block. Afterwards all global random states, the modes (train, eval) and
+        buffers of every tracked module, and all gradients are restored bit for bit. If the block fails, its traceback
+        is written to ``validation_failures/``, the event ``validation_failed`` is recorded (a warning of the rule
+        ``ValidationFailed``), the block's ``failed`` attribute is set, and training continues.
 
-        Parameters are not copied, that would take the model's memory again: an evaluation that writes to them (one
-        that swaps in averaged weights) names their module in ``undo``.
+        Parameters are not backed up, since that would need the model's memory a second time. An evaluation that
+        writes to them (such as swapping in averaged weights) must pass their module in ``undo``.
 
         Args:
-            name: for the event and the finding.
-            failures: the errors that training survives; out of memory always is one. A signal, a record that cannot
-                be written, and everything that is not named here go on their way.
-            undo: what else is restored: own generators, modules that are written to.
+            name: name of the evaluation in the event and the finding.
+            failures: exceptions that training survives, in addition to out-of-memory errors. Signals, a record that
+                cannot be written, and all other exceptions propagate.
+            undo: further state to restore: the evaluation's generators, modules that it writes to.
 
         Raises:
-            InputError: this is not the first rank. A ``with`` block cannot be left out on the others: call
+            InputError: this is not the first rank. The others cannot skip the body of a ``with`` block: call
                 :meth:`evaluate` on all ranks instead.
         """
         # Another rank would have to skip the body of its `with` block, which Python does not allow.
         if not self.ranks.is_first:
             raise InputError(
-                f"run.evaluation({name!r}) is for the first of {self.ranks.world} ranks, got rank {self.ranks.rank}: "
-                f"write the block as a function and call run.evaluate({name!r}, function) on all of them"
+                f"run.evaluation({name!r}) may only run on the first of {self.ranks.world} ranks, got rank "
+                f"{self.ranks.rank}: move the block into a function, and call run.evaluate({name!r}, function) on "
+                "all ranks"
             )
         return self._session.evaluation(name, failures, undo)
 
@@ -277,19 +284,20 @@ class Run:
         failures: tuple[type[Exception], ...] = FAILURES,
         undo: Sequence[Stateful] = (),
     ) -> Result | None:
-        """Call a function as an :meth:`evaluation`, on the first rank only, and again if it runs out of memory.
+        """Call a function inside an :meth:`evaluation` block, on the first rank only; retry it if memory runs out.
 
         Args:
-            name: for the event and the finding.
-            function: the whole evaluation; it must not let ranks meet.
-            micro_batches: doubled before the function is called again after an out-of-memory error; it has to read
-                their ``count``. None does not call it again.
+            name: name of the evaluation in the event and the finding.
+            function: the whole evaluation; it must not call collective operations.
+            micro_batches: doubled before each retry after an out-of-memory error; ``function`` has to read its
+                ``count``. None disables the retry.
             failures: as for :meth:`evaluation`.
             undo: as for :meth:`evaluation`.
 
         Returns:
-            What the function returned; None where it failed, and on the other ranks.
+            The function's result; None if it failed, and on the other ranks.
         """
+        # The other ranks wait with the longer timeout for announced work.
         return self.ranks.only_first(
             partial(self._evaluated, name, function, micro_batches, failures, undo), f"the evaluation {name!r}"
         )
@@ -297,33 +305,35 @@ class Run:
     def retry(
         self, work: Callable[[], Result], micro_batches: MicroBatches, *, undo: Sequence[Stateful] = ()
     ) -> Result:
-        """Return what ``work`` returns, and repeat it in more micro-batches while it runs out of memory.
+        """Call ``work`` and return its result, retrying with more micro-batches if memory runs out.
 
-        ``step.backward`` and :meth:`evaluate` do this by themselves. After an out-of-memory error the error and its
-        frames are dropped, cached memory is released, torch's global random states and what was recorded in the open
-        step are restored, ``micro_batches`` doubles, and the event ``out_of_memory`` is recorded.
+        ``step.backward`` and :meth:`evaluate` already do this. After an out-of-memory error, the exception and its
+        frames are dropped, cached memory is released, torch's global random states and the values recorded in the
+        open step are restored, ``micro_batches`` is doubled, and the event ``out_of_memory`` is recorded.
 
         Args:
-            work: all of it, ``zero_grad`` included; ``step.update`` comes after it, since it cannot be repeated. It
-                reads ``micro_batches.count``. Tensors of the caller's own frame are not freed between two attempts.
-            micro_batches: of the work; track them.
-            undo: what else the work changes: own generators, running estimates; ``RandomState()`` for the global
-                generators of Python and numpy, whose states take long to copy. Copied at every call: small things.
+            work: the complete computation, including ``zero_grad``. It reads ``micro_batches.count``. Call
+                ``step.update`` after it, since an update cannot be repeated. Tensors in the caller's frame are not
+                freed between attempts.
+            micro_batches: micro-batch count of ``work``; pass it to :meth:`track` to save it in checkpoints.
+            undo: other state that ``work`` changes: its generators, running estimates; ``RandomState()`` for the
+                global generators of Python and NumPy, whose states are slow to copy. Copied at every call, so keep
+                it small.
 
         Raises:
-            torch.OutOfMemoryError, MemoryError, RuntimeError: the last one, with advice as its note, when there are
-                ``micro_batches.most`` already, or when ``step.update`` had begun.
+            torch.OutOfMemoryError, MemoryError, RuntimeError: the last error, with advice attached as a note, once
+                ``micro_batches.most`` is reached or ``step.update`` had begun.
         """
         return self._session.retry(work, micro_batches, undo)
 
     @property
     def micro_batches(self) -> MicroBatches:
-        """The number of micro-batches of ``step.backward``; part of every checkpoint."""
+        """Number of micro-batches that ``step.backward`` uses; part of every checkpoint."""
         return self._session.tracked.micro_batches
 
     @property
     def stop_point(self) -> StopPoint:
-        """Call it between the parts of long work, so that a signal is noticed there, see :class:`StopPoint`."""
+        """Callable that handles pending signals; call it between the parts of long work, see :class:`StopPoint`."""
         return self._session.stop_point
 
     # Checkpoints
@@ -333,7 +343,7 @@ class Run:
         self._session.checkpoints.after_step(metrics)
 
     def save(self) -> None:
-        """Save a checkpoint now, waiting for room on a full disk. Inside a step, use :meth:`save_after_step`."""
+        """Save a checkpoint now; wait for free space if the disk is full. In a step, use :meth:`save_after_step`."""
         self._session.save()
 
     @property
@@ -345,35 +355,35 @@ class Run:
 
     @property
     def step_index(self) -> int:
-        """The step that was given out last; -1 before the first."""
+        """Index of the latest step; -1 before the first."""
         return self._session.log.step_index
 
     def seconds(self) -> float:
-        """Return the training time so far, over all segments."""
+        """Return the training time so far in seconds, over all segments."""
         return self._session.log.seconds
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """The findings of the rules so far."""
+        """Findings that the rules have reported so far."""
         return self._session.record.findings
 
     @property
     def exit_code(self) -> int:
-        """0 when no rule found an error, else 1. Warnings do not count; ``findings`` has them."""
+        """Process exit code: 1 if a rule reported an error, otherwise 0. Warnings do not count, see ``findings``."""
         return self._session.exit_code
 
     @property
     def growth_cap(self) -> float | None:
-        """The size that the model must not outgrow, as a memory rule asked; None while none has asked."""
+        """Upper limit for the size of the model, set by a memory rule; None while no rule has set one."""
         return self._session.growth_cap
 
     def record(self, values: Mapping[str, float], *, axis: Axis = "step", position: int | None = None) -> None:
-        """Record values outside of a step, e.g. of an evaluation after the loop.
+        """Record values outside of a step, e.g. the results of an evaluation after the loop.
 
         Args:
             values: metric name to number.
-            axis: what ``position`` counts.
-            position: where they stand on that axis; the last step if left out.
+            axis: axis that ``position`` refers to.
+            position: coordinate of the values on that axis; defaults to the latest step.
         """
         self._session.log.record(values, axis=axis, position=position)
 
@@ -382,19 +392,19 @@ class Run:
         self._session.log.event(kind, **facts)
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Measure the time of a block as ``Time/<name>`` in milliseconds; in code that has no step at hand."""
+        """Record the time of a block in ms as ``Time/<name>``; for code that has no :class:`Step` at hand."""
         return self._session.span(name)
 
     def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
-        """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
+        """Send an image (``[height, width, 3]`` uint8) to every sink that supports images."""
         self._session.record.image(name, pixels, position)
 
     def histogram(self, name: str, values: Float[Tensor, ...] | NDArray[Any], position: int) -> None:
-        """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
+        """Send a histogram of values to every sink that supports it. Synchronizes with the device: use it sparingly."""
         self._session.record.histogram(name, values, position)
 
     def flush(self) -> None:
-        """Wait until every row so far has been processed by journal, rules and sinks."""
+        """Wait until the journal, rules and sinks have processed every row recorded so far."""
         self._session.record.flush()
 
     @property
@@ -413,4 +423,5 @@ class Run:
     ) -> Result | None:
         with self._session.evaluation(name, failures, undo):
             return function() if micro_batches is None else self.retry(function, micro_batches)
+        # Reached only if the block suppressed a failure.
         return None

@@ -1,4 +1,4 @@
-"""The record of a run while it is made: everything that reads its rows, in order, on the writer thread."""
+"""`RunRecord`: journal, events, sinks and rules of a run, fed in order by one writer thread."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -39,30 +39,34 @@ from fieldwatch.run.sink_group import SinkGroup
 
 Mark = Mapping[str, Any]
 HISTORY = 4096
-"""Values per metric that the rules of a live run may look back on."""
+"""Number of values per metric that the rules of a live run can access."""
 
 
 MEMORY_RULES = (OutOfMemoryAhead.__name__, MemoryLeak.__name__)
-"""Rules whose findings deserve a snapshot of the allocator, where its history is recorded."""
+"""Rules whose findings trigger an allocator snapshot, if the allocator history is recorded."""
 
 
 class RunRecord:
     """Journal, events, sinks, history and rules of one run, fed by one thread.
 
     Args:
-        folder: the run folder.
-        sinks: where rows go besides the journal.
-        rules: what looks at the history at every 64th step.
-        metrics: the declared metrics; None lets any name through.
-        max_refusals: this many refused updates in a row mean divergence.
+        folder: run folder.
+        sinks: destinations of the rows besides the journal.
+        rules: health rules, evaluated on the history every 64 steps.
+        metrics: catalogue of declared metrics; None allows any name.
+        max_refusals: number of consecutive refused updates that count as divergence.
 
     Attributes:
-        damage: a sentence about each damaged file that was met at the start of a segment, and not told before.
-        carried: what else a checkpoint's mark takes along, as plain values; replaced, never changed.
-        waiting: where writes wait that a full disk refuses.
+        damage: messages about damaged files found at the start of a segment and not reported before.
+        carried: further plain values to store in a checkpoint's mark; replaced as a whole, never mutated.
+        findings: findings of the rules so far.
+        growth_cap: upper limit for the size of the model, set by a memory rule; None while no rule has set one.
+        refusals: detector of refused updates.
+        history: recorded values and events that the rules read.
+        waiting: backlog of writes that a full disk rejected.
 
     Raises:
-        DiskFullError: there is no room for what a run reserves.
+        DiskFullError: there is too little space for the run's reserve.
     """
 
     def __init__(
@@ -100,35 +104,37 @@ class RunRecord:
         self._recorder = StepRecorder(self._writer)
 
     def begin(self, step: int, mark: Mark | None, rollback: Rollback | None = None) -> float:
-        """Start a segment at ``step``: forget what was recorded from there on, in the journal and in every sink.
+        """Start a segment at ``step``: drop all rows from there on, in the journal and in every sink.
 
         Args:
-            step: the first step of this segment.
-            mark: what :meth:`mark` returned when the checkpoint of that step was made; None at a fresh start.
-            rollback: what means divergence besides refusals; None for nothing.
+            step: first step of the segment.
+            mark: return value of :meth:`mark` for the checkpoint of that step; None in a new run.
+            rollback: thresholds for divergence; None detects divergence only by refusals.
 
         Returns:
             The training seconds recorded so far.
 
         Raises:
-            DiskFullError: the disk is full; it may be called again when there is room.
+            DiskFullError: the disk is full; call it again once there is space.
         """
+        # Delayed writes of the previous segment have to be in the files before these are rewound.
         self.waiting.flush()
         self._sinks.rewind(mark)
-        # A new journal needs no mark of a segment: there is nothing before it to void.
+        # An empty journal needs no segment marker, since there are no rows to drop.
         if step > 0 or (self.folder / JOURNAL).stat().st_size > 0:
             self._journal.segment(step)
             self._events.segment(step)
-        self.waiting.flush()  # what is read now has to be there
+        # The history is read from the files, so they have to be complete.
+        self.waiting.flush()
         damage = DamageTally()
         self.history = read_history(self.folder, HISTORY, damage)
         self._note_lost_end(step, mark, damage)
-        self._tell_damage(damage, step)
+        self._report_damage(damage, step)
         self.findings = list(findings_in(self.history.events("finding")))
         self._requests.clear()
         self.growth_cap = None
         self._examiner = Examiner(self._rules)
-        # What was found before the resume is not reported a second time.
+        # Do not report findings from before the resume a second time.
         self._examiner.mark_reported(self.findings)
         for finding in self.findings:
             self._limit_growth(finding)
@@ -137,20 +143,21 @@ class RunRecord:
         return float((mark or {}).get("seconds", 0.0))
 
     def _note_lost_end(self, step: int, mark: Mark | None, damage: DamageTally) -> None:
-        """Note rows that were on the disk when the checkpoint was made, and are missing at the journal's end.
+        """Report rows that were on disk when the checkpoint was made, but are missing at the end of the journal.
 
-        They cannot be expected where the checkpoint is another folder's.
+        A checkpoint that was fetched from another folder's mirror comes without rows.
         """
-        # Every step has a row, so that the last row of a whole journal is that of the step before.
+        # Every step has a row, so the last row of a complete journal is that of the previous step.
         lost = step - 1 - self.history.step
         if mark is not None and lost > 0 and not mark.get("elsewhere"):
             damage.add_file(
-                self.folder / JOURNAL, f"ends before step {self.history.step + 1}, the run goes on at {step}"
+                self.folder / JOURNAL, f"ends before step {self.history.step + 1}, the run continues at step {step}"
             )
             damage.lost(self.folder / JOURNAL, lost)
 
-    def _tell_damage(self, damage: DamageTally, step: int) -> None:
-        """Record what is damaged, unless the record says so already."""
+    def _report_damage(self, damage: DamageTally, step: int) -> None:
+        """Record damaged files, unless the same damage is already recorded."""
+        # Damaged lines stay in their file, so every resume finds them again: report them only once.
         known = [*read_events(self.folder)]
         for event in damage.events(max(step - 1, 0)):
             if not any(same_damage(event, old) for old in known if old["kind"] == DAMAGED):
@@ -158,75 +165,76 @@ class RunRecord:
                 self.damage.append(str(event["message"]))
 
     def event(self, kind: str, step: int, **facts: Any) -> None:
-        """Record that something happened, in order with the rows.
+        """Record an event, in order with the rows.
 
         Raises:
-            ValueError: it has a key that the file of events uses itself.
+            ValueError: a fact has a key that is reserved in the event file.
         """
         refuse_reserved_keys(kind, facts)
         self._recorder.hand_over()
-        # Submitted behind the rows so far: every reader gets rows and events in one order.
+        # Queued behind the rows so far, so that every reader gets rows and events in the same order.
         self._writer.submit(lambda: self._append_event({"kind": kind, "step": step, **facts}))
 
     def write(self, heading: Heading, device_values: Mapping[str, Tensor], host_values: Mapping[str, float]) -> None:
-        """Record one row; tensors stay on their device until their block is due."""
+        """Record one row; tensors stay on the device until their block is full."""
         self._recorder.write(heading, device_values, host_values)
 
     def show(self, capability: type, method: str, *arguments: Any) -> None:
-        """Give an image, histogram, text, config or layout to every sink that can show it."""
+        """Send an image, histogram, text, config or layout to every sink that supports it."""
         self._recorder.hand_over()
         if self._sinks.any_supports(capability):
             self._writer.submit(lambda: self._sinks.show(capability, method, *arguments))
 
     def image(self, name: str, pixels: NDArray[np.uint8], position: int) -> None:
-        """Show an image (``[height, width, 3]`` uint8) in every sink that can."""
+        """Send an image (``[height, width, 3]`` uint8) to every sink that supports images."""
         height, width = pixels.shape[:2]
         self.show(ImageSink, "image", name, position, encode_png(pixels), width, height)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:
-        """Show the distribution of some values in every sink that can."""
+        """Send a histogram of values to every sink that supports it."""
+        # Copy on the calling thread: the tensor may change before the writer thread reads it.
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
         self.show(HistogramSink, "histogram", name, position, array)
 
     @property
     def failure(self) -> BaseException | None:
-        """What stopped the writer, if anything did."""
+        """Exception that stopped the writer thread; None if it runs."""
         return self._writer.failure
 
     @property
     def unsafe_to_save(self) -> bool:
-        """Whether the last row that was read shows a refused update or a high loss: a state that is not to be saved."""
+        """Whether the latest row has a refused update or a high loss, so that the state should not be saved."""
         return self.refusals.ongoing or (self._spikes is not None and self._spikes.ongoing)
 
     @property
     def divergence(self) -> TrainingDivergence | None:
-        """Why the run has diverged, of two reasons the one that was seen first; None while it has not."""
+        """Earliest divergence; None if the run has not diverged."""
         divergences = [] if self._spikes is None or self._spikes.divergence is None else [self._spikes.divergence]
         streak = self.refusals.diverged
         if streak is not None:
-            # A streak is noticed at its last row, and the batches of all its steps are suspected.
+            # A streak is noticed at its last row, but the batches of all its steps are suspected.
             last = streak.first + streak.length - 1
-            cause = f"{streak.length} updates in a row were refused from step {streak.first} on, because of "
+            cause = f"{streak.length} updates in a row were refused from step {streak.first} on, not finite: "
             divergences.append(TrainingDivergence(streak.first, last, last, cause + streak.culprit))
         return min(divergences, key=lambda divergence: divergence.noticed_at, default=None)
 
     def raise_if_diverged(self, how_to_resume: Callable[[], str]) -> None:
-        """Stop a run that has diverged.
+        """Raise an error if the run has diverged.
 
         Raises:
-            Diverged: names the first bad step, the culprit, and how to resume.
+            Diverged: the run has diverged; the message contains the first bad step, the cause, and how to resume.
         """
         if self.divergence is not None:
             raise self.divergence_error(how_to_resume)
 
     def divergence_error(self, how_to_resume: Callable[[], str]) -> Diverged:
-        """Return the error of a run that has diverged; on a rank that saw nothing of it, one that says so."""
+        """Return the error of a diverged run; it refers to another rank if this one has not seen the divergence."""
         divergence = self.divergence
         if divergence is None:
-            return Diverged("another rank has seen that the run diverged", max(self.history.step, 0))
+            return Diverged("the run diverged on another rank", max(self.history.step, 0))
         return Diverged(
-            f"{divergence.cause}; the state from before step {divergence.first} is the last that nothing speaks "
-            f"against. {how_to_resume()}",
+            f"{divergence.cause}; the last state believed to be good is the one before step {divergence.first}. "
+            f"{how_to_resume()}",
             divergence.first,
         )
 
@@ -237,30 +245,30 @@ class RunRecord:
         return requested
 
     def mark(self, seconds: float) -> Mark:
-        """Everything so far on disk, and where each sink stands: kept in the checkpoint, used to rewind to it."""
+        """Sync everything to disk, and return the position of each sink, which a checkpoint stores for rewinding."""
         self.flush(fsync=True)
         return self._mark(seconds)
 
     def request_status(self, seconds: float) -> PendingStatus:
-        """Return what :meth:`mark` would return now, once it is known; nothing is synced, see :meth:`sync`."""
+        """Return a future for the mark and safety of the current state; nothing is synced, see :meth:`sync`."""
         self._recorder.hand_over()
-        # The request stands in the queue behind the rows up to this step, and before all later ones.
+        # The request is queued behind the rows up to this step, and before all later ones.
         pending = PendingStatus(lambda: self._status(seconds), lambda: self._writer.failure is not None)
         self._writer.submit(pending.resolve)
         return pending
 
     def sync(self) -> None:
-        """Return when all rows and events that were read are on the disk; on any thread.
+        """Sync all processed rows and events to disk. May be called on any thread.
 
         Raises:
-            OSError: they are not; a :class:`DiskFullError` where something waits for room.
+            OSError: the data could not be written; a :class:`DiskFullError` if the disk is full.
         """
         self.waiting.flush()
         self._journal.flush(fsync=True)
         self._events.flush(fsync=True)
 
     def flush(self, *, fsync: bool = False) -> None:
-        """Wait until every row so far is read, and pass it on to the system (with ``fsync``, to the disk)."""
+        """Wait until every row so far is processed and passed to the operating system (with ``fsync``, to the disk)."""
         self._recorder.drain()
         if fsync:
             self.sync()
@@ -276,14 +284,15 @@ class RunRecord:
         return {"seconds": seconds, "sinks": marks, "carried": self.carried, **watched}
 
     def finish(self) -> None:
-        """Examine the history once more, for what ended since the last examination."""
+        """Evaluate the rules a last time, on the rows since the last evaluation."""
         self._recorder.drain()
+        # After the drain the writer thread is idle, so the rules can run on this one.
         with self._lock:
             self._examine()
 
     def close(self) -> None:
-        """End the thread and close every file; what waits for room until now is lost, and that is said."""
-        # The thread ends first: it feeds everything that is closed below.
+        """Stop the writer thread and close every file; writes that still wait for space are lost, and reported."""
+        # Stop the thread first, since it writes to everything that is closed below.
         self._writer.close()
         self._disk_reporter.close(max(self.history.step, 0))
         self._sinks.close()
@@ -291,7 +300,11 @@ class RunRecord:
         self._events.close()
 
     def _poll_disk(self) -> float | None:
-        """Look after what waits for room; on the writer's thread, between two blocks."""
+        """Retry delayed writes; runs on the writer thread, between two blocks.
+
+        Returns:
+            Seconds until the next call; None if nothing is delayed.
+        """
         if self._disk_reporter.idle:
             return None
         with self._lock:
@@ -303,15 +316,15 @@ class RunRecord:
 
     def _process_locked(self, block: Block) -> None:
         self._refuse_undeclared(block)
-        # Derived values go into the journal too, so that every later reader has them without computing.
+        # Derived values are written to the journal too, so that readers do not have to compute them again.
         block = derive_block(block)
-        # The journal is first: a sink or rule that fails must not cost a row.
+        # The journal comes first: a failing sink or rule must not lose a row.
         self._journal.append(block)
         self._sinks(block)
         self.refusals(block)
         if self._spikes is not None:
             self._spikes(block)
-        # Rules run at fixed steps, not at the ends of blocks: a resumed run finds the same.
+        # Rules run at fixed steps and not at the ends of blocks, so that a resumed run has the same findings.
         for part, boundary in self._examiner.split(block):
             self.history.extend(part)
             if boundary:
@@ -328,7 +341,7 @@ class RunRecord:
 
     def _limit_growth(self, finding: Finding) -> None:
         if "cap" in finding.actions and finding.limit is not None:
-            # Several rules may ask for a cap; the smallest one counts.
+            # If several rules set a cap, the smallest one applies.
             self.growth_cap = min(finding.limit, self.growth_cap or finding.limit)
 
     def _append_event(self, event: Mapping[str, Any]) -> None:
@@ -343,7 +356,7 @@ class RunRecord:
         self._disk_reporter.report(kind, max(self.history.step, 0), message=message, **facts)
 
     def _refuse_undeclared(self, block: Block) -> None:
-        # Blocks repeat a few layouts: each set of names is checked once.
+        # Blocks repeat a few sets of columns: check each set only once.
         if self._metrics is not None and block.columns not in self._checked_columns:
             for name in block.columns:
                 self._metrics.require(name)

@@ -1,4 +1,4 @@
-"""Saves in flight, and how they end: written, failed or refused."""
+"""Saves in progress, and their outcomes: written, failed or refused."""
 
 import shutil
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class PendingSave:
-    """A save that was taken.
+    """Save whose snapshot has been taken.
 
     Attributes:
-        done: how many steps were finished.
-        seconds: training time then.
-        metrics: what it is ranked by.
-        stall: milliseconds that training waited for it.
+        done: number of finished steps.
+        seconds: training time in seconds.
+        metrics: metrics by which the checkpoint is ranked.
+        stall: time in ms that training waited for the save.
     """
 
     done: int
@@ -24,18 +24,19 @@ class PendingSave:
 
     @property
     def step(self) -> int:
-        """The step it was made at the end of."""
+        """Step at whose end the snapshot was taken."""
+        # `done` is 0 for a checkpoint before the first step.
         return max(self.done - 1, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenSave:
-    """It is on the disk.
+    """Save that is on disk.
 
     Attributes:
-        save: what was taken.
-        path: where it lies.
-        took: milliseconds of the writing.
+        save: pending save.
+        path: checkpoint on disk.
+        took: time in ms to write it.
     """
 
     save: PendingSave
@@ -45,12 +46,12 @@ class WrittenSave:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedSave:
-    """The disk did not take it.
+    """Save that could not be written.
 
     Attributes:
-        save: what was taken.
-        reason: what the disk said.
-        free: bytes that were free then; -1 where that is not known.
+        save: pending save.
+        reason: error message.
+        free: free bytes on the disk at that time; -1 if unknown.
     """
 
     save: PendingSave
@@ -60,17 +61,17 @@ class FailedSave:
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedSave:
-    """It was given up, because the rows up to it say that updates were being refused.
+    """Save that was discarded, because updates were being refused or the run had diverged at that step.
 
     Attributes:
-        save: what was taken.
+        save: pending save.
     """
 
     save: PendingSave
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that are free on the disk of a folder; -1 where the disk does not say."""
+    """Return the free bytes on the disk of a folder; -1 if they cannot be determined."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:

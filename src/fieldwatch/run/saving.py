@@ -1,4 +1,4 @@
-"""When a run is saved, what is saved, and how it is put back."""
+"""Checkpoints of a run: when they are saved, what they contain, and how they are restored."""
 
 import time
 from collections import deque
@@ -38,30 +38,31 @@ from fieldwatch.run.run_record import Mark, RunRecord
 from fieldwatch.run.saves import FailedSave, PendingSave, RefusedSave, WrittenSave, free_bytes
 
 SMALL_STATE_BYTES = 16 * 2**20
-"""Bytes of a state that is written so fast that a planned step waits for the save before it, and is kept exactly."""
+"""Size in bytes up to which a save waits for the previous one, so that it happens exactly at its planned step."""
 RETRY_PAUSE = 5.0
-"""Seconds until a run whose updates were being refused looks again whether it may be saved."""
+"""Seconds between two attempts to save a run whose updates are being refused."""
 LAST_SAVE_WAIT = 60.0
-"""Seconds that an ending run waits for the save in flight."""
+"""Seconds that an ending run waits for the save in progress."""
 MIRROR_WAIT = 300.0
-"""Seconds that an ending run waits for the copy to the mirror in flight."""
+"""Seconds that an ending run waits for the copy to the mirror in progress."""
 
 
 class RunCheckpoints:
-    """The checkpoints of one run: what they hold, when they are due, and how they get to the disk.
+    """Checkpoints of one run: their content, their schedule, and their writing in the background.
 
-    A periodic save takes a snapshot and returns; a thread writes it. One is in flight at most: a periodic one that
-    comes meanwhile is put off until that is done, a wanted one waits for it.
+    A periodic save takes a snapshot and returns; a thread writes it. At most one save is in progress: a periodic one
+    that becomes due meanwhile is postponed until it is done, an explicitly requested one waits for it.
 
     Args:
-        folder: the run folder.
-        every: steps between checkpoints, "auto" for what ``autosave`` allows, or None for only at the end.
-        keep: which of them stay.
-        autosave: how much training may wait for them, and how much work may be lost.
-        mirror: a URL to which every checkpoint is copied; empty for none.
+        folder: run folder.
+        every: number of steps between checkpoints, "auto" for as often as ``autosave`` allows, None for only at the
+            end.
+        keep: retention policy; None for the default.
+        autosave: limits for the time that training waits for checkpoints and for the work that a crash may lose.
+        mirror: URL to which every checkpoint is copied; empty for none.
 
     Attributes:
-        incidents: what happened to the checkpoints before the run began.
+        incidents: damaged or lost checkpoints found before the loop began.
     """
 
     def __init__(
@@ -94,58 +95,62 @@ class RunCheckpoints:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """The checkpoints on disk, once the save in flight is among them."""
+        """Checkpoints on disk; waits for the save in progress."""
+        # Otherwise a caller could miss the newest checkpoint.
         self._saver.wait()
         return self._checkpoints
 
     def set_items(
         self, items: Mapping[str, Any], *, renamed: Mapping[str, str] | None = None, optional: Collection[str] = ()
     ) -> None:
-        """Say what a checkpoint holds; once, before anything is restored or saved.
+        """Set the content of the checkpoints; call it once, before anything is restored or saved.
 
         Args:
-            items: by name.
-            renamed: names of items in earlier checkpoints, and their names now.
-            optional: names that earlier checkpoints may lack.
+            items: items by name.
+            renamed: old item name to new item name, for earlier checkpoints.
+            optional: names of items that earlier checkpoints may lack.
         """
         self._items = dict(items)
         self._renamed = renamed or {}
         self._optional = frozenset(optional)
 
     def refuse_overlooked(self) -> None:
-        """Refuse to begin without ``resume`` where there is a run to resume: it would be overwritten.
+        """Refuse to begin at step 0 if there is a run to resume, which would be overwritten.
 
         Raises:
-            NoWayBackError: the folder, or its mirror, holds checkpoints.
+            NoWayBackError: the folder or its mirror holds checkpoints.
         """
         self.incidents.refuse_step_0()
+        # Listing the mirror needs the network, so this is the last condition.
         if self._mirror is not None and self.incidents.start_undecided and self._mirror.names():
             raise NoWayBackError(
-                f"{self._mirror.url} holds checkpoints, and none was restored: call run.resume() before the loop, or "
+                f"{self._mirror.url} holds checkpoints, but none was restored: call run.resume() before the loop, or "
                 "choose another mirror"
             )
 
     def set_manifest(self, run: Manifest) -> None:
-        """Say what run.json says: every checkpoint from now on holds it, so that it can be made anew from there."""
+        """Set the content of run.json, which every checkpoint stores so that the file can be recreated from it."""
         self._manifest_text = run.text()
 
     def resume(
         self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
     ) -> Restored | None:
-        """Put back what the run's folder, or else its mirror, has.
+        """Restore the last good checkpoint of the folder, or else of the mirror.
 
         Args:
-            record: where it is recorded.
-            config: the run's, which has to be that of the mirror.
+            record: record of the run.
+            config: config of the run; the run in the mirror must have the same.
             resuming: whether the folder holds a run.
-            may_resume: whether a run may be continued at all.
+            may_resume: whether ``Saving.resume`` allows a run to be continued.
 
         Raises:
-            CheckpointError: there are checkpoints, and none could be restored.
-            NoWayBackError: there were checkpoints, and none is left.
-            ConfigMismatch, FileExistsError: the mirror holds another run, or one that may not be continued.
+            CheckpointError: checkpoints exist, but none could be restored.
+            NoWayBackError: the run had checkpoints, but none is left.
+            ConfigMismatch, FileExistsError: the mirror holds a run with another config, or one that must not be
+                continued.
         """
         restored = self._restore_or_fetch(record, config, resuming=resuming, may_resume=may_resume)
+        # The folder holds a run but no checkpoint: starting at step 0 would overwrite its record.
         if restored is None and resuming:
             self.incidents.refuse_step_0()
         return restored
@@ -155,28 +160,35 @@ class RunCheckpoints:
     ) -> Restored | None:
         if self._mirror is None:
             return self.restore(record) if resuming else None
-        # The folder's own checkpoints win: the mirror may lag behind them.
+        # Prefer the checkpoints of the folder, since the mirror may lag behind.
         if resuming and self._checkpoints.steps():
             try:
                 return self.restore(record)
             except NoWayBackError as error:
                 if not self._mirror.names():
                     raise
-                # All are damaged: their names must be free for the copies from the mirror.
+                # All are damaged: move them aside, to free their names for the copies from the mirror.
                 self._checkpoints.set_aside_all(str(error))
                 self.incidents.add_lost(str(error))
         restored = self._fetch(self._mirror, record, config, may_resume=may_resume)
         if restored is None or resuming:
             return restored
-        # The marks are those of another folder's sinks: here there is nothing to cut back to them.
+        # The sink positions belong to another folder: the sinks of this one have nothing to rewind.
         note: dict[str, Any] = {**restored.note, "sinks": {}, "elsewhere": True}
         return Restored(step=restored.step, note=note, fell_back=restored.fell_back)
 
-    def restore(self, record: RunRecord, step: CheckpointSelector = "last") -> Restored | None:  # noqa: ARG002  a rank's own does
-        """Put the last good checkpoint back, and note which damaged ones were passed over; None without any.
+    def restore(self, record: RunRecord, step: CheckpointSelector = "last") -> Restored | None:  # noqa: ARG002  ranks
+        """Restore a checkpoint, and remember the damaged ones that were skipped.
+
+        Args:
+            record: record of the run.
+            step: step to restore; "last" for the last good checkpoint.
+
+        Returns:
+            The restored checkpoint; None if there is none.
 
         Raises:
-            CheckpointError: none of them could be restored.
+            CheckpointError: no checkpoint could be restored.
         """
         if not self.checkpoints.steps():
             return None
@@ -189,7 +201,7 @@ class RunCheckpoints:
         return restored
 
     def begin(self, step: int, record: RunRecord) -> None:
-        """Write a checkpoint of the real size to the disk and read it back, before any training.
+        """Write a test checkpoint of the real size to disk and read it back, before any training.
 
         Raises:
             CheckpointError: the run could not be saved.
@@ -197,6 +209,7 @@ class RunCheckpoints:
         if self._items:
             began = time.monotonic()
             draft = self._rehearsed(step)
+            # Optimizers allocate their moments at the first step, so later checkpoints are larger than this one.
             ahead = optimizer_growth(self._items)
             write_test_checkpoint(self._checkpoints.folder, draft, growth=ahead)
             self._nbytes = draft.nbytes
@@ -204,60 +217,67 @@ class RunCheckpoints:
         self._interval.begin()
 
     def after_step(self, metrics: Mapping[str, float] | None) -> None:
-        """Save at the end of this step, ranked by ``metrics``."""
+        """Request a save at the end of this step, ranked by ``metrics``."""
         self._requested_metrics = metrics or {}
 
     def due(self, done: int, record: RunRecord) -> bool:
-        """Whether to save now that so many steps are done; what became of the saves before is recorded as well.
+        """Record the outcomes of earlier saves, and return whether to save now.
 
-        A save that only its time asks for is put off while another is in flight.
-
-        Raises:
-            CheckpointError: the thread that writes met a surprise.
-        """
-        self.record_outcomes(record)
-        # Stays set while the save is put off: a request is not made a second time.
-        self._due = self._interval.due(done) or record.take_request("checkpoint") or self._due
-        put_off = self._requested_metrics is None and self._saver.busy and self._nbytes > SMALL_STATE_BYTES
-        return bool(self._items) and (self._due or self._requested_metrics is not None) and not put_off
-
-    def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
-        """Take a snapshot and go on; a thread writes it. Not while updates are being refused.
+        A periodic save is postponed while another one is in progress.
 
         Args:
-            done: how many steps are finished.
-            record: where it is recorded.
+            done: number of finished steps.
+            record: record of the run.
+
+        Raises:
+            CheckpointError: the writer thread failed unexpectedly.
+        """
+        self.record_outcomes(record)
+        # `_due` stays set while the save is postponed, since neither the interval nor a rule requests it again.
+        self._due = self._interval.due(done) or record.take_request("checkpoint") or self._due
+        postponed = self._requested_metrics is None and self._saver.busy and self._nbytes > SMALL_STATE_BYTES
+        return bool(self._items) and (self._due or self._requested_metrics is not None) and not postponed
+
+    def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
+        """Take a snapshot and return; a thread writes it. Postponed while updates are being refused.
+
+        Args:
+            done: number of finished steps.
+            record: record of the run.
             seconds: training time so far.
 
         Raises:
-            CheckpointError: the items hold what cannot be stored, or the thread that writes met a surprise.
+            CheckpointError: an item cannot be stored, or the writer thread failed unexpectedly.
         """
         self._wait_for_writer(record)
         metrics = self._take_requested_metrics()
+        # This reflects only the rows processed so far; `_write` checks again after all rows up to this step.
         if record.unsafe_to_save:
             self._interval.put_off(RETRY_PAUSE)
             return
         self._snapshot(done, record, seconds, metrics)
 
     def save(self, done: int, record: RunRecord, seconds: float) -> None:
-        """Save now, and return when that is on the disk.
+        """Save now, and return once the checkpoint is on disk.
 
         Args:
-            done: how many steps are finished.
-            record: where it is recorded.
+            done: number of finished steps.
+            record: record of the run.
             seconds: training time so far.
 
         Raises:
-            Diverged: the rows up to here say so: a run is never saved past it.
-            CheckpointError: it could not be saved.
+            Diverged: the run has diverged by this step, so its state is not saved.
+            CheckpointError: the checkpoint could not be written.
         """
         self._wait_for_writer(record)
         metrics = self._take_requested_metrics()
         if not self._items:
             return
         began = time.monotonic()
+        # Sync the record first: it must not end before the checkpoint.
         mark = self._mark_or_fail(done, record, seconds)
-        record.raise_if_diverged(self.how_to_resume)  # all rows are read now
+        # `mark` has waited for all rows, so a divergence up to this step is known.
+        record.raise_if_diverged(self.how_to_resume)
         draft = self._checkpoints.take(done, self._items, share_memory, metrics=metrics)
         draft.put_note(mark)
         draft.put_run(self._manifest_text)
@@ -269,41 +289,41 @@ class RunCheckpoints:
         self._interval.saved()
 
     def finish(self, done: int, record: RunRecord, seconds: float) -> None:
-        """Save what is not saved yet, and return when it is on the disk.
+        """Save the current step unless it is saved already, and return once it is on disk.
 
         Raises:
-            CheckpointError: it could not be saved.
+            CheckpointError: the checkpoint could not be written.
         """
         self._wait_for_writer(record)
         if self._saved_at < done:
             self.save(done, record, seconds)
 
     def close(self, record: RunRecord) -> None:
-        """Let what is under way end, for some time at most, and record what came of it; no matter how the run ends."""
+        """Wait for the save and the copy in progress, up to a time limit, and record their outcomes."""
         ended = self._saver.close(LAST_SAVE_WAIT)
         if self._mirror is not None:
-            # A save that did not end in time has used up the wait of the copy.
+            # If the save did not finish in time, do not wait for the copy as well.
             self._mirror.close(MIRROR_WAIT if ended else 0.0)
         if record.failure is None:
             self._drain_outcomes(record)
 
     def how_to_resume(self) -> str:
-        """One sentence for who reads an error."""
+        """Return a sentence for error messages."""
         last = max(self.checkpoints.steps(), default=0)
-        return f"Resume from step {last} with `fieldwatch resume {self._folder}`, after mending the cause"
+        return f"Resume from step {last} with `fieldwatch resume {self._folder}`, after fixing the cause"
 
     def record_outcomes(self, record: RunRecord) -> None:
-        """Record what became of the saves that have ended.
+        """Record the outcomes of completed saves and copies.
 
         Raises:
-            CheckpointError: the thread that writes met a surprise.
+            CheckpointError: the writer thread failed unexpectedly.
         """
         if self._outcomes or (self._mirror is not None and self._mirror.copied):
             self._drain_outcomes(record)
         self._saver.raise_failure()
 
     def _take_requested_metrics(self) -> Mapping[str, float] | None:
-        """Return what the save is ranked by, and count the request as served."""
+        """Return the metrics of the requested save, and clear the request."""
         metrics = self._requested_metrics
         self._requested_metrics = None
         self._due = False
@@ -318,26 +338,26 @@ class RunCheckpoints:
             return record.mark(seconds)
         except OSError as error:
             raise CheckpointError(
-                f"step {done} was not saved: the record up to it cannot be written: {error}; {self.how_to_resume()}"
+                f"step {done} was not saved, since the record could not be written: {error}; {self.how_to_resume()}"
             ) from error
 
     def _rehearsed(self, step: int) -> Draft:
         try:
             draft = self._checkpoints.take(step, self._items, self._buffers.copy_arrays)
             self._buffers.wait()
-        except ShortOfMemoryError:  # each save will say so
+        except ShortOfMemoryError:  # reported at each save
             draft = self._checkpoints.take(step, self._items, share_memory)
         return draft
 
     def _snapshot(self, done: int, record: RunRecord, seconds: float, metrics: Mapping[str, float] | None) -> None:
         began = time.monotonic()
-        # Requested before the copy is made: later rows must not count as part of this state.
+        # Request the status before the copy is made: rows of later steps must not influence it.
         pending = record.request_status(seconds)
         try:
             draft = self._checkpoints.take(done, self._items, self._buffers.copy_arrays, metrics=metrics)
         except ShortOfMemoryError as error:
             record.event("saved_while_training_waits", max(done - 1, 0), reason=str(error))
-            # No room for a copy: training waits while the state itself is written, ranked as it was asked for.
+            # Too little memory for a copy: training waits while its live state is written, with the same metrics.
             self._requested_metrics = metrics
             self._save_or_fail(done, record, seconds)
             return
@@ -358,26 +378,27 @@ class RunCheckpoints:
             self._drain_outcomes(record)
 
     def _write(self, draft: Draft, pending: PendingStatus, save: PendingSave, record: RunRecord) -> None:
-        """Write a snapshot; on the saver's thread."""
+        """Write a snapshot; runs on the writer thread."""
         began = time.monotonic()
         status = pending.wait()
-        if status is None or not status.safe_to_save:  # a record that stopped is met by the training's thread itself
+        # The status is None if the record failed, which raises on the training thread.
+        if status is None or not status.safe_to_save:
             self._outcomes.append(RefusedSave(save=save))
             return
         try:
-            # The journal first: after a power cut it must reach at least as far as the checkpoint.
+            # Sync the journal first: after a power cut it must not end before the checkpoint.
             record.sync()
             self._buffers.wait()
             draft.put_note(status.mark)
             draft.put_run(self._manifest_text)
-            # One thread: the other cores belong to the training.
+            # Use one thread, and leave the other cores to the training.
             path = self._checkpoints.write(draft, threads=1)
         except (CheckpointError, OSError) as error:
             self._outcomes.append(FailedSave(save=save, reason=str(error), free=free_bytes(self._folder)))
             return
         self._outcomes.append(WrittenSave(save=save, path=path, took=_milliseconds(began)))
         draft.release()
-        # Here the training does not wait for it; in the next snapshot it would.
+        # Allocate here, where training does not wait for it; the next snapshot would.
         self._buffers.make_room_ahead()
 
     def _drain_outcomes(self, record: RunRecord) -> None:
@@ -393,6 +414,7 @@ class RunCheckpoints:
                     record.event("checkpoint_failed", failed.save.step, **facts, tried_again_in=again)
                 case RefusedSave():
                     self._interval.put_off(RETRY_PAUSE)
+        # Copies finish on the mirror's thread, but events are recorded by the training thread, in order with the rows.
         while self._mirror is not None and self._mirror.copied:
             copied = self._mirror.copied.popleft()
             url = self._mirror.url
@@ -413,6 +435,7 @@ class RunCheckpoints:
             stall_ms=save.stall,
             took_ms=took,
         )
+        # Ends the warning about failed saves.
         if self._failures:
             record.event("checkpoints_recovered", save.step, failures=self._failures)
             self._failures = 0
@@ -426,11 +449,14 @@ class RunCheckpoints:
         if stored is None:
             return None
         if not may_resume:
-            raise ExistingPathError(f"{mirror.url} holds a run: choose another mirror, or continue it (resume='auto')")
-        # A mirror may be shared by mistake: its run has to have this config before anything is fetched.
+            raise ExistingPathError(
+                f"{mirror.url} already holds a run: choose another mirror, or continue it (resume='auto')"
+            )
+        # A mirror may be shared by mistake: compare the config of its run before anything is fetched.
         refuse_mismatch(Path(mirror.url), stored, config)
         passed_over = mirror.fetch(self._checkpoints.folder)
         restored = self.restore(record)
+        # Events of the restored step itself are dropped if the run resumes there again.
         before = max(restored.step - 1, 0) if restored is not None else 0
         for incident in passed_over:
             self.incidents.add_damaged(incident, restored.step if restored is not None else 0)
@@ -439,7 +465,8 @@ class RunCheckpoints:
 
 
 def free_memory() -> int:
-    """Bytes that this process may still take, within the limits of its groups."""
+    """Return the bytes that this process may still allocate, within its cgroup limits."""
+    # In a container, the cgroup limit is lower than the free memory of the machine.
     resident = psutil.Process().memory_info().rss
     return process_capacity(resident) - resident
 

@@ -1,4 +1,4 @@
-"""A run that has been entered: everything that records, guards, saves and resumes it."""
+"""`Session`: an entered run, with everything that records, guards, saves and resumes it."""
 
 import sys
 import time
@@ -43,12 +43,12 @@ Result = TypeVar("Result")
 
 
 class Session:
-    """The collaborators of a run. It exists whole, with the folder taken and the record open, or not at all.
+    """The components of an entered run. If the constructor returns, the folder is locked and the record is open.
 
     Args:
-        plan: what is known before.
-        resources: receives what stays open until :meth:`close`: the lock of the folder, the signal handlers.
-        undo: receives what only a failed opening gives back, because :meth:`close` ends it in its own order.
+        plan: resolved arguments of the run.
+        resources: stack for resources that stay open until :meth:`close`: the folder lock, the signal handlers.
+        undo: stack for cleanup that only a failed constructor needs; :meth:`close` does the same in its own order.
     """
 
     def __init__(self, plan: RunPlan, resources: ExitStack, undo: ExitStack) -> None:
@@ -60,7 +60,7 @@ class Session:
             self.ranks, plan.root, every=saving.every, keep=saving.keep, autosave=saving.autosave, mirror=plan.mirror
         )
         self._resources = resources
-        # The folder first: nothing may be written into one that another process holds.
+        # Lock the folder first: nothing may be written to a folder that another process uses.
         self._take_folder(undo)
         self.record = self._open_record(undo)
         self.log = RunLog(self.record)
@@ -70,7 +70,7 @@ class Session:
         self.coverage = CheckpointCoverage(self.tracked.watched, self._warn_not_kept)
         self._retry = Retry(self.log, self.memory)
         self.stop_point = StopPoint(self.log.event, self.checkpoints, self.watchdog.alive)
-        # Last: until the record is open, a signal ends the process as usual, and nothing is left half done.
+        # Last: until the record is open, a signal can end the process as usual without leaving anything half written.
         resources.enter_context(self.stop_point)
         self._random = StoredRandomState()
         self._manifest: Manifest | None = None
@@ -100,28 +100,28 @@ class Session:
     @classmethod
     @reports_failure
     def open(cls, plan: RunPlan) -> Self:
-        """Take the folder for this process, start the record, and listen for signals.
+        """Lock the folder for this process, start the record, and install signal handlers.
 
-        What was taken is given back if one of these fails, and the black box says why.
+        If any of these fails, everything acquired so far is released and the reason is written to the black box.
         """
         with ExitStack() as resources, ExitStack() as undo:
             session = cls(plan, resources, undo)
-            # From here on `close` does what `undo` held, in the order of a normal end.
+            # From here on, `close` does the cleanup of `undo`, in the order of a normal end.
             undo.pop_all()
             session._resources = resources.pop_all()
         return session
 
     def close(self, error: BaseException | None) -> None:
-        """Save and finish, or leave a crash folder behind.
+        """Save and finish, or write a crash folder.
 
         Args:
-            error: what ended the training; None where it is finished.
+            error: exception that ended the training; None if it finished normally.
         """
         # First, before anything slow is saved: the other ranks must not wait for this one.
         self.ranks.leave(error)
         with self._resources, ExitStack() as closing:
-            # Called in reverse order: the record takes the outcome of the last save, and the files of the memory
-            # profile stay open until what waited for room in them is written.
+            # Called in reverse order: the record has to receive the outcome of the last save, and the files of the
+            # memory profile have to stay open until their delayed writes are done.
             closing.callback(self.memory.close)
             closing.callback(self.record.close)
             closing.callback(self.checkpoints.close, self.record)
@@ -137,14 +137,17 @@ class Session:
                 self._record_end(error)
 
     def resume(self, renamed: Mapping[str, str]) -> int | None:
-        """Restore the last good checkpoint into what is tracked; returns its step, or None where there is none.
+        """Restore the last good checkpoint into the tracked objects.
+
+        Returns:
+            The step of the checkpoint; None if there is no checkpoint.
 
         Raises:
-            InputError: it was called before, or the loop has begun.
+            InputError: :meth:`resume` was already called, or the loop has begun.
         """
         if self._resumed or self._began:
-            raise InputError("run.resume() was called a second time, or in the loop: call it once, before the loop")
-        # Only sealed items are restored: what is tracked later would start fresh in a resumed run.
+            raise InputError("run.resume() was called twice or inside the loop: call it once, before the loop")
+        # Seal the items first: an object tracked after this point would not be restored.
         self._settle_items("run.resume()", renamed)
         self._resumed = True
         plan = self._plan
@@ -158,14 +161,14 @@ class Session:
         return restored.step
 
     def begin(self, total: int | None, *, first: int = 0) -> None:
-        """Begin the loop. What is tracked is settled by now.
+        """Begin the loop. No objects can be tracked from now on.
 
         Args:
-            total: planned steps; None where that is not known.
-            first: its first step, unless it was resumed at a later one.
+            total: planned number of steps; None if unknown.
+            first: first step, unless the run was resumed at a later one.
 
         Raises:
-            NoWayBackError: there are checkpoints, and ``resume`` was not called.
+            NoWayBackError: checkpoints exist, but :meth:`resume` was not called.
         """
         self._total = total
         if not self._resumed:
@@ -174,14 +177,14 @@ class Session:
         self.checkpoints.incidents.refuse_step_0()
         self._start = max(self._start, first)
         self._rewind()
-        # After the rewind, so that the events of this start belong to the new segment.
+        # After the rewind, so that the events recorded here belong to the new segment.
         self.checkpoints.begin(self._start, self.record)
         self.watchdog.begin(self._start, self.record)
         self.coverage.set_items(self.tracked.items or None)
         self.coverage.check_at_start()
         self._began = True
         if self.stop_point.signal:
-            # It came during the warm-up: no step has begun that could be finished first.
+            # The signal arrived during the setup: no step has begun that could be finished first.
             self._stop(self.stop_point.signal)
 
     @property
@@ -191,16 +194,16 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        """Whether the planned number of steps is done."""
+        """Whether all planned steps are done."""
         return self._total is not None and self.log.step_index + 1 >= self._total
 
     @property
     def open_step(self) -> Step | None:
-        """The step that was given out and has not ended yet."""
+        """Step that has begun and not ended yet; None between steps."""
         return self._step
 
     def begin_step(self) -> Step:
-        """Give out the next step."""
+        """Begin and return the next step."""
         self.log.step_index += 1
         step = Step(self._context, self.log.step_index)
         self._step = step
@@ -211,11 +214,11 @@ class Session:
         return step
 
     def end_step(self) -> None:
-        """End the step that was given out, and do what is decided then.
+        """End the open step: record it, then continue, save, stop or roll back.
 
         Raises:
-            Diverged: the run has diverged, and may not or cannot go back.
-            Interrupted: a signal came; the step was finished and saved.
+            Diverged: the run has diverged, and a rollback is disabled or impossible.
+            Interrupted: a signal arrived; the step was finished and saved.
         """
         self._close_step()
         match self._decision():
@@ -229,62 +232,63 @@ class Session:
                 self._go_back(back)
 
     def end_loop(self) -> None:
-        """Save the final state now: what is made of it later may be interrupted, and made again."""
+        """Save the final state now, so that interrupted products and reports can be made again from it."""
         self.watchdog.alive(AFTER_LOOP)
         self.finish_saving()
 
     def save(self) -> None:
-        """Save a checkpoint now, waiting for room on a full disk."""
+        """Save a checkpoint now; wait for free space if the disk is full."""
         self._retry_while_disk_full(self.checkpoints.save, self.log.step_index + 1, self.record, self.log.seconds)
 
     def finish_saving(self) -> None:
-        """Save what is not saved yet, waiting for room on a full disk."""
+        """Save the current step unless it is saved already; wait for free space if the disk is full."""
         self._retry_while_disk_full(self.checkpoints.finish, self.log.step_index + 1, self.record, self.log.seconds)
 
     def retry(self, work: Callable[[], Result], micro_batches: MicroBatches, undo: Sequence[Stateful]) -> Result:
-        """Return what ``work`` returns, repeated in more micro-batches while it runs out of memory."""
+        """Call ``work`` and return its result, retrying with more micro-batches if memory runs out."""
         return self._retry(work, micro_batches, step=self._step, undo=undo)
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Measure the time of a block."""
+        """Record the time of a block in ms as ``Time/<name>``."""
         return self._context.span(name)
 
     def track(
         self, items: Mapping[str, Any], groups: Mapping[str, Owner] | None, data: Mapping[str, Any] | None
     ) -> None:
-        """Add items, parameter groups and other data to what is tracked, see :meth:`Run.track`."""
+        """Track further items, parameter groups and other data, see :meth:`Run.track`."""
         self.tracked.add(items, refuse_non_mapping("groups", groups), refuse_non_mapping("data", data))
 
     def batches(self, source: Iterable[Item]) -> Iterator[Item]:
-        """Iterate over ``source`` again and again, measuring the wait for each batch."""
+        """Iterate over ``source`` repeatedly, recording the wait for each batch as ``Time/data``."""
+        # Coverage needs both: the source to compare it with tracked objects, and the wrapper that counts batches.
         interruptible = InterruptibleSource(source, self.stop_point)
         self.coverage.add_source(source, interruptible)
         return self.clock.timed(interruptible)
 
     def evaluation(self, name: str, failures: tuple[type[Exception], ...], undo: Sequence[Stateful]) -> EvaluationBlock:
-        """Return the ``with`` block of an evaluation, see :meth:`Run.evaluation`."""
+        """Return the context manager of an evaluation, see :meth:`Run.evaluation`."""
         return EvaluationBlock(name, self.tracked, self.record, self.log, failures=failures, undo=undo)
 
     @property
     def exit_code(self) -> int:
-        """0 if no rule found an error, else 1."""
+        """Process exit code: 1 if a rule reported an error, otherwise 0."""
         return training_exit_code(self.record.findings)
 
     @property
     def growth_cap(self) -> float | None:
-        """The size that the model must not outgrow, as a memory rule asked; None while none has asked."""
+        """Upper limit for the size of the model, set by a memory rule; None while no rule has set one."""
         return self.record.growth_cap if self.ranks.alone else self._agreed.growth_cap
 
     def _take_folder(self, undo: ExitStack) -> None:
         plan = self._plan
         plan.folder.mkdir(parents=True, exist_ok=True)
-        # Before the lock is taken: its file may be one of the links.
+        # Before the folder is locked: the lock file itself may be one of the links.
         refuse_links(plan.folder)
         self._resources.enter_context(FolderLock(plan.folder))
         self.watchdog.open()
-        # Joining the ranks may take minutes: the watchdog is open before, to say how far this process came.
+        # Joining the ranks may take minutes, so the watchdog is opened before it, to show how far this process got.
         undo.push(self._close_watchdog)
-        # Before the ranks meet: after that, every rank looks for checkpoints to restore.
+        # Before the ranks join: after that, every rank looks for checkpoints to restore.
         if plan.saving.resume == "start-over" and self.ranks.is_first:
             give_up_checkpoints(plan.folder)
             self.checkpoints.incidents.allow_step_0()
@@ -298,12 +302,12 @@ class Session:
         self.ranks.leave(error)
 
     def _open_record(self, undo: ExitStack) -> RunRecord:
-        """Start the record; ranks after the first have a plain log, and no rules."""
+        """Open the record. Ranks other than the first get only a text log and no rules."""
         plan = self._plan
         outputs = plan.outputs
-        wanted = outputs.sinks if self.ranks.is_first else rank_log
-        sinks = wanted(plan.folder) if callable(wanted) else wanted
-        # Until the record has taken the sinks over, nobody else closes them.
+        sinks_or_factory = outputs.sinks if self.ranks.is_first else rank_log
+        sinks = sinks_or_factory(plan.folder) if callable(sinks_or_factory) else sinks_or_factory
+        # If the record's constructor fails, only this callback closes the sinks.
         undo.callback(close_sinks, sinks)
         record = RunRecord(
             plan.folder,
@@ -318,12 +322,12 @@ class Session:
     def _settle_items(self, call: str, renamed: Mapping[str, str]) -> None:
         items = self.tracked.seal(call)
         if items:
-            # Nothing tracked means no checkpoints at all, not checkpoints of random states alone.
+            # A run without tracked objects writes no checkpoints at all, rather than some with only random states.
             items = {**items, "random_state": self._random}
         self.checkpoints.set_items(items, renamed=renamed, optional=self.tracked.optional)
 
     def _rewind(self) -> None:
-        """Set record, memory profile, manifest and random states to the run's start."""
+        """Set the record, memory profile, manifest and random states to the first step of this segment."""
         plan = self._plan
         start = self._start
         self.log.step_index = start - 1
@@ -334,37 +338,37 @@ class Session:
         print_warnings([*self.checkpoints.incidents.record_all(self.record), *self.record.damage])
         self.record.damage.clear()
         self.memory.start(start, self.record.take_request, self.record.waiting)
-        # Last: what is built above may draw random numbers, and must not use up the restored states.
+        # Last: everything above may draw random numbers, and must not advance the restored states.
         self._random.apply()
 
     def _close_step(self) -> None:
         step = self._step
         if step is None:
             return
-        # The step counts as closed even if recording it fails: `close` would record it a second time.
+        # Mark the step as closed before recording it: if that fails, `close` must not record it a second time.
         self._step = None
         closing = time.perf_counter()
         values = step.host_values | self.clock.take() | self.memory.end(step.index)
         values["Time/step"] = (time.perf_counter() - self._step_began) * 1e3
         heading = Heading("step", step.index, step.index, self.log.seconds, step.samples)
         self.record.write(heading, step.device_values, values)
-        self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # it stands in the next step's row
+        self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # part of the next step's row
 
     def _decision(self) -> Decision:
-        """Decide what to do now that a step has ended; the same on all ranks.
+        """Decide what to do at the end of a step; all ranks make the same decision.
 
         Raises:
-            Diverged: the run has diverged, and may not go back.
+            Diverged: the run has diverged, and a rollback is disabled or impossible.
         """
         due = self.checkpoints.due(self.log.step_index + 1, self.record)
         vote = RankVote(self.stop_point.signal, due, self.record.divergence is not None, self.record.growth_cap)
-        # The only meeting of the ranks at the end of a step; whatever follows is the same on all of them.
+        # The only collective operation at the end of a step; everything after it is the same on all ranks.
         self._agreed = self.ranks.agree(vote)
         if self._agreed.diverged:
-            # All ranks raise the same error only if all have read the same rows.
+            # All ranks raise the same error only if all have processed the same rows.
             self.checkpoints.synchronize(self.record)
             return self._choose_rollback()
-        # A state that is saved for the last time is judged by all rows up to it, while there is a way back.
+        # Before the final save, wait for all rows and check them, while a rollback is still possible.
         last = self.ended and self._rollback_options is not None
         if last or (self._agreed.signal and self.ranks.alone):
             self.record.flush()
@@ -378,7 +382,8 @@ class Session:
         self.watchdog.alive("checkpoint")
         try:
             self.checkpoints.save_in_background(self.log.step_index + 1, self.record, self.log.seconds)
-        except Diverged:  # where memory is short a save waits for all rows, and may be the first to see it
+        # With too little memory for a copy, a save waits for all rows, and may be the first to notice a divergence.
+        except Diverged:
             self._go_back(self._choose_rollback())
 
     def _stop(self, signal: int) -> None:
@@ -387,7 +392,7 @@ class Session:
 
     @property
     def _rollback_options(self) -> Rollback | None:
-        """When this run goes back; a run of several ranks never does."""
+        """Rollback policy; None with several ranks, which never roll back."""
         return self._plan.guard.rollback if self.ranks.alone else None
 
     def _skips(self, step: int) -> bool:
@@ -398,29 +403,30 @@ class Session:
         return {} if fresh else self._rollback.plain()
 
     def _choose_rollback(self) -> GoBack:
-        """Decide where to go back to.
+        """Choose the checkpoints to roll back to.
 
         Raises:
-            Diverged: nowhere; the message says what was tried.
+            Diverged: no rollback is possible; the message lists earlier attempts.
         """
-        checkpoint_steps = self.checkpoints.checkpoints.steps()  # the save in flight is among them
+        # Waits for the save in progress, which may be the best checkpoint to return to.
+        checkpoint_steps = self.checkpoints.checkpoints.steps()
         self.checkpoints.record_outcomes(self.record)
         self.record.flush()
-        # All rows are read now: of several reasons, the record names the one that was noticed first.
+        # All rows are processed now: if there are several causes, the record returns the earliest one.
         diverged = self._divergence_error(self._non_finite())
         divergence = self.record.divergence
         options = self._rollback_options
         if options is None or divergence is None:
             raise diverged
         self._rollback = self._rollback.merge(divergence, options)
-        answer = decide_rollback(divergence, self._rollback, options, checkpoint_steps, total=self._total)
-        if isinstance(answer, Diverged):
-            message = f"{diverged}. {answer}"
+        decision = decide_rollback(divergence, self._rollback, options, checkpoint_steps, total=self._total)
+        if isinstance(decision, Diverged):
+            message = f"{diverged}. {decision}"
             raise Diverged(message, diverged.step)
-        return answer
+        return decision
 
     def _divergence_error(self, non_finite: Sequence[str]) -> Diverged:
-        """Return the error of this divergence, with what is not finite now."""
+        """Return the error of this divergence, extended by the state that is not finite."""
         error = self.record.divergence_error(self.checkpoints.how_to_resume)
         return Diverged(f"{error}" + (f". Not finite: {'; '.join(non_finite)}" if non_finite else ""), error.step)
 
@@ -429,11 +435,12 @@ class Session:
         return describe_non_finite(watched.owners(), watched.optimizers())
 
     def _go_back(self, back: GoBack) -> None:
-        """Restore the first of the named checkpoints that can be read, and begin anew from there."""
+        """Restore the first candidate checkpoint that is readable, and restart the loop there."""
         divergence = self.record.divergence
         if divergence is None:
-            raise RuntimeError("a run goes back only after a divergence, and the record holds none")
-        non_finite = self._non_finite()  # before they are restored
+            raise RuntimeError("rollback without a divergence in the record")
+        # Examine the state before it is overwritten by the checkpoint.
+        non_finite = self._non_finite()
         restored = self._restored(back, self._divergence_error(non_finite))
         # The restored optimizers may lack state that existed before.
         forget_steps()
@@ -442,11 +449,11 @@ class Session:
         self._mark = restored.note
         self._retry_while_disk_full(self._rewind)
         self._record_rollbacks()
-        # A process that is killed before the next planned save must not lose which updates are skipped.
+        # Save now, so that a process killed before the next planned save does not forget which updates to skip.
         self.save()
 
     def _restored(self, back: GoBack, diverged: Diverged) -> Restored:
-        """Restore a checkpoint; it is saved anew afterwards, with what was decided and with the same metrics."""
+        """Restore a checkpoint, and schedule saving it again with the same metrics and the new rollback state."""
         reasons: list[str] = []
         for step in back.to:
             try:
@@ -463,15 +470,15 @@ class Session:
         raise Diverged(message, diverged.step)
 
     def _record_rollbacks(self) -> None:
-        """Record this return, and every earlier one whose event was lost by going back further."""
-        # Going back further voids the events of returns in between.
+        """Record this rollback, and every earlier one whose event was lost because this one goes back further."""
+        # The rewind drops all events after the restored step, including those of earlier rollbacks.
         known = {event.get("number") for event in self.record.history.events(EVENT)}
         for event in self._rollback.events:
             if event["number"] not in known:
                 self.record.event(EVENT, max(event["to"] - 1, 0), seconds=self.log.seconds, **event)
 
     def _warn_not_kept(self, subject: str, reason: str) -> None:
-        """Record what no checkpoint holds, and say so in the terminal: hours later it is too late."""
+        """Record and print a warning about state that no checkpoint contains, while there is time to fix it."""
         if self.ranks.is_first:
             step = max(self.log.step_index, self._start)
             self.record.event("not_kept", step, seconds=self.log.seconds, subject=subject, reason=reason)
@@ -490,5 +497,5 @@ class Session:
             return
         try:
             write()
-        except OSError as late:  # the error on its way tells more
-            error.add_note(f"run.json could not be written and still says that the run is running: {late}")
+        except OSError as late:  # the original error is more important
+            error.add_note(f"run.json could not be written, and still has the state 'running': {late}")

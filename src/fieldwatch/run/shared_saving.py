@@ -1,4 +1,4 @@
-"""Checkpoints of a training of several ranks: the first one writes them, and chooses the one that all restore."""
+"""Checkpoints with several ranks: the first rank writes them, and chooses the one that all ranks restore."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,12 +11,12 @@ from fieldwatch.run.saving import RunCheckpoints
 
 
 class SharedCheckpoints(RunCheckpoints):
-    """The checkpoints of the first rank, or of the only one; the others wait while it works on them.
+    """Checkpoints of the first or only rank. The other ranks wait while it saves or restores.
 
     Args:
-        folder: the run folder.
-        ranks: the processes that train together.
-        **options: of `RunCheckpoints`.
+        folder: run folder.
+        ranks: group of processes that train together.
+        **options: options of `RunCheckpoints`.
     """
 
     def __init__(self, folder: Path, ranks: Ranks, **options: Any) -> None:
@@ -24,17 +24,17 @@ class SharedCheckpoints(RunCheckpoints):
         self._ranks = ranks
 
     def synchronize(self, record: RunRecord) -> None:
-        """Let every rank read its record up to here, and see the same checkpoints on the disk."""
+        """Wait until every rank has processed its rows so far, and the save in progress is on disk."""
         if not self._ranks.alone:
             record.flush()
             self._saver.wait()
-            # Meeting last: each rank has read its rows by then, and the save in flight is on the disk.
+            # The collective comes last: by then each rank has processed its rows, and the save is on disk.
             self._ranks.broadcast(None)
 
     def resume(
         self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
     ) -> Restored | None:
-        """Restore from the run folder, or else from its mirror, and tell the others which step that is."""
+        """Restore from the run folder, or else from its mirror, and broadcast the step to the other ranks."""
         with self._ranks.announced("a checkpoint"):
             restored = super().resume(record, config, resuming=resuming, may_resume=may_resume)
         # The others wait for this broadcast before they read anything.
@@ -42,48 +42,49 @@ class SharedCheckpoints(RunCheckpoints):
         return restored
 
     def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
-        """Take a snapshot and go on."""
+        """Take a snapshot and return; a thread writes it."""
         with self._ranks.announced("a checkpoint"):
             super().save_in_background(done, record, seconds)
 
     def begin(self, step: int, record: RunRecord) -> None:
-        """Write a checkpoint of the real size to the disk and read it back, before any training."""
+        """Write a test checkpoint of the real size to disk and read it back, before any training."""
         with self._ranks.announced("a checkpoint"):
             super().begin(step, record)
 
     def save(self, done: int, record: RunRecord, seconds: float) -> None:
-        """Save now, and return when that is on the disk."""
+        """Save now, and return once the checkpoint is on disk."""
         with self._ranks.announced("a checkpoint"):
             super().save(done, record, seconds)
 
 
 class FollowerCheckpoints(SharedCheckpoints):
-    """The checkpoints as every other rank sees them: it writes nothing, and reads those of the first rank.
+    """Checkpoints of all ranks but the first: they write nothing, and restore those of the first rank.
 
-    It restores the step that the first rank restored, never another: a rank that cannot read it ends the training.
+    Only the step that the first rank restored is used: a rank that cannot read it ends the training.
     """
 
     def __init__(self, folder: Path, ranks: Ranks, **options: Any) -> None:
-        # Only the first rank copies checkpoints, and only its mirror is read.
+        # Only the first rank accesses the mirror.
         super().__init__(folder, ranks, **options | {"mirror": ""})
-        self.incidents.allow_step_0()  # the first rank decides whether that may be
+        # The first rank makes this check for all.
+        self.incidents.allow_step_0()
         self._to_restore: dict[str, Any] = {}
         self._chosen: int | None = None
 
     def set_items(
         self, items: Mapping[str, Any], *, renamed: Mapping[str, str] | None = None, optional: Collection[str] = ()
     ) -> None:
-        """Say what is restored; nothing of it is ever saved from here."""
+        """Set the items to restore; this rank never saves them."""
         super().set_items({}, renamed=renamed, optional=optional)
         self._to_restore = dict(items)
 
     def resume(
         self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
     ) -> Restored | None:
-        """Restore what the first rank did.
+        """Restore the checkpoint that the first rank restored.
 
         Raises:
-            CheckpointError: it cannot be read from here.
+            CheckpointError: this rank cannot read the checkpoint.
         """
         self._chosen = self._ranks.broadcast(None)
         return RunCheckpoints.resume(
@@ -91,7 +92,7 @@ class FollowerCheckpoints(SharedCheckpoints):
         )
 
     def restore(self, record: RunRecord, step: CheckpointSelector = "last") -> Restored | None:
-        """Restore a step; "last" is the one that the first rank chose. How far its files were written is not ours."""
+        """Restore a step; "last" is the one that the first rank chose. The first rank's sink positions are dropped."""
         which = self._chosen if step == "last" else step
         if which is None:
             return None
@@ -99,19 +100,20 @@ class FollowerCheckpoints(SharedCheckpoints):
             self._to_restore, step=which, renamed=self._renamed, optional=self._optional
         )
         record.event("restored", restored.step)
-        # The note is the first rank's: its marks say nothing about this rank's record.
+        # The note is that of the first rank: its sink positions do not apply to this rank's record.
         return Restored(step=restored.step, note={**restored.note, "sinks": {}, "elsewhere": True})
 
     def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
-        """Leave it to the first rank."""
+        """Leave the save to the first rank, see :meth:`save`."""
         self.save(done, record, seconds)
 
     def save(self, done: int, record: RunRecord, seconds: float) -> None:
-        """Leave it to the first rank, and write this rank's record as far as that checkpoint."""
-        record.flush()  # a rank that is killed later goes on from there, and must not miss rows before it
-        super().save(done, record, seconds)  # there are no items to save
+        """Leave the save to the first rank, and write this rank's record up to that checkpoint."""
+        # A rank that is killed later resumes from there, and must have all rows before it.
+        record.flush()
+        super().save(done, record, seconds)  # has no items to save
 
 
 def checkpoints_of_rank(ranks: Ranks, folder: Path, **options: Any) -> SharedCheckpoints:
-    """The checkpoints of a run, for its rank."""
+    """Return the checkpoints of a run for this rank, with the options of `RunCheckpoints`."""
     return (SharedCheckpoints if ranks.is_first else FollowerCheckpoints)(folder, ranks, **options)

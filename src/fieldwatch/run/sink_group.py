@@ -1,4 +1,4 @@
-"""The sinks of a run as one: all get everything, and one that cannot outlast a full disk is dropped."""
+"""`SinkGroup`: feeds all sinks of a run, and drops those that fail on a full disk."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,50 +10,55 @@ from fieldwatch.record.sinks import Closable, Deferrable, EventSink, Flushable, 
 
 
 class SinkGroup:
-    """Feeds the sinks, on the record's thread.
+    """Feeds the sinks on the writer thread.
 
-    A sink that is :class:`Deferrable` loses nothing on a full disk. Of any other it is not known what a call that
-    failed has written already, so that the call cannot be repeated: such a sink gets no more rows until the run is
-    resumed. An error of another kind is raised, as ever.
+    A :class:`Deferrable` sink loses nothing on a full disk. For any other sink it is unknown how much a failed call has
+    already written, so the call cannot be repeated: the sink gets no more rows until the run is resumed. All other
+    errors propagate.
 
     Args:
-        sinks: in the order in which they are fed.
-        waiting: where patient ones let their writes wait.
-        report: records an event, of a kind and with facts, about a sink that was dropped.
+        sinks: sinks in the order in which they are fed.
+        waiting: backlog for the delayed writes of deferrable sinks.
+        report: function that records an event about a dropped sink.
+
+    Attributes:
+        sinks: as above.
     """
 
     def __init__(self, sinks: Sequence[Sink], waiting: WriteBacklog, report: Callable[..., None]) -> None:
         self.sinks = tuple(sinks)
         self._report = report
         self._dropped = set[int]()
+        # Last known positions: a dropped sink can no longer report its own.
         self._marks: dict[str, Any] = {}
         for sink in self.sinks:
             if isinstance(sink, Deferrable):
                 sink.defer_to(waiting)
 
     def __call__(self, block: Block) -> None:
-        """Feed a block."""
+        """Feed a block of rows to all sinks."""
         for number, sink in enumerate(self.sinks):
             self._feed(number, lambda sink=sink: sink(block))
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Feed an event to those that take events."""
+        """Feed an event to the sinks that support events."""
         for number, sink in enumerate(self.sinks):
             if isinstance(sink, EventSink):
                 self._feed(number, lambda sink=sink: sink.event(event))
 
     def show(self, capability: type, method: str, *arguments: Any) -> None:
-        """Feed an image, histogram, text, config or layout to those that can show it."""
+        """Call a method with an image, histogram, text, config or layout on the sinks that support it."""
         for number, sink in enumerate(self.sinks):
             if isinstance(sink, capability):
                 self._feed(number, lambda sink=sink: getattr(sink, method)(*arguments))
 
     def any_supports(self, capability: type) -> bool:
-        """Whether any sink has a capability."""
+        """Return whether any sink implements a protocol."""
         return any(isinstance(sink, capability) for sink in self.sinks)
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
-        """Cut back what can be cut back, to where :meth:`mark` stood; what was dropped gets rows again."""
+        """Rewind the sinks to the positions of an earlier :meth:`mark`, and enable dropped sinks again."""
+        # The disk may have space again, so dropped sinks get another chance.
         self._dropped.clear()
         self._marks = dict((mark or {}).get("sinks", {}))
         for number, sink in enumerate(self.sinks):
@@ -61,20 +66,20 @@ class SinkGroup:
                 sink.rewind(self._marks.get(_sink_key(number, sink)))
 
     def mark(self) -> dict[str, Any]:
-        """Where each sink stands; a dropped one where it stood last."""
+        """Return the position of each sink; for a dropped one, its last known position."""
         for number, sink in enumerate(self.sinks):
             if isinstance(sink, Rewindable):
                 self._feed(number, lambda number=number, sink=sink: self._store_mark(number, sink))
         return dict(self._marks)
 
     def flush(self) -> None:
-        """Have written what sinks hold back."""
+        """Write the buffered data of all sinks."""
         for number, sink in enumerate(self.sinks):
             if isinstance(sink, Flushable):
                 self._feed(number, sink.flush)
 
     def close(self) -> None:
-        """Close those that can be closed."""
+        """Close all sinks that can be closed."""
         for number, sink in enumerate(self.sinks):
             if isinstance(sink, Closable):
                 self._close(number, sink)
@@ -89,30 +94,31 @@ class SinkGroup:
         if reason:
             self._dropped.add(number)
             name = self.sinks[number].__class__.__name__
-            message = f"the sink {name} met a full disk and gets no more rows until the run is resumed: {reason}"
+            message = f"the disk is full: the sink {name} gets no more rows until the run is resumed: {reason}"
             self._report("sink_dropped", sink=name, message=message)
 
     def _close(self, number: int, sink: Closable) -> None:
         if number in self._dropped:
-            # That it meets the full disk again while it closes is no news.
+            # The drop is already reported: ignore that the disk is still full.
             _refused_for_space(self.sinks[number], sink.close)
         else:
             sink.close()
 
 
 def close_sinks(sinks: Sequence[Sink]) -> None:
-    """Close sinks that no run has taken over; more than once is fine."""
+    """Close sinks that no record owns yet; may be called more than once."""
     for sink in sinks:
         if isinstance(sink, Closable):
             sink.close()
 
 
 def _refused_for_space(sink: Sink, call: Callable[[], object]) -> str:
-    """Make a call; return why a full disk refused it, empty where it did not."""
+    """Call a function; return the error message if the disk was full, otherwise an empty string."""
     try:
         call()
     except Exception as error:
-        # Libraries wrap the system's error in their own: what was being handled counts too.
+        # Libraries wrap the OSError in their own exceptions, so check the causes and contexts too.
+        # A deferrable sink handles a full disk itself, so any error that it raises is final.
         if not isinstance(sink, Deferrable) and lacks_space(error, foreign=True):
             return f"{type(error).__name__}: {error}"
         raise
@@ -120,4 +126,5 @@ def _refused_for_space(sink: Sink, call: Callable[[], object]) -> str:
 
 
 def _sink_key(number: int, sink: object) -> str:
+    # The number distinguishes several sinks of one class.
     return f"{number}-{sink.__class__.__name__}"

@@ -1,4 +1,4 @@
-"""May a run begin in this folder, and what of the run that is there already."""
+"""Checks of the run folder before a run starts, and renaming of its checkpoints for a new start."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -28,27 +28,27 @@ _RUN_FILES = (
     "tensorboard",
     "wandb",
 )
-"""What a run writes into its folder whatever it trains; what a pipeline adds is checked when it is written."""
+"""Files that every run writes to its folder; those of a pipeline are checked when they are written."""
 
 Resume = Literal["auto", "never", "must", "start-over"]
 GIVEN_UP = "given-up-"
-"""How the folder begins that earlier checkpoints are moved to by ``start-over``."""
+"""Prefix of the folder to which ``start-over`` moves earlier checkpoints."""
 
 
 def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> bool:
-    """Whether the run in this folder is to be continued.
+    """Return whether the folder holds a run that should be continued.
 
     Raises:
-        ConfigMismatch: it holds a run with another config.
-        NotARun: its run.json is damaged, and no checkpoint says what it was.
-        ExistingPathError: it holds a run, and ``resume`` is ``never``; or it is a file.
-        MissingPathError: it holds none, and ``resume`` is ``must``.
+        ConfigMismatch: the folder holds a run with another config.
+        NotARun: its run.json is damaged, and no checkpoint can replace it.
+        ExistingPathError: the folder holds a run, but ``resume`` is ``never``; or the path is a file.
+        MissingPathError: the folder holds no run, but ``resume`` is ``must``.
     """
     if folder.exists() and not folder.is_dir():
-        raise ExistingPathError(f"{folder} is a file: a run needs a folder of its own, choose another with --out")
+        raise ExistingPathError(f"{folder} is a file, but a run needs a folder: choose another path with --out")
     exists = holds_run(folder)
     if exists and resume == "never":
-        raise ExistingPathError(f"{folder} holds a run already: choose another folder, or continue it (resume='auto')")
+        raise ExistingPathError(f"{folder} already holds a run: choose another folder, or continue it (resume='auto')")
     if not exists and resume == "must":
         raise MissingPathError(f"{folder} holds no run to resume: check the path, or start one with `fieldwatch train`")
     if exists:
@@ -59,40 +59,42 @@ def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> boo
 
 
 def _stored_config(folder: Path) -> Mapping[str, Any] | None:
-    """Return the config of the run in a folder; None where only checkpoints are left, which do not hold it.
+    """Return the config of the run in a folder; None if only checkpoints are left, which do not contain it.
 
     Raises:
-        NotARun: run.json is damaged, and nothing else is left of the run.
+        NotARun: run.json is damaged, and there are no checkpoints either.
     """
     try:
         return read_manifest(folder).config
     except NotARun:
+        # Checkpoints that were set aside also prove that the folder held a run.
         if checkpoint_folders(folder) or checkpoint_folders(folder, set_aside=True):
             return None
         raise
 
 
 def give_up_checkpoints(folder: Path) -> Path | None:
-    """Move the checkpoints of a run's folder to another name, for a run that starts over; nothing is deleted.
+    """Rename the checkpoint folder of a run that starts over; nothing is deleted.
 
     Returns:
-        Where they lie now; None where there were none.
+        The new folder; None if there were no checkpoints.
     """
     checkpoints = folder / CHECKPOINTS
     if not checkpoints.exists():
         return None
+    # Microseconds keep the name unique if a run starts over repeatedly.
     target = folder / f"{GIVEN_UP}{CHECKPOINTS}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
     checkpoints.rename(target)
     return target
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a run folder in which what a run writes is a link: what it leads to would be changed or deleted.
+    """Refuse a run folder in which a file written by the run is a link, whose target would be changed or deleted.
 
-    The folder itself may be a link, for example to a larger disk. Links of other names are nobody's business.
+    The folder itself may be a link, for example to a larger disk. Links with other names are allowed.
 
     Raises:
-        LinkRefused: names the link.
+        LinkRefused: a file is a link; the message names it.
     """
     for name in _RUN_FILES:
         refuse_link(folder / name)

@@ -1,4 +1,4 @@
-"""State that temporary work must leave as it was: random states, modes, buffers, gradients, named objects."""
+"""Backup of state that temporary work may change: random states, modes, buffers, gradients, given objects."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -11,14 +11,14 @@ from fieldwatch.checkpoint import Stateful
 
 
 class TorchGenerators:
-    """The states of torch's global generators: of the CPU, and of the current CUDA device.
+    """States of torch's global generators for the CPU and the current CUDA device.
 
-    Copying them takes microseconds, unlike those of Python and numpy, so that it can be done at every step.
+    Copying them takes microseconds, unlike those of Python and NumPy, so it can be done at every step.
     """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states."""
-        # Asking for the CUDA state would initialize CUDA in a process that trains on the CPU.
+        """Return the current states."""
+        # Reading the CUDA state would initialize CUDA in a process that trains on the CPU.
         cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
         return {"torch": torch.get_rng_state(), "cuda": cuda}
 
@@ -30,15 +30,15 @@ class TorchGenerators:
 
 
 class StateBackup:
-    """A copy of state, taken when it is made, that :meth:`restore` puts back, as often as it is called.
+    """Copy of state, taken by the constructor and restored by :meth:`restore`, any number of times.
 
     Gradients are moved, not copied: they are None until they are restored.
 
     Args:
-        generators: which random states.
+        generators: random states to copy.
         undo: further objects whose whole state is copied.
         modules: modules whose modes (train, eval) and buffers are copied.
-        parameters: parameters, beyond those of the modules, whose gradients are put away.
+        parameters: parameters, besides those of the modules, whose gradients are moved.
     """
 
     def __init__(
@@ -54,18 +54,19 @@ class StateBackup:
         self._modes = [(submodule, submodule.training) for module in modules for submodule in module.modules()]
         self._buffers = [(buffer, _copy_buffer(buffer)) for module in modules for buffer in module.buffers()]
         of_modules = (parameter for module in modules for parameter in module.parameters())
-        # Only leaves accumulate gradients; reading `.grad` of another tensor warns.
+        # Only leaves accumulate gradients; torch warns when `.grad` of another tensor is read.
         leaves = {id(parameter): parameter for parameter in (*of_modules, *parameters) if parameter.is_leaf}
         self._gradients = [(parameter, parameter.grad) for parameter in leaves.values()]
         for parameter, _ in self._gradients:
+            # The temporary work must not accumulate into the gradients of the open step.
             parameter.grad = None
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Restore everything."""
+        """Restore the saved state."""
         self._generators.load_state_dict(self._random)
         for item, state in self._items:
-            # A copy: the item may keep what it loads, and `restore` may be called again.
+            # Pass a copy: the item may keep a reference to it, and `restore` may be called again.
             item.load_state_dict(deepcopy(state))
         for submodule, training in self._modes:
             submodule.training = training
@@ -76,9 +77,9 @@ class StateBackup:
 
 
 def _copy_buffer(buffer: Tensor) -> Tensor:
-    """Copy a buffer on its device, or into the host's memory where the device has no room."""
+    """Copy a buffer on its device, or to host memory if the device has no space."""
     try:
         return buffer.detach().clone()
     except torch.OutOfMemoryError:
-        room = torch.empty(buffer.shape, dtype=buffer.dtype)
-    return room.copy_(buffer.detach())
+        host_copy = torch.empty(buffer.shape, dtype=buffer.dtype)
+    return host_copy.copy_(buffer.detach())

@@ -1,10 +1,10 @@
-"""One step of somebody's training loop, and what it may say about itself."""
+"""`Step`: one iteration of a training loop, with its loss, gradients, update and recorded values."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar, cast, overload, runtime_checkable
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.log import RunLog
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
+from fieldwatch.run.objective import HasTerms, backpropagate, terms_of, without_graph
 from fieldwatch.run.ranks import Ranks, Shard
 from fieldwatch.run.retry import Retry
 from fieldwatch.run.run_record import RunRecord
@@ -53,50 +54,25 @@ Batch = TypeVar("Batch")
 Piece = TypeVar("Piece")
 Samples: TypeAlias = str | int | Sequence[str | int]
 """Name of a sample (a view, a frame, a patch), or one name per sample of a batch."""
-
-
-@runtime_checkable
-class HasTerms(Protocol):
-    """What an objective may return instead of plain terms: an object that has them."""
-
-    @property
-    def terms(self) -> Terms:
-        """The loss terms."""
-        ...
-
-
 Output = TypeVar("Output", bound=HasTerms)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepOutput:
-    """What an objective returns when the loop needs more of a forward pass than its loss terms; extend it by fields.
-
-    Attributes:
-        terms: the loss terms; without their graph once ``step.backward`` returns.
-        sample_loss: the loss of each sample, shape ``[samples]``; None where it is not measured.
-    """
-
-    terms: Terms
-    sample_loss: Float[Tensor, " samples"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepContext:
-    """The parts of a run that its steps use.
+    """Parts of a run that its steps use.
 
     Attributes:
-        tracked: what is trained.
-        ranks: the processes that train together.
-        clock: measures spans.
-        watchdog: receives signs of life.
-        memory: measures memory.
-        record: the record.
-        log: events, and the training time.
-        coverage: notices what no checkpoint holds.
-        retry: repeats work that ran out of memory.
-        detail_every: steps between two records of what costs more.
-        skips: whether the update of a step is skipped, because the run went back for it.
+        tracked: objects that are trained or saved.
+        ranks: group of processes that train together.
+        clock: timer for spans.
+        watchdog: watchdog that receives heartbeats.
+        memory: memory measurement of the run.
+        record: writer of rows, images and histograms.
+        log: event log and training time.
+        coverage: detector of training state that no checkpoint contains.
+        retry: retry of work that ran out of memory.
+        detail_every: number of steps between two records of the more expensive values.
+        skips: predicate for step indices whose update is skipped after a rollback.
     """
 
     tracked: TrackedObjects
@@ -112,20 +88,21 @@ class StepContext:
     skips: Callable[[int], bool]
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Measure the time of a block as ``Time/<name>``, and give a sign of life."""
+        """Record the time of a block in ms as ``Time/<name>``, and send a heartbeat to the watchdog."""
+        # The span's name becomes the phase in the black box, and has its own timeout.
         self.watchdog.alive(name)
         return self.clock.span(name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepSnapshot:
-    """What a step had recorded at some moment.
+    """Copy of the values that a step has recorded, so that a retry can restore them.
 
     Attributes:
-        device_values: by name, on the device.
-        host_values: by name, on the host.
-        samples: their names.
-        verdict: of the loss.
+        device_values: recorded scalar tensors by metric name.
+        host_values: recorded Python numbers by metric name.
+        samples: names of the samples.
+        verdict: verdict on the loss; None before it was observed.
         updated: whether the parameters were updated.
     """
 
@@ -137,10 +114,10 @@ class StepSnapshot:
 
 
 class Step:
-    """One optimizer step, given out by :meth:`Run.steps`. Everything it is told stays on the device.
+    """One optimizer step, yielded by :meth:`Run.steps`. Recorded tensors stay on the device until they are written.
 
     Attributes:
-        index: 0-based number of the step; it continues after a resume.
+        index: 0-based index of the step; it continues after a resume.
     """
 
     __slots__ = (
@@ -170,62 +147,71 @@ class Step:
 
     @property
     def values(self) -> Mapping[str, Tensor]:
-        """What the step recorded so far that lives on the device, by name."""
+        """Scalar tensors that the step has recorded so far, by metric name."""
         return self.device_values
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """What the step recorded so far that is known on the host, by name."""
+        """Python numbers that the step has recorded so far, by metric name."""
         return self.host_values
 
     def every(self, steps: int) -> bool:
-        """Whether this is the last of every so many steps: true at steps-1, 2*steps-1, ..."""
+        """Return whether the step ends an interval of ``steps``: true at steps-1, 2*steps-1, ..."""
         return (self.index + 1) % steps == 0
 
     def attribute(self, terms: Terms, *, every: int = 1) -> None:
-        """Record which term pulls which watched group how hard, and which terms disagree; before ``backward``.
+        """Record the gradient norm of each loss term per watched group, and the conflicts between terms.
+
+        Call it before the backward pass, while the graph still exists.
 
         Args:
-            terms: the step's loss terms, their graph still alive.
-            every: do it on every so many steps only (it costs a backward pass per term); 0 never does.
+            terms: loss terms of the step, with their graph.
+            every: number of steps between two measurements, each of which costs a backward pass per term; 0 disables
+                them.
         """
+        # A single term needs no attribution: its gradient is the total gradient, which `update` records.
         if every and len(terms) > 1 and self.every(every):
             self.device_values |= attribute_terms(terms, self._context.tracked.watched, self.span)
 
     def shard(self, batch: Batch) -> Batch:
-        """Return this rank's part of a batch that every rank has drawn; all of it where there is one rank only.
+        """Return this rank's shard of a batch that all ranks have drawn; the whole batch if there is one rank.
 
-        Means over the part then count in gradients and losses by its length. Where there are fewer samples than ranks,
-        an empty part is padded with the first sample at weight 0, so that a loop needs no special case.
+        Gradients and losses that are means over the shard are weighted by its length. If there are fewer samples than
+        ranks, an empty shard is padded with the first sample at weight 0, so the loop needs no special case.
 
         Args:
-            batch: what :func:`~fieldwatch.run.micro_batches.length_of` can count: a tensor, a list of samples, or
-                columns of equal length.
+            batch: a tensor, a list of samples, or columns of equal length, see
+                :func:`~fieldwatch.run.micro_batches.length_of`.
 
         Raises:
-            ValueError: another batch of this step was shared already, of another length.
+            ValueError: a batch of a different length was already sharded in this step.
         """
         return batch if self._context.ranks.alone else cut(batch, self.shard_of(length_of(batch)).padded)
 
     def shard_of(self, batch_size: int) -> Shard:
-        """Which entries of a batch of so many are this rank's, for what cannot be cut by :meth:`shard`.
+        """Return which entries of a batch belong to this rank, for data that :meth:`shard` cannot slice.
+
+        Args:
+            batch_size: number of samples in the whole batch.
 
         Raises:
-            ValueError: another length was shared already in this step.
+            ValueError: a batch of a different length was already sharded in this step.
         """
         shard = self._context.ranks.shard_of(batch_size)
+        # All gradients and losses of a step get the weight of one shard, so there can be only one batch size.
         if self._shard not in (None, shard):
             earlier = self._shard.batch_size if self._shard else 0
             raise ValueError(
-                f"step {self.index} shared a batch of {earlier} among the ranks, and now one of {batch_size}: share "
-                "one batch per step, and cut the rest along with it"
+                f"step {self.index} already sharded a batch of {earlier} samples, got another one of {batch_size}: "
+                "shard one batch per step, and slice everything else along with it"
             )
         self._shard = shard
         return shard
 
     @property
     def terms(self) -> Terms:
-        """The loss terms of the whole batch, detached, after :meth:`update`; before it, of this rank's part."""
+        """Detached loss terms: of this rank's shard before :meth:`update`, of the whole batch after it."""
+        # A weight may be a number or a tensor, and is recorded on the host or the device accordingly.
         recorded = {**self.host_values, **self.device_values}
         return Terms(
             **{
@@ -236,13 +222,13 @@ class Step:
 
     @property
     def sample_loss(self) -> Float[Tensor, " batch"]:
-        """The loss of each sample of the whole batch, after :meth:`update`; before it, of this rank's part.
+        """Loss per sample: of this rank's shard before :meth:`update`, of the whole batch after it.
 
         Raises:
-            ValueError: it was not observed.
+            ValueError: no loss per sample was observed.
         """
         if self._sample_loss is None:
-            raise ValueError("the step was told no loss per sample: give step.observe(...) sample and sample_loss")
+            raise ValueError("the step has no loss per sample: pass sample and sample_loss to step.observe(...)")
         return self._sample_loss
 
     def observe(
@@ -251,22 +237,23 @@ class Step:
         sample: Samples | None = None,
         sample_loss: Float[Tensor, "batch"] | None = None,
     ) -> Verdict:
-        """Record the loss: total, each term's value and weight, and which samples they came from.
+        """Record the loss: its total, the value and weight of each term, and the names of the samples.
 
         Args:
-            terms: what is being minimised.
-            sample: name of the view, frame or patch, or one per entry of the batch: a bad step names it, and spikes
-                are judged against the sample's own past.
-            sample_loss: the loss of each sample of the batch, where there are several; with several ranks, of this
-                rank's part, while ``sample`` names the whole batch.
+            terms: loss terms being minimized.
+            sample: name of the view, frame or patch, or one name per entry of the batch. Reports of a bad step
+                include it, and spikes are judged against earlier losses of the same sample.
+            sample_loss: loss per sample, for a batch with several samples, shape ``[batch]``. With several ranks it
+                covers this rank's shard, while ``sample`` names the whole batch.
 
         Returns:
-            The verdict; asking it ``.finite`` is the only host read there is, and only then.
+            The verdict on the loss. Only reading its ``finite`` property synchronizes with the device.
         """
         ranks = self._context.ranks
         total = terms.total
         self._record_terms(terms, total)
         self._name_samples(sample, sample_loss)
+        # With several ranks, all have to branch alike, so a non-finite loss on one rank counts for all.
         self._verdict = Verdict(total) if ranks.alone else SharedVerdict(total, ranks)
         return self._verdict
 
@@ -333,51 +320,55 @@ class Step:
         samples: Samples | None = None,
         attribute_every: int = 0,
     ) -> Any:
-        """Compute the gradients of an objective on a batch: ``zero_grad``, forward, backward; and observe its terms.
+        """Compute the gradients of an objective: ``zero_grad``, forward and backward; then :meth:`observe` its terms.
 
-        The batch is processed in ``micro_batches.count`` pieces, one by default: each piece's total is multiplied by
-        the piece's share of the batch before it goes backward, so that the gradients are those of the mean over the
-        batch, and its graph is freed before the next piece begins. If memory runs out, the random states, ``undo`` and
-        everything recorded in this step are restored, the number of micro-batches is doubled, and the step is
-        repeated. Time is measured as ``Time/forward`` and ``Time/backward``.
+        The batch is processed in ``micro_batches.count`` pieces, one by default. The total loss of each piece is
+        weighted by the piece's fraction of the batch, so the gradients are those of the mean over the batch, and its
+        graph is freed before the next piece starts. If memory runs out, the random states, ``undo`` and the values
+        recorded in this step are restored, the number of micro-batches is doubled, and the step is retried. Times are
+        recorded as ``Time/forward`` and ``Time/backward``.
 
-        With several ranks, give it this rank's part: ``step.backward(objective, step.own(batch))``.
+        With several ranks, pass this rank's shard: ``step.backward(objective, step.shard(batch))``.
 
         Args:
-            objective: returns the loss terms of a piece, means over its samples; or an object that has them as
-                ``terms``, such as a :class:`StepOutput`.
-            batch: what the objective is called with; a tensor, a list of samples, or columns of equal length (a
-                mapping, a dataclass, a tuple of tensors). With ``split`` it may be anything.
-            micro_batches: the number of pieces; the run's own by default. Another one has to be tracked.
-            split: cuts the batch into a number of pieces, and yields each with its share.
-            undo: what else the objective changes, such as generators of its own; copied at every step.
-            samples: names of the samples of the whole batch, as in :meth:`observe`; their losses are the
-                ``sample_loss`` of the objective's outputs, where they have any.
-            attribute_every: steps between two measurements of which term drives which group, see :meth:`attribute`.
+            objective: function of a piece that returns its loss terms, averaged over the samples of the piece, or an
+                object with a ``terms`` attribute such as a :class:`StepOutput`.
+            batch: input of the objective: a tensor, a list of samples, or columns of equal length (a mapping, a
+                dataclass, a tuple of tensors). With ``split`` it may have any type.
+            micro_batches: number of pieces; defaults to the run's. Any other has to be tracked.
+            split: function that cuts the batch into a given number of pieces and yields each with its fraction of
+                the batch.
+            undo: other state that the objective changes, such as its generators; copied at every step.
+            samples: names of the samples of the whole batch, as in :meth:`observe`; their losses are taken from the
+                ``sample_loss`` of the objective's outputs, if present.
+            attribute_every: number of steps between two calls of :meth:`attribute`; 0 disables it.
 
         Returns:
-            The terms of the batch without their graph, where the objective returns terms. Else the objective's outputs,
-            one per piece; dataclasses among them have their terms without the graph.
+            The detached terms of the batch if the objective returns :class:`Terms`. Otherwise the list of the
+            objective's outputs, one per piece; the terms of dataclass outputs are detached.
 
         Raises:
-            InputError: the batch has to be cut, and does not say how.
-            torch.OutOfMemoryError, MemoryError, RuntimeError: memory ran out with as many pieces as possible.
+            InputError: the batch has to be cut, but has no length and ``split`` is missing.
+            torch.OutOfMemoryError, MemoryError, RuntimeError: memory ran out with the largest number of pieces.
         """
         context = self._context
         division = micro_batches or context.tracked.micro_batches
         pieces_of = split or split_evenly
 
         def work() -> list[tuple[float, Any]]:
+            # Clear the gradients inside the retried work: a failed attempt may have accumulated some of them.
             context.tracked.clear_gradients()
             add = partial(self._add_gradients, objective, attribute_every)
-            return list(map(add, pieces_of(batch, division.count)))  # unlike a loop, map holds no piece while it waits
+            # A loop variable would keep a piece alive while the next one is cut; map does not.
+            return list(map(add, pieces_of(batch, division.count)))
 
+        # A custom split defines itself how finely it can divide the batch.
         most = None if split is not None else most_pieces(batch)
         outputs = context.retry(work, division, step=self, undo=undo, most=most)
-        terms = Terms.merged([(share, terms_of(output)) for share, output in outputs])
+        terms = Terms.merged([(fraction, terms_of(output)) for fraction, output in outputs])
         losses = [getattr(output, "sample_loss", None) for _, output in outputs]
         known = [loss for loss in losses if loss is not None]
-        # Losses of some pieces only cannot be matched with the names of the samples.
+        # If only some pieces have losses, they cannot be matched with the names of the samples.
         sample_loss = torch.cat(known) if len(known) == len(losses) else None
         self.observe(terms, sample=samples, sample_loss=sample_loss)
         if isinstance(outputs[0][1], Terms):
@@ -385,64 +376,72 @@ class Step:
         return [output for _, output in outputs]
 
     def _add_gradients(
-        self, objective: Callable[[Any], Any], attribute_every: int, piece_and_share: tuple[Any, float]
+        self, objective: Callable[[Any], Any], attribute_every: int, piece_and_fraction: tuple[Any, float]
     ) -> tuple[float, Any]:
-        """Add the gradients of one piece; its graph is the only one alive."""
-        piece, share = piece_and_share
+        """Run forward and backward on one piece, while no other piece's graph exists."""
+        piece, fraction = piece_and_fraction
         with self.span("forward"):
             output = objective(piece)
         terms = terms_of(output)
         self.attribute(terms, every=attribute_every)
         with self.span("backward"):
-            # The piece's mean counts by its share of the batch.
-            backpropagate(terms.total * share)
-        return share, without_graph(output)
+            # The terms are means over the piece: weight them by its fraction of the batch.
+            backpropagate(terms.total * fraction)
+        return fraction, without_graph(output)
 
     def update(self, *optimizers: Optimizer, clip: Clip | None = None) -> None:
-        """Step the optimizers, unless the loss or a gradient is not finite: then nothing changes, and it is counted.
+        """Step the optimizers, or refuse the update if the loss or a gradient is not finite.
+
+        A refused update changes neither parameters nor optimizer state, and is counted.
 
         Args:
-            optimizers: all that step now; one call per step.
-            clip: a limit for the total gradient norm, or one per watched group. Norms are recorded from before.
+            optimizers: all optimizers of this step; call ``update`` once per step.
+            clip: limit for the total gradient norm, or limits by watched group. The recorded norms are those before
+                clipping.
 
         Raises:
-            ValueError: there is no gradient, or ``update`` was called twice in one step.
+            ValueError: no parameter has a gradient, or ``update`` was called twice in one step.
         """
         if self._updated:
             raise ValueError("step.update(...) was already called in this step: pass all optimizers in one call")
+        # Set this first: once an update has started, the step must not be retried.
         self._updated = True
         watched = self._context.tracked.watched
+        # Parameters that only an optimizer holds are counted as the group `other` from now on.
         watched.stepped_by(optimizers)
         self._context.memory.at_update(self.index)
         if not self._context.ranks.alone:
-            # Before norms, clipping and the verdict: all ranks have to decide on the same gradients.
+            # Reduce before norms, clipping and the verdict: all ranks must decide on the same gradients.
             self._reduce_over_ranks(optimizers)
         norms = gradient_norms(watched)
         if norms is None:
             raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
         self._record_gradients(norms, optimizers)
+        # Decide before clipping, which turns a non-finite norm into non-finite gradients.
         refused = self._refused(norms.total, optimizers)
         self.device_values["Guard/refused"] = refused
-        # Copies the parameters, to compare them with what the update makes of them.
+        # Copies the parameters, so that they can be compared with their values after the update.
         sizes = UpdateSizes(watched) if self.every(self._context.detail_every) else None
         if clip is not None:
             clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
         for optimizer in optimizers:
-            # On a CPU the flag is read at no cost, and any implementation can be skipped.
+            # CUDA needs the fused implementation, which reads the flag on the device. On a CPU, reading the flag is
+            # free, so the call to any optimizer can be skipped.
             if refused.is_cuda and prefer_fused(optimizer):
                 self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
             guarded_step(optimizer, refused)
+        # Only here are all optimizers known, including those that are not tracked.
         self._context.coverage.check_optimizers(optimizers)
         if sizes is not None:
             self.device_values |= sizes.ratios()
 
     def record(self, values: Mapping[str, float | Tensor], *, axis: Axis = "step", position: int | None = None) -> None:
-        """Record more quantities by their declared names: of this step, or on another axis (an epoch's means).
+        """Record further metrics, for this step or on another axis (such as the means of an epoch).
 
         Args:
-            values: numbers, or scalar tensors, which are not read here.
-            axis: what ``position`` counts.
-            position: where they stand on that axis; the step's index if left out.
+            values: metric name to a number or scalar tensor. Tensors are not read here, so nothing synchronizes.
+            axis: axis that ``position`` refers to.
+            position: coordinate of the values on that axis; defaults to the step's index.
 
         Raises:
             ValueError: a tensor is not a scalar.
@@ -450,28 +449,35 @@ class Step:
         if axis == "step" and position is None:
             _sort_by_device(values, self.device_values, self.host_values)
             return
+        # A row on another axis is separate from the step's row, so it is written at once.
         device_values: dict[str, Tensor] = {}
         host_values: dict[str, float] = {}
         _sort_by_device(values, device_values, host_values)
-        where = self.index if position is None else position
+        coordinate = self.index if position is None else position
         self._context.record.write(
-            Heading(axis, self.index, where, self._context.log.seconds), device_values, host_values
+            Heading(axis, self.index, coordinate, self._context.log.seconds), device_values, host_values
         )
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Measure the time of a block as ``Time/<name>`` in milliseconds."""
+        """Record the time of a block in ms as ``Time/<name>``."""
         return self._context.span(name)
 
     def image(self, name: str, pixels: NDArray[np.uint8], *, position: int | None = None) -> None:
-        """Show an image (``[height, width, 3]`` uint8) in every sink that can; at this step, or at an epoch."""
+        """Send an image (``[height, width, 3]`` uint8) to every sink that supports images.
+
+        Args:
+            name: tag of the image.
+            pixels: RGB values.
+            position: position in the sink, such as an epoch; defaults to the step's index.
+        """
         self._context.record.image(name, pixels, self.index if position is None else position)
 
     def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], *, position: int | None = None) -> None:
-        """Show the distribution of some values in every sink that can. Reads the values: not for every step."""
+        """Send a histogram of values to every sink that supports it. Synchronizes with the device: use it sparingly."""
         self._context.record.histogram(name, values, self.index if position is None else position)
 
     def text(self, name: str, markdown: str, *, position: int | None = None) -> None:
-        """Show a text (Markdown) in every sink that can."""
+        """Send a Markdown text to every sink that supports text."""
         self._context.record.show(TextSink, "text", name, self.index if position is None else position, markdown)
 
     @property
@@ -480,7 +486,7 @@ class Step:
         return self._updated
 
     def snapshot(self) -> StepSnapshot:
-        """Copy what this step has recorded so far."""
+        """Return a copy of the values that the step has recorded so far."""
         return StepSnapshot(
             device_values=self.device_values.copy(),
             host_values=self.host_values.copy(),
@@ -490,7 +496,7 @@ class Step:
         )
 
     def restore(self, snapshot: StepSnapshot) -> None:
-        """Forget what this step recorded since then; an update cannot be undone."""
+        """Discard everything recorded since the snapshot was taken; an update cannot be undone."""
         self.device_values = snapshot.device_values.copy()
         self.host_values = snapshot.host_values.copy()
         self.samples = snapshot.samples
@@ -499,8 +505,10 @@ class Step:
     def _name_samples(self, sample: Samples | None, sample_loss: Float[Tensor, "batch"] | None) -> None:
         if sample is None:
             return
+        # A string is a sequence too, so test for a single name first.
         self.samples = (str(sample),) if isinstance(sample, str | int) else tuple(map(str, sample))
         if sample_loss is not None:
+            # With several ranks, `sample` names the whole batch, but the losses are those of this rank's shard.
             names = self.samples if self._shard is None else self.samples[self._shard.padded]
             if sample_loss.shape != (len(names),):
                 shape = tuple(sample_loss.shape)
@@ -522,7 +530,7 @@ class Step:
         _sort_by_device(weights, self.device_values, self.host_values)
 
     def _reduce_over_ranks(self, optimizers: Sequence[Optimizer]) -> None:
-        """Make the gradients those of the whole batch, and what was observed too; then it is the same on every rank."""
+        """All-reduce gradients and observed losses to those of the whole batch, so that they agree on every rank."""
         context = self._context
         parameters = trained_parameters(context.tracked.watched, optimizers)
         total = self.device_values.get(tags.TOTAL)
@@ -530,7 +538,7 @@ class Step:
         whole = reduce_step(context.ranks, self._shard, parameters, local)
         if whole is None:
             return
-        # A weight that was a number on the host is a tensor after the reduction: one name must not have both.
+        # The reduction turns a weight that was a number into a tensor: a name must not have both.
         for name in whole.terms:
             self.host_values.pop(tags.WEIGHT.tag(name), None)
         self._record_terms(whole.terms, whole.total)
@@ -540,11 +548,16 @@ class Step:
             self._record_sample_losses(whole.sample_loss, 0)
 
     def _refused(self, norm: Float[Tensor, ""], optimizers: Sequence[Optimizer]) -> Float[Tensor, ""]:
-        """1.0 on the device when nothing may change: loss, gradients or rates not finite, or the step is skipped."""
+        """Return 1.0 on the device if the update must not happen, else 0.0.
+
+        An update is refused if the loss, a gradient or an optimizer setting is not finite, or the step is skipped.
+        """
         for rate in rate_tensors(optimizers):
             # Adds 0 for a finite rate and NaN for any other, without reading it.
             norm = norm + (rate - rate)
+        # Without an observed loss, the gradients alone decide.
         refused = (self._verdict or Verdict(norm)).refused(norm)
+        # A skipped update gets its own column, so that it does not count as a refusal.
         if self._context.skips(self.index):
             self.host_values[SKIPPED] = 1.0
         elif settings_finite(optimizers):
@@ -559,41 +572,27 @@ class Step:
         if self.every(self._context.detail_every):
             values[tags.LARGEST_GRADIENT] = largest_gradient(norms.gradients)
             values |= parameter_statistics(self._context.tracked.watched)
-        # At step 0 too: a later non-finite value is a divergence only if a finite one was seen before.
+        # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
         if self.index == 0 or self.every(self._context.detail_every):
             values |= state_norms(self._context.tracked.watched.owners().values(), optimizers)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        # Parameter groups without a name are numbered over all optimizers.
         rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in enumerate(groups)}
         _sort_by_device(rates, values, self.host_values)
-
-
-def backpropagate(total: Float[Tensor, ""]) -> None:
-    """Add the gradients of a total to those of the parameters."""
-    total.backward()  # pyright: ignore[reportUnknownMemberType]  torch leaves its parameters without types
-
-
-def terms_of(output: Terms | HasTerms) -> Terms:
-    """Return the terms that an objective returned, alone or in an object."""
-    return output if isinstance(output, Terms) else output.terms
-
-
-def without_graph(output: Any) -> Any:
-    """Return an objective's output with detached terms; an object that is no dataclass as it is."""
-    if isinstance(output, Terms):
-        return output.detach()
-    if is_dataclass(output) and not isinstance(output, type):
-        return replace(cast("Any", output), terms=cast("HasTerms", output).terms.detach())
-    return output
 
 
 def _sort_by_device(
     values: Mapping[str, float | Tensor], device_values: dict[str, Tensor], host_values: dict[str, float]
 ) -> None:
-    """Put tensors to the values of the device, numbers to those of the host; a tensor's graph is let go of."""
+    """Add detached tensors to ``device_values`` and numbers to ``host_values``.
+
+    Raises:
+        ValueError: a tensor is not a scalar.
+    """
     for name, value in values.items():
         if not isinstance(value, Tensor):
             host_values[name] = value
         elif value.ndim:
             raise ValueError(f"metric {name!r} must be a scalar, got shape {tuple(value.shape)}: reduce it first")
-        else:  # detach() takes ten times as long as asking whether there is anything to detach from
+        else:  # checking requires_grad is ten times as fast as detach()
             device_values[name] = value.detach() if value.requires_grad else value

@@ -1,4 +1,4 @@
-"""How a run ends when a signal asks it to: after the step if that ends in time, else at the next stop point."""
+"""Stop a run on a signal: after the current step if it ends in time, else at the next stop point."""
 
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -16,17 +16,17 @@ Item = TypeVar("Item")
 
 @final
 class StopPoint:
-    """Notices SIGTERM, SIGINT, SIGUSR1 and SIGHUP in the middle of long work. Every run has one, as `run.stop_point`.
+    """Handles SIGTERM, SIGINT, SIGUSR1 and SIGHUP during long work. Available as `run.stop_point`.
 
-    Call it between the parts of an evaluation, of a mesh, of files that are written: it costs a microsecond. For
-    5 s from the arrival of a signal the work may go on, so that the step ends and is saved exactly. After that it is
-    given up, nothing of the unfinished step is saved, and the last checkpoint stands; a resumed run comes to the same
-    place again and does the work again. Rooms that know no run take it as a plain callable.
+    Call it between the parts of an evaluation, a mesh extraction or an export; a call takes about a microsecond. For
+    5 s after a signal the work may continue, so that the step can end and be saved. After that the next call abandons
+    the step without saving it, and a resumed run repeats it from the last checkpoint. Functions that are independent
+    of a run can accept it as a plain callable.
 
     Args:
-        record_event: records an event.
-        saving: the run's checkpoints.
-        alive: gives a sign of life.
+        record_event: function that records an event.
+        saving: checkpoints of the run.
+        alive: function that sends a heartbeat to the watchdog.
     """
 
     def __init__(self, record_event: Callable[..., None], saving: RunCheckpoints, alive: Callable[[], None]) -> None:
@@ -36,53 +36,57 @@ class StopPoint:
         self._request = StopRequest()
 
     def __call__(self, during: str = "the step") -> None:
-        """Go on, or give up what is under way.
+        """Return, or abandon the current step if a signal is overdue.
 
         Args:
-            during: what that is, for the record.
+            during: name of the current work, for the record.
 
         Raises:
-            Interrupted: a signal came 5 s ago or more.
+            Interrupted: a signal arrived at least :attr:`patience` seconds ago.
         """
+        # Each call is also a heartbeat, so long work with stop points does not count as hung.
         self._alive()
         if self._request.received and self._request.overdue:
             self._give_up(during)
 
     @property
     def overdue(self) -> bool:
-        """Whether a signal came, and its patience is over."""
+        """Whether a signal arrived at least :attr:`patience` seconds ago."""
         return self._request.overdue
 
     @property
     def patience(self) -> float:
-        """Seconds from the arrival of a signal for which work may go on; half of the grace is wise."""
+        """Seconds after a signal during which work may continue; use about half of the scheduler's grace period."""
         return self._request.patience
 
     @patience.setter
     def patience(self, seconds: float) -> None:
-        """Set it; at any time."""
+        """Set the seconds during which work may continue; possible at any time."""
         self._request.patience = seconds
 
     def waiting(self, during: str = "the wait for data") -> AbstractContextManager[None]:
-        """Let a wait inside this block be given up as well, though no stop point lies in it.
+        """Return a context manager in which a blocking call can be abandoned, though it contains no stop point.
 
         Args:
-            during: what is waited for, for the record.
+            during: name of the wait, for the record.
 
         Raises:
-            Interrupted: (inside the block) a signal came 5 s ago or more.
+            Interrupted: (inside the block) a signal arrived at least :attr:`patience` seconds ago.
         """
         return self._request.abandonable(partial(self._give_up, during))
 
     def instead_of(self, error: Exception, during: str = "the wait for data") -> None:
-        """End for a signal that came, where a failure may be its work: one to the whole group ends workers as well.
+        """End the run for a pending signal instead of an error that the signal may have caused.
+
+        A signal to the whole process group ends data loader workers too, which then raise errors. Without a pending
+        signal the method returns, and the caller handles the error.
 
         Args:
-            error: the failure; it is the caller's while no signal has come.
-            during: what failed, for the record.
+            error: error to replace.
+            during: name of the failed work, for the record.
 
         Raises:
-            Interrupted: a signal came; from the error.
+            Interrupted: a signal is pending; its cause is ``error``.
         """
         if self._request.received:
             try:
@@ -92,29 +96,30 @@ class StopPoint:
 
     @property
     def signal(self) -> int:
-        """Number of the signal that came; 0 while none did."""
+        """Number of the pending signal; 0 if there is none."""
+        # A process ended by signal n has the exit code 128 + n.
         return max(self._request.exit_code - 128, 0)
 
     def end(self, number: int) -> NoReturn:
         """End the run between two steps, after its state was saved.
 
         Args:
-            number: of the signal, which may have come to another rank.
+            number: number of the signal, which another rank may have received.
 
         Raises:
             Interrupted: always.
         """
         if not self._request.received:
-            # It came to another rank: raised here too, so that the exit code is the same on all.
+            # Another rank received the signal: raise it here too, so that all ranks have the same exit code.
             signal.raise_signal(number)
         self._end()
 
     def __enter__(self) -> None:
-        """Listen for signals."""
+        """Install the signal handlers."""
         self._request.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Listen no more."""
+        """Restore the previous signal handlers."""
         self._request.__exit__(kind, error, at)
 
     def _give_up(self, during: str) -> NoReturn:
@@ -122,6 +127,7 @@ class StopPoint:
 
     def _end(self, **facts: Any) -> NoReturn:
         request = self._request
+        # This waits for the save in progress, so the event names the newest checkpoint.
         last = max(self._saving.checkpoints.steps(), default=0)
         self._record_event(
             "interrupted", signal=request.requested, waited=round(request.waited, 3), resumes_from=last, **facts
@@ -130,14 +136,14 @@ class StopPoint:
 
 
 class InterruptibleSource(Iterable[Item]):
-    """An iterable whose every wait may be given up: a loader may be slow, or its worker dead.
+    """Wrapper of an iterable whose waits can be abandoned on a signal: a loader may be slow, or its worker dead.
 
     Args:
-        source: what is iterated over, again and again if it can be.
-        stop_point: of the run that waits.
+        source: iterable to wrap, such as a data loader.
+        stop_point: stop point of the run.
 
     Attributes:
-        yielded: how many items were given out.
+        yielded: number of items yielded so far.
     """
 
     def __init__(self, source: Iterable[Item], stop_point: StopPoint) -> None:
@@ -149,11 +155,13 @@ class InterruptibleSource(Iterable[Item]):
         iterator = iter(self._source)
         while True:
             try:
+                # Only this wait can be abandoned: an exception inside the loop body could interrupt an update.
                 with self._stop_point.waiting():
                     item = next(iterator)
             except StopIteration:
                 return
-            except RuntimeError as error:  # what torch raises for a worker that was killed
+            # torch's DataLoader raises a RuntimeError if a worker was killed.
+            except RuntimeError as error:
                 self._stop_point.instead_of(error)
                 raise
             self.yielded += 1

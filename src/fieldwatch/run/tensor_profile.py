@@ -1,4 +1,4 @@
-"""The tensor profile: at every so many steps, where every byte is: in TensorBoard, a text log, a file for programs."""
+"""`TensorProfile`: a periodic account of all tensor memory, in TensorBoard, a text log and a JSON Lines file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from fieldwatch.run.profile import Profile
 
 @dataclass(frozen=True, kw_only=True)
 class _Measurement:
-    """What was looked at together, so that all numbers of an account belong to each other."""
+    """Census and fragmentation of the same moment, so that the numbers of an account are consistent."""
 
     name: str
     census: Census
@@ -38,19 +38,19 @@ class _Measurement:
 
 
 class TensorProfile:
-    """Accounts for the tensor memory of the steps that are due; other steps cost nothing.
+    """Attributes the tensor memory of profiled steps to its owners; other steps have no cost.
 
-    In a step that is due, the tensors saved for backward are followed, and the peak of every span. The account is taken
-    right before the first optimizer steps, when gradients are there, or at the end of a step without an update.
+    In a profiled step, the tensors saved for the backward pass and the peak of every span are tracked. The account is
+    taken right before the first optimizer step, when gradients exist, or at the end of a step without an update.
 
     Args:
-        folder: where ``memory.jsonl`` and ``profiles/tensor_profile_<time>.log`` go.
-        profile: which steps, and under which names.
-        watched: the parameter groups; also says which optimizers step.
-        clock: whose spans give peaks and saved tensors their names.
-        counters: the device, and the owner of its peak counter.
-        data: what else lies in memory, by name; asked again at every account.
-        waiting: where lines wait that a full disk refuses; without it, such an error is raised.
+        folder: folder for ``memory.jsonl`` and ``profiles/tensor_profile_<time>.log``.
+        profile: which steps are profiled, and the names of the tags.
+        watched: parameter groups, and the optimizers that step them.
+        clock: clock whose spans name peaks and saved tensors.
+        counters: allocator counters of the device, including its peak counter.
+        data: other large objects in memory, by name; read again for every account.
+        waiting: backlog for writes that a full disk rejects; None raises the error instead.
     """
 
     def __init__(  # noqa: PLR0913  the parts of a run that memory concerns
@@ -83,29 +83,30 @@ class TensorProfile:
 
     @staticmethod
     def rewind(folder: Path, step: int) -> None:
-        """Void what an earlier segment of the run accounted for from ``step`` on."""
+        """Invalidate the accounts of earlier segments from ``step`` on."""
+        # Do not create the file in a run without a profile.
         if (folder / MEMORY_LOG).exists():
             with MemoryLog(folder) as lines:
                 lines.segment(step)
 
     def begin(self, step: int) -> None:
-        """Begin a step; nothing happens unless its account is due."""
+        """Begin a step; has no effect unless the step is profiled."""
         if not self.profile.due(step):
             return
         self._step = step
         self._measured = None
         self._before = self._census(None)
         if self.profile.activations:
-            # Storages that have an owner now are not counted again when autograd saves a view of them.
+            # Storages that already have an owner are not counted again if autograd saves a view of them.
             self._saved.push(self._before.addresses())
         self._outer_listener = self._clock.listener
         outer = () if self._outer_listener is None else (self._outer_listener,)
-        # Appended to whatever follows the spans already; `_detach` puts that back alone.
+        # Keep the existing listener of the spans; `_detach` restores it.
         self._clock.listener = Listeners(*outer, self._peaks, SpanLabels(self._label, self._saved.label))
         self._hook = register_optimizer_step_pre_hook(self._at_update)
 
     def end(self) -> dict[str, float]:
-        """End the step: write its account, and return it as tags; nothing where none was due."""
+        """End the step: write its account, and return it as tags; empty if the step is not profiled."""
         if self._step is None:
             return {}
         step = self._step
@@ -125,13 +126,14 @@ class TensorProfile:
         return account.tags(self.profile)
 
     def close(self) -> None:
-        """Close both files; a step that is still open is given up."""
+        """Close both files; discard a step that is still open."""
         self._detach()
         for file in self._files or ():
             file.close()
 
     def _write(self, account: MemoryAccount) -> None:
-        if self._files is None:  # a profile that never came to an account leaves no empty files
+        # The files are opened at the first account, so that no empty files are left.
+        if self._files is None:
             self._files = self._open(account.time)
         log, lines = self._files
         log.append(account.snapshot(self.profile))
@@ -155,12 +157,15 @@ class TensorProfile:
         self._saved.label = name
 
     def _at_update(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:  # noqa: ARG002  torch's hook
-        self._stepping.add(optimizer)  # a loop may step its optimizers itself
+        # A loop may call optimizer.step() itself, without step.update().
+        self._stepping.add(optimizer)
+        # With several optimizers, measure before the first: the loop may clear gradients in between.
         if self._measured is None:
             self._measured = self._measure("update")
 
     def _measure(self, name: str) -> _Measurement:
         census = self._census(self._saved)
+        # Use the totals of the census, so that all parts add up to them.
         known = (census.allocated, census.reserved)
         parts = fragmentation_of(self._counters.device, known=known)
         return _Measurement(name=name, census=census, fragmentation=parts)

@@ -1,4 +1,4 @@
-"""Signs of life: a black box that says how far a run came, and the stacks of all threads when it hangs or dies."""
+"""Watchdog of a run: heartbeats in a black box, and the stacks of all threads if it hangs or crashes."""
 
 import faulthandler
 import os
@@ -31,26 +31,29 @@ from fieldwatch.run.options import HangTimeout
 from fieldwatch.run.run_record import RunRecord
 
 MIN_TIMEOUT: Final = 60.0
-"""Seconds that anything may take."""
+"""Minimum timeout in seconds of any phase."""
 FIRST_TIMEOUT: Final = 1800.0
-"""Seconds that something may take which was never seen before: the start, a first step, a first evaluation."""
+"""Timeout in seconds of a phase without a known duration: the start, a first step, a first evaluation."""
 TIMEOUT_FACTOR: Final = 20.0
-"""How many times the 99th percentile of its recent durations something may take."""
+"""Timeout of a phase as a multiple of the 99th percentile of its recent durations."""
 LONGEST_FACTOR: Final = 3.0
-"""How many times its longest duration."""
+"""Minimum timeout of a phase as a multiple of its longest duration."""
 REARM_SLACK: Final = 1.0
-"""Seconds by which the stacks may come late: starting the timer anew takes 80 us, so it is done once a second."""
+"""Seconds by which the stacks may be late: restarting the timer takes 80 us, so it is done once per second."""
 AFTER_LOOP: Final = "after the loop"
-"""What comes after the last step: products and reports, each as long as it takes."""
+"""Phase after the last step: products and reports, which may take long."""
 _RECENT_DURATIONS: Final = 512
 _MAX_STACKS_BYTES: Final = 16 << 20
 
 
 class PhaseTimeout:
-    """How long one thing takes, and how long it may take.
+    """Timeout of one phase, learned from its durations.
 
     Args:
-        timeout: seconds that it may always take; None learns from what is seen.
+        timeout: fixed timeout in seconds; None learns it from the observed durations.
+
+    Attributes:
+        timeout: current timeout in seconds.
     """
 
     __slots__ = ("_count", "_fixed", "_longest", "_recent", "timeout")
@@ -63,16 +66,16 @@ class PhaseTimeout:
         self.timeout = FIRST_TIMEOUT if timeout is None else timeout
 
     def observe(self, seconds: float) -> None:
-        """Learn from one that ended."""
+        """Update the timeout with the duration of a completed phase."""
         if self._fixed:
             return
         self._recent.append(seconds)
         self._count += 1
         self._longest = max(self._longest, seconds)
-        # The usual case: even the longest duration keeps the minimum, and nothing has to be sorted.
+        # Fast path: even the longest duration does not exceed the minimum timeout, so nothing has to be sorted.
         if self._longest * TIMEOUT_FACTOR <= MIN_TIMEOUT:
             self.timeout = MIN_TIMEOUT
-        # Sorting is kept rare: for the first few, now and then, and when one came near the limit.
+        # Sort rarely: for the first few durations, for every 64th, and after one that came close to the timeout.
         elif self._count <= 8 or self._count % 64 == 0 or seconds * TIMEOUT_FACTOR > self.timeout:
             ordered = sorted(self._recent)
             usual = ordered[min(int(0.99 * len(ordered)), len(ordered) - 1)]
@@ -81,16 +84,16 @@ class PhaseTimeout:
 
 @final
 class Watchdog:
-    """Watches one run. Everything it needs is in C or in memory that outlives the process.
+    """Watches one run, with a C timer and a memory-mapped file that survives the process.
 
-    While it is open, `faulthandler` writes the stacks of all threads to ``black_box/stacks.txt``: after a time without
-    a sign of life (also when native code holds the interpreter), at SIGUSR2, and at a segmentation fault, unless
-    somebody switched `faulthandler` on before: then his file gets those.
+    While it is open, `faulthandler` writes the stacks of all threads to ``black_box/stacks.txt``: after a timeout
+    without a heartbeat (even while native code holds the GIL), on SIGUSR2, and on a segmentation fault. If
+    `faulthandler` was already enabled, segmentation faults are written to its existing file instead.
 
     Args:
-        folder: the run folder.
-        timeout: seconds between two signs of life in the loop after which it counts as hung; "auto" learns it from
-            what each part took so far (20 times the 99th percentile, at least a minute); None never.
+        folder: run folder.
+        timeout: seconds without a heartbeat after which the loop counts as hung; "auto" learns it from the durations
+            of each phase (20 times the 99th percentile, at least a minute); None disables the watchdog.
 
     Raises:
         ValueError: the timeout is not positive.
@@ -100,7 +103,7 @@ class Watchdog:
 
     def __init__(self, folder: Path, timeout: HangTimeout) -> None:
         if timeout not in ("auto", None) and not 0 < float(timeout) < float("inf"):
-            raise ValueError(f"hang_timeout={timeout!r}: wanted seconds above 0, 'auto', or None for no watch")
+            raise ValueError(f"hang_timeout must be greater than 0 s, 'auto' or None (disabled), got {timeout!r}")
         self._folder = folder
         self._watches = timeout is not None
         self._loop_timeout = None if timeout in ("auto", None) else float(timeout)
@@ -120,11 +123,13 @@ class Watchdog:
 
     @property
     def stacks(self) -> Path:
-        """Where the stacks are written."""
+        """File that the stacks are written to."""
         return output_path(self._folder, BLACK_BOX, STACKS)
 
     def open(self) -> None:
-        """Begin; the folder is this process's own. How the last one died, if it did not say so, is written down.
+        """Open the black box, and start watching; this process must have locked the folder.
+
+        If the previous process died without reporting a cause, a post-mortem is written first.
 
         Raises:
             OSError: the disk is full or read-only.
@@ -132,10 +137,11 @@ class Watchdog:
         self._earlier_death = explain_silent_end(self._folder)
         attempt = self._supervisor.attempt if self._supervisor else 0
         self._box = BlackBox(self._folder, attempt=attempt)
-        # A run that hung for days wrote its stacks again and again; of a file that large nothing is kept.
+        # A run that hung for days has written its stacks many times: discard such a large file.
         too_large = self.stacks.exists() and self.stacks.stat().st_size > _MAX_STACKS_BYTES
         self._stacks = open_new(self.stacks) if too_large else open_for_append(self.stacks)
-        self._stacks.write(heading(attempt).encode())  # unbuffered: a buffer would keep what a full disk refused
+        # The file is unbuffered: a buffer would keep data that a full disk rejected, and fail again at the close.
+        self._stacks.write(heading(attempt).encode())
         self._last_sign = time.monotonic()
         self._open.append(self)
         self.listen()
@@ -144,20 +150,21 @@ class Watchdog:
             self._supervisor.report_folder(self._folder)
 
     def begin(self, step: int, record: RunRecord) -> None:
-        """Begin the loop at ``step``: from now on there are events; how this process came to be started is the first.
+        """Begin the loop at ``step``, and record how the previous process died or why this one was restarted.
 
         Args:
-            step: the first one, which the run's last good checkpoint is of.
-            record: where hangs are recorded.
+            step: first step, which is also that of the last good checkpoint.
+            record: record for this and later events.
         """
         self._record = record
-        event_step = max(step - 1, 0)  # an event of the step itself is void when the run is resumed there again
+        # Events of `step` itself would be dropped if the run resumed there again.
+        event_step = max(step - 1, 0)
         if step:
             self.saved(step)
         if self._earlier_death is not None:
             death, heartbeat, post_mortem = self._earlier_death
             facts = {"cause": death.cause, "died_in": heartbeat.step, "resumed_from": step}
-            message = f"the process before died in step {heartbeat.step} ({death.detail}); resumed from step {step}"
+            message = f"the previous process died in step {heartbeat.step} ({death.detail}); resumed from step {step}"
             record.event(
                 "died", event_step, message=message, post_mortem=str(post_mortem.relative_to(self._folder)), **facts
             )
@@ -167,16 +174,16 @@ class Watchdog:
             record.event("restarted", event_step, message=message, attempt=supervisor.attempt, cause=supervisor.cause)
 
     def alive(self, phase: str | None = None, step: int | None = None) -> None:
-        """Give a sign of life: about a microsecond, and 80 once a second.
+        """Send a heartbeat; takes about 1 us, and 80 us once per second.
 
         Args:
-            phase: what begins now, if something else does; how long each takes is learnt by its name.
-            step: the step that begins now.
+            phase: name of the phase that begins now, if it changes; durations are learned per name.
+            step: index of the step that begins now, if it changes.
         """
         if self._box is None:
             return
         now = time.monotonic()
-        # The timer has written the stacks; only now, that the loop goes on, can an event be recorded.
+        # The timer has already written the stacks; the event can be recorded only now that the loop continues.
         if now > self._deadline:
             self._note_hang(now - self._last_sign)
         if step is not None:
@@ -189,17 +196,17 @@ class Watchdog:
         phase_timeout, raw_phase = self._current
         timeout = phase_timeout.timeout * self._patience
         self._box.beat(self._step, raw_phase, timeout, now)
-        # Setting the timer costs 80 us: it stays while it would fire neither too early nor a second too late.
+        # Setting the timer costs 80 us: keep it while it would fire neither too early nor more than a second late.
         if self._watches and not timeout <= self._deadline - now <= timeout + REARM_SLACK:
             self._arm(timeout + REARM_SLACK)
 
     def saved(self, step: int) -> None:
-        """Note the last good checkpoint in the black box."""
+        """Write the step of the last good checkpoint to the black box."""
         if self._box is not None:
             self._box.saved(step)
 
     def ending(self, error: BaseException | None) -> ExitStack:
-        """Do what belongs to the end, and close; an error on the way is how it ended, unless there was one before."""
+        """Return a stack that closes the watchdog with ``error``, or else with an exception raised inside the stack."""
 
         def close(_kind: object, late: BaseException | None, _at: object) -> None:
             self.close(end_state(error or late), error or late)
@@ -209,7 +216,7 @@ class Watchdog:
         return closing
 
     def close(self, ending: Ending, error: BaseException | None = None) -> None:
-        """End: what was switched on is switched off, and the black box says how it ended."""
+        """Stop watching, restore `faulthandler`, and write the kind of end to the black box."""
         if self._box is None or self._stacks is None:
             return
         self._open.remove(self)
@@ -218,7 +225,7 @@ class Watchdog:
         if self._owns_faults:
             faulthandler.disable()
         faulthandler.unregister(signal.SIGUSR2)
-        # Faults and SIGUSR2 go back to the run that was opened before this one.
+        # Hand segmentation faults and SIGUSR2 back to the run that was opened before this one.
         for other in self._open[-1:]:
             other.listen()
         self._stacks.close()
@@ -229,10 +236,10 @@ class Watchdog:
         self._box = self._stacks = None
 
     def listen(self) -> None:
-        """Have faults and SIGUSR2 written into this run's file."""
+        """Write the stacks at faults and SIGUSR2 to this run's file."""
         if self._stacks is None:
             return
-        # One file at a time gets faults: whoever enabled the handler before keeps it.
+        # faulthandler has a single file for faults: leave it alone if it is already enabled.
         if not faulthandler.is_enabled():
             faulthandler.enable(self._stacks)
             self._owns_faults = True
@@ -240,20 +247,20 @@ class Watchdog:
 
     @classmethod
     def before_fork(cls) -> None:
-        """Stop the timer: its thread is not there in the child, which would wait for it for ever at its end."""
+        """Stop the timer, whose thread does not exist in the child; the child would wait for it forever at exit."""
         if cls._open:
             faulthandler.cancel_dump_traceback_later()
 
     @classmethod
     def after_fork(cls, *, in_child: bool) -> None:
-        """Go on in the parent; a child is nobody's sign of life."""
+        """Resume watching in the parent; in a child, drop all watchdogs."""
         for watchdog in cls._open:
             watchdog.forked(in_child=in_child)
         if in_child:
             cls._open.clear()
 
     def forked(self, *, in_child: bool) -> None:
-        """Start the timer again; in a child, let go of the black box."""
+        """Restart the timer in the parent; in a child, drop the black box."""
         if in_child:
             self._box = None
         elif self._box is not None:
@@ -263,15 +270,16 @@ class Watchdog:
     def _timeout_of(self, phase: str) -> tuple[PhaseTimeout, bytes]:
         entry = self._timeouts.get(phase)
         if entry is None:
+            # A fixed timeout applies only inside the loop: the start and the products may take much longer.
             timeout = self._loop_timeout if self._step >= 0 and phase != AFTER_LOOP else None
-            # The black box has 32 bytes for the name of a phase.
+            # The black box reserves 32 bytes for the name of a phase.
             entry = PhaseTimeout(timeout if self._watches else float("inf")), phase.encode()[:32]
             self._timeouts[phase] = entry
         return entry
 
     def _arm(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
-        # a supervised process ends itself: nobody has to find and end it
+        # A supervised process exits by itself when it hangs, so that it can be restarted.
         exits = self._supervisor is not None and self._supervisor.ends_hangs
         if self._stacks is not None:
             faulthandler.dump_traceback_later(seconds, repeat=True, file=self._stacks, exit=exits)
@@ -286,6 +294,7 @@ class Watchdog:
             self._record.event("hung", max(self._step, 0), message=f"{message}; stacks in {self.stacks}", **facts)
 
 
+# Data loader workers are forked from the training process, and inherit its black box but not its timer thread.
 os.register_at_fork(
     before=Watchdog.before_fork,
     after_in_parent=lambda: Watchdog.after_fork(in_child=False),

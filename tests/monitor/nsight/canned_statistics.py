@@ -1,4 +1,4 @@
-"""What ``nsys stats --format=csv`` prints: its layout, with small numbers."""
+"""Parsing of the output of ``nsys stats --format=csv``."""
 
 TOLD = """Generating SQLite file one.sqlite from one.nsys-rep
 Processing [one.sqlite] with [/opt/nvidia/nsight-systems/2025.3/host-linux-x64/reports/cuda_gpu_kern_sum.py]...

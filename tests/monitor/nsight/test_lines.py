@@ -81,7 +81,7 @@ def test_a_report_keeps_the_dots_of_its_name():
 
 @pytest.mark.parametrize("steps", [(-1, 5), (6, 5)])
 def test_steps_that_are_no_range_are_refused(steps):
-    with pytest.raises(ValueError, match="wanted FIRST LAST"):
+    with pytest.raises(ValueError, match="expected FIRST LAST"):
         Capture(steps=steps)
 
 

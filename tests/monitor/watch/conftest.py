@@ -1,4 +1,4 @@
-"""Runs as a watcher finds them: written by the record's own writers, with or without a black box."""
+"""Runs for the watcher, written by the record's writers, with or without a black box."""
 
 import os
 import time
@@ -60,13 +60,13 @@ class Recorded:
         return self.event(kind="finding", step=step, severity=severity, **facts)
 
     def beats(self, step=10, *, timeout=float("inf"), ago=0.0):
-        """Leave the black box of this very process, which lives; the caller closes it, or leaves it."""
+        """Create the black box of this process; the caller closes it, or leaves it open."""
         box = BlackBox(self.folder)
         box.beat(step, b"backward", timeout, time.monotonic() - ago)
         return box
 
     def old(self, seconds):
-        """Let the last row be so old."""
+        """Set the age of the last row."""
         then = time.time() - seconds
         os.utime(self.folder / "journal.jsonl", (then, then))
         return self
@@ -79,5 +79,5 @@ def recorded(tmp_path):
 
 @pytest.fixture(scope="module")
 def record_in():
-    """For what is made once per file."""
+    """Return the class of recorded runs, for module-scoped fixtures."""
     return Recorded

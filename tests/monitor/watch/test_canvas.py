@@ -1,4 +1,4 @@
-"""Bars, sparklines and lines: in any width, in any letters."""
+"""Bars, sparklines and lines in any width, with and without Unicode."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The condensed past: nothing odd is lost, and it does not grow."""
+"""The summary of a record: outliers are kept, and its size is fixed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The picture: in any size nothing is too wide, too high, or cut in the middle of a number."""
+"""The view fits into any terminal size, and numbers are never truncated."""
 
 import io
 import re
@@ -24,7 +24,7 @@ def look(recorded):
 
 @pytest.fixture(scope="module")
 def busy(record_in, tmp_path_factory):
-    """A run with some of everything."""
+    """A run with all kinds of records."""
     recorded = record_in(tmp_path_factory.mktemp("busy") / "runs" / "bear")
     recorded.begin(about={"pipeline": "splats"}).rows(0, 600)
     for step in range(8):

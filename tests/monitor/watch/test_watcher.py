@@ -1,4 +1,4 @@
-"""What a watcher says of a run: how it stands, where it is, what is new."""
+"""The watcher's view of a run: state, progress and new records."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Who waits for a decoding thread is not left waiting when it has died."""
+"""Waiting for a dead decoding thread raises an error instead of blocking forever."""
 
 import os
 import threading
@@ -37,7 +37,7 @@ def test_a_thread_that_did_not_survive_a_fork_is_named(monkeypatch):
         try:
             thread.result(asked)
         except RuntimeError as error:
-            os._exit(3 if "reads-frames that decodes ahead has died" in str(error) else 4)
+            os._exit(3 if "thread reads-frames has died" in str(error) else 4)
         os._exit(5)
     hold.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3

@@ -1,4 +1,4 @@
-"""COLMAP models: binary and text alike, real and damaged, and the scenes they make."""
+"""Binary and text COLMAP models, intact and damaged, and the scenes read from them."""
 
 import contextlib
 import shutil
@@ -18,7 +18,7 @@ SMALL = PhotoOptions(longer_side=24, held_out=4)
 
 
 def write_text(folder, model):
-    """The same model as COLMAP's text files."""
+    """Write a model as COLMAP text files."""
     folder.mkdir(parents=True)
     lenses = [
         f"{number} PINHOLE {lens.width} {lens.height} {lens.fx!r} {lens.fy!r} {lens.cx!r} {lens.cy!r}"
@@ -30,7 +30,7 @@ def write_text(folder, model):
         motion = torch.linalg.inv(image.world_from_camera)
         pose = [*matrix_to_quaternion(motion[:3, :3]).tolist(), *motion[:3, 3].tolist()]
         lines.append(f"{image.image_id} {' '.join(map(repr, pose))} {image.camera_id} {image.name}")
-        lines.append("" if image.image_id % 2 else "10.5 11.5 -1 20.5 3.25 7")  # observations may be none
+        lines.append("" if image.image_id % 2 else "10.5 11.5 -1 20.5 3.25 7")  # a photo may have no observations
     (folder / "images.txt").write_text("\n".join([*lines, ""]))
     tracks = {}
     for row, number in zip(model.points.track_points.tolist(), model.points.track_images.tolist(), strict=True):
@@ -104,7 +104,7 @@ def test_what_is_written_is_read_again(tmp_path):
 
 
 def test_cameras_of_other_sizes_and_centres_live_side_by_side(scene):
-    """Two lenses: full size, and a crop of it whose principal point is off centre."""
+    """Two lenses: full size, and a crop with an off-center principal point."""
     path = scene / "sparse" / "0"
     model, lens = read_colmap_model(path), read_colmap_model(path).lenses[1]
     cameras = struct.pack("<Q", 2)
@@ -113,7 +113,7 @@ def test_cameras_of_other_sizes_and_centres_live_side_by_side(scene):
         cameras += struct.pack("<4d", lens.fx, lens.fy, lens.cx - cut, lens.cy)
     (path / "cameras.bin").write_bytes(cameras)
     data = bytearray((path / "images.bin").read_bytes())
-    data[8 + 60 : 8 + 64] = struct.pack("<I", 2)  # the first photo's camera
+    data[8 + 60 : 8 + 64] = struct.pack("<I", 2)  # camera id of the first photo
     (path / "images.bin").write_bytes(data)
     name = model.images[0].name
     Image.open(scene / "images" / name).crop((6, 0, 24, 24)).save(scene / "images" / name)
@@ -166,7 +166,7 @@ def test_of_several_models_the_largest_is_taken(scene):
     (small / "images.bin").write_bytes(struct.pack("<Q", 1) + data[8:first])
     photos = read_colmap(scene, SMALL)
     assert len(photos) == 8
-    assert any("of 2 models" in note and note.endswith("is used: 2") for note in photos.notes)
+    assert any("largest of 2 models" in note and note.endswith("sparse: 2") for note in photos.notes)
 
 
 def test_points_that_only_held_out_photos_see_are_left_out(real_data):
@@ -179,19 +179,19 @@ def test_a_folder_without_a_model_says_what_is_there(tmp_path):
     (tmp_path / "holiday.txt").write_text("")
     with pytest.raises(ColmapError, match=r"found: holiday.txt.*colmap automatic_recon"):
         read_colmap(tmp_path)
-    with pytest.raises(ColmapError, match="is no folder"):
+    with pytest.raises(ColmapError, match="is not a folder"):
         read_colmap(tmp_path / "nowhere")
 
 
 def test_a_missing_file_of_the_model_is_named(scene):
     (scene / "sparse" / "0" / "points3D.bin").unlink()
-    with pytest.raises(ColmapError, match=r"lacks points3D.bin"):
+    with pytest.raises(ColmapError, match=r"is missing points3D.bin"):
         read_colmap(scene)
 
 
 def test_photos_that_are_missing_are_counted_and_named(scene):
     (scene / "images" / "view_003.png").unlink()
-    with pytest.raises(PhotoError, match=r"1 of 8 photos .* are not in .*images \(which holds 7 .*: view_003.png"):
+    with pytest.raises(PhotoError, match=r"1 of 8 photos .* are not in .*images \(which contains 7 .*: view_003.png"):
         read_colmap(scene)
 
 
@@ -204,7 +204,7 @@ def test_a_model_without_points_leaves_them_to_chance_and_says_so(scene):
 
 def test_zero_photos_are_refused(scene):
     (scene / "sparse" / "0" / "images.bin").write_bytes(struct.pack("<Q", 0))
-    with pytest.raises(ColmapError, match=r"images.bin holds no photo \(0 were registered\)"):
+    with pytest.raises(ColmapError, match=r"images.bin contains no registered photos"):
         read_colmap(scene)
 
 
@@ -226,7 +226,7 @@ def test_a_count_that_no_file_could_hold_is_refused_at_once(scene, name):
 
 
 def test_any_damaged_byte_is_an_error_of_ours_or_read(scene):
-    """Bytes changed at random: never another error than ours."""
+    """Random byte changes never raise anything other than ColmapError."""
     generator = np.random.default_rng(0)
     for name in ("cameras.bin", "images.bin", "points3D.bin"):
         path = scene / "sparse" / "0" / name
@@ -252,20 +252,20 @@ def test_values_that_are_not_finite_are_named(scene):
     data = bytearray(path.read_bytes())
     data[16:24] = struct.pack("<d", float("nan"))
     path.write_bytes(data)
-    with pytest.raises(ColmapError, match=r"1 of 60 points.*number 0"):
+    with pytest.raises(ColmapError, match=r"1 of 60 points.*index 0"):
         read_colmap(scene)
 
 
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        ("cameras.txt", "1 PINHOLE 24 twenty 1 1 1 1", r"line 2 of .*cameras.txt is '1 PINHOLE"),
+        ("cameras.txt", "1 PINHOLE 24 twenty 1 1 1 1", r"cameras.txt, line 2: malformed line '1 PINHOLE"),
         ("cameras.txt", "1 PINHOLE 24 24 1 1 1", r"camera 1: camera model PINHOLE takes 4 parameters"),
-        ("cameras.txt", "1 MAGIC 24 24 1", r"camera 1: camera model 'MAGIC' is not one"),
-        ("cameras.txt", "7 PINHOLE 24 24 9 9 12 12", r"camera 1, cameras.txt has \[7\]"),
-        ("images.txt", "1 1 0 0 0 0 0 0 1", r"line 2 of .*images.txt"),
-        ("images.txt", "1 0 0 0 0 0 0 0 1 a.png", r"photo 'a.png' has the pose"),
-        ("points3D.txt", "1 2 3", r"line 2 of .*points3D.txt"),
+        ("cameras.txt", "1 MAGIC 24 24 1", r"camera 1: unsupported camera model 'MAGIC'"),
+        ("cameras.txt", "7 PINHOLE 24 24 9 9 12 12", r"camera 1, but cameras.txt only has cameras \[7\]"),
+        ("images.txt", "1 1 0 0 0 0 0 0 1", r"images.txt, line 2"),
+        ("images.txt", "1 0 0 0 0 0 0 0 1 a.png", r"photo 'a.png': expected a finite pose"),
+        ("points3D.txt", "1 2 3", r"points3D.txt, line 2"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_quoted(scene, tmp_path, name, line, message):

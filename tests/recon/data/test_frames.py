@@ -1,4 +1,4 @@
-"""Clips from folders of images: what is read, what is converted, and what is refused in which words."""
+"""Clips from image folders: reading, conversion, and the errors for invalid input."""
 
 import shutil
 
@@ -79,7 +79,7 @@ def test_a_stream_keeps_no_more_than_it_may_and_asks_once_for_what_it_keeps():
     source = Counted()
     stream = FrameStream(source, capacity=3)
     assert [int(stream.fetch(i).result()[0, 0, 0]) for i in (0, 1, 0, 1, 2, 0, 3, 1)] == [0, 1, 0, 1, 2, 0, 3, 1]
-    assert source.asked == [0, 1, 2, 3, 1]  # 1 was the longest unused when 3 came
+    assert source.asked == [0, 1, 2, 3, 1]  # 1 was the least recently used frame when 3 was added
     stream.close()
     assert source.asked[-1] == "closed"
 
@@ -99,10 +99,10 @@ def test_the_digest_knows_pixels_and_framing(folder, tmp_path):
     one = read_clip(folder).digest
     assert read_clip(folder).digest == one
     assert read_clip(folder, count=11).digest != one
-    assert read_clip(folder, resize="24_40").digest != one  # the same size, asked for
+    assert read_clip(folder, resize="24_40").digest != one  # the same size, but with an explicit resize
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    assert read_clip(copy).digest == one  # where it lies does not matter
+    assert read_clip(copy).digest == one  # the digest does not depend on the path
     changed = picture(3)
     changed[0, 0, 0] ^= 1
     Image.fromarray(changed).save(copy / "frame_3.png")
@@ -114,7 +114,7 @@ def test_a_clip_of_frames_at_hand():
     clip = Clip.of(frames, source="here")
     assert clip.names == ("frame_00000", "frame_00001", "frame_00002")
     assert Clip.of(frames.clone(), source="there").digest == clip.digest
-    with pytest.raises(IndexError, match=r"frame 3.*of 3: indices run from -3 to 2"):
+    with pytest.raises(IndexError, match=r"frame index 3.*expected -3 to 2"):
         clip[3]
 
 
@@ -154,7 +154,7 @@ def test_opaque_alpha_changes_nothing(tmp_path):
 def test_grey_is_repeated(tmp_path):
     pixels, notes = save_and_read(tmp_path, Image.fromarray(np.arange(24, dtype=np.uint8).reshape(4, 6)))
     np.testing.assert_array_equal(pixels, np.repeat(np.arange(24).reshape(4, 6, 1), 3, -1))
-    assert [note.startswith("1 of 1 frames: grey,") for note in notes] == [True]
+    assert [note.startswith("1 of 1 frames: gray,") for note in notes] == [True]
 
 
 def test_grey_with_alpha(tmp_path):
@@ -184,7 +184,7 @@ def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path, name):
 def test_exif_orientation_is_applied(tmp_path):
     image = Image.fromarray(picture(1, 8, 16))
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned a quarter clockwise
+    exif[0x0112] = 6  # rotate by 90 degrees clockwise
     pixels, notes = save_and_read(tmp_path, image, exif=exif)
     np.testing.assert_array_equal(pixels, np.rot90(picture(1, 8, 16), -1))
     assert [note.startswith("1 of 1 frames: ") and "EXIF" in note for note in notes] == [True]
@@ -221,7 +221,7 @@ def test_a_truncated_frame_is_named(folder):
 def test_a_frame_that_is_replaced_by_one_of_another_size_is_named(folder):
     clip = read_clip(folder, memory_budget=2 * 24 * 40 * 3)
     Image.fromarray(picture(7, 10, 10)).save(folder / "frame_7.png")
-    with pytest.raises(ClipError, match=r"frame_7.png is 10_10 .height_width., not 24_40"):
+    with pytest.raises(ClipError, match=r"frame_7.png is 10_10 .height_width., expected 24_40"):
         clip[7]
     clip.close()
 
@@ -245,18 +245,18 @@ def test_paths_that_hold_no_clip(tmp_path, folder):
     with pytest.raises(ClipError, match="empty is empty"):
         read_clip(tmp_path / "empty")
     with pytest.raises(ClipError, match=r"2 entries .*clip\?"):
-        read_clip(tmp_path)  # holds the two folders
+        read_clip(tmp_path)  # contains two folders
     other = tmp_path / "empty"
     (other / "a.exr").write_bytes(b"")
     (other / "b.exr").write_bytes(b"")
     with pytest.raises(ClipError, match=r"found 2 \.exr\).*PNG"):
         read_clip(other)
-    with pytest.raises(ClipError, match=r"frame_1\.png is one image"):
+    with pytest.raises(ClipError, match=r"frame_1\.png is a single image"):
         read_clip(folder / "frame_1.png")
 
 
 def test_selections_of_nothing(folder):
-    with pytest.raises(ClipError, match=r"no frame of .*has 12 frames, and start=12, stride=1"):
+    with pytest.raises(ClipError, match=r"no frame of .*has 12 frames, got start=12, stride=1"):
         read_clip(folder, start=12)
     for wrong in ({"start": -1}, {"count": 0}, {"stride": 0}):
         with pytest.raises(ClipError, match=r"start=.*count=.*stride="):

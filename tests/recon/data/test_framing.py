@@ -1,4 +1,4 @@
-"""The crop and resize notation."""
+"""Notation of crop and resize."""
 
 import numpy as np
 import pytest
@@ -39,19 +39,19 @@ def test_a_crop_is_central_and_comes_before_or_after_the_resize():
 
 def test_bicubic_values_stay_in_eight_bits():
     array = np.zeros((16, 16, 3), np.uint8)
-    array[:, 8:] = 255  # an edge, at which bicubic overshoots
+    array[:, 8:] = 255  # bicubic interpolation overshoots at an edge
     assert {0, 255} <= set(np.unique(Framing(resize="40_40").apply(Image.fromarray(array))))
 
 
 @pytest.mark.parametrize("crop", ["", "x", "10", "10_", "10_20_30", "0_5", "-5_5", "10_20_first", "1.5_2"])
 def test_other_crops_are_refused(crop):
-    with pytest.raises(ClipError, match=r"--crop is '.*', it must be H_W or H_W_last"):
+    with pytest.raises(ClipError, match=r"--crop must be H_W or H_W_last.*, got '"):
         Framing(crop=crop)
 
 
 @pytest.mark.parametrize("resize", ["", "big", "1_2_3", "0", "-2", "5_x"])
 def test_other_resizes_are_refused(resize):
-    with pytest.raises(ClipError, match=r"--resize is '.*', it must be H_W"):
+    with pytest.raises(ClipError, match=r"--resize must be H_W.*, got '"):
         Framing(resize=resize)
 
 

@@ -1,4 +1,4 @@
-"""Own captures: normals, masks and a COLMAP model under any similarity come back as they were; every fault is named."""
+"""Custom captures: normals, masks and a COLMAP model under any similarity are recovered; errors for every fault."""
 
 import shutil
 from dataclasses import replace
@@ -44,7 +44,7 @@ def moved(camera):
 
 
 def write(folder, views, points):
-    """What COLMAP and a normal estimator leave: photos' poses in another world, npy normals in OpenGL's axes, masks."""
+    """Write the output of COLMAP and a normal estimator: poses in another world, npy normals in OpenGL axes, masks."""
     cameras = tuple(moved(view.camera) for view in views)
     grey = [PhotoPixels(image=torch.full((c.height, c.width, 3), 128, dtype=torch.uint8)) for c in cameras]
     colours = torch.zeros(len(points), 3, dtype=torch.uint8)
@@ -102,7 +102,7 @@ def test_the_object_lies_within_the_unit_sphere(written):
 
 def test_an_object_far_from_the_middle_of_the_pictures_is_found(made):
     def off_centre(view):
-        """Cut the picture so that the principal axis leaves it."""
+        """Crop the image so that the optical axis is outside it."""
         rows, columns = view.mask.nonzero().T
         top, left = max(int(rows.min()) - 2, 0), max(int(columns.min()) - 2, 0)
         camera = view.camera
@@ -157,7 +157,7 @@ def test_maps_of_another_size_than_the_photos_resize_the_camera(made, folder):
     assert any("cameras were resized (8 views)" in note for note in read.notes)
     assert any("their normals" in note for note in read.notes)
     np.save(folder / "normals" / "IMG_003.npy", np.ones((32, 24, 3), np.float32))
-    assert "'IMG_003.png' 64x64" in refused(folder)
+    assert "'IMG_003.png' is 64x64" in refused(folder)
 
 
 def test_sixteen_bit_files_in_opencv_axes_and_other_folders_are_read(made, folder):
@@ -199,7 +199,7 @@ def test_text_models_are_read_and_distortion_is_refused(made, folder, written):
     for one, same in zip(read.views, other.views, strict=True):
         assert one.name == same.name
         torch.testing.assert_close(in_the_model(read, one), in_the_model(other, same), rtol=0, atol=1e-9)
-    assert read.scale == pytest.approx(other.scale, rel=1e-2)  # a hull is carved in cells: a last digit may move one
+    assert read.scale == pytest.approx(other.scale, rel=1e-2)  # rounding may add or remove a cell of the hull
     (sparse / "cameras.txt").write_text(f"1 OPENCV 64 64 {camera.fx!r} {camera.fy!r} 32 32 0.1 0 0 0\n")
     message = refused(folder)
     assert "OPENCV lens" in message
@@ -209,13 +209,13 @@ def test_text_models_are_read_and_distortion_is_refused(made, folder, written):
 
 
 def in_the_model(maps, view):
-    """Where a view's camera is, and how it is turned, in the axes of the photos' model."""
+    """Return position and rotation of a view's camera in model coordinates."""
     pose = maps.world_from_unit @ view.camera.world_from_camera.double()
     return torch.cat([pose[:3, :3] / maps.scale, pose[:3, 3:]], 1)
 
 
 def quaternion_of(rotation):
-    """w, x, y, z by the eigenvector of Bar-Itzhack's matrix: another way than ours."""
+    """Return (w, x, y, z) as an eigenvector of Bar-Itzhack's matrix, independently of the library."""
     r = rotation.numpy()
     k = np.array(
         [
@@ -238,9 +238,9 @@ def test_missing_and_doubled_files_are_named(folder):
     assert "lacks IMG_009" in message
     read = read_normal_captures(folder, exclude=[2, "IMG_005.png", "IMG_009"])
     assert read.names == ("IMG_000", "IMG_001", "IMG_003", "IMG_004", "IMG_006", "IMG_007")
-    assert "'IMG_7x' is" in refused(folder, exclude=["IMG_7x"])
+    assert "cannot leave out 'IMG_7x'" in refused(folder, exclude=["IMG_7x"])
     shutil.copy(folder / "masks" / "IMG_001.png", folder / "masks" / "IMG_001.jpg.png")
-    assert "the photo 'IMG_001'" in refused(folder)
+    assert "belong to photo 'IMG_001'" in refused(folder)
 
 
 def test_masks_that_leave_nothing_are_named(folder):
@@ -251,7 +251,7 @@ def test_masks_that_leave_nothing_are_named(folder):
     wrong[2:6, 2:6] = 255
     Image.fromarray(wrong).save(folder / "masks" / "IMG_004.png")
     message = refused(folder)
-    assert "at best 7" in message
+    assert "at most 7" in message
     assert "views IMG_004" in message
     for path in (folder / "masks").iterdir():
         Image.new("L", size).save(path)
@@ -259,9 +259,9 @@ def test_masks_that_leave_nothing_are_named(folder):
 
 
 def test_wrong_options_and_models_are_refused(folder):
-    assert "ratio=1.5" in refused(folder, ratio=1.5)
+    assert "at most 1, got 1.5" in refused(folder, ratio=1.5)
     assert "no COLMAP model" in refused(folder, sparse="sparse/1")
-    assert "masks (sam;" in refused(folder, masks="sam")
+    assert "masks: expected sam," in refused(folder, masks="sam")
     (folder / "sparse" / "0" / "images.bin").write_bytes(b"\x08\0\0")
     with pytest.raises(ColmapError, match="cut short"):
         read_normal_captures(folder)
@@ -291,13 +291,13 @@ def test_either_layout_is_opened(made, written, tmp_path):
     )
     assert open_normal_maps(sphere, exclude=[3]).names == read_normal_maps(sphere, exclude=[3]).names
     assert len(open_normal_maps(written, exclude=["IMG_003"])) == 7
-    with pytest.raises(NormalMapError, match=r"leave out masks='sam', exclude=\['a'\]"):
+    with pytest.raises(NormalMapError, match=r"omit masks='sam', exclude=\['a'\]"):
         open_normal_maps(sphere, masks="sam", exclude=[1, "a"])
     with pytest.raises(NormalMapError, match=r"found: sphere\).*cameras_sphere.npz with .* or normals/ and masks/"):
         open_normal_maps(tmp_path)
     with pytest.raises(NormalMapError, match="is a file"):
         open_normal_maps(sphere / "cameras_sphere.npz")
-    with pytest.raises(NormalMapError, match="is not there"):
+    with pytest.raises(NormalMapError, match="does not exist"):
         open_normal_maps(tmp_path / "nowhere")
 
 

@@ -1,4 +1,4 @@
-"""Checks of normal maps: each sees its planted fault, and says nothing about a healthy set."""
+"""Checks of normal maps: each detects an injected fault and accepts a correct set."""
 
 from dataclasses import replace
 
@@ -26,12 +26,12 @@ def ball():
 
 
 def each(normal_set, change):
-    """The set with every view changed; `change` gets the number of the view and the view."""
+    """Return the set with `change(index, view)` applied to every view."""
     return replace(normal_set, views=tuple(change(i, view) for i, view in enumerate(normal_set.views)))
 
 
 def shifted(normal_set, *names):
-    """Maps of the next view instead of a view's own."""
+    """Return the set with maps of the next view."""
     views = normal_set.views
     return each(normal_set, lambda i, v: replace(v, **{n: getattr(views[(i + 1) % len(views)], n) for n in names}))
 
@@ -80,7 +80,7 @@ def test_views_agree_again_once_the_axes_are_right(healthy):
     right, wrong = median_disagreement(healthy.views, hull), median_disagreement(turned.views, hull)
     assert right < 20
     assert wrong > 40
-    assert f"by {wrong:.0f} degrees, so taken by {right:.0f}" in check.message
+    assert f"by {wrong:.0f} degrees, after it by {right:.0f}" in check.message
 
 
 @pytest.mark.parametrize("signs", [(1.0, 1.0, 1.0), (1.0, -1.0, -1.0)])
@@ -88,7 +88,7 @@ def test_normals_of_the_world_are_told_from_those_of_the_camera(healthy, signs):
     worldly = each(healthy, lambda _, v: replace(v, normals=v.world_normals() * torch.tensor(signs)))
     (check,) = check_normal_maps(worldly)
     assert check.name == "axes"
-    assert "of the world" in check.message
+    assert "world axes" in check.message
 
 
 def test_normals_across_the_outline_add_up_to_one(ball):
@@ -141,7 +141,7 @@ def test_masks_of_other_views_are_named(healthy):
     overlap = next(check for check in checks if check.name == "overlap")
     assert overlap.severity == "error"
     assert "mask of 009" in overlap.message
-    assert "normals of 000 (IoU 1.00" in overlap.message
+    assert "normals of 000 better (IoU 1.00" in overlap.message
     assert found(shifted(healthy, "normals")) == ["overlap"]
 
 
@@ -150,7 +150,7 @@ def test_maps_of_other_views_than_the_cameras_are_seen(healthy):
 
 
 def test_normals_flattened_towards_the_camera_are_seen_across_views(ball):
-    """Each view is fine by itself, as from a network that sees a relief."""
+    """Every view is consistent by itself, as from a network that predicts a relief."""
 
     def flat(_, view):
         return replace(view, normals=torch.nn.functional.normalize(view.normals * torch.tensor([0.1, 0.1, 1]), dim=-1))
@@ -160,7 +160,7 @@ def test_normals_flattened_towards_the_camera_are_seen_across_views(ball):
 
 @pytest.mark.parametrize(
     ("scale", "shift", "severity", "message"),
-    [(1.9, 0.0, "error", "reaches 1"), (1.0, 0.6, "error", "reaches 1"), (0.1, 0.0, "error", "only 0.0")],
+    [(1.9, 0.0, "error", "extends 1"), (1.0, 0.6, "error", "extends 1"), (0.1, 0.0, "error", "only 0.0")],
 )
 def test_an_object_beyond_the_unit_sphere_or_lost_in_it_is_seen(ball, scale, shift, severity, message):
     def change(_, view):
@@ -210,11 +210,11 @@ def test_holes_that_are_none_of_the_object_are_seen(healthy, known):
 
     (check,) = check_normal_maps(each(healthy, change))
     assert (check.name, check.severity) == ("holes", "warning")
-    assert "views 005 have 1 pixels" in check.message
+    assert "views 005 have holes with 1 pixels" in check.message
 
 
 def test_the_hole_of_a_ring_is_no_fault(healthy):
-    """The built-in object has gaps that pictures show: they are the background's."""
+    """The gaps of the built-in object show the background."""
     assert sum(int(mask_holes(view.mask).sum()) for view in healthy.views) > 5
 
 

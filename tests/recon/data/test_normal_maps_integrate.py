@@ -1,4 +1,4 @@
-"""Depth from normals: spheres, planes and steps whose depth is known."""
+"""Depth from normals on spheres, planes and steps of known depth."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def camera(size, height=None, **lens):
 
 
 def ball(size, radius=0.9, away=3.0):
-    """A camera, and the normals, mask and depth of a ball in front of it."""
+    """Return a camera, and normals, mask and depth of a ball in front of it."""
     eye = camera(size)
     rays = eye.directions()
     a, b = rays.square().sum(-1), away * rays[..., 2]
@@ -30,14 +30,14 @@ def ball(size, radius=0.9, away=3.0):
 
 
 def plane(eye, normal, offset):
-    """Normals, depth of the plane `normal . x = -offset` (normal faces the camera)."""
+    """Return normals and depth of the plane `normal . x = -offset`, whose normal faces the camera."""
     unit = torch.nn.functional.normalize(torch.tensor(normal, dtype=torch.float64), dim=0)
     depth = -offset / (eye.directions() @ unit)
     return unit.expand(*depth.shape, 3), depth
 
 
 def relative(found, depth, mask):
-    """Error relative to the depth, after one scale."""
+    """Return the relative depth error after alignment by one scale."""
     ratio = (found / depth)[mask]
     return ratio / ratio.mean() - 1
 
@@ -62,7 +62,7 @@ def test_a_plane_comes_out_flat_through_any_lens(normal):
 
 
 def steps(size, slope=0.6):
-    """A wall, of which the lower right quarter leans towards the camera: a step that grows from nothing."""
+    """A wall whose lower right quarter leans toward the camera, with a step that grows from 0."""
     eye = camera(size)
     rays = eye.directions()
     leaning = (rays[..., 0] > 0) & (rays[..., 1] > 0)
@@ -120,7 +120,7 @@ def test_maps_of_another_size_than_the_camera_or_facing_away_are_refused():
 @pytest.mark.parametrize("change", [{"sharpness": -1.0}, {"rounds": 0}, {"solver_steps": 0}, {"median": 0.0}])
 def test_settings_that_make_no_sense_are_refused(change):
     eye, normals, mask, _ = ball(16)
-    with pytest.raises(NormalMapError, match="integration with sharpness"):
+    with pytest.raises(NormalMapError, match="expected sharpness"):
         integrate_normals(normals, mask, eye, **change)
 
 

@@ -1,4 +1,4 @@
-"""Normal maps of meshes: against spheres, planes and a cube; meshes that are open, inside out, damaged, far away."""
+"""Normal maps of meshes against spheres, planes and a cube; open, inverted, damaged and distant meshes."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ RADIUS = 0.8
 
 
 def octasphere(rounds):
-    """A sphere: an octahedron, each face cut into four so often, its vertices brought to the radius."""
+    """Return a sphere as a subdivided octahedron with its vertices projected to the radius."""
     vertices = [(1.0, 0.0, 0.0), (-1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, -1.0, 0.0), (0.0, 0.0, 1.0), (0.0, 0.0, -1.0)]
     faces = [(0, 2, 4), (2, 1, 4), (1, 3, 4), (3, 0, 4), (2, 0, 5), (1, 2, 5), (3, 1, 5), (0, 3, 5)]
     for _ in range(rounds):
@@ -42,14 +42,14 @@ def octasphere(rounds):
 
 
 def cube():
-    """Corners at +-0.5; each side cut along a diagonal."""
+    """Return a cube with corners at +-0.5 and each side split along a diagonal."""
     signs = torch.tensor([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], dtype=torch.float64)
     sides = [(4, 6, 7, 5), (0, 1, 3, 2), (2, 3, 7, 6), (0, 4, 5, 1), (1, 5, 7, 3), (0, 2, 6, 4)]
     return signs / 2, torch.tensor([face for a, b, c, d in sides for face in ((a, b, c), (a, c, d))])
 
 
 def sheet():
-    """A tilted square: z = 0.3 x + 0.1 y, its normal upwards."""
+    """Return the tilted square z = 0.3 x + 0.1 y with its normal pointing up."""
     flat = torch.tensor([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]], dtype=torch.float64)
     heights = flat @ torch.tensor([[0.3], [0.1]], dtype=torch.float64)
     return torch.cat([flat, heights], 1), torch.tensor([[0, 1, 2], [0, 2, 3]])
@@ -84,7 +84,7 @@ def test_a_fine_sphere_has_the_depth_of_the_sphere_and_smooth_normals_along_its_
     sphere = (along - (RADIUS**2 - across).clamp_min(0).sqrt())[clear]
     places = origins[clear] + sphere[:, None] * rays[clear]
     axial = sphere * (rays[clear] @ eye.forward)
-    # a face lies below the sphere by what its circumcircle says: the largest side over sqrt(3), squared, over 2 R
+    # depth of a face below the sphere: squared circumradius (largest side / sqrt(3)) divided by 2 R
     side = float((ball[0][ball[1]] - ball[0][ball[1].roll(1, dims=1)]).norm(dim=-1).max())
     sunk = side**2 / 6 / RADIUS
     gap = scene.depth(eye)[clear] - axial
@@ -121,7 +121,7 @@ def test_the_depth_of_a_plane_is_its_closed_form(eye):
 
 
 def test_the_normal_of_a_vertex_is_weighted_by_angles_not_by_faces():
-    """At some corners of the cube a side is cut in two: a mean over faces would lean that way."""
+    """At some corners a side has two faces, so an unweighted mean of face normals would be biased."""
     scene = MeshScene(*cube(), shading="smooth")
     for corner in ((1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (-1.0, 1.0, 1.0), (-1.0, -1.0, -1.0)):
         seen = camera(*(2 * x for x in corner))
@@ -135,7 +135,7 @@ def test_smooth_normals_are_interpolated_and_of_length_one():
     hit = scene.depth(seen) > 0
     normals, points = scene.normals(seen)[hit], seen.unproject(scene.depth(seen))[hit]
     assert torch.allclose(normals.norm(dim=-1), torch.ones(()).double())
-    # on a side of the cube the corners' normals vary linearly: (1, 2y, 2z) over its length
+    # interpolated corner normals on a side of the cube: (1, 2y, 2z), normalized
     front = (points[:, 0] - 0.5).abs() < 1e-9
     truth = torch.nn.functional.normalize(torch.cat([torch.ones(len(points), 1), 2 * points[:, 1:]], 1), dim=1)
     assert int(front.sum()) > 40
@@ -186,7 +186,7 @@ def test_repeated_vertices_are_one_and_unused_ones_count_for_nothing(ball, eye):
 
 
 def test_a_sheet_with_two_sides_has_the_normals_of_its_faces(eye):
-    """Its vertices' normals cancel out."""
+    """The vertex normals of a two-sided sheet cancel."""
     vertices, faces = sheet()
     both = MeshScene(vertices, torch.cat([faces, faces.flip(1)]), shading="smooth")
     single = MeshScene(vertices, faces, shading="flat")
@@ -197,10 +197,10 @@ def test_a_sheet_with_two_sides_has_the_normals_of_its_faces(eye):
     ("vertices", "faces", "message"),
     [
         (torch.zeros(3, 3), torch.zeros(0, 3, dtype=torch.int64), "3 vertices has no faces"),
-        (torch.tensor([[0, 0, 0], [1, math.nan, 0], [0, 1, 0.0]]), torch.tensor([[0, 1, 2]]), "1 of .* first is row 1"),
-        (torch.eye(3), torch.tensor([[0, 1, 3]]), "vertices 0 to 3, there are 3"),
+        (torch.tensor([[0, 0, 0], [1, math.nan, 0], [0, 1, 0.0]]), torch.tensor([[0, 1, 2]]), "1 of .* first in row 1"),
+        (torch.eye(3), torch.tensor([[0, 1, 3]]), "vertices 0 to 3, but there are only 3"),
         (torch.eye(3), torch.tensor([[0, -1, 2]]), "vertices -1 to 2"),
-        (torch.ones(3, 3), torch.tensor([[0, 1, 2]]), "none of the mesh's 1 faces has an area"),
+        (torch.ones(3, 3), torch.tensor([[0, 1, 2]]), "none of the 1 faces of the mesh has an area"),
     ],
 )
 def test_what_is_no_surface_is_refused(vertices, faces, message):
@@ -210,7 +210,7 @@ def test_what_is_no_surface_is_refused(vertices, faces, message):
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 30, 500])
 def test_the_smallest_sphere_is_smallest(count):
-    """Smallest is the sphere whose centre is a mean, with weights, of points on it (Karush, Kuhn, Tucker)."""
+    """The smallest sphere has its center in the convex hull of its surface points (Karush, Kuhn, Tucker)."""
     for seed in range(10):
         points = np.random.default_rng([count, seed]).normal(size=(count, 3)) * [1, 0.2, 3]
         frame = unit_sphere_of(torch.from_numpy(points), fill=1.0).numpy()
@@ -233,17 +233,17 @@ def test_the_sphere_of_a_ball_of_a_cube_and_of_a_long_triangle(ball):
 
 def test_a_sphere_around_nothing_is_refused():
     for wrong in (torch.zeros(0, 3), torch.ones(4, 3), torch.tensor([[0.0, 0, 0], [1, math.inf, 0]])):
-        with pytest.raises(NormalMapError, match=r"sphere around \d+ places"):
+        with pytest.raises(NormalMapError, match=r"got \d+ vertices"):
             unit_sphere_of(wrong)
     for fill in (0.0, 1.1, -1.0, math.nan):
-        with pytest.raises(NormalMapError, match="above 0, at most 1"):
+        with pytest.raises(NormalMapError, match="greater than 0 and at most 1"):
             unit_sphere_of(torch.eye(3), fill=fill)
 
 
 def test_a_mesh_far_from_the_origin_gives_the_same_maps(ball, eye):
-    away = torch.tensor([4e6, -5e5, 120.0], dtype=torch.float64)  # metres, as in maps of a country
+    away = torch.tensor([4e6, -5e5, 120.0], dtype=torch.float64)  # meters, as in national coordinate systems
     near, far = (MeshScene(in_unit(places), ball[1], shading="smooth") for places in (ball[0], ball[0] + away))
-    # a place there is known to 5e-10, so a face of 0.03 to 2e-8
+    # float64 positions are accurate to 5e-10 there, so a face of size 0.03 to 2e-8
     assert torch.equal(near.depth(eye) > 0, far.depth(eye) > 0)
     assert torch.allclose(near.depth(eye), far.depth(eye), atol=1e-7)
     assert torch.allclose(near.normals(eye), far.normals(eye), atol=1e-7)

@@ -1,4 +1,4 @@
-"""Smaller normal maps: a plane stays that plane, the camera goes along, and what is unknown is not averaged."""
+"""Downscaled normal maps: planes are preserved, cameras match, unknown values are not averaged."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ NORMAL = torch.nn.functional.normalize(torch.tensor([0.3, -0.2, -1.0]), dim=0)
 
 
 def plane(width=24, height=16):
-    """A plane 3 units away along the axis, seen everywhere."""
+    """Return a plane at depth 3 that fills the image."""
     pose = look_at((0.0, 4.0, 0.0), (0.0, 0.0, 0.0))
     camera = Camera(
         name="7", width=width, height=height, fx=60.0, fy=50.0, cx=11.0, cy=9.0, world_from_camera=pose.float()
@@ -86,5 +86,5 @@ def test_views_without_depth_stay_without():
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, 1.01, float("nan")])
 def test_other_factors_are_refused(factor):
-    with pytest.raises(NormalMapError, match=f"not by {factor}.* above 0, at most 1"):
+    with pytest.raises(NormalMapError, match=f"greater than 0 and at most 1, got {factor}"):
         scaled_normal_view(plane(), factor)

@@ -1,4 +1,4 @@
-"""The patch grid: cutting, joining, coordinates, windows."""
+"""Patch grid: splitting, joining, coordinates and windows."""
 
 import pytest
 import torch
@@ -51,13 +51,13 @@ def test_the_window_at_a_centre_is_that_patch(rows, columns):
 def test_windows_between_patches_and_at_the_border():
     grid = PatchGrid(2, 4, 320, 640)
     assert grid.window(0.25, 0.5) == (80, 80, 160, 160)  # four corners
-    assert grid.window(0.0, 1.0) == (160, 0, 160, 160)  # pushed inside
+    assert grid.window(0.0, 1.0) == (160, 0, 160, 160)  # shifted inside the frame
 
 
 def test_grids_that_do_not_fit():
     with pytest.raises(ValueError, match=r"a grid of 9 x 2 patches.*of 8 x 8 pixels"):
         PatchGrid(9, 2, 8, 8)
-    with pytest.raises(ValueError, match="a grid of 0 x 2 patches has none"):
+    with pytest.raises(ValueError, match="got a grid of 0 x 2 patches"):
         PatchGrid(0, 2, 8, 8)
 
 
@@ -65,5 +65,5 @@ def test_frames_and_patches_of_another_size():
     grid = PatchGrid(2, 2, 8, 8)
     with pytest.raises(ValueError, match=r"8 x 8 pixels, got shape \(1, 3, 8, 10\)"):
         grid.split(torch.zeros(1, 3, 8, 10))
-    with pytest.raises(ValueError, match=r"multiples of 4 patches of 4 x 4 pixels, got shape \(5, 3, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"multiple of 4 patches of 4 x 4 pixels, got shape \(5, 3, 4, 4\)"):
         grid.join(torch.zeros(5, 3, 4, 4))

@@ -1,4 +1,4 @@
-"""Photos: decoded, sized by area, straightened, masked, kept within a budget, decoded ahead."""
+"""Photos: decoding, area resizing, undistortion, masks, cache budget and decoding ahead."""
 
 import itertools
 import threading
@@ -29,7 +29,7 @@ def pinhole(width=40, height=30):
 
 
 def one(path, lens=None, mask=None, **options):
-    """A set of one photo."""
+    """Return a set of one photo."""
     view = PosedPhoto(name=path.name, path=path, lens=lens or pinhole(), world_from_camera=EYE, mask=mask)
     points, colours = no_points()
     options = PhotoOptions(held_out=0, **options)
@@ -47,7 +47,7 @@ def noise(width=40, height=30, channels=3, seed=0):
 
 
 def area_weights(size, wanted):
-    """Which share each old pixel has in each new one, written down from the definition."""
+    """Return the overlap of each old pixel with each new one, from the definition."""
     edges = [i * size / wanted for i in range(wanted + 1)]
     shares = [[max(0, min(b, k + 1) - max(a, k)) for k in range(size)] for a, b in itertools.pairwise(edges)]
     return np.array(shares) * wanted / size
@@ -118,7 +118,7 @@ def test_a_photo_is_turned_only_where_its_camera_says_so(tmp_path):
 
 
 def picture_through(lens, frequency=9.0):
-    """What a smooth world at depth 1 looks like through a lens, pixel by pixel: found by inverting the lens."""
+    """Render a smooth plane at depth 1 through a lens by inverting the distortion per pixel."""
     rows, columns = np.mgrid[0 : lens.height, 0 : lens.width] + 0.5
     wanted = torch.from_numpy(np.stack([(columns - lens.cx) / lens.fx, (rows - lens.cy) / lens.fy], -1))
     points = wanted.clone()
@@ -152,7 +152,7 @@ def test_a_photo_through_a_lens_is_shown_as_a_pinhole_sees_it(tmp_path, model, s
     photo = photos[0]
     expected = world(photo.camera.directions()[..., :2]).float()
     inside = torch.ones(expected.shape[:2], dtype=torch.bool) if photo.mask is None else photo.mask == 255
-    inside[[0, -1]] = inside[:, [0, -1]] = False  # half a pixel from the rim there is nothing to interpolate with
+    inside[[0, -1]] = inside[:, [0, -1]] = False  # pixels at the border have no neighbors to interpolate with
     error = (photo.image.float() - expected)[inside].abs()
     assert float(inside.double().mean()) > 0.75
     assert float(error.mean()) < 2
@@ -161,7 +161,7 @@ def test_a_photo_through_a_lens_is_shown_as_a_pinhole_sees_it(tmp_path, model, s
 
 
 def test_what_the_lens_did_not_see_is_masked(tmp_path):
-    lens = Lens.of("SIMPLE_RADIAL", 128, 96, [100.0, 64.0, 48.0, 0.3])  # a pincushion pulls the corners out of sight
+    lens = Lens.of("SIMPLE_RADIAL", 128, 96, [100.0, 64.0, 48.0, 0.3])  # pincushion: corners outside
     photos = one(saved(tmp_path / "a.png", noise(128, 96)), lens=lens)
     mask = photos[0].mask
     assert mask[48, 64] == 255
@@ -216,7 +216,7 @@ def test_two_photos_of_one_name_are_refused(tmp_path):
     path = saved(tmp_path / "a.png", noise())
     view = PosedPhoto(name="a.png", path=path, lens=pinhole(), world_from_camera=EYE)
     points, colours = no_points()
-    with pytest.raises(PhotoError, match=r"names the photo a.png more than once"):
+    with pytest.raises(PhotoError, match=r"lists photo a.png more than once"):
         assemble([view, view], PhotoOptions(), points=points, colours=colours, source="a test")
 
 
@@ -235,7 +235,7 @@ def test_every_eighth_is_held_out_from_the_first_on():
 
 @pytest.mark.parametrize(("count", "held_out"), [(5, 1), (5, -2), (1, 8), (0, 0)])
 def test_a_split_that_leaves_nothing_is_refused(count, held_out):
-    with pytest.raises(PhotoError, match="to train on"):
+    with pytest.raises(PhotoError, match="photos for training"):
         every_nth(count, held_out)
 
 
@@ -248,7 +248,7 @@ def test_names_are_found_however_they_are_spelled(tmp_path):
     assert folder.find("./c\\two.png") == tmp_path / "c/Two.JPG"
     assert folder.find("two.jpg") == tmp_path / "c/Two.JPG"
     assert folder.find("elsewhere/three.jpeg") == tmp_path / "three.png"
-    assert folder.find("one.png") is None  # there are two
+    assert folder.find("one.png") is None  # two images have this name
     assert folder.find(".hidden.png") is None
 
 
@@ -269,7 +269,7 @@ def made(read, count=6, budget=1 << 30):
 
 
 class Counted:
-    """Pictures whose value is their index, and how often each was decoded, by which thread."""
+    """Source of images whose value is their index, which records decoding counts and threads."""
 
     def __init__(self, broken=()):
         self.reads, self.threads, self.broken = [], set(), broken
@@ -330,13 +330,13 @@ def test_an_interrupt_in_the_loop_leaves_no_thread_behind():
 
 
 def test_an_index_that_is_not_there_is_refused():
-    with pytest.raises(IndexError, match="indices run from 0 to 5"):
+    with pytest.raises(IndexError, match="expected 0 to 5"):
         made(Counted())[6]
 
 
 def test_a_picture_of_another_size_than_its_camera_is_refused():
     photos = made(lambda _: PhotoPixels(image=torch.zeros(4, 5, 3, dtype=torch.uint8)))
-    with pytest.raises(PhotoError, match=r"photo 0.png came as 5x4, its camera has 4x4"):
+    with pytest.raises(PhotoError, match=r"photo 0.png: expected 4x4 pixels, got 5x4"):
         _ = photos[0]
 
 

@@ -1,4 +1,4 @@
-"""The made-up scene: its distances, depths and normals are exact, its photos repeat and agree with each other."""
+"""The synthetic scene: exact distances, depths and normals, reproducible and consistent photos."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def points_around(count=400, seed=0):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_distance_leads_to_the_surface_along_the_normal(shape):
-    """An exact distance: gone along the gradient, it ends on the surface; its gradient has length one."""
+    """Moving by an exact distance along its gradient ends on the surface, and the gradient has length 1."""
     points = points_around()
     gaps, normals = shape.distance(points), shape.normals(points)
     assert np.allclose(np.linalg.norm(normals, axis=1), 1)
@@ -84,7 +84,7 @@ def test_nothing_stands_between_the_camera_and_what_it_sees():
 
 
 def test_a_point_looks_the_same_from_everywhere():
-    """Colour hangs on the surface, not on the view: what one camera sees, others see too where nothing hides it."""
+    """Colors depend on the surface, not on the view: all cameras that see a point see the same color."""
     photos = solid_photos(views=9, size=192, held_out=0, samples=1)
     one, other = photos[0], photos[3]
     depth, shown = SCENE.depth(one.camera), SCENE.depth(other.camera)
@@ -118,7 +118,7 @@ def test_points_spread_over_the_whole_surface_lie_on_it_evenly():
     points = SCENE.surface_points(4000, seed=1)
     assert points.shape == (4000, 3)
     assert float(SCENE.distance(points).abs().max()) < 1e-6
-    # the top of the small ball is a sixth of its surface: pi r^2 2/3 for the cap of height r/3, of 4 pi r^2
+    # a cap of height r / 3 is a sixth of the sphere: pi r^2 2 / 3 of 4 pi r^2
     centre = torch.tensor([0.55, 0.40, 0.79], dtype=torch.float64)
     ball = points[((points - centre).norm(dim=-1) - 0.19).abs() < 1e-6]
     share = float((ball[:, 2] > 0.79 + 0.19 * 2 / 3).double().mean())
@@ -151,5 +151,5 @@ def test_held_out_views_come_from_all_around():
 
 @pytest.mark.parametrize("change", [{"views": 2}, {"size": 0}, {"points": 0}, {"samples": 0}, {"noise": -0.1}])
 def test_numbers_that_make_no_scene_are_refused(change):
-    with pytest.raises(ValueError, match="a made-up scene with"):
+    with pytest.raises(ValueError, match="a synthetic scene needs"):
         solid_photos(**change)

@@ -1,4 +1,4 @@
-"""The folder of a 3D Gaussian splatting run."""
+"""Run folders of 3D Gaussian splatting."""
 
 import json
 import shutil
@@ -64,14 +64,14 @@ def test_of_two_cameras_of_one_name_the_last_counts(folder):
 
 
 def test_an_iteration_that_is_not_there_lists_those_that_are(folder):
-    with pytest.raises(SplatFolderError, match=r"has no iteration 15000: it has 7000, 30000; give -i 7000"):
+    with pytest.raises(SplatFolderError, match=r"has no iteration 15000 .available: 7000, 30000.: use -i 7000"):
         open_splat_folder(folder).gaussians(15000)
 
 
 def test_a_folder_without_splats_says_what_is_there(tmp_path):
-    with pytest.raises(SplatFolderError, match="is no folder"):
+    with pytest.raises(SplatFolderError, match="is not a folder"):
         open_splat_folder(tmp_path / "nowhere")
-    (tmp_path / "point_cloud" / "iteration_7000").mkdir(parents=True)  # empty: the run was stopped while it wrote
+    (tmp_path / "point_cloud" / "iteration_7000").mkdir(parents=True)  # empty, as after an interrupted save
     with pytest.raises(SplatFolderError, match=r"found: point_cloud.*-s"):
         open_splat_folder(tmp_path)
 
@@ -106,7 +106,7 @@ def test_a_folder_needs_neither_cameras_nor_settings(tmp_path):
 def test_settings_are_read_and_never_run(folder, text, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "cfg_args").write_text(text)
-    with pytest.raises(SplatFolderError, match="cfg_args begins with"):
+    with pytest.raises(SplatFolderError, match="cfg_args: expected Namespace"):
         open_splat_folder(folder)
     assert not (folder / "RAN").exists()
 
@@ -119,5 +119,5 @@ def test_settings_may_be_empty(folder):
 @pytest.mark.parametrize("text", ["{", "[1]", '[{"img_name": "a"}]', '{"a": 1}'])
 def test_cameras_that_cannot_be_read_are_refused(folder, text):
     (folder / "cameras.json").write_text(text)
-    with pytest.raises(SplatFolderError, match=r"cameras\.json cannot be read"):
+    with pytest.raises(SplatFolderError, match=r"not a valid cameras\.json"):
         open_splat_folder(folder)

@@ -1,4 +1,4 @@
-"""Photos with the cameras that a splat training left."""
+"""Photos with the cameras of a splat training."""
 
 import pytest
 import torch

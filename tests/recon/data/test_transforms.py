@@ -1,4 +1,4 @@
-"""Scenes of transforms.json: Blender's, instant-ngp's, Nerfstudio's."""
+"""Scenes with a transforms.json: Blender, instant-ngp, Nerfstudio."""
 
 import json
 import math
@@ -18,7 +18,7 @@ ALL = PhotoOptions(held_out=0)
 
 
 def frames(folder, names, extension=".png", mode="RGBA"):
-    """Frames in OpenGL's axes, with their photos: the value of a photo is its number."""
+    """Write frames in OpenGL axes with photos whose value is their index."""
     made = []
     for number, (name, camera) in enumerate(zip(names, CAMERAS, strict=False)):
         path = folder / f"{name}{extension}"
@@ -140,16 +140,16 @@ def changed(rows, **values):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"transform_matrix": None}, r"frame images/000.jpg has no transform_matrix of 4 x 4"),
-        ({"transform_matrix": [[1, 0], [0, 1]]}, r"transform_matrix of \(2, 2\)"),
-        ({"transform_matrix": [[math.nan] * 4] * 4}, "finite numbers"),
-        ({"transform_matrix": np.diag([1, 1, -1, 1]).tolist()}, "is no rotation"),
-        ({"transform_matrix": np.diag([1, 2, 1, 1]).tolist()}, "is no rotation"),
-        ({"transform_matrix": np.zeros((4, 4)).tolist()}, "is no rotation"),
-        ({"fl_x": "wide"}, "intrinsics that are no numbers"),
-        ({"fl_x": 0, "fl_y": 0}, "states no focal length"),
-        ({"fl_x": -5.0}, "above 0"),
-        ({"camera_model": "EQUIRECTANGULAR"}, "states camera_model 'EQUIRECTANGULAR'"),
+        ({"transform_matrix": None}, r"frame images/000.jpg: transform_matrix is missing"),
+        ({"transform_matrix": [[1, 0], [0, 1]]}, r"transform_matrix .*shape \(2, 2\)"),
+        ({"transform_matrix": [[math.nan] * 4] * 4}, "and finite, got"),
+        ({"transform_matrix": np.diag([1, 1, -1, 1]).tolist()}, "is not a rotation"),
+        ({"transform_matrix": np.diag([1, 2, 1, 1]).tolist()}, "is not a rotation"),
+        ({"transform_matrix": np.zeros((4, 4)).tolist()}, "is not a rotation"),
+        ({"fl_x": "wide"}, "intrinsics are not numeric"),
+        ({"fl_x": 0, "fl_y": 0}, "has no focal length"),
+        ({"fl_x": -5.0}, "greater than 0"),
+        ({"camera_model": "EQUIRECTANGULAR"}, "unsupported camera_model 'EQUIRECTANGULAR'"),
     ],
 )
 def test_a_frame_that_cannot_be_used_is_named(ngp, values, message):
@@ -166,7 +166,7 @@ def test_photos_that_are_missing_are_counted_and_named(ngp):
 
 def test_a_mask_that_is_missing_is_named(ngp):
     path, lens, rows = ngp
-    with pytest.raises(PhotoError, match=r"the mask .*gone.png of photo .* does not exist"):
+    with pytest.raises(PhotoError, match=r"mask .*gone.png of photo .* does not exist"):
         read_transforms(write(path, changed(rows, mask_path="gone.png"), **lens))
 
 
@@ -174,9 +174,9 @@ def test_a_mask_that_is_missing_is_named(ngp):
     ("text", "message"),
     [
         ("{", "cannot be read as JSON"),
-        ("[]", "has no list 'frames'"),
-        ('{"frames": [1]}', "has no list 'frames'"),
-        ('{"frames": []}', "names no frame"),
+        ("[]", "expected a list 'frames'"),
+        ('{"frames": [1]}', "expected a list 'frames'"),
+        ('{"frames": []}', "has no frames"),
     ],
 )
 def test_what_is_no_scene_is_refused(tmp_path, text, message):
@@ -187,7 +187,7 @@ def test_what_is_no_scene_is_refused(tmp_path, text, message):
 
 def test_a_folder_without_the_file_says_what_is_there(tmp_path):
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(TransformsError, match=r"holds neither transforms.json nor .* \(found: notes.txt\)"):
+    with pytest.raises(TransformsError, match=r"neither transforms.json nor .* found: notes.txt"):
         read_transforms(tmp_path)
     with pytest.raises(TransformsError, match="no such folder"):
         read_transforms(tmp_path / "nowhere")

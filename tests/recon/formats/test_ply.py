@@ -1,4 +1,4 @@
-"""PLY files: tables and lists, every type and order, read one element after the other, and what is damaged."""
+"""PLY files: tables and lists of all types and byte orders, sequential reading, and damaged files."""
 
 from io import BytesIO
 
@@ -108,19 +108,19 @@ LIST = "element a 1\nproperty list int int i\nend_header\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("plx\n", "is no PLY file"),
-        (HEAD.format("ascii") + "element a 1\n", "is no PLY file"),
-        ("ply\nelement a 1\nproperty float x\nend_header\n", "lacks a format line"),
-        (HEAD.format("morse") + "end_header\n", "'format morse 1.0'.*not PLY"),
-        (HEAD.format("ascii") + "property float x\nend_header\n", "not PLY"),
-        (HEAD.format("ascii") + "element a 1\nproperty list float int i\nend_header\n", "not PLY"),
-        (HEAD.format("ascii") + "element a 1\nproperty int i\nproperty int i\nend_header\n", r"twice \(i\)"),
-        (HEAD.format("ascii") + "element a 2\nend_header\n", "2 of a with no property"),
+        ("plx\n", "not a PLY file"),
+        (HEAD.format("ascii") + "element a 1\n", "not a PLY file"),
+        ("ply\nelement a 1\nproperty float x\nend_header\n", "no format line"),
+        (HEAD.format("morse") + "end_header\n", "invalid header line 'format morse 1.0'"),
+        (HEAD.format("ascii") + "property float x\nend_header\n", "invalid header line"),
+        (HEAD.format("ascii") + "element a 1\nproperty list float int i\nend_header\n", "invalid header line"),
+        (HEAD.format("ascii") + "element a 1\nproperty int i\nproperty int i\nend_header\n", "property i .*twice"),
+        (HEAD.format("ascii") + "element a 2\nend_header\n", "2 rows of element a but no property"),
         (HEAD.format("ascii") + LIST + "-1", "-1 entries"),
         (HEAD.format("ascii") + LIST + "3 1 2", "cut short"),
-        (HEAD.format("ascii") + LIST + "2 1 2.5", "holds 2.5, not int32"),
-        (HEAD.format("ascii") + LIST + "2 1 4e9", "holds 4e[+]09, not int32"),
-        (HEAD.format("ascii") + LIST + "2 1 x", "something else than numbers"),
+        (HEAD.format("ascii") + LIST + "2 1 2.5", "holds 2.5, expected int32"),
+        (HEAD.format("ascii") + LIST + "2 1 4e9", "holds 4e[+]09, expected int32"),
+        (HEAD.format("ascii") + LIST + "2 1 x", "something other than numbers"),
         (HEAD.format("binary_little_endian") + LIST + "abc", "cut short"),
         (HEAD.format("binary_little_endian") + LIST + "\x7f\x7f\x7f\x7f", "entries"),
     ],

@@ -1,4 +1,4 @@
-"""Lenses against pycolmap 4.2.1, whose projections of the same points stand here."""
+"""Lenses against projections of the same points by pycolmap 4.2.1, recorded here."""
 
 import math
 
@@ -231,7 +231,7 @@ def test_which_lenses_bend():
 
 
 def test_beyond_the_fold_of_its_formula_a_lens_sees_nothing():
-    """r (1 - r^2 / 3) turns back at r = 1: what lies beyond would be shown twice."""
+    """r (1 - r^2 / 3) is not monotonic beyond r = 1, so points farther out would appear twice."""
     radii = torch.tensor([0.3, 0.9, 0.99, 1.02, 1.2])
     _, inside = lens("SIMPLE_RADIAL", f=50.0, k1=-1 / 3).project(torch.stack([radii, radii * 0], -1))
     assert inside.tolist() == [True, True, True, False, False]
@@ -245,11 +245,11 @@ def test_a_division_lens_sees_nothing_where_its_formula_has_no_value():
 
 
 def test_a_panorama_is_refused_with_what_to_do():
-    with pytest.raises(LensError, match=r"'EQUIRECTANGULAR' is not one .* undistort"):
+    with pytest.raises(LensError, match=r"unsupported camera model 'EQUIRECTANGULAR'.* undistort"):
         Lens.of("EQUIRECTANGULAR", 100, 50, [100, 50])
 
 
 @pytest.mark.parametrize("parameters", [[100.0], [0.0, 50.0, 40.0], [math.nan, 50.0, 40.0], [100.0, math.inf, 40.0]])
 def test_parameters_that_no_lens_has_are_refused(parameters):
-    with pytest.raises(LensError, match=r"takes 3 parameters|must be above 0"):
+    with pytest.raises(LensError, match=r"takes 3 parameters|must be greater than 0"):
         Lens.of("SIMPLE_PINHOLE", 100, 80, parameters)

@@ -1,4 +1,4 @@
-"""Neighbours equal brute force, each point its own first; tables survive prunes, disks and threads."""
+"""Neighbors equal brute force, with each point first; pruning, caching and background search of tables."""
 
 import os
 import threading
@@ -77,9 +77,9 @@ def test_points_that_are_not_finite_are_refused_and_named():
     points = cloud(30)
     points[7, 1] = float("nan")
     points[9, 0] = float("inf")
-    with pytest.raises(ValueError, match=r"2 of 30 points.*number 7 at \(.*nan"):
+    with pytest.raises(ValueError, match=r"2 of 30 points.*index 7: \(.*nan"):
         nearest_neighbours(points)
-    with pytest.raises(ValueError, match="0 neighbours"):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         nearest_neighbours(cloud(3), 0)
 
 
@@ -95,7 +95,7 @@ def test_a_prune_searches_only_rows_that_lost_a_neighbour():
     table = nearest_neighbours(points, 6)
     kept = torch.ones(300, dtype=torch.bool)
     kept[:3] = False
-    moved = points[kept] + 10 * cloud(297, seed=9)  # whole rows keep what they knew before the points moved
+    moved = points[kept] + 10 * cloud(297, seed=9)  # intact rows keep the distances from before the points moved
     pruned = table.pruned(kept, moved)
     whole = (table.indices[kept] >= 3).all(-1)
     assert 200 < int(whole.sum()) < 297
@@ -106,7 +106,7 @@ def test_a_prune_searches_only_rows_that_lost_a_neighbour():
 def test_a_prune_needs_the_points_that_are_kept():
     points = cloud(20)
     kept = torch.arange(20) < 15
-    with pytest.raises(ValueError, match=r"15 points.*but 20 were given"):
+    with pytest.raises(ValueError, match=r"15 points.*got 20"):
         nearest_neighbours(points).pruned(kept, points)
 
 
@@ -115,7 +115,7 @@ def test_a_second_call_reads_the_first_ones_table(tmp_path, monkeypatch):
     first = cached_neighbours(points, 8, folder=tmp_path)
     monkeypatch.setattr(neighbour_cache, "nearest_neighbours", lambda *_: pytest.fail("searched again"))
     assert same(cached_neighbours(points.clone().requires_grad_(), 8, folder=tmp_path), first)
-    assert len(list(tmp_path.iterdir())) == 1  # and nothing half written is left
+    assert len(list(tmp_path.iterdir())) == 1  # no partial file is left
 
 
 def test_other_points_or_another_count_is_another_table(tmp_path):
@@ -200,7 +200,7 @@ def neighbours():
 
 @pytest.fixture
 def held(monkeypatch):
-    """Searches wait until the event is set."""
+    """Make searches wait until the event is set."""
     gate = threading.Event()
 
     def search(points, count):
@@ -252,7 +252,7 @@ def test_a_prune_reaches_the_table_and_the_search_under_way(neighbours, held):
 
 def test_growth_during_a_search_asks_for_another_start(neighbours):
     neighbours.start(cloud(100))
-    with pytest.raises(ValueError, match=r"prune of 130 points.*of 100 .*call start"):
+    with pytest.raises(ValueError, match=r"over the 100 points.*got 130: call start"):
         neighbours.prune(torch.ones(130, dtype=torch.bool), cloud(130))
 
 

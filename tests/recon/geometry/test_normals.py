@@ -1,4 +1,4 @@
-"""Normals from depth: right on planes and balls, quiet at borders and edges."""
+"""Normals from depth: exact on planes and balls, zero at borders and edges."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def camera(position=(0.4, -2.0, 1.5), size=40):
 
 
 def depth_of_plane(own, normal):
-    """The plane through the origin."""
+    """Return the depth of a plane through the origin."""
     origins, directions = own.rays()
     along = -(origins @ normal) / (directions @ normal)
     return along * (directions @ own.forward)
@@ -63,5 +63,5 @@ def test_gradients_are_right():
 
 
 def test_another_size_is_refused():
-    with pytest.raises(ValueError, match=r"40x30 .* for camera 'a' of 40x40"):
+    with pytest.raises(ValueError, match=r"camera 'a' .*40x30 and 40x40"):
         normals_from_depth(torch.ones(30, 40), camera())

@@ -1,4 +1,4 @@
-"""Spherical harmonics against what is known of them: orthonormal, addition theorem, signs and order."""
+"""Spherical harmonics: orthonormality, addition theorem, signs and order."""
 
 import math
 
@@ -18,7 +18,7 @@ from fieldwatch.recon.geometry import (
 
 
 def sphere(rows=24):
-    """Directions and weights that integrate polynomials on the sphere exactly: Gauss in z, even in the angle."""
+    """Return directions and weights of an exact quadrature on the sphere: Gauss in z, uniform in the angle."""
     z, weight = (torch.from_numpy(x) for x in legendre.leggauss(rows))
     angle = 2 * math.pi * torch.arange(2 * rows, dtype=torch.float64) / (2 * rows)
     flat = (1 - z * z).sqrt()
@@ -60,7 +60,7 @@ def test_turning_the_directions_mixes_only_functions_of_one_degree(degree):
 
 
 def test_order_and_signs_are_those_of_the_complex_functions_with_condon_and_shortley():
-    """Real functions from associated Legendre polynomials, written down from their definition."""
+    """Compute real functions from the definition of associated Legendre polynomials."""
     points = directions(50)
     x, y, z = points.T.numpy()
     angle, flat = np.arctan2(y, x), np.sqrt(1 - z * z)
@@ -84,7 +84,7 @@ def test_a_lower_degree_is_the_beginning_of_a_higher_one():
 
 @pytest.mark.parametrize("degree", [-1, 4])
 def test_other_degrees_are_refused(degree):
-    with pytest.raises(ValueError, match="degrees 0 to 3"):
+    with pytest.raises(ValueError, match="degree must be in 0 to 3"):
         harmonics(directions(2), degree)
 
 

@@ -1,4 +1,4 @@
-"""Normals, samples, opacities and flatness of single Gaussians."""
+"""Normals, samples, opacity entropy and flatness of Gaussians."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_entropy_has_a_bounded_slope_at_the_ends(dtype):
     opacities = torch.tensor([0.0, 1e-30, 1e-8, 1 - 1e-7, 1.0], dtype=dtype, requires_grad=True)
     opacity_entropy(opacities).backward()
     assert opacities.grad.abs().max().item() * len(opacities) < 24.1
-    assert bool((opacities.grad[:3] > 0).all() & (opacities.grad[3:] < 0).all())  # away from the ends is up
+    assert bool((opacities.grad[:3] > 0).all() & (opacities.grad[3:] < 0).all())  # the entropy grows away from 0 and 1
 
 
 def test_gradcheck_of_entropy_and_flatness():

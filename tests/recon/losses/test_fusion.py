@@ -1,4 +1,4 @@
-"""Named pixel losses: their weights, and what an unknown name says."""
+"""Named pixel losses: weights, and the error for unknown names."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from fieldwatch.recon.losses import ms_ssim, pixel_loss, ssim
 from fieldwatch.recon.losses.fusion import PIXEL_LOSSES, frequency_error
 from fieldwatch.recon.losses.pixel import l1, l2
 
-# name: weights of L1, L2, 1 - SSIM, 1 - MS-SSIM, as the original's table has them
+# name: weights of L1, L2, 1 - SSIM, 1 - MS-SSIM, from the table of the original
 TABLE = {
     "L1": (1, 0, 0, 0),
     "L2": (0, 1, 0, 0),
@@ -66,8 +66,8 @@ def test_perfect_predictions_cost_nothing_and_every_loss_has_finite_gradients(na
 
 def test_an_unknown_name_lists_all_and_names_the_nearest():
     with pytest.raises(
-        ValueError, match=r"--loss 'fusion6' is not known\. Did you mean Fusion6\? Known are L1, L2, SSIM,"
+        ValueError, match=r"unknown --loss 'fusion6'\. Did you mean Fusion6\? Expected one of L1, L2, SSIM,"
     ):
         pixel_loss("fusion6")
-    with pytest.raises(ValueError, match=r"'perceptual' is not known\. Known are"):
+    with pytest.raises(ValueError, match=r"unknown --loss 'perceptual'\. Expected one of"):
         pixel_loss("perceptual")

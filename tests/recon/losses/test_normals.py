@@ -1,4 +1,4 @@
-"""Rendered normals against those of the depth: right where known, quiet where nothing is, finite at grazing."""
+"""Rendered normals against normals from depth: known values, background, finite gradients at grazing angles."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""LPIPS is computed as its authors wrote it down, from weights on the disk, and says what is missing or damaged."""
+"""LPIPS against its definition, and the errors for missing or damaged weights."""
 
 import sys
 import types
@@ -17,7 +17,7 @@ FEATURES = "vgg16-397923af.pth"
 
 
 def vgg16():
-    """VGG16's layers, built as its paper has them, so that their numbers are those of torchvision's file."""
+    """Build the layers of VGG16 with the same indices as torchvision's state dict."""
     layers, channels = [], 3
     for width in LAYOUT:
         if width == "M":
@@ -42,7 +42,7 @@ def lines():
 
 @pytest.fixture(scope="module")
 def folder(network, lines, tmp_path_factory):
-    """Both files, as they are found on disks; a classifier that nobody needs is in the first."""
+    """Write both weight files; the first also contains the unused classifier, as on disk."""
     made = tmp_path_factory.mktemp("lpips")
     state = {f"features.{name}": part for name, part in network.state_dict().items()}
     torch.save(state | {"classifier.0.weight": torch.zeros(4, 4)}, made / FEATURES)
@@ -52,14 +52,14 @@ def folder(network, lines, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch, tmp_path):
-    """Weights of this machine, if there are any, are not found by a test."""
+    """Hide weights that are installed on this machine."""
     for name in ("TORCH_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.delenv("FIELDWATCH_LPIPS", raising=False)
 
 
 def written_down(network, lines, image, photo):
-    """Zhang 2018, eq. 1, pixel by pixel layer by layer."""
+    """Compute eq. 1 of Zhang et al. 2018 per layer and pixel."""
     shift, scale = torch.tensor([-0.030, -0.088, -0.188]), torch.tensor([0.458, 0.448, 0.450])
     seen = [((one * 2 - 1).permute(0, 2, 3, 1) - shift).div(scale).permute(0, 3, 1, 2) for one in (image, photo)]
     total, tap = 0.0, 0
@@ -99,7 +99,7 @@ def test_it_is_0_for_one_image_the_same_both_ways_and_has_nothing_to_train(folde
 def test_images_that_are_too_small_are_refused(folder, monkeypatch):
     monkeypatch.setenv("FIELDWATCH_LPIPS", str(folder))
     lpips, _ = find_lpips()
-    with pytest.raises(ValueError, match=r"40x15 pixels.*16 pixels or more"):
+    with pytest.raises(ValueError, match=r"40x15 pixels.*at least 16 pixels"):
         lpips(*images(1, 15, 40))
 
 
@@ -129,7 +129,7 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path):
 
 
 def with_files(folder, tmp_path, name, content):
-    """A folder in which one of the two files is replaced."""
+    """Return a folder with one of the two files replaced."""
     for other in (FEATURES, "vgg.pth"):
         (tmp_path / other).symlink_to(folder / other)
     (tmp_path / name).unlink()
@@ -168,7 +168,7 @@ def test_a_file_cut_short_is_damaged(folder, tmp_path, monkeypatch):
 
 
 def test_a_package_without_files_is_no_package(monkeypatch, tmp_path):
-    """A module named lpips that is a single file holds no weights."""
+    """A single-file module named lpips has no weights."""
     module = types.ModuleType("lpips")
     module.__spec__ = ModuleSpec("lpips", None)
     monkeypatch.setitem(sys.modules, "lpips", module)

@@ -1,4 +1,4 @@
-"""Pixel errors and cosine errors, also where a vector has no direction."""
+"""Pixel and cosine losses, including zero vectors."""
 
 import pytest
 import torch

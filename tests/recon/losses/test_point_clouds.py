@@ -1,4 +1,4 @@
-"""Points against their matches and against a field: by hand, and nothing to divide by."""
+"""Point losses: values computed by hand, and empty input."""
 
 import pytest
 import torch

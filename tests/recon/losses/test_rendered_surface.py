@@ -1,4 +1,4 @@
-"""Terms of a rendered surface: their values by hand, invariances, and nothing to divide by."""
+"""Losses of rendered surfaces: values computed by hand, invariances, and empty input."""
 
 import math
 
@@ -64,7 +64,7 @@ def test_weights_say_how_much_each_ray_of_the_mask_counts():
 
 
 def test_weights_of_the_mask_undo_drawing_one_side_more_often():
-    """An edge along x, as blurred as S(s x): its offset o, in 1 / s, at which the error is least."""
+    """The offset with the smallest error of a sigmoid edge, with one side sampled three times as often."""
     often = 3.0
     x = torch.linspace(-9, 9, 1801, dtype=torch.float64)
     drawn = torch.where(x > 0, often, 1.0).double()
@@ -75,7 +75,7 @@ def test_weights_of_the_mask_undo_drawing_one_side_more_often():
         return moved.grad.item()
 
     assert slope(-0.02, torch.ones_like(x)) < 0 < slope(0.02, torch.ones_like(x))
-    displaced = 0.7645  # where often log(1 + exp(-o)) = log(1 + exp(o))
+    displaced = 0.7645  # solution of often * log(1 + exp(-o)) = log(1 + exp(o))
     assert often * math.log1p(math.exp(-displaced)) == pytest.approx(math.log1p(math.exp(displaced)), rel=2e-3)
     assert slope(displaced - 0.02, drawn) < 0 < slope(displaced + 0.02, drawn)
 
@@ -104,7 +104,7 @@ def test_no_rays_have_no_mask_error():
 
 @pytest.mark.parametrize("floor", [0.0, 0.5, -1.0])
 def test_a_floor_that_keeps_nothing_is_refused(floor):
-    with pytest.raises(ValueError, match="floor above 0"):
+    with pytest.raises(ValueError, match="floor must be greater than 0"):
         mask_error(torch.zeros(1), torch.zeros(1), floor=floor)
 
 

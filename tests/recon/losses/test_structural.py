@@ -1,4 +1,4 @@
-"""SSIM and MS-SSIM against the textbook formula, and at sizes where the usual window does not fit."""
+"""SSIM and MS-SSIM against the definition, and for images smaller than the usual window."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from fieldwatch.recon.losses.structural import SCALE_WEIGHTS, ms_ssim_window
 
 
 def textbook_ssim(a, b, size=11, sigma=1.5):
-    """Five direct window means in float64, one window at a time."""
+    """Compute SSIM from five direct means per window in float64."""
     line = np.exp(-((np.arange(size) - size // 2) ** 2) / (2 * sigma**2))
     window = np.outer(line, line) / line.sum() ** 2
     values = []
@@ -90,9 +90,9 @@ def test_small_images_say_how_many_levels_fit():
     with pytest.raises(ValueError, match=r"5 levels.*33 pixels.* 20: pass levels=4"):
         ms_ssim(image, image)
     assert ms_ssim(image, image, levels=4) == pytest.approx(torch.ones(1))
-    with pytest.raises(ValueError, match="the image has 2: use larger patches"):
+    with pytest.raises(ValueError, match="got 2: use larger patches"):
         ms_ssim(image[:, :, :2], image[:, :, :2])
-    with pytest.raises(ValueError, match="1 to 5 levels, got 6"):
+    with pytest.raises(ValueError, match="in 1 to 5, got 6"):
         ms_ssim(image, image, levels=6)
     with pytest.raises(ValueError, match=r"11 pixels at 5 levels.*40 x 60 pixels.* 3"):
         ms_ssim(torch.zeros(1, 3, 40, 60), torch.zeros(1, 3, 40, 60), window=11)
@@ -102,14 +102,14 @@ def test_small_images_say_how_many_levels_fit():
 
 @pytest.mark.usefixtures("unchecked")
 def test_images_of_different_shapes_are_refused():
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         ssim(torch.zeros(1, 3, 20, 20), torch.zeros(1, 3, 20, 21))
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         ms_ssim(torch.zeros(3, 20, 20), torch.zeros(3, 20, 20))
 
 
 def test_ms_ssim_of_opposite_images_has_finite_gradients():
-    """The negative control: the contrast terms are negative, where a fractional power has no value."""
+    """For a negative image the contrast terms are negative, where fractional powers are undefined."""
     target = torch.rand(1, 3, 40, 40, generator=torch.Generator().manual_seed(7))
     prediction = (1 - target).requires_grad_()
     value = ms_ssim(prediction, target)

@@ -1,4 +1,4 @@
-"""Samples of a plane of flat Gaussians are as far from it as they are high, and the terms say so."""
+"""Surface losses of samples above a plane of flat Gaussians, whose distances are known."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ THIN = 0.02
 
 
 def plane(side=12, step=0.1, dtype=torch.float64, opacity=1.0):
-    """Discs of one standard deviation = 6 steps on z = 0; a quarter turn about x makes their thin y axis z."""
+    """Return discs on z = 0 with standard deviations of 6 grid steps; their thin y axis is rotated to z."""
     line = (torch.arange(side, dtype=dtype) - (side - 1) / 2) * step
     x, y = torch.meshgrid(line, line, indexing="ij")
     count = side * side
@@ -69,10 +69,10 @@ def test_where_discs_add_up_to_one_the_density_stands_for_the_height():
     samples, rows = drawn(own)
     added = contributions(samples.points, rows, own)
     flat = torch.cat([samples.points[:, :2], torch.zeros(500, 1, dtype=torch.float64)], -1)
-    whole = density(contributions(flat, rows, own))  # on the plane: what a saturated surface would bring to 1
+    whole = density(contributions(flat, rows, own))  # on the plane; normalizes the saturated density to 1
     thickness = beta(own.thickness[rows.long()])
     distance = sdf_from_density(density(added) / whole, thickness)
-    assert torch.allclose(distance, samples.points[:, 2].abs(), atol=0.0025 * THIN)  # the straight piece
+    assert torch.allclose(distance, samples.points[:, 2].abs(), atol=0.0025 * THIN)  # the linear part
     ideal = ideal_density(projected_distance(samples, own), thickness)
     assert density_error(density(added) / whole, ideal).item() < 1e-12
     assert density_error(density(added), ideal).item() > 0.1  # 16 opaque discs overlap to far more than 1
@@ -122,7 +122,7 @@ def test_gradcheck_of_the_distance_from_depth():
 
 
 def test_a_depth_map_of_another_size_is_refused():
-    with pytest.raises(ValueError, match=r"depth map of 9x7 .* for camera 'a' of 48x40"):
+    with pytest.raises(ValueError, match=r"camera 'a' .*9x7 and 48x40"):
         sdf_from_depth(torch.rand(2, 3), torch.rand(7, 9), camera())
 
 
@@ -144,14 +144,14 @@ def test_errors_are_in_tenths_of_the_extent_and_capped():
     assert samples_on_surface_error(-sdf, 2.0).item() == pytest.approx((1.5 + 0.5 + 20) / 3)
     assert sdf_error(sdf[:0], estimate[:0], 2.0).item() == 0
     assert camera_extent([camera()]) == 0
-    with pytest.raises(ValueError, match=r"extent, which is 0\.0.*above 0"):
+    with pytest.raises(ValueError, match=r"extent.*greater than 0, got 0\.0"):
         samples_on_surface_error(sdf, camera_extent([camera()]))
 
 
 def test_equal_normals_have_no_better_normal_whatever_their_sign():
     own = plane()
     half = torch.arange(len(own.means)) % 2 == 0
-    upside_down = torch.tensor([0.0, 0.0, 1.0, -1.0], dtype=torch.float64)  # the same thin axis, the other way
+    upside_down = torch.tensor([0.0, 0.0, 1.0, -1.0], dtype=torch.float64)  # the same thin axis with the opposite sign
     own.quaternions[half] = upside_down
     assert own.normals[half][:, 2].mean() * own.normals[~half][:, 2].mean() == pytest.approx(-1.0)
     samples, rows = drawn(own)

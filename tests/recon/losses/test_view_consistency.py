@@ -1,4 +1,4 @@
-"""Two views of one place: by hand, invariances, and places that nobody sees."""
+"""Consistency of two views: values computed by hand, invariances, and points seen by no view."""
 
 import math
 
@@ -40,7 +40,7 @@ def test_a_common_turn_and_an_exchange_change_nothing():
 
 
 def test_the_gradient_turns_a_view_back():
-    """A view turned by w sees all normals turned: going down the gradient by w leads back, for enough normals."""
+    """Descending the gradient with respect to a rotation w undoes it, given enough normals."""
     seen, turn = normals(400), torch.tensor([0.02, -0.05, 0.03], dtype=torch.float64)
     vector = turn.clone().requires_grad_()
     view_consistency_error(seen @ exponential(vector).T, seen, torch.ones(400, dtype=torch.bool)).backward()

@@ -1,4 +1,4 @@
-"""The first setting out of its bounds is named with its flag, its value and what was wanted."""
+"""Bounds of settings: the error names flag, value and bounds of the first invalid setting."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class Options:
 
 
 COUNTS = ("at least 1", lambda value: value >= 1, ("keep_last", "cap"))
-SHARES = ("a share from 0 to 1", lambda value: 0 <= value <= 1, ("dssim",))
+SHARES = ("a fraction from 0 to 1", lambda value: 0 <= value <= 1, ("dssim",))
 
 
 @pytest.mark.parametrize("options", [Options(), Options(cap=3), Options(dssim=0.0)])
@@ -26,12 +26,12 @@ def test_what_is_in_bounds_passes_and_none_always_is(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (Options(keep_last=0, dssim=2.0), "--keep-last is 0: wanted at least 1"),
-        (Options(cap=-1), "--cap is -1: wanted at least 1"),
-        (Options(dssim=float("nan")), "--dssim is nan: wanted a share from 0 to 1"),
+        (Options(keep_last=0, dssim=2.0), "--keep-last must be at least 1, got 0"),
+        (Options(cap=-1), "--cap must be at least 1, got -1"),
+        (Options(dssim=float("nan")), "--dssim must be a fraction from 0 to 1, got nan"),
     ],
 )
 def test_the_first_setting_out_of_its_bounds_is_named(options, message):
-    with pytest.raises(ValueError, match="wanted") as refused:
+    with pytest.raises(ValueError, match="must be") as refused:
         refuse_out_of_bounds(options, COUNTS, SHARES)
     assert str(refused.value) == message

@@ -1,4 +1,4 @@
-"""What a full disk refuses waits in order; nothing is lost, written twice or larger than its bound."""
+"""On a full disk, writes wait in order; nothing is lost, written twice or exceeds its limit."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from fieldwatch.record.durable import SyncTracker
 
 
 class Disk:
-    """Files in memory on a disk of so many bytes; a reserve gives bytes back."""
+    """In-memory files on a disk of limited size; a reserve can release bytes."""
 
     def __init__(self, free):
         self.free, self.files, self.errno = free, {}, errno.ENOSPC
@@ -75,7 +75,7 @@ def make(tmp_path, clock):
 
 
 def _as_reserve(disk, rows):
-    """A stand-in that passes for a reserve where types are checked."""
+    """A fake reserve that passes runtime type checks."""
     kept = Kept(disk, rows)
     reserve = object.__new__(Reserve)
     for name in ("give_up", "refill", "release", "close"):
@@ -127,7 +127,7 @@ def test_the_disk_counts_as_free_only_when_the_reserve_is_back(make):
     queue = disk.file("rows")
     queue.attach(waiting)
     queue.append(b"12345")
-    disk.free = 10  # enough for the row, and not for what is reserved
+    disk.free = 10  # enough for the row, but not for the reserve
     waiting.retry()
     assert disk.files["rows"] == b"12345"
     assert waiting.pause is not None
@@ -190,7 +190,7 @@ def test_the_reserve_has_real_blocks_gives_them_up_in_pieces_and_is_gone_at_the_
     while reserve.give_up(1):
         pieces += 1
     assert pieces == ROWS_BYTES // (256 << 10)
-    assert path.stat().st_size == FINAL_BYTES  # rows never take what is for last words
+    assert path.stat().st_size == FINAL_BYTES  # rows never use the space for final writes
     assert path.stat().st_blocks * 512 <= FINAL_BYTES + 65536
     assert reserve.refill()
     reserve.release()
@@ -251,7 +251,7 @@ def test_what_a_failed_sync_may_have_lost_is_written_again_before_a_sync_is_beli
     again = [call for call in calls if call != "fsync"]
     assert again[0] == ("pwrite", b"0\n", 0)
     assert b"".join(data for _, data, _ in again[-3:]) == b"0\n1\n1\n"
-    assert calls[-2:] == ["fsync", "fsync"]  # the last one had nothing to write again
+    assert calls[-2:] == ["fsync", "fsync"]  # the last one had nothing to rewrite
     assert (tmp_path / "rows").read_bytes() == b"0\n1\n1\n"
 
 
@@ -266,7 +266,7 @@ def test_bytes_that_a_failed_sync_lost_for_good_are_an_error_from_then_on(tmp_pa
             broken.setattr(os, "fsync", lambda _file: (_ for _ in ()).throw(OSError(errno.EIO, "lost")))
             with pytest.raises(OSError, match="lost"):
                 durable.sync(file.fileno())
-        path.write_bytes(b"before\n\0\0")  # what the disk has in their place
+        path.write_bytes(b"before\n\0\0")  # the disk's content in place of the lost bytes
         for _ in range(2):
             with pytest.raises(OSError, match="bytes 7 to 9 were lost"):
                 durable.sync(file.fileno())

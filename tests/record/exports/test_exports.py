@@ -1,4 +1,4 @@
-"""The record in the files of other tools: what stands, once, with its holes and its non-numbers."""
+"""Exports contain all valid rows exactly once, with missing and non-finite values preserved."""
 
 import csv
 import math
@@ -32,7 +32,7 @@ def a_block(steps, columns, value, *, samples=(), axis="step", positions=None):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A run of 3000 steps: a resume at 2000, NaN at 7, a term of every 100th step, two late rows, two epochs."""
+    """Write a run of 3000 steps: resume at 2000, NaN at 7, a term every 100 steps, two late rows, two epochs."""
     run = tmp_path / "run"
     run.mkdir()
     Manifest(config={"lr": 0.1, "note": HOSTILE}, segments=(new_segment(0), new_segment(2000))).write(run)
@@ -74,7 +74,7 @@ def test_parquet_holds_what_the_history_holds(folder, tmp_path):
     assert table[HOSTILE][7].as_py() == math.inf
     about = table.schema.field("Loss/total").metadata
     assert about[b"better"] == b"lower"
-    assert b"Sum of all active terms" in about[b"meaning"]
+    assert b"Weighted sum of all active loss terms" in about[b"meaning"]
     assert orjson.loads(table.schema.metadata[b"config"])["lr"] == 0.1
     epochs = pq.read_table(tmp_path / "out" / "epochs.parquet").to_pydict()
     assert (epochs["epoch"], epochs["step"], epochs["Eval/psnr"]) == ([1, 2], [500, 999], [530.0, 1029.0])
@@ -141,7 +141,7 @@ def test_a_folder_that_is_there_is_replaced_only_when_told_and_ours(folder, tmp_
     again = export_record(folder, to, out, overwrite=True)
     assert len(again.files) == len(names)
     (out / "mine.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"holds 'mine.txt'"):
+    with pytest.raises(FileExistsError, match=r"contains 'mine.txt'"):
         export_record(folder, to, out, overwrite=True)
     assert (out / "mine.txt").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
@@ -162,7 +162,7 @@ def test_an_export_leaves_damaged_lines_out_and_says_so(folder, tmp_path, to):
 def test_nothing_is_left_where_an_export_fails(folder, tmp_path, to):
     (folder / "journal.jsonl").write_bytes(b"")
     (folder / "events.jsonl").write_bytes(b'{"kind":2}\n')
-    with pytest.raises(ValueError, match="nothing yet"):
+    with pytest.raises(ValueError, match="no recorded rows"):
         export_record(folder, to, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -171,12 +171,12 @@ def test_what_cannot_be_exported_is_named(tmp_path):
     with pytest.raises(NotARun, match="holds no run"):
         export_record(tmp_path, "csv", tmp_path / "out")
     Manifest(config={}).write(tmp_path)
-    with pytest.raises(ValueError, match="recorded nothing yet"):
+    with pytest.raises(ValueError, match="no recorded rows"):
         export_record(tmp_path, "csv", tmp_path / "out")
-    with pytest.raises(FileExistsError, match=r"out\.csv is the name"):
+    with pytest.raises(FileExistsError, match=r"out\.csv is a file"):
         export_record(tmp_path, "csv", tmp_path / "out.csv")
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match="no folder"):
+    with pytest.raises(FileExistsError, match="not a folder"):
         export_record(tmp_path, "csv", tmp_path / "file")
 
 

@@ -22,7 +22,7 @@ def test_missing_extra_says_how_to_install_it(tmp_path, monkeypatch, extra, sink
 
 
 def records(path):
-    """Walk wandb's file (LevelDB log format: blocks of 32 KiB, each record with crc32, length and type)."""
+    """Parse wandb's file (LevelDB log format: blocks of 32 KiB; each record has a CRC-32, a length and a type)."""
     data, at, parts = path.read_bytes(), 7, b""
     assert data[:4] == b":W&B"
     while at + 7 <= len(data):
@@ -41,7 +41,7 @@ def records(path):
 
 
 def history(folder, name):
-    """(axis position, value) of a metric over all offline segments."""
+    """Return (axis position, value) pairs of a metric over all offline segments."""
     found = []
     for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
         for record in records(path):
@@ -73,15 +73,15 @@ def test_wandb_offline_holds_each_step_once_over_a_resume(tmp_path, make_block, 
     sink.rewind(mark)
     sink(make_block(40, 52, ("Loss/total",)))
     sink.close()
-    wandb.teardown()  # a resume is another process, with another wandb service
+    wandb.teardown()  # a resumed run is another process with another wandb service
     while time.strftime("%Y%m%d_%H%M%S") in str(sorted(tmp_path.glob("wandb/offline-run-*"))):
-        time.sleep(0.05)  # wandb names its folder after the second
+        time.sleep(0.05)  # wandb names its folder after the current second
     again = Wandb(tmp_path, project="test", mode="offline")
     again.rewind(mark)
     again(make_block(40, 60, ("Loss/total",)))
     again(make_block(60, 61, ("Eval/psnr",), axis="epoch", positions=[2]))
     again.close()
-    wandb.teardown()  # finish() returns a moment before the service has written the file
+    wandb.teardown()  # finish() returns before the service has written the file
     assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 2
     assert history(tmp_path, "Loss/total") == [(step, step) for step in range(60)]
     assert history(tmp_path, "Eval/psnr") == [(2, 60)]

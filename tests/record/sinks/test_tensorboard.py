@@ -32,7 +32,7 @@ def read(folder):
 
 
 def raw_events(folder):
-    """Walk the records with struct only, checking TensorBoard's own checksums."""
+    """Parse the records with struct only, and verify TensorBoard's checksums."""
     for path in sorted(Path(folder).glob("events.out.tfevents.*")):
         data, at = path.read_bytes(), 0
         while at < len(data):
@@ -92,7 +92,7 @@ def test_nan_is_written_as_it_is(tmp_path, make_block):
 
 @pytest.mark.parametrize("step", [-1, 2**35])
 def test_step_outside_the_range_is_refused(step):
-    with pytest.raises(ValueError, match=f"step {step} to {step}: TensorBoard takes 0 to"):
+    with pytest.raises(ValueError, match=f"from 0 to [0-9]+, got steps {step} to {step}"):
         ScalarRows(("a",))(np.array([0.0]), np.array([step]), np.array([[1.0]]))
 
 
@@ -188,7 +188,7 @@ def test_files_of_others_and_left_over_drafts(tmp_path, make_block):
 
 def test_lost_file_of_a_mark_is_told(tmp_path, make_block):
     sink = TensorBoard(tmp_path)
-    with pytest.warns(UserWarning, match="is gone: TensorBoard's"):
+    with pytest.warns(UserWarning, match=r"fieldwatch\.0009 no longer exists"):
         sink.rewind({"events.out.tfevents.1.host.7.fieldwatch.0009": 100})
     sink(make_block(0, 2))
     assert steps_of(tmp_path) == [0, 1]
@@ -220,7 +220,7 @@ def test_images_histograms_and_text(tmp_path):
 
 
 def test_bytes_that_are_not_a_png_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="image 'a' came with 4 bytes"):
+    with pytest.raises(ValueError, match=r"image 'a': .*PNG, got 4"):
         TensorBoard(tmp_path).image("a", 0, b"JPEG", 1, 1)
 
 

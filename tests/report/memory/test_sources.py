@@ -45,7 +45,7 @@ def test_without_any_profile_the_journal_s_counters_are_told(run_folder):
     [
         ("nothing", "does not exist"),
         ("empty/", "tells nothing about memory: wanted memory.jsonl"),
-        ("a.csv", "is no tensor log"),
+        ("a.csv", "is not a tensor log"),
     ],
 )
 def test_what_cannot_be_read_is_told(tmp_path, made, message):
@@ -76,7 +76,7 @@ def test_an_empty_or_strange_memory_log_is_told(tmp_path):
     with pytest.raises(ValueError, match=r"memory\.jsonl.*AttributeError"):
         read_trace(path)
     path.write_text('{"x": 1}\n{"step": 1}\n')
-    with pytest.raises(ValueError, match=r"2 lines left out \(line 1"):
+    with pytest.raises(ValueError, match=r"2 lines skipped \(line 1"):
         read_trace(path)
 
 

@@ -115,7 +115,7 @@ def test_a_damaged_record_is_a_finding_and_the_rest_is_shown(tmp_path, write_run
     assert answer["error"] == ""
     assert answer["account"]["run"]["rows"] == 20
     (finding,) = [one for one in answer["account"]["findings"] if one["rule"] == "DamagedRecord"]
-    assert "journal.jsonl: 1 line left out" in finding["message"]
+    assert "journal.jsonl: 1 line skipped" in finding["message"]
 
 
 def test_a_broken_run_says_why_and_the_others_are_shown(tmp_path, write_run, open_tab):

@@ -22,7 +22,7 @@ def test_a_folder_that_is_gone_or_damaged_is_told_in_words(tmp_path, write_run):
     account, error = reader.read()
     assert error == ""
     (finding,) = [one for one in account["findings"] if one["rule"] == "DamagedRecord"]
-    assert "journal.jsonl: 3 lines left out" in finding["message"]
+    assert "journal.jsonl: 3 lines skipped" in finding["message"]
     (folder / "journal.jsonl").unlink()
     (folder / "run.json").write_text("{}")
     assert "run.json" in AccountReader(folder).read()[1]

@@ -1,4 +1,4 @@
-"""Forecast: when memory runs out as the model grows, and what grows that the model does not explain."""
+"""Memory forecast: when memory runs out as the model grows, and growth that the model does not explain (leaks)."""
 
 from typing import TYPE_CHECKING
 

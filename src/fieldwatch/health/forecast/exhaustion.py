@@ -1,4 +1,4 @@
-"""When memory runs out: the growth to come, put into the memory of a step."""
+"""Forecast of when memory runs out: the predicted growth, inserted into the model of a step's memory."""
 
 import math
 from dataclasses import dataclass
@@ -13,36 +13,35 @@ from fieldwatch.health.forecast.trace import GrowthTrace, MemoryTrace, capacity,
 from fieldwatch.record import History
 
 Cause = Literal["view", "growth"]
-# Without a declared end, look ahead three times as long as the growth has lasted.
+# Without a declared end, the forecast looks ahead three times as long as the growth has lasted.
 _HORIZON = 3.0
-# Points in time, and sizes, at which the risk is tabulated.
+# Number of steps, and of sizes, at which the risk is tabulated.
 _STEPS = 128
 _SIZES = 64
-# Growth counts as over after so many usual intervals without a change of size.
+# Growth counts as over after this many typical intervals without a change of size.
 _PAUSE = 6.0
-# Probability left out at each end of the interval from `low` to `high`.
+# Tail probability at each end of the interval from `low` to `high`.
 _SURE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """When memory runs out, and what would still fit.
+    """When memory runs out, and which size would still fit.
 
     Attributes:
-        made: the last step that was known.
-        step: the step at which memory runs out, as likely before as after.
-        low: memory lasts at least so long with 95 % confidence.
-        high: it is gone by then with 95 % confidence; None where the growth may also end in time.
-        probability: that it runs out before the growth ends.
-        cause: ``"view"`` where an ordinary step is too much first, ``"growth"`` where a step that grows the
-            model is.
-        view: the sample whose work makes it first; empty where samples have no names or growth comes first.
-        cap: the largest size that fits with that view and with the copies of growth.
-        counted: whether sizes count primitives; else they are MiB of parameters.
-        size: present size.
-        end: the step at which growth or the run ends; None where nobody said.
-        peak: the heaviest step's memory at the end of growth (at ``step`` where no end is declared), in MiB.
-        capacity: what the process could have, in MiB.
+        made: last step that the forecast is based on.
+        step: median of the step at which memory runs out.
+        low: lower end of the 90 % interval of that step.
+        high: upper end of the 90 % interval; None if growth may end before memory runs out.
+        probability: probability that memory runs out before the growth ends.
+        cause: ``"view"`` if an ordinary step exceeds memory first, ``"growth"`` if a step that grows the model does.
+        view: sample whose step exceeds memory first; empty if samples have no names or the cause is ``"growth"``.
+        cap: largest size that fits, including the heaviest view and the copies made by growth.
+        counted: whether sizes are numbers of primitives; otherwise they are MiB of parameters.
+        size: current size.
+        end: step at which growth or the run ends; None if not declared.
+        peak: memory of the heaviest step at the end of growth (at ``step`` if no end is declared), in MiB.
+        capacity: memory that the process could have, in MiB.
         growth: shape of the growth.
     """
 
@@ -63,26 +62,27 @@ class Forecast:
 
     @property
     def spread(self) -> int:
-        """Half of the 90 % interval, in steps; up to ``step`` only where it has no end."""
+        """Half of the 90 % interval in steps; the lower half of it if ``high`` is None."""
         return (self.high - self.low) // 2 if self.high is not None else self.step - self.low
 
     def text(self, *, memory: str = "memory", unit: str = "primitives") -> str:
-        """Say it in one sentence.
+        """Return the forecast as one sentence.
 
         Args:
-            memory: what runs out, such as VRAM.
-            unit: what the model's size counts.
+            memory: name of the memory that runs out, such as VRAM.
+            unit: unit of the model's size.
         """
         spread = _round(self.spread)
-        about = f" (on view {self.view})" if self.view else ""
-        about = " (in a step that grows the model, where old and new copies meet)" if self.cause == "growth" else about
+        where = f" (on view {self.view})" if self.view else ""
+        where = " (in a step that grows the model and holds old and new copies)" if self.cause == "growth" else where
         when = f"iteration {self.step:,} +- {spread:,.0f}"
-        return f"at the current growth {memory} runs out at {when}{about}; cap at {self.cap_text(unit)}"
+        return f"at the current growth {memory} runs out at {when}{where}; cap at {self.cap_text(unit)}"
 
     def cap_text(self, unit: str = "primitives") -> str:
-        """Return the cap as people say it: ``3.1 M primitives`` or ``820 MB of parameters``."""
+        """Format the cap for people: ``3.1 M primitives`` or ``820 MB of parameters``."""
         if not self.counted:
             return f"{self.cap:,.0f} MB of parameters"
+        # Rounded down, so that the printed cap also fits.
         if self.cap >= 1e6:
             return f"{np.floor(self.cap / 1e5) / 10:.1f} M {unit}"
         return f"{np.floor(self.cap / 1e3):,.0f} k {unit}" if self.cap >= 1e4 else f"{self.cap:,.0f} {unit}"
@@ -91,18 +91,18 @@ class Forecast:
 def forecast(
     history: History, *, last: int | None = None, growth_until: int | None = None, end: int | None = None
 ) -> Forecast | None:
-    """Say when memory runs out.
+    """Predict when memory runs out.
 
     Args:
-        history: what was recorded: ``Memory/peak_MB``, ``Memory/capacity_MB``, and ``Model/size`` or
-            ``Memory/parameters_MB``; with ``Model/work`` and named samples it says on which view.
-        last: look at the record up to this step only; None for all of it.
-        growth_until: the step at which growth ends; None to take it from a ``growth`` event, where one says it.
-        end: the run's last step; None where it is not known.
+        history: history with ``Memory/peak_MB``, ``Memory/capacity_MB``, and ``Model/size`` or
+            ``Memory/parameters_MB``. With ``Model/work`` and named samples, the forecast also names the view.
+        last: last step to use; None for all steps.
+        growth_until: step at which growth ends; None to use the one declared by a ``growth`` event, if any.
+        end: last step of the run; None if unknown.
 
     Returns:
-        None where something was not recorded, where nothing grows (any more), or where it fits for ever. Without a
-        declared end "for ever" is three times as long as the growth lasted so far.
+        The forecast; None if a metric is missing, the model does not grow (any more), or memory is sufficient. Without
+        a declared end, the forecast covers three times as many steps as growth has lasted so far.
     """
     last = history.step if last is None else last
     available = capacity(history, last)
@@ -114,6 +114,7 @@ def forecast(
         float(growth_until) if growth_until is not None else declared_end(history, last),
         float(end) if end is not None else np.inf,
     )
+    # Densification may stop earlier than declared.
     ended = last - changes.steps[-1] > _PAUSE * changes.spacing
     growth = None if ended or last >= limit else Growth.fit(changes)
     trace = None if growth is None else MemoryTrace.of(history, last)
@@ -125,13 +126,17 @@ def forecast(
 
 @dataclass(frozen=True, kw_only=True)
 class _RiskBySize:
-    """Sizes from the present one to the one that certainly does not fit, and how risky a step is there.
+    """Risk of a step as a function of size, from the current size to one that certainly does not fit.
 
     Attributes:
-        sizes: ``[s]``.
-        views: ``[s]`` chance per step that an ordinary step does not fit.
-        copies: ``[s]`` the same of the steps that grow the model, spread over the steps between them.
-        cap: the largest size that fits.
+        model: model of a step's memory.
+        growth: predicted growth.
+        spacing: number of steps between two changes of size.
+        capacity: memory that the process could have, in MiB.
+        sizes: ``[s]`` tabulated sizes.
+        views: ``[s]`` probability per step that an ordinary step does not fit.
+        copies: ``[s]`` probability per step that a step that grows the model does not fit.
+        cap: largest size that fits.
     """
 
     model: MemoryModel
@@ -145,17 +150,17 @@ class _RiskBySize:
 
     @classmethod
     def of(cls, model: MemoryModel, growth: Growth, changes: GrowthTrace, capacity: float) -> "_RiskBySize":
-        # 10 % beyond the size that fills memory by the fit alone, so that the crossing lies inside the grid.
+        # 10 % beyond the size at which the fit fills memory, so that the crossing lies inside the grid.
         largest = max((capacity - model.base) / model.per_size, growth.size) * 1.1
         sizes = np.linspace(growth.size, largest, _SIZES)
         uncertainty = model.uncertainty(sizes)
         ordinary = model.ordinary(sizes)
         copying = model.while_growing(sizes - changes.change, sizes)
-        # A step sees one view: the chances of the tabulated views add up, weighted by how often each is seen.
+        # A step renders one view: the probabilities of the tabulated views add up, weighted by how often each is used.
         views = np.minimum(model.loads.share * _exceedance(ordinary, capacity, uncertainty).sum(axis=0), 1.0)
-        # Spread over the steps between two changes, so that both risks are chances per step.
+        # Divided by the steps between two changes, so that both risks are probabilities per step.
         copies = _exceedance(copying, capacity, np.hypot(uncertainty, model.growing_noise)) / changes.spacing
-        # The cap keeps two standard deviations below the limit.
+        # The cap leaves a margin of two standard deviations.
         heaviest = np.maximum(ordinary.max(axis=0), copying) + 2 * uncertainty
         fits = np.flatnonzero(heaviest <= capacity)
         cap = _crossing(sizes, heaviest, capacity, int(fits[-1])) if len(fits) else float(growth.size)
@@ -171,14 +176,15 @@ class _RiskBySize:
         )
 
     def forecast(self, trace: MemoryTrace, last: int, limit: float) -> Forecast | None:
-        """Let the size grow, add up the risk, and say when it has become even."""
+        """Integrate the risk along the predicted growth, and return the forecast; None if the risk is low."""
         horizon = min(limit, last + _HORIZON * self.growth.span)
         steps = np.linspace(last, horizon, _STEPS)
         probability = self._exhaustion_probability(steps)
-        # Where no end is declared, "it may run out some day" would be said of every growing model.
+        # Without a declared end, every growing model may run out of memory some day: require even odds.
         if probability[-1] < _SURE or (limit == np.inf and probability[-1] < 0.5):
             return None
         low, middle, high = (_step_at_probability(steps, probability, share) for share in (_SURE, 0.5, 1 - _SURE))
+        # Without even odds within the horizon, the forecast names its end.
         step = horizon if middle is None else middle
         size, final = self._sizes_at(step, limit if limit < np.inf else step)
         size = min(size, float(self.sizes[-1]))
@@ -204,34 +210,36 @@ class _RiskBySize:
 
     def _exhaustion_probability(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``[s]``: the probability that memory has run out by each step."""
-        # Between two changes the size is constant: ordinary steps see, in the mean, that of half an interval ago.
+        # The size is constant between two changes: on average, ordinary steps have the size of half an interval ago.
         sizes = self.growth.sizes(steps - self.spacing / 2)
         views = np.interp(sizes, self.sizes, self.views)
         copies = np.interp(self.growth.sizes(steps), self.sizes, self.copies)
+        # Rectangle rule: the steps are evenly spaced.
         risk = np.cumsum(views + copies, axis=1) * (steps[1] - steps[0])
-        # Survival is the exponential of the integrated risk, averaged over the weighted growth curves.
+        # The survival probability is exp(-integrated risk), averaged over the weighted growth curves.
         return 1 - self.growth.weights @ np.exp(-risk)
 
     def _sizes_at(self, *steps: float) -> list[float]:
-        """Return the size at each of some ascending steps, by the middle one of the curves."""
+        """Return the size at ascending steps according to the median curve."""
         sizes = self.growth.sizes(np.array(steps))
-        # The weighted median of the curves, by their last size.
+        # Weighted median of the curves, ordered by their last size.
         order = np.argsort(sizes[:, -1])
         at = np.searchsorted(np.cumsum(self.growth.weights[order]), 0.5)
         return sizes[order[min(int(at), len(order) - 1)]].tolist()
 
     def _heaviest(self, size: float) -> str:
-        """Return the view that is too much first."""
+        """Return the name of the view with the largest memory at a size."""
         return self.model.loads.names[int(np.argmax(self.model.ordinary(np.array([size]))[:, 0]))]
 
 
 def _exceedance(peak: NDArray[np.float64], available: float, uncertainty: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probability that a peak is above the room (logistic, within 0.01 of the normal one)."""
+    """Return the probability that a peak exceeds the available memory."""
+    # Logistic approximation of the normal distribution, within 0.01 of it.
     return 0.5 * (1 + np.tanh(0.8 * (peak - available) / uncertainty))
 
 
 def _crossing(sizes: NDArray[np.float64], heaviest: NDArray[np.float64], available: float, at: int) -> float:
-    """Return the size at which the memory meets the room, between one size of the grid and the next."""
+    """Return the size at which the memory reaches the available memory, interpolated between two sizes of the grid."""
     if at + 1 == len(sizes):
         return float(sizes[at])
     fraction = (available - heaviest[at]) / (heaviest[at + 1] - heaviest[at])
@@ -239,13 +247,13 @@ def _crossing(sizes: NDArray[np.float64], heaviest: NDArray[np.float64], availab
 
 
 def _step_at_probability(steps: NDArray[np.float64], probability: NDArray[np.float64], share: float) -> float | None:
-    """Return the step by which memory is gone with a probability; None if that is beyond the last one."""
+    """Return the step by which memory has run out with probability ``share``; None if it is beyond the last step."""
     if probability[-1] < share:
         return None
     return float(np.interp(share, probability, steps))
 
 
 def _round(number: float) -> float:
-    """Round to two digits, as an uncertainty deserves."""
+    """Round to two significant digits."""
     digits = 10.0 ** max(math.floor(math.log10(max(number, 1.0))) - 1, 0)
     return round(number / digits) * digits

@@ -1,7 +1,7 @@
-"""The memory of a step as a function of the model's size and the step's work.
+"""Model of a step's memory as a function of the model's size and the step's work.
 
-``peak = a + b * size + c * work`` for an ordinary step, and ``a + b * old size + t * new size`` for one that grows the
-model: there old and new copies of parameters and moments stand side by side.
+The peak is ``a + b * size + c * work`` in an ordinary step, and ``a + b * old size + t * new size`` in a step that
+grows the model, which holds the old and the new copies of parameters and moments at the same time.
 """
 
 from dataclasses import dataclass
@@ -13,36 +13,37 @@ from numpy.typing import NDArray
 from fieldwatch.health.forecast.trace import STATES, MemoryTrace, upper_median
 
 LAYOUT_UNCERTAINTY = 0.3
-"""Standard deviation of ``b`` about the layout's value, as a share of it, before anything was measured."""
+"""Prior standard deviation of ``b``, relative to the value expected from the layout."""
 COPIES = 3.0 / STATES
-"""Share of the layout that growth copies: parameters and both moments, but not gradients. A first guess for ``t``."""
-# Rows of one fit: more cost time at every examination and hardly change the result.
+"""Fraction of the layout that growth copies: parameters and both moments, but no gradients. Initial guess of ``t``."""
+# Number of rows in a fit: more would cost time at every examination and hardly change the result.
 ROWS = 512
-# Residuals beyond so many standard deviations lose weight (Huber's k).
+# Residuals beyond this many standard deviations lose weight (Huber's k).
 _HUBER = 1.5
-# Rounds of reweighted least squares; the weights settle within these.
+# Iterations of reweighted least squares; the weights converge within these.
 _ROUNDS = 4
 _ROBUST = 1.4826
-"""A normal distribution's standard deviation over its median distance from the middle."""
-# MiB; below it the allocator's rounding decides.
+"""Standard deviation of a normal distribution divided by its median absolute deviation."""
+# MiB; below it the rounding of the allocator dominates.
 _LEAST_NOISE = 0.25
 _TINY = 1e-9
+# Prior standard deviation of the exponent of work over size.
 _SLOPE_UNCERTAINTY = 0.3
-# Heaviest views that are tabulated: lighter ones never run out of memory first.
+# Number of heaviest views to tabulate: lighter ones never run out of memory first.
 _WORST = 64
-# Latest changes of size that `t` is estimated from: the optimizer's state may come late.
+# Number of latest changes of size for the estimate of `t`: the optimizer's state may be allocated late.
 _LATEST = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loads:
-    """What views add to a step's memory: view ``v`` adds ``loads[v] * size ** exponent`` MiB.
+    """Memory that views add to a step: view ``v`` adds ``loads[v] * size ** exponent`` MiB.
 
     Attributes:
-        loads: ``[v]``, the heaviest first, at most 64.
-        share: how often a step sees one of them: 1 / number of all views.
-        names: the views' names; empty names where the record has none.
-        exponent: how work grows with size.
+        loads: ``[v]`` loads of the heaviest views, at most 64, in descending order.
+        share: probability that a step uses a given view: 1 / number of all views.
+        names: names of the views; empty strings if the record has none.
+        exponent: exponent with which work grows with size.
     """
 
     loads: NDArray[np.float64]
@@ -53,18 +54,18 @@ class Loads:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryModel:
-    """The fitted memory of a step, in MiB.
+    """Fitted memory of a step, in MiB.
 
     Attributes:
-        base: ``a``, what does not depend on the model's size.
-        per_size: ``b``, per unit of size.
-        per_work: ``c``, per unit of work; 0 where no work is recorded.
-        growing: ``t``, per unit of new size in a step that grows the model.
+        base: ``a``, memory that does not depend on the model's size.
+        per_size: ``b``, memory per unit of size.
+        per_work: ``c``, memory per unit of work; 0 if no work is recorded.
+        growing: ``t``, memory per unit of new size in a step that grows the model.
         errors: ``[3]`` standard errors of a, b and c.
-        covariance: ``[2, 2]`` of a and b.
-        noise: standard deviation of an ordinary step about the fit.
-        growing_noise: the same for a step that grows the model.
-        loads: what the views add.
+        covariance: ``[2, 2]`` covariance of a and b.
+        noise: standard deviation of an ordinary step around the fit.
+        growing_noise: standard deviation of a step that grows the model.
+        loads: memory that the views add.
     """
 
     base: float
@@ -79,13 +80,15 @@ class MemoryModel:
 
     @classmethod
     def fit(cls, trace: MemoryTrace) -> Self | None:
-        """Fit to the ordinary steps of a trace; None where there are fewer than 32."""
+        """Fit the model to the ordinary steps of a trace; None if there are fewer than 32."""
         ordinary = np.flatnonzero(~trace.atypical)
+        # Fewer rows do not determine three coefficients and the noise.
         if len(ordinary) < 32:
             return None
         rows = _subsample(ordinary)
         values, covariance, noise = _fit_line(trace, rows)
         base, per_size, per_work = (float(value) for value in values)
+        # What the views add to the fit.
         excess = trace.peak - base - per_size * trace.size
         loads, noise = _loads(trace, ordinary, excess, per_work, noise)
         growing, growing_noise = _growing(trace, base, per_size, noise)
@@ -102,16 +105,16 @@ class MemoryModel:
         )
 
     def ordinary(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``[v, s]``: the peak of a step on each of the heaviest views at each size."""
+        """Return ``[v, s]``: the peak in MiB of a step with each of the heaviest views at each size."""
         common = self.base + self.per_size * sizes
         return common + self.loads.loads[:, None] * sizes**self.loads.exponent
 
     def while_growing(self, old: NDArray[np.float64], new: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``[s]``: the peak of a step that grows the model."""
+        """Return ``[s]``: the peak in MiB of a step that grows the model."""
         return self.base + self.per_size * old + self.growing * new
 
     def uncertainty(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``[s]``: standard deviation of one step's peak about the prediction."""
+        """Return ``[s]``: the standard deviation in MiB of a step's peak around the prediction."""
         variance_base = self.covariance[0, 0]
         covariance = self.covariance[0, 1]
         variance_slope = self.covariance[1, 1]
@@ -121,7 +124,7 @@ class MemoryModel:
 
 
 def _subsample(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return at most 512 of the rows: the last 256, and as many from all before."""
+    """Return at most 512 rows: the last 256, and as many evenly spaced ones from before."""
     if len(rows) <= ROWS:
         return rows
     half = ROWS // 2
@@ -130,13 +133,13 @@ def _subsample(rows: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _fit_line(trace: MemoryTrace, rows: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Return (a, b, c), their covariance and the noise; c is not negative."""
+    """Return (a, b, c), their covariance and the noise; c is never negative."""
     size = trace.size[rows]
     work = trace.work[rows]
     peak = trace.peak[rows]
     if np.isfinite(work).all():
         values, covariance, noise = _huber(np.stack((np.ones(len(rows)), size, work)), peak, trace.layout)
-        # A negative factor of work is a fit to noise: it is then left out.
+        # A negative coefficient of work is a fit to noise: fit again without it.
         if values[2] >= 0:
             return values, covariance, noise
     values, covariance, noise = _huber(np.stack((np.ones(len(rows)), size)), peak, trace.layout)
@@ -146,13 +149,22 @@ def _fit_line(trace: MemoryTrace, rows: NDArray[np.intp]) -> tuple[NDArray[np.fl
 def _huber(
     columns: NDArray[np.float64], peak: NDArray[np.float64], layout: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Fit with Huber's weights, so that spikes count little, and with the layout as the prior of the size's factor."""
-    # Scaled to 1: sizes reach 1e7, and the normal equations would lose half of their digits.
+    """Fit by iteratively reweighted least squares with Huber weights and the layout as the prior of ``b``.
+
+    Args:
+        columns: ``[c, n]`` regressors.
+        peak: ``[n]`` peak memory, in MiB.
+        layout: expected value of ``b``; NaN if unknown.
+
+    Returns:
+        The coefficients ``[c]``, their covariance ``[c, c]`` and the standard deviation of the noise.
+    """
+    # Scaled to 1, because sizes reach 1e7 and the normal equations would lose half of their digits.
     scale = np.abs(columns).max(axis=1)
     columns = columns / scale[:, None]
     weights = np.ones(len(peak))
     noise = max(1.0, float(np.std(peak)))
-    # Nearly flat, except for the factor of size, of which the layout of the parameters is a good guess.
+    # The prior is nearly flat except for `b`, for which the layout of the parameters is a good guess.
     precision = np.full(len(columns), _TINY)
     prior_mean = np.zeros(len(columns))
     if np.isfinite(layout) and layout > 0:
@@ -162,12 +174,12 @@ def _huber(
     covariance = np.diag(1 / precision)
     for _ in range(_ROUNDS):
         weighted = columns * (weights / noise**2)
-        # Posterior of a linear fit with Gaussian noise and prior.
+        # Posterior of a linear model with Gaussian noise and prior.
         covariance = np.linalg.inv(weighted @ columns.T + np.diag(precision)).astype(np.float64)
         values = covariance @ (weighted @ peak + precision * prior_mean)
         residuals = np.abs(peak - values @ columns)
         noise = max(_ROBUST * upper_median(residuals), _LEAST_NOISE)
-        # Huber's weights: 1 within the limit, falling with the residual beyond it.
+        # Huber weights: 1 within the limit, inversely proportional to the residual beyond it.
         weights = np.minimum(1.0, _HUBER * noise / np.maximum(residuals, _TINY))
     return values / scale, covariance / np.outer(scale, scale), noise
 
@@ -175,10 +187,10 @@ def _huber(
 def _loads(
     trace: MemoryTrace, rows: NDArray[np.intp], excess: NDArray[np.float64], per_work: float, noise: float
 ) -> tuple[Loads, float]:
-    """Return what each view adds, and the noise that is left.
+    """Return the loads of the views, and the remaining noise.
 
-    With recorded work a view's load follows from its own visits' work; without it, from what the visits' peaks have
-    above the fit. A view's mean is drawn to that of all by what its few visits do not say.
+    With recorded work, the load of a view is the mean work of its visits; without it, the mean excess of their peaks
+    over the fit. The mean of a view with few visits is shrunk towards the mean of all views.
     """
     views = trace.views[rows]
     size = trace.size[rows]
@@ -191,20 +203,21 @@ def _loads(
     views = views[usable]
     load = load[usable]
     center, spread = _clipped(load[-ROWS:])
-    # One spike must not decide a view's mean.
+    # A single spike must not determine the mean of a view.
     clipped = np.clip(load, center - 6 * spread, center + 6 * spread)
     sums = np.bincount(views, weights=clipped, minlength=len(trace.names))
     visited = np.flatnonzero(count)
     means = sums[visited] / count[visited]
     residuals = clipped - (sums / np.maximum(count, 1))[views]
     freedom = max(len(clipped) - len(visited), 1)
-    # One-way analysis of variance: between the visits to one view, and between views.
+    # One-way analysis of variance: within the visits to one view, and between views.
     variance_within = float(np.square(residuals).sum()) / freedom
     variance_between = max(float(np.var(means)) - variance_within * float(np.mean(1 / count[visited])), 0.0)
-    # Shrink each mean towards that of all views by the share of its variance that is noise.
+    # Shrink each mean towards that of all views by the fraction of its variance that is noise.
     shrunk = center + (means - center) * variance_between / np.maximum(
         variance_between + variance_within / count[visited], 1e-300
     )
+    # In descending order.
     worst = np.argsort(shrunk)[::-1][:_WORST]
     names = tuple(trace.names[int(visited[view])] for view in worst)
     loads = Loads(loads=shrunk[worst], share=1 / len(visited), names=names, exponent=exponent)
@@ -213,7 +226,7 @@ def _loads(
 
 
 def _unnamed_loads(load: NDArray[np.float64], exponent: float, noise: float, *, worked: bool) -> tuple[Loads, float]:
-    """Return the loads of steps whose views have no names: the recorded ones stand for those to come."""
+    """Return the loads if views have no names: recent steps represent the future ones."""
     if worked:
         heaviest = np.sort(load[-ROWS:])[::-1]
         share = 1 / len(heaviest)
@@ -225,16 +238,16 @@ def _unnamed_loads(load: NDArray[np.float64], exponent: float, noise: float, *, 
 
 
 def _exponent(trace: MemoryTrace, rows: NDArray[np.intp]) -> float:
-    """Return how the work of one and the same view grows with size: the slope between their logarithms.
+    """Return the exponent with which the work of a view grows with size: the slope in log-log space.
 
-    Before anything is measured it is 1, give or take 0.3.
+    The prior is 1 +- 0.3.
     """
     rows = rows[np.isfinite(trace.work[rows])]
     size = np.log(trace.size[rows])
     work = np.log(trace.work[rows])
     views = trace.views[rows] + 1
     count = np.maximum(np.bincount(views), 1)
-    # Relative to each view's mean: what remains is the slope within a view, not between views.
+    # Center per view, so that the slope is measured within views and not between them.
     size = size - (np.bincount(views, weights=size) / count)[views]
     work = work - (np.bincount(views, weights=work) / count)[views]
     noise = float(np.var(work - size)) + 1e-6
@@ -245,9 +258,9 @@ def _exponent(trace: MemoryTrace, rows: NDArray[np.intp]) -> float:
 
 
 def _growing(trace: MemoryTrace, base: float, per_size: float, noise: float) -> tuple[float, float]:
-    """Return ``t`` and the noise of steps that grow the model; the layout counts as one more of them."""
+    """Return ``t`` and the noise of steps that grow the model; the guess from the layout counts as one more step."""
     grown = 1 + np.flatnonzero(np.diff(trace.size) > 0)
-    # The copy may show in the recording before: a size is read before or after the update, by pipeline.
+    # The copies may show one recording earlier: depending on the pipeline, the size is read before or after the update.
     peak = np.maximum(trace.peak[grown], trace.peak[grown - 1])[-_LATEST:]
     old = trace.before[grown][-_LATEST:]
     new = trace.size[grown][-_LATEST:]
@@ -261,6 +274,6 @@ def _growing(trace: MemoryTrace, base: float, per_size: float, noise: float) -> 
 
 
 def _clipped(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return median and robust standard deviation."""
+    """Return the median and a robust estimate of the standard deviation."""
     center = upper_median(values)
     return center, _ROBUST * upper_median(np.abs(values - center)) + 1e-300

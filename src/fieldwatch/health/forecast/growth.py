@@ -1,4 +1,4 @@
-"""How the model grows: curves fitted to its past and weighed by how well they predicted that past, change by change."""
+"""Growth of the model: curves fitted to the past changes of size, weighted by their leave-one-out errors."""
 
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -10,32 +10,36 @@ from fieldwatch.health.forecast.trace import GrowthTrace
 
 Shape = Literal["linear", "power", "saturating", "settling"]
 LEAST_CHANGES = 8
-"""Fewer changes of size than this say nothing about the shape of the growth."""
-# Families of shapes: t**p; 1 - exp(-r t); t plus a burst a * (1 - exp(-r t)), as pairs of a and r.
+"""Minimum number of changes of size for an estimate of the shape of the growth."""
+# Families of shapes: t**p; 1 - exp(-r t); t + a * (1 - exp(-r t)), a burst followed by linear growth, as pairs (a, r).
 _POWERS = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.15, 1.3, 1.5, 1.75, 2.0])
 _RATES = np.array([0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0])
 _BURSTS = np.array([[0.5, 3.0], [1.5, 3.0], [0.4, 6.0], [1.2, 6.0], [0.3, 12.0], [0.9, 12.0]])
 _COUNTS: dict[Shape, int] = {"linear": 1, "power": len(_POWERS), "saturating": len(_RATES), "settling": len(_BURSTS)}
 _KINDS: tuple[Shape, ...] = tuple(kind for kind, count in _COUNTS.items() for _ in range(count))
-# Prior of linear, power, saturating and settling growth.
+# Prior probabilities of linear, power, saturating and settling growth.
 _LIKELY = (0.15, 0.4, 0.25, 0.2)
+# Prior of the exponent of powers: mean and standard deviation.
 _USUAL = 0.7
 _USUAL_SPREAD = 0.35
+# Prior of the rate of saturating curves: mean of an exponential distribution.
 _USUAL_RATE = 1.5
+# Maximum number of points per fit.
 _POINTS = 128
+# Lower bound of the relative noise of changes.
 _LEAST_NOISE = 0.02
-# Changes that count as independent evidence at most: more would make the odds far too sure.
+# Maximum number of changes that count as independent evidence: more would make the weights overconfident.
 _MOST_INDEPENDENT = 8.0
-# Three-point Gauss-Hermite quadrature of a normal distribution: offsets in deviations, and masses.
+# Three-point Gauss-Hermite quadrature of a normal distribution: nodes in standard deviations, and weights.
 _SPREAD = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
 _MASS = np.array([1.0, 4.0, 1.0]) / 6.0
 
 
 def _prior() -> NDArray[np.float64]:
-    """Return ``[shapes]``: how likely each one is beforehand.
+    """Return ``[shapes]``: the prior probability of each shape.
 
-    Among powers those somewhat below 1 are the usual ones (densification slows down), among saturating curves those
-    that saturate late.
+    Powers somewhat below 1 are the most likely ones, because densification slows down. Among saturating curves, those
+    that saturate late are the most likely.
     """
     linear, power, saturating, settling = _LIKELY
     powers = np.exp(-0.5 * ((_POWERS - _USUAL) / _USUAL_SPREAD) ** 2)
@@ -49,24 +53,24 @@ _PRIOR = _prior()
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The size to come: curves with weights, all of which start from the present size.
+    """Weighted curves of the future size, all of which start from the current size.
 
-    A curve's shape is linear, a power of the time since growth began, saturating, or settling (a burst, then straight).
-    It is fitted to the changes of size; each change is predicted from all others, and the errors of that say how much a
-    curve weighs. Every curve stands three times: as it is, and with its growth changed by plus and minus what the
-    unevenness of the changes makes of it. Changes that take away are no part of the curve, but a loss per step.
+    The shape of a curve is linear, a power of the time since growth began, saturating, or settling (a burst followed by
+    linear growth). Curves are fitted to the changes of size and weighted by their leave-one-out errors. Each curve
+    is included three times: with its fitted slope, and with the slope raised and lowered by its uncertainty. Negative
+    changes (pruning) are not part of the curves; they are modeled as a constant loss rate.
 
     Attributes:
-        kind: the kind of shape with the most weight.
-        now: the last step in which the size changed.
-        size: the size since then.
-        weights: ``[m]``, they add up to 1.
-        noise: unevenness of the changes, relative to their mean.
-        loss: share of the size that pruning takes per step, where it took more than was added.
-        slopes: ``[m]``, size per unit of shape.
-        shapes: ``[m]``, number of each curve's shape.
-        start: the step at which growth began.
-        span: steps from there to now.
+        kind: kind of shape with the largest weight.
+        now: last step at which the size changed.
+        size: size after that step.
+        weights: ``[m]`` weights of the curves; their sum is 1.
+        noise: standard deviation of the changes, relative to their mean.
+        loss: fraction of the size lost to pruning per step, counting only changes that reduced the size.
+        slopes: ``[m]`` size per unit of shape.
+        shapes: ``[m]`` index of each curve's shape.
+        start: step at which growth began.
+        span: number of steps from ``start`` to ``now``.
     """
 
     kind: Shape
@@ -82,10 +86,10 @@ class Growth:
 
     @classmethod
     def fit(cls, trace: GrowthTrace) -> Self | None:
-        """Fit to the changes of size; None where there are too few of them, or where the model does not grow."""
+        """Fit the curves to the changes of size; None if there are too few changes or the model does not grow."""
         if len(trace.steps) <= LEAST_CHANGES or trace.sizes[-1] <= trace.sizes[0]:
             return None
-        # Growth began one usual interval before its first change.
+        # Growth is taken to begin one typical interval before its first change.
         start = float(trace.steps[1] - trace.spacing)
         steps = _thin(np.append(start, trace.steps[1:]))
         sizes = _thin(trace.sizes)
@@ -93,13 +97,15 @@ class Growth:
         changes = np.diff(sizes)
         added = changes > 0
         shape_changes = np.diff(_shape_values((steps - start) / span), axis=1)[:, added]
+        # Pruning does not count as a change of the curve.
         if np.count_nonzero(added) < LEAST_CHANGES:
             return None
         age = (steps[1:][added] - start) / span
         slopes, odds, noise, autocorrelation = _score_shapes(shape_changes, changes[added], age)
+        # Unlikely shapes are dropped, because every curve costs time in the forecast.
         likely = np.flatnonzero(odds > 0.01 * odds.max())
         weights = odds[likely] / odds[likely].sum()
-        # Standard error of the mean change, widened for neighbouring changes that are alike (AR(1)).
+        # Standard error of the mean change, widened for the autocorrelation of changes (AR(1)).
         uncertainty = noise * np.sqrt(2 * (1 + autocorrelation) / (1 - autocorrelation) / len(shape_changes[0]))
         stretch = np.maximum(1 + _SPREAD[:, None] * uncertainty, 0.05)
         return cls(
@@ -116,17 +122,17 @@ class Growth:
         )
 
     def sizes(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``[m, s]``: each curve's size at ascending steps, the present one for steps before now."""
+        """Return ``[m, s]``: the size of each curve at ascending steps; the current size for steps before ``now``."""
         steps = np.maximum(np.append(self.now, steps), self.now)
         shapes = _shape_values((steps - self.start) / self.span)[self.shapes]
         surviving = np.exp(-self.loss * (steps - self.now))
-        # Growth decays from when it was added: the geometric mean stands for the middle of each interval.
+        # Added primitives are pruned from then on: the geometric mean stands for the middle of each interval.
         added = np.cumsum(np.diff(shapes, axis=1) / np.sqrt(surviving[1:] * surviving[:-1]), axis=1)
         return surviving[1:] * (self.size + self.slopes[:, None] * added)
 
 
 def _heaviest(weights: NDArray[np.float64], shapes: NDArray[np.intp]) -> Shape:
-    """Return the kind of shape with the most weight."""
+    """Return the kind of shape with the largest weight."""
     mass: dict[Shape, float] = dict.fromkeys(_KINDS, 0.0)
     for weight, shape in zip(weights.tolist(), shapes.tolist(), strict=True):
         mass[_KINDS[shape]] += weight
@@ -134,7 +140,7 @@ def _heaviest(weights: NDArray[np.float64], shapes: NDArray[np.intp]) -> Shape:
 
 
 def _shape_values(ages: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``[shapes, n]`` at places in units of the past's length."""
+    """Return ``[shapes, n]``: the value of each shape at times in units of ``span``."""
     powers = np.exp(_POWERS[:, None] * np.log(np.maximum(ages, 1e-9)))
     bursts = ages - _BURSTS[:, :1] * np.expm1(-ages * _BURSTS[:, 1:])
     return np.concatenate((ages[None], powers, -np.expm1(-ages * _RATES[:, None]), bursts))
@@ -143,38 +149,39 @@ def _shape_values(ages: NDArray[np.float64]) -> NDArray[np.float64]:
 def _score_shapes(
     shape_changes: NDArray[np.float64], changes: NDArray[np.float64], importance: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
-    """Judge every shape by how well it predicts each change from all the others.
+    """Score every shape by how well it predicts each change from all other changes.
 
     Args:
-        shape_changes: ``[shapes, k]`` what each shape adds in each change.
+        shape_changes: ``[shapes, k]`` increase of each shape over each change.
         changes: ``[k]`` changes of size, all positive.
-        importance: ``[k]`` how much each change counts: what happened last says more about what comes next.
+        importance: ``[k]`` weight of each change; recent changes predict the future better.
 
     Returns:
-        Slopes and odds ``[shapes]``; the relative noise of the changes, and how alike neighbouring ones are.
+        Slopes ``[shapes]``, odds ``[shapes]``, the relative noise of the changes, and their lag-1 autocorrelation.
     """
     local_mean = _moving_mean(changes)
     shape_changes = shape_changes / local_mean
     relative = changes / local_mean
     weighted = shape_changes * importance
     squares = (weighted * shape_changes).sum(axis=1, keepdims=True)
+    # Weighted least squares through the origin, one slope per shape.
     slopes = weighted @ relative / squares[:, 0]
-    # Leave-one-out residuals: the residual of the fit over 1 - leverage.
+    # Leave-one-out residuals: the residuals of the fit divided by 1 - leverage.
     residuals = (relative - slopes[:, None] * shape_changes) / (1 - np.minimum(weighted * shape_changes / squares, 0.9))
     square = np.square(residuals) @ importance / importance.sum() + _LEAST_NOISE**2
     best = residuals[int(np.argmin(square))]
     autocorrelation = float(np.clip(best[1:] @ best[:-1] / max(float(best @ best), 1e-12), 0.0, 0.8))
     # Effective number of independent changes (AR(1)).
     independent = min(len(changes) * (1 - autocorrelation) / (1 + autocorrelation), _MOST_INDEPENDENT)
-    # Likelihood of Gaussian residuals whose variance is estimated by their mean square.
+    # Likelihood of Gaussian residuals with the variance estimated by their mean square.
     odds = _PRIOR * (square.min() / square) ** (independent / 2)
     return slopes, odds, float(np.sqrt(square.min())), autocorrelation
 
 
 def _pruning_rate(since: NDArray[np.float64], changes: NDArray[np.float64], sizes: NDArray[np.float64]) -> float:
-    """Return the share of the size that is lost per step: what the falls took, over the steps until the last one.
+    """Return the fraction of the size that is lost to pruning per step, averaged over the steps up to the last loss.
 
-    A fall has to make up for the growth that usually comes with it, too.
+    A net loss also cancels the growth of that step, so the typical growth is added to it.
     """
     falls = np.flatnonzero(changes < 0)
     if not len(falls):
@@ -184,7 +191,7 @@ def _pruning_rate(since: NDArray[np.float64], changes: NDArray[np.float64], size
 
 
 def _moving_mean(changes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean size of the changes about each one, nowhere below a fifth of the mean of all."""
+    """Return the moving mean of the changes around each one, at least a fifth of the overall mean."""
     width = max(len(changes) // 6, 2)
     counts = np.arange(len(changes))
     sums = np.concatenate(([0.0], np.cumsum(changes)))
@@ -194,7 +201,7 @@ def _moving_mean(changes: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _thin(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return at most 128 of the values, evenly spread, the last among them."""
+    """Return at most 128 evenly spaced values, including the last one."""
     if len(values) <= _POINTS:
         return values
     return values[np.linspace(0, len(values) - 1, _POINTS).astype(np.intp)]

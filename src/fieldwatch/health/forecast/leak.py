@@ -1,4 +1,4 @@
-"""What grows that the model does not explain: a slope of memory over steps between two changes of the model's size."""
+"""Leak detection: a slope of memory over the steps between two changes of the model's size."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -11,23 +11,24 @@ from fieldwatch.health.window import between, on_steps
 from fieldwatch.record import History
 
 WINDOWS = (128, 512, 2048)
-"""Steps looked back: a fast leak shows in the last 128 already, a slow one needs more. Each is looked at whenever half
-of it is new, so that the long ones cost as little per step as the short one."""
-# Share of the least leak that a window has to climb to be examined at all.
+"""Window lengths in steps: fast leaks show within 128 steps, slow ones need more. A window is examined whenever half of
+it is new, so that long windows cost as little per step as short ones."""
+# Fraction of the smallest leak that a window must climb to be examined at all.
 _CLIMB = 0.25
-# Steps of constant size below which a stretch is left out.
+# Minimum number of steps in a stretch of constant size; shorter stretches are ignored.
 _STRETCH = 12
-# Steps after a change of size that are left out: caches and workspaces are taken anew.
+# Steps to skip after a change of size, while caches and workspaces are reallocated.
 _SETTLING = 2
-# Rows below which nothing is concluded.
+# Minimum number of rows for a conclusion.
 _FEWEST = 64
-# In units of the usual distance from the median of five.
+# Distance of a spike from the running median of five, in units of the typical distance.
 _SPIKE = 6.0
-# Share of the slope, and standard errors, that have to remain without the jumps and in the later half.
+# A leak must keep this fraction of its slope, and this many standard errors, without its jumps and in its later half.
 _REMAINS = 0.5
 _REMAINS_SURE = 3.0
+# MiB; lower bound of the noise.
 _LEAST_NOISE = 0.05
-# Jumps that are taken out: workspaces and caches that are allocated once.
+# Number of jumps to remove: workspaces and caches that are allocated once.
 _JUMPS = 3
 
 
@@ -36,11 +37,11 @@ class Leak:
     """Growth of memory that neither the model's size nor the step's work nor new samples explain.
 
     Attributes:
-        metric: the metric that grows.
-        rate: MiB per step.
-        error: its standard error.
-        steps: over how many steps.
-        level: MiB at its end.
+        metric: metric that grows.
+        rate: growth in MiB per step.
+        error: standard error of the rate, in MiB per step.
+        steps: number of steps of the window.
+        level: memory at the end of the window, in MiB.
     """
 
     metric: str
@@ -51,36 +52,37 @@ class Leak:
 
     @property
     def significance(self) -> float:
-        """The rate in units of its error."""
+        """The rate in units of its standard error."""
         return self.rate / self.error
 
 
 def find_leak(history: History, *, last: int, first: int = 0, significance: float, least: float) -> Leak | None:
-    """Look for a leak that is still going on.
+    """Find an ongoing leak.
 
-    Memory is looked at within stretches in which the model's size does not change, so that growth of the model cannot
-    be taken for a leak; work and the number of samples seen for the first time (a cache that fills) are regressed out.
-    A leak is a slope that is significant, goes on in the later half, and is no sum of a few jumps (workspaces and
-    caches that are taken once).
+    Memory is examined within stretches of constant model size, so that growth of the model is not mistaken for a leak.
+    The step's work and the number of samples visited for the first time (a cache that fills) are regressed out. A leak
+    is a slope that is significant, persists in the later half of the window, and is not the sum of a few jumps
+    (workspaces and caches that are allocated once).
 
     Args:
-        history: what was recorded: ``Memory/allocated_MB``, or ``Memory/peak_MB`` where that is missing.
-        last: look at the record up to this step.
-        first: look at it from this step on.
-        significance: in standard errors.
-        least: MiB per step.
+        history: history with ``Memory/allocated_MB``, or ``Memory/peak_MB`` if that is missing.
+        last: last step to use.
+        first: first step to use.
+        significance: minimum slope in standard errors.
+        least: minimum slope in MiB per step.
 
     Returns:
-        The leak, from the shortest window that shows it; None where there is none.
+        The leak in the shortest window that shows one; None if there is no leak.
     """
     metric = ALLOCATED if ALLOCATED in history else PEAK
     if metric not in history:
         return None
     for steps in WINDOWS:
-        # Not due yet; nor are the longer windows, whose halves are multiples of this one's.
+        # Not due yet. Longer windows are not due either, because their halves are multiples of this one.
         if (last + 1) % (steps // 2):
             return None
         begin = max(first, last - steps + 1)
+        # The cheap test comes first: most windows of a healthy run end here.
         climbed = _climbed(history, metric, begin, last, least)
         rows = _Rows.of(history, metric, begin, last) if climbed else None
         leak = None if rows is None else rows.leak(metric, significance, least)
@@ -91,7 +93,16 @@ def find_leak(history: History, *, last: int, first: int = 0, significance: floa
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """The rows of one window, ``[n]``; memory (MiB), time (steps) and ``covariates`` have no mean within a stretch."""
+    """Rows of one window; memory, time and covariates are centered within each stretch of constant size.
+
+    Attributes:
+        steps: ``[n]`` steps.
+        stretches: ``[n]`` index of each row's stretch.
+        time: ``[n]`` centered steps.
+        memory: ``[n]`` centered memory, in MiB.
+        covariates: ``[n, c]`` centered covariates.
+        level: memory at the end of the window, in MiB.
+    """
 
     steps: NDArray[np.float64]
     stretches: NDArray[np.intp]
@@ -102,7 +113,7 @@ class _Rows:
 
     @classmethod
     def of(cls, history: History, metric: str, first: int, last: int) -> Self | None:
-        """Take the rows in stretches of at least 12 steps of one size; None if they are fewer than 64."""
+        """Select the rows in stretches of at least 12 steps of constant size; None if there are fewer than 64."""
         series = between(history[metric], first, last)
         if len(series) < _FEWEST:
             return None
@@ -111,7 +122,7 @@ class _Rows:
         count = np.bincount(stretches)
         # Position of each row in its stretch.
         steps_into = np.arange(len(steps)) - (np.cumsum(count) - count)[stretches]
-        # The first stretch begins with the window and not with a change, so it has nothing to settle.
+        # The first stretch begins with the window and not with a change of size, so it has no settling steps.
         usable = (
             np.isfinite(series.values) & (count[stretches] >= _STRETCH) & ((steps_into >= _SETTLING) | (stretches == 0))
         )
@@ -126,12 +137,12 @@ class _Rows:
         rows = cls(
             steps=steps, stretches=stretches, time=steps, memory=memory, covariates=covariates, level=ending
         ).centered()
-        # Of the residuals: a slope or a covariate is no spike.
+        # Spikes are detected in the residuals, so that a slope or a covariate does not count as one.
         spikes = _spikes(_residuals(rows.covariates, rows.time, rows.memory)[1], stretches)
         return rows.subset(~spikes) if spikes.any() else rows
 
     def subset(self, mask: NDArray[np.bool_]) -> Self:
-        """Return some of the rows, centred anew."""
+        """Return the rows selected by a mask ``[n]``, centered again."""
         return replace(
             self,
             steps=self.steps[mask],
@@ -142,7 +153,7 @@ class _Rows:
         ).centered()
 
     def centered(self) -> Self:
-        """Take the mean within each stretch off time, memory and the covariates."""
+        """Subtract the mean within each stretch from time, memory and the covariates."""
         covariates = [_centered(column, self.stretches) for column in self.covariates.T]
         return replace(
             self,
@@ -153,7 +164,7 @@ class _Rows:
 
     def leak(self, metric: str, significance: float, least: float) -> Leak | None:
         """Return the leak of this window, if there is one."""
-        # By Frisch and Waugh the slope between residuals is that of the joint fit.
+        # Frisch-Waugh-Lovell theorem: the slope between the residuals equals that of the joint fit.
         time, memory = _residuals(self.covariates, self.time, self.memory)
         rate, error = _line(time, memory)
         if rate < max(least, significance * error):
@@ -169,19 +180,20 @@ class _Rows:
         return Leak(metric=metric, rate=rate, error=error, steps=steps, level=self.level)
 
     def _jumps(self, memory: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``[n, 3]``: the jumps that explain most of the memory, each of what the ones before left."""
+        """Return ``[n, 3]``: the jumps that explain most of the memory, found greedily one after another."""
         jumps = np.zeros((len(memory), 0))
         for _ in range(_JUMPS):
+            # Each jump is fitted to what the earlier ones leave unexplained.
             _, residual = _residuals(jumps, memory, memory)
             jumps = np.column_stack((jumps, self._best_jump(residual)))
         return jumps
 
     def _best_jump(self, memory: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return, centred, the one step function that explains most of the memory."""
+        """Return ``[n]``: the centered step function that explains most of the memory."""
         count = np.bincount(self.stretches)
         before = np.arange(len(memory)) - (np.cumsum(count) - count)[self.stretches]
         after = count[self.stretches] - before
-        # A step at row i of n centered ones explains (sum of the rest)**2 * n / (i * (n - i)).
+        # A step at row i of n centered rows explains (sum of rows i to n)**2 * n / (i * (n - i)) of the variance.
         explained = np.square(np.cumsum(memory[::-1])[::-1]) * count[self.stretches]
         at = int(np.argmax(np.where(before > 0, explained / np.maximum(before * after, 1), 0.0)))
         raised = (np.arange(len(memory)) >= at) & (self.stretches == self.stretches[at])
@@ -189,19 +201,20 @@ class _Rows:
 
 
 def _climbed(history: History, metric: str, first: int, last: int, least: float) -> bool:
-    """Whether a window could hold a leak at all: its end is above its beginning, or the model shrank meanwhile."""
+    """Return whether a window could contain a leak: its end is above its beginning, or the model shrank meanwhile."""
     values = between(history[metric], first, last).values
     if len(values) < _FEWEST:
         return False
     quarter = len(values) // 4
     if upper_median(values[-quarter:]) - upper_median(values[:quarter]) > _CLIMB * least * (last - first):
         return True
+    # A shrinking model can hide a leak.
     sizes = [between(history[name], first, last).values for name in (SIZE, PARAMETERS) if name in history]
     return any(len(size) and size[-1] < size[0] for size in sizes)
 
 
 def _stretch_starts(history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mark the rows with which another stretch begins: growth, a changed size, an evaluation, a phase."""
+    """Mark the rows that start a new stretch: growth, a changed size, an evaluation or a phase border."""
     starts = had_event(history, steps, "growth", "evaluation", "phase")
     for name in (SIZE, PARAMETERS):
         if name in history:
@@ -211,7 +224,7 @@ def _stretch_starts(history: History, steps: NDArray[np.float64]) -> NDArray[np.
 
 
 def _covariates(history: History, steps: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """Return what else may explain memory at each step: the work, and how many samples have been seen so far."""
+    """Return columns that may explain memory at each step: the work, and the number of distinct samples so far."""
     columns: list[NDArray[np.float64]] = []
     if WORK in history:
         work = on_steps(history[WORK], steps)
@@ -227,14 +240,14 @@ def _covariates(history: History, steps: NDArray[np.float64]) -> list[NDArray[np
 
 
 def _centered(values: NDArray[np.float64], stretches: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Take the mean of its stretch off each value."""
+    """Subtract the mean of its stretch from each value."""
     count = np.maximum(np.bincount(stretches), 1)
     return values - (np.bincount(stretches, weights=values) / count)[stretches]
 
 
 def _spikes(values: NDArray[np.float64], stretches: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Mark what stands far off the median of five: spikes, but no jumps and slopes."""
-    # A jump or a slope moves the median along, a spike does not.
+    """Mark values far from the running median of five: spikes, but not jumps or slopes."""
+    # The running median follows a jump or a slope, but not a spike.
     medians = np.sort(np.lib.stride_tricks.sliding_window_view(values, 5), axis=1)[:, 2]
     off = np.abs(values[2:-2] - medians)
     spikes = np.zeros(len(values), np.bool_)
@@ -245,22 +258,23 @@ def _spikes(values: NDArray[np.float64], stretches: NDArray[np.intp]) -> NDArray
 def _residuals(
     covariates: NDArray[np.float64], time: NDArray[np.float64], memory: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return time and memory without what the other columns explain of them."""
+    """Return the residuals of time and memory after regression on the covariates."""
     if not covariates.shape[1]:
         return time, memory
+    # The pseudo-inverse copes with covariates that are constant or collinear.
     both = np.stack((time, memory), axis=1)
     residual = both - covariates @ (np.linalg.pinv(covariates.T @ covariates, hermitian=True) @ (covariates.T @ both))
     return residual[:, 0], residual[:, 1]
 
 
 def _line(time: NDArray[np.float64], memory: NDArray[np.float64]) -> tuple[float, float]:
-    """Return slope and standard error; neighbouring residuals that are alike count for less."""
+    """Return the slope and its standard error, corrected for the autocorrelation of the residuals."""
     square = float(time @ time)
     if square < 1.0:
         return 0.0, np.inf
     slope = float(time @ memory) / square
     residuals = memory - slope * time
-    # AR(1): residuals that resemble their neighbours hold less information than their number.
+    # AR(1): n correlated residuals carry the information of n * (1 - r) / (1 + r) independent ones.
     autocorrelation = float(
         np.clip(residuals[1:] @ residuals[:-1] / max(float(residuals @ residuals), 1e-12), 0.0, 0.95)
     )

@@ -1,4 +1,4 @@
-"""What the forecast reads from a history: memory, size, work and view of each step, and when the model grew."""
+"""Traces that the forecast reads from a history: memory, size, work and view per step, and the changes of size."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -19,25 +19,27 @@ SIZE = "Model/size"
 WORK = "Model/work"
 
 STATES = 4.0
-"""A parameter, its gradient and Adam's two moments: so many times its own bytes."""
+"""Memory of a parameter with its gradient and Adam's two moments, relative to the parameter."""
+# Number of recordings that the capacity is a median of.
 _LATEST = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTrace:
-    """The memory of the recorded steps; all arrays are ``[n]``, memory in MiB.
+    """Memory of the recorded steps; all arrays are ``[n]``, memory in MiB.
 
     Attributes:
-        steps: the steps.
-        peak: the most that was allocated at once in each step.
-        size: the model's size after each step: primitives, or MiB of parameters where no pipeline says primitives.
-        before: the size before each step.
-        work: the work of each step, NaN where it is not known.
-        views: which of ``names`` each step saw, -1 where it saw none or several.
-        names: the samples.
-        atypical: steps that say nothing of an ordinary one: growth, evaluation, reset.
-        name: the metric that ``size`` comes from.
-        layout: MiB per unit of size that parameters, gradients and Adam's moments are known to take.
+        steps: recorded steps.
+        peak: peak of allocated memory in each step.
+        size: size of the model after each step: number of primitives, or MiB of parameters if the pipeline does not
+            record primitives.
+        before: size of the model before each step.
+        work: work of each step, NaN if unknown.
+        views: index into ``names`` of each step's sample, -1 if it had none or several.
+        names: names of the samples.
+        atypical: mask of steps that are not ordinary: growth, evaluation, reset.
+        name: metric of ``size``.
+        layout: memory of parameters, gradients and Adam's moments per unit of size, in MiB; NaN if unknown.
     """
 
     steps: NDArray[np.float64]
@@ -58,13 +60,14 @@ class MemoryTrace:
 
     @classmethod
     def of(cls, history: History, last: int) -> Self | None:
-        """Read the steps up to ``last``; None where the peak or the model's size is not recorded."""
+        """Read the steps up to ``last``; None if the peak or the size of the model is not recorded."""
         name = size_metric(history)
         if PEAK not in history or name is None:
             return None
         peak = between(history[PEAK], 0, last)
         size = on_steps(history[name], peak.steps)
         usable = np.isfinite(peak.values) & (size > 0)
+        # Differences need at least two rows.
         if np.count_nonzero(usable) < 2:
             return None
         steps = peak.steps[usable]
@@ -87,11 +90,11 @@ class MemoryTrace:
 
 @dataclass(frozen=True, kw_only=True)
 class GrowthTrace:
-    """When the model's size changed, and to what.
+    """Changes of the model's size.
 
     Attributes:
-        steps: ``[k]`` steps in which it changed; the first is the step from which the size is known.
-        sizes: ``[k]`` size after each.
+        steps: ``[k]`` steps at which the size changed; the first is the step from which the size is known.
+        sizes: ``[k]`` size after each change.
     """
 
     steps: NDArray[np.float64]
@@ -99,7 +102,10 @@ class GrowthTrace:
 
     @classmethod
     def of(cls, history: History, name: str, last: int) -> Self | None:
-        """Read the changes of a metric, and those before its kept recordings from the events' counts; None if none."""
+        """Read the changes of a size metric; None if it was not recorded.
+
+        Changes before the recordings that the history still holds are reconstructed from ``growth`` events.
+        """
         series = between(history[name], 0, last)
         known = series.values > 0
         if not known.any():
@@ -113,11 +119,11 @@ class GrowthTrace:
             return cls(steps=steps, sizes=sizes)
         older: list[tuple[float, float]] = []
         size = float(sizes[0])
-        # Walk back from the first kept recording: each event says what it added and removed.
+        # Walk back from the first recording held: each event contains the number of added and removed primitives.
         for event in reversed(history.events("growth")):
             if event["step"] >= steps[0]:
                 continue
-            # Sizes before an event without counts cannot be known.
+            # Sizes before an event without counts are unknown.
             if "added" not in event:
                 break
             older.append((float(event["step"]), size))
@@ -129,31 +135,31 @@ class GrowthTrace:
 
     @property
     def change(self) -> float:
-        """What a change usually adds by now."""
+        """Median increase of the size per change, over the last changes."""
         changes = np.diff(self.sizes[-17:])
         return upper_median(changes[changes > 0]) if (changes > 0).any() else 0.0
 
     @property
     def spacing(self) -> float:
-        """The usual number of steps between two changes."""
+        """Median number of steps between two changes."""
         return upper_median(np.diff(self.steps[-33:])) if len(self.steps) > 1 else np.inf
 
 
 def size_metric(history: History) -> str | None:
-    """Return the metric that says how large the model is: primitives if they are counted; None if nothing says it."""
+    """Return the metric of the model's size: primitives if recorded, else MiB of parameters; None if there is none."""
     return next((name for name in (SIZE, PARAMETERS) if name in history), None)
 
 
 def declared_end(history: History, last: int) -> float:
-    """Return the step at which growth ends, as a ``growth`` event says it (``growth_until``); infinity if none does."""
+    """Return the step at which growth ends, as declared by a ``growth`` event (``growth_until``), else infinity."""
     ends = [e["growth_until"] for e in history.events("growth") if e["step"] <= last and "growth_until" in e]
     return float(ends[-1]) if ends else np.inf
 
 
 def capacity(history: History, last: int) -> float | None:
-    """Return how much memory in MiB the process could have: the median of the last recordings; None if unknown.
+    """Return the memory in MiB that the process could have: the median of the last recordings; None if unknown.
 
-    What the profile found lost in pieces that no large tensor fits is taken off.
+    Memory that the profile found lost in blocks too small for large tensors is subtracted.
     """
     if CAPACITY not in history:
         return None
@@ -170,36 +176,38 @@ def capacity(history: History, last: int) -> float | None:
 
 
 def upper_median(values: NDArray[np.float64]) -> float:
-    """Return the upper median: numpy's own costs ten times as much on short arrays."""
+    """Return the upper median of the values."""
+    # np.median takes ten times as long on short arrays.
     half = len(values) // 2
     return float(np.partition(values, half)[half])
 
 
 def _atypical(history: History, steps: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mark steps of growth (and the one before: a size may be read before or after it), evaluation and reset."""
+    """Mark steps with growth, evaluation or reset."""
+    # The step before a change is marked too, because the size may be recorded before or after the update.
     changed = np.concatenate((np.diff(size) != 0, [False]))
     changed[1:] |= changed[:-1]
     return changed | had_event(history, steps, "evaluation", "growth", "reset")
 
 
 def had_event(history: History, steps: NDArray[np.float64], *kinds: str) -> NDArray[np.bool_]:
-    """Tell which of the ascending steps had an event of one of the kinds."""
+    """Return for each of the ascending steps whether it had an event of one of the kinds."""
     event_steps = np.array([event["step"] for kind in kinds for event in history.events(kind)], np.float64)
     mask = np.zeros(len(steps) + 1, np.bool_)
     positions = np.searchsorted(steps, event_steps)
-    # Infinity is appended so that an event after the last step finds a position that never matches.
+    # Infinity is appended so that an event after the last step gets a position that never matches.
     mask[positions[np.append(steps, np.inf)[positions] == event_steps]] = True
     return mask[:-1]
 
 
 def _views(samples: SampleLosses, steps: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return which sample each step saw, -1 where it saw none or several."""
+    """Return the index of each step's sample, -1 if it had none or several."""
     visits = samples.visits.steps
     if not len(visits):
         return np.full(len(steps), -1)
     first = int(min(visits.min(), steps[0]))
     offsets = (visits - first).astype(np.intp)
-    # A table by step is faster than a search; a step with several samples has no view.
+    # A lookup table by step is faster than a search. A step with several samples has no single view.
     table = np.full(int(max(visits.max(), steps[-1])) - first + 1, -1)
     table[offsets] = samples.owners
     table[np.bincount(offsets, minlength=len(table)) > 1] = -1
@@ -207,7 +215,7 @@ def _views(samples: SampleLosses, steps: NDArray[np.float64]) -> NDArray[np.intp
 
 
 def _layout(history: History, name: str, steps: NDArray[np.float64], size: NDArray[np.float64]) -> float:
-    """Return the MiB that parameters with their states take per unit of size."""
+    """Return the memory in MiB of parameters with gradients and optimizer state per unit of size; NaN if unknown."""
     if name == PARAMETERS:
         return STATES
     if PARAMETERS not in history:
@@ -216,7 +224,7 @@ def _layout(history: History, name: str, steps: NDArray[np.float64], size: NDArr
     if not np.isfinite(parameters[[0, -1]]).all():
         return np.nan
     grown = float(size[-1] - size[0])
-    # While the model grows, the difference leaves out parameters that are not primitives.
+    # While the model grows, the difference excludes parameters that do not belong to primitives.
     if abs(grown) > 0.01 * size[-1]:
         return STATES * float(parameters[-1] - parameters[0]) / grown
     return STATES * float(parameters[-1] / size[-1])

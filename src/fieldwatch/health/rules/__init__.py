@@ -1,7 +1,7 @@
-"""The rules of the toolkit, by what they look at: ``from fieldwatch.health.rules import losses``.
+"""The built-in rules, grouped by topic: ``from fieldwatch.health.rules import losses``.
 
-A new rule is a class in one of these modules, and no other file has to name it: ``GENERAL`` and ``docs/rules.md`` are
-made from the modules. Rules of one pipeline belong to the pipeline.
+To add a rule, define a class in one of these modules: ``GENERAL`` and ``docs/rules.md`` are generated from the modules.
+Rules that only one pipeline uses belong in that pipeline.
 """
 
 import inspect
@@ -61,16 +61,17 @@ _MODULES = (
 
 
 def rules_in(module: ModuleType) -> tuple[type[HealthRule], ...]:
-    """Return the rule classes that a module defines, in the order of their definition."""
+    """Return the rule classes that a module defines, in order of definition."""
     return tuple(
         member
         for member in vars(module).values()
+        # Classes that a module imports belong to another module.
         if inspect.isclass(member) and issubclass(member, HealthRule) and member.__module__ == module.__name__
     )
 
 
 RULES: tuple[type[HealthRule], ...] = tuple(rule for module in _MODULES for rule in rules_in(module))
-"""Every rule class of the toolkit."""
+"""All built-in rule classes."""
 
 GENERAL: tuple[HealthRule, ...] = tuple(rule() for rule in RULES if rule.general)
-"""The rules for any run, with their default thresholds."""
+"""Rules for every run, with their default thresholds."""

@@ -1,4 +1,4 @@
-"""Values that are not finite, and updates that were refused because of them."""
+"""Rules for non-finite values, and for updates that were refused because of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ _Bad = Mapping[str, NDArray[np.float64]]
 
 @dataclass(frozen=True, kw_only=True)
 class NonFinite(HealthRule):
-    """A loss term, the total or a gradient norm is NaN or infinite; names term, group, sample and the exact step.
+    """A loss term, the total loss or a gradient norm is NaN or infinite; names term, group, sample and exact step.
 
     Attributes:
-        norms: prefixes of tags below which ``<group>_norm`` is a gradient norm.
-        losses: prefixes of tags below which ``<name>_loss`` is a loss, besides the terms and the total of a step.
+        norms: tag prefixes under which ``<group>_norm`` is a gradient norm.
+        losses: tag prefixes under which ``<name>_loss`` is a loss, in addition to the step's terms and total.
     """
 
     norms: Sequence[str] = (tags.GRADIENT.prefix,)
     losses: Sequence[str] = ()
     severity: ClassVar[Severity] = "error"
     remedy: ClassVar[str] = (
-        "Look at that sample's data and at divisions, logarithms and square roots in the named term (guard the "
-        "argument, do not replace NaN by 0); keep the guard on, so that such an update is refused."
+        "Check the data of that sample, and divisions, logarithms and square roots in the named term: clamp their "
+        "arguments, do not replace NaN by 0. Keep the guard on, so that such updates are refused."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return the first refused and the first unrefused non-finite step of each phase."""
+        """Return the first refused and the first applied non-finite step of each phase."""
         bad = {
             name: steps
             for name in history.names()
@@ -44,7 +44,7 @@ class NonFinite(HealthRule):
             return ()
         steps = np.unique(np.concatenate(list(bad.values())))
         refused_mask = np.isin(steps, _refused_steps(history))
-        # One finding for updates that were refused and one for those that went through: they differ in what to do.
+        # Refused and applied updates get separate findings, because only an applied one has changed the parameters.
         return tuple(
             self._describe(history, bad, int(part[0]), refused=refused)
             for first, last in phases(history)
@@ -58,14 +58,19 @@ class NonFinite(HealthRule):
         groups = [group for name in culprits if (group := self._group(name))]
         causes = [f"term '{term}'" for term in terms] + [f"the gradient of group '{group}'" for group in groups]
         what = ", ".join(causes or culprits)
+        verb = "is" if len(causes or culprits) == 1 else "are"
         sample = _sample_at(history, step)
         where = f", sample '{sample}'" if sample else ""
         end = (
-            "the update was refused, training went on." if refused else "no update was refused: the parameters took it."
+            "the update was refused and training continued."
+            if refused
+            else "no update was refused: the non-finite values reached the parameters."
         )
+        # Terms come first: a term that is not finite makes the gradients of its groups non-finite, too.
         subject = (terms or groups or culprits)[0]
-        grade: Severity = "warning" if refused else "error"
-        return self.finding(step, f"{what} not finite at step {step}{where}; {end}", subject=subject, severity=grade)
+        level: Severity = "warning" if refused else "error"
+        text = f"{what} {verb} not finite at step {step}{where}; {end}"
+        return self.finding(step, text, subject=subject, severity=level)
 
     def _is_watched(self, name: str) -> bool:
         if tags.kind(name) == tags.LOSS:
@@ -75,7 +80,7 @@ class NonFinite(HealthRule):
         return name.startswith(tuple(self.losses)) and name.endswith("_loss")
 
     def _group(self, name: str) -> str:
-        """Return the parameter group of a gradient norm, empty for the total and for other metrics."""
+        """Return the parameter group of a gradient norm; empty for the total norm and for other metrics."""
         group = name.rpartition("/")[2].removesuffix("_norm")
         return group if name.startswith(tuple(self.norms)) and group != "total" else ""
 
@@ -83,6 +88,7 @@ class NonFinite(HealthRule):
 def _bad_steps(history: History, name: str) -> NDArray[np.float64]:
     series = history[name]
     finite = np.isfinite(series.values)
+    # The common case of a healthy series needs no copy.
     return series.steps[:0] if finite.all() else series.steps[~finite]
 
 
@@ -94,12 +100,13 @@ def _refused_steps(history: History) -> NDArray[np.float64]:
 
 
 def _sample_at(history: History, step: int) -> str:
-    """Return the sample with a non-finite loss at a step, else the only sample of that step, else nothing."""
+    """Return the sample whose loss is not finite at a step, else the only sample of the step, else an empty string."""
     samples: list[str] = []
     for name, series in history.sample_losses().items():
         at = int(np.searchsorted(series.steps, step))
         if at < len(series) and series.steps[at] == step:
-            # A sample whose own loss is not finite is the culprit; else only a lone sample of the step can be.
+            # A sample with a non-finite loss is the culprit. Without one, the culprit is known only if the step has a
+            # single sample.
             if not np.isfinite(series.values[at]):
                 return name
             samples.append(name)
@@ -108,40 +115,45 @@ def _sample_at(history: History, step: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedUpdates(HealthRule):
-    """Many updates are refused: the run computes, but hardly trains."""
+    """A large fraction of the updates is refused, so the run makes little progress."""
 
     count: int = threshold(
         4, unit="updates", reason="a few refusals are normal with loss scaling, and NonFinite names each one anyway"
     )
-    share: float = threshold(0.02, unit="share of updates", reason="one lost step in fifty is more than bad luck")
+    share: float = threshold(0.02, unit="fraction of updates", reason="one lost step in fifty is more than bad luck")
     standstill: float = threshold(
-        0.5, unit="share of updates", reason="with half of all updates lost the run no longer trains"
+        0.5, unit="fraction of updates", reason="with half of all updates lost, the run no longer trains"
     )
-    window: int = threshold(256, unit="steps", reason="long enough for a share, short enough to see it rise")
-    settled: int = threshold(16, unit="steps", reason="fewer steps say nothing about a standstill")
+    window: int = threshold(
+        256, unit="steps", reason="long enough to estimate the fraction, short enough to see it rise"
+    )
+    settled: int = threshold(16, unit="steps", reason="fewer steps are not enough to detect a standstill")
     remedy: ClassVar[str] = (
-        "Find the cause that NonFinite names; lower the learning rate or clip harder if the values overflow; "
-        "with loss scaling, lower the initial scale."
+        "Fix the cause that NonFinite names. If the values overflow, lower the learning rate or the clipping "
+        "threshold; with loss scaling, lower the initial scale."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where refusals became many, and where they became the rule."""
+        """Return where the fraction of refused updates exceeded ``share`` (warning) and ``standstill`` (error)."""
         return tuple(found for span in spans(history, "Guard/refused") for found in self._judge(history, span))
 
     def _judge(self, history: History, span: Span) -> Iterator[Finding]:
         refused = span.values > 0
-        if "Guard/skipped" in history:  # left out on purpose, after the run went back
+        # After a rollback the run skips updates on purpose; these are not refusals.
+        if "Guard/skipped" in history:
             refused &= ~(on_steps(history["Guard/skipped"], span.series.steps) > 0)
         if np.count_nonzero(refused) < self.count:
             return
         ends = np.arange(1, len(refused) + 1)
         rows = np.minimum(ends, self.window)
+        # Refusals within the window that ends at each recording.
         lost = trailing_count(refused, self.window)
         many = (lost >= self.count) & (lost >= self.share * rows)
+        # A standstill also fulfills the condition of the warning.
         stopped = many & (lost >= self.standstill * rows) & (ends >= self.settled)
-        grades: tuple[tuple[NDArray[np.bool_], Severity], ...] = ((many, "warning"), (stopped, "error"))
-        for mask, grade in grades:
+        levels: tuple[tuple[NDArray[np.bool_], Severity], ...] = ((many, "warning"), (stopped, "error"))
+        for mask, level in levels:
             at = first_sustained(mask)
             if at is not None:
                 text = f"{lost[at]:.0f} of the last {rows[at]} updates were refused ({lost[at] / rows[at]:.0%})."
-                yield self.finding(span.step(at), text, severity=grade)
+                yield self.finding(span.step(at), text, severity=level)

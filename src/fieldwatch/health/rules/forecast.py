@@ -1,4 +1,7 @@
-"""Memory to come: exhaustion by growth, and leaks. Both look at whole blocks of 64 steps, live and afterwards."""
+"""Rules that forecast memory: exhaustion by model growth, and leaks.
+
+Both evaluate complete blocks of 64 steps, so that a live run and a later examination agree.
+"""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
@@ -18,19 +21,20 @@ _SUBJECT = "Memory/peak_MB"
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfMemoryAhead(HealthRule):
-    """At the present growth, memory runs out before the growth ends.
+    """At the current growth, memory is predicted to run out before the growth ends.
 
-    Far ahead that is a note, within ``soon`` steps a warning, within ``near`` steps an error; from the warning on the
-    finding carries the actions.
+    The finding is a note if memory lasts longer than ``soon`` steps, a warning within ``soon`` steps and an error
+    within ``near`` steps. Warnings and errors carry the actions.
 
     Attributes:
-        actions: what the run should do: ``"warn"`` only says it, ``"checkpoint"`` saves, ``"cap"`` limits the size.
-        unit: what the model's size counts, for the message.
-        growth_until: the step at which growth ends, where no ``growth`` event says it (``growth_until``).
-        end: the run's last step, where it is known.
+        actions: actions that the run should take: ``"warn"`` only reports, ``"checkpoint"`` saves a checkpoint,
+            ``"cap"`` limits the size of the model.
+        unit: unit of the model size in the message.
+        growth_until: step at which growth ends, if no ``growth`` event declares it (as ``growth_until``).
+        end: last step of the run, if known.
 
     Raises:
-        ValueError: an unknown action.
+        ValueError: if an action is unknown.
     """
 
     actions: tuple[Action, ...] = ("warn",)
@@ -40,28 +44,28 @@ class OutOfMemoryAhead(HealthRule):
     sure: float = threshold(
         0.5,
         unit="probability",
-        reason="more likely than not, by the spread of the growth curves and of the memory of a step",
+        reason="more likely than not, given the spread of the growth curves and of the memory of a step",
         source=_BENCHMARK,
     )
     soon: int = threshold(
-        3000, unit="steps", reason="time enough to change the settings by hand; farther ahead the finding is a note"
+        3000, unit="steps", reason="enough time to change the settings by hand; farther ahead the finding is a note"
     )
     near: int = threshold(500, unit="steps", reason="five densifications: a run that can act should act now")
     remedy: ClassVar[str] = (
-        "Cap growth at the size named, end it earlier or raise its gradient threshold; or lower the resolution of the "
-        "view named, or crop it. A checkpoint before that step keeps the work."
+        "Cap the model at the given size, stop densification earlier or raise its gradient threshold; or crop the "
+        "given view or lower its resolution. Save a checkpoint before that step."
     )
 
     def __post_init__(self) -> None:
-        """Check thresholds and actions."""
+        """Validate the thresholds and the actions."""
         super().__post_init__()
         unknown = [action for action in self.actions if action not in get_args(Action)]
         if unknown:
-            wanted = ", ".join(get_args(Action))
-            raise ValueError(f"OutOfMemoryAhead(actions={self.actions}): {unknown[0]!r} is none of {wanted}")
+            choices = ", ".join(get_args(Action))
+            raise ValueError(f"OutOfMemoryAhead(actions={self.actions}): expected {choices}, got {unknown[0]!r}")
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return the forecast made at the last whole block, if it says that memory runs out."""
+        """Return the forecast at the last complete block, if it predicts that memory runs out."""
         last = _last_block(history)
         ahead = forecast(history, last=last, growth_until=self.growth_until, end=self.end) if last > 0 else None
         if ahead is None or ahead.probability < self.sure:
@@ -83,35 +87,37 @@ class OutOfMemoryAhead(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLeak(HealthRule):
-    """Memory grows from step to step, and neither size, work nor new samples explain it.
+    """Memory grows from step to step, and neither model size, work per step nor new samples explain it.
 
-    A note where it will not have taken even ``matters`` of the memory there is when the planned steps (the event
-    ``plan``) are done.
+    The finding is a note if the leak will have taken less than a fraction ``matters`` of the available memory by the
+    end of the planned steps (event ``plan``).
     """
 
     significance: float = threshold(
         6.0,
         unit="standard errors",
-        reason="500 looks at three windows in a run must not raise one false alarm",
+        reason="500 examinations of three windows in a run must not raise a single false alarm",
         source=_BENCHMARK,
     )
     least: float = threshold(
         0.02, unit="MB per step", reason="600 MB over 30,000 steps; smaller leaks never end a run", source=_BENCHMARK
     )
     matters: float = threshold(
-        0.01, unit="share of memory", reason="a leak that takes less until the planned end is a note (a CPU's heap)"
+        0.01,
+        unit="fraction of memory",
+        reason="a leak that takes less by the planned end is a note (such as in the heap of a CPU run)",
     )
     warmup: int = threshold(
-        32, unit="steps", reason="in each phase optimizer state, cuDNN's trials, caches and workspaces come first"
+        32, unit="steps", reason="each phase first allocates optimizer state, cuDNN trials, caches and workspaces"
     )
     remedy: ClassVar[str] = (
-        "Something is kept from every step: append loss.item() or .detach() to lists instead of tensors with their "
-        "graph, add up numbers instead of losses, and drop references to renders and batches; the tensor profile names "
-        "the owner."
+        "Something is kept from every step. Append loss.item() or .detach() to lists instead of tensors with their "
+        "graph, accumulate numbers instead of losses, and drop references to renders and batches. The tensor profile "
+        "names the owner."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return the leak seen at the last whole block of the present phase, if there is one."""
+        """Return the leak found at the last complete block of the current phase, if there is one."""
         last = _last_block(history)
         if last <= 0:
             return ()
@@ -119,23 +125,25 @@ class MemoryLeak(HealthRule):
         leak = find_leak(history, last=last, first=first, significance=self.significance, least=self.least)
         if leak is None:
             return ()
-        text = f"{leak.metric} leaks {leak.rate:.2g} +- {2 * leak.error:.1g} MB per step: seen over {leak.steps} steps"
+        # Two standard errors: a 95 % interval.
+        text = f"{leak.metric} leaks {leak.rate:.2g} +- {2 * leak.error:.1g} MB per step over the last {leak.steps}"
         available = capacity(history, last)
         left = None if available is None else (available - leak.level) / leak.rate
         ends = f"; at this rate memory is full in {left:,.0f} steps" if left is not None and left > 0 else ""
-        text = f"{text}, and not explained by the model's size, the step's work or new samples{ends}."
+        text = f"{text} steps, not explained by the model's size, the step's work or new samples{ends}."
         severity = "note" if available is not None and self._harmless(history, leak, last, available) else self.severity
         return (self.finding(last, text, subject=leak.metric, severity=severity),)
 
     def _harmless(self, history: History, leak: Leak, last: int, available: float) -> bool:
-        """Whether the run is over before the leak has taken a share of memory that matters."""
+        """Return whether the run ends before the leak has taken a relevant fraction of memory."""
         plans = history.events("plan")
-        to_come = int(plans[-1]["steps"]) - last if plans else None
-        return to_come is not None and leak.rate * (leak.steps + to_come) < self.matters * available
+        remaining = int(plans[-1]["steps"]) - last if plans else None
+        return remaining is not None and leak.rate * (leak.steps + remaining) < self.matters * available
 
 
 def _last_block(history: History) -> int:
-    """Return the last step of the last whole block of 64: what is said then does not depend on when one looks."""
+    """Return the last step of the last complete block of 64 steps."""
+    # Findings must not depend on the step at which the run is examined.
     return (history.step + 1) // LOOKBACK * LOOKBACK - 1
 
 

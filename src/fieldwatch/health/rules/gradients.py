@@ -1,4 +1,4 @@
-"""Gradient norms, their balance, and the updates that come of them."""
+"""Rules for gradient norms, their balance between groups, and the size of updates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,29 +18,30 @@ TOTAL_NORM = (tags.TOTAL_NORM,)
 
 
 def group_norms(history: History) -> Mapping[str, str]:
-    """Return the recorded gradient norms of parameter groups: group -> metric."""
+    """Return the recorded gradient norms of parameter groups, as metric names by group."""
     return tags.GROUP_NORM.parts(history.names())
 
 
 def decayed(history: History, group: str, steps: NDArray[np.float64], share: float) -> NDArray[np.bool_]:
-    """Tell for each step whether the group's learning rate is below a share of its highest so far."""
+    """Return for each step whether the group's learning rate is below a fraction of its maximum so far."""
     name = tags.LEARNING_RATE.tag(group)
     if name not in history:
         return np.zeros(len(steps), np.bool_)
     rates = history[name]
     highest = np.maximum.accumulate(rates.values)
-    # The rate in force at each step is that of the last recording up to it.
+    # Learning rates may be recorded less often than gradients: use the last recording up to each step.
     positions = np.searchsorted(rates.steps, steps, side="right") - 1
     return (positions >= 0) & (rates.values[positions] < share * highest[positions])
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientVanishing(HealthRule):
-    """The gradient norm is so small that nothing is learnt.
+    """The gradient norm is too small to train.
 
     Attributes:
-        loss: where this metric has fallen ``learnt`` times over, a small gradient is that of a fit that has converged:
-            a note. Empty for no such excuse.
+        metrics: gradient norms to check.
+        loss: loss metric. If it has fallen by a factor of ``learnt``, the fit may have converged and the finding is a
+            note. Empty to disable this check.
     """
 
     metrics: Sequence[str] = TOTAL_NORM
@@ -48,7 +49,7 @@ class GradientVanishing(HealthRule):
     learnt: float = threshold(
         10.0,
         unit="times",
-        reason="a converged L2 fit ends with small gradients; where `loss` fell this far, the finding is a note",
+        reason="a converged L2 fit ends with small gradients; if `loss` fell by this factor, the finding is a note",
     )
     low: float = threshold(
         1e-7,
@@ -56,15 +57,15 @@ class GradientVanishing(HealthRule):
         reason="below it, float32 updates vanish; losses averaged over pixels make 1e-3 normal",
         source=SMDEBUG,
     )
-    warmup: int = threshold(16, unit="recordings", reason="the first steps may be empty")
-    patience: int = threshold(32, unit="recordings", reason="one empty batch is no trend")
+    warmup: int = threshold(16, unit="recordings", reason="the first steps may have no gradient")
+    patience: int = threshold(32, unit="recordings", reason="a single empty batch is not a trend")
     remedy: ClassVar[str] = (
-        "Look for saturated activations, a term scaled down by a mean over too many elements, detached tensors or "
-        "float16 underflow; raise the loss scale or the weight."
+        "Check for saturated activations, a term scaled down by a mean over too many elements, detached tensors and "
+        "float16 underflow; raise the loss scale or the weight of the term."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where each norm had been too small for too long."""
+        """Return where each norm had been below ``low`` for too long."""
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
@@ -72,13 +73,14 @@ class GradientVanishing(HealthRule):
         if at is None:
             return None
         text = f"{span.name} is vanishing: {span.values[at]:.3g}, below {self.low:g} {self.patience} times in a row."
-        fell = self._fell(history, span.step(at))
-        if fell < self.learnt:
+        reduction = self._loss_reduction(history, span.step(at))
+        if reduction < self.learnt:
             return self.finding(span.step(at), text, subject=span.name)
-        text += f" {self.loss} has fallen {fell:.3g}-fold by then: it may simply have converged."
+        text += f" {self.loss} has fallen by a factor of {reduction:.3g}, so the fit may have converged."
         return self.finding(span.step(at), text, subject=span.name, severity="note")
 
-    def _fell(self, history: History, step: int) -> float:
+    def _loss_reduction(self, history: History, step: int) -> float:
+        """Return the factor by which the loss has fallen up to a step; 0 if it is not recorded."""
         if self.loss not in history:
             return 0.0
         losses = history[self.loss]
@@ -88,7 +90,11 @@ class GradientVanishing(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientExploding(HealthRule):
-    """The gradient norm is far above what it was, or beyond any use."""
+    """The gradient norm is far above its moving baseline, or above any useful value.
+
+    Attributes:
+        metrics: gradient norms to check.
+    """
 
     metrics: Sequence[str] = TOTAL_NORM
     high: float = threshold(
@@ -97,21 +103,23 @@ class GradientExploding(HealthRule):
     ratio: float = threshold(
         10.0,
         unit="times the baseline",
-        reason="required as well, as losses summed over pixels are large from the start",
+        reason="required in addition, because losses summed over pixels have large gradients from the start",
     )
-    ceiling: float = threshold(1e6, unit="gradient norm", reason="no loss needs it, whatever the baseline")
+    ceiling: float = threshold(
+        1e6, unit="gradient norm", reason="above it, the norm counts as exploding for any baseline"
+    )
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
-    warmup: int = threshold(32, unit="recordings", reason="the first steps are steep")
-    patience: int = threshold(8, unit="recordings", reason="clipping deals with single ones")
+    warmup: int = threshold(32, unit="recordings", reason="gradients of the first steps are large")
+    patience: int = threshold(8, unit="recordings", reason="clipping handles single large gradients")
     remedy: ClassVar[str] = "Clip the gradient norm (step.update(..., clip=1.0)) and lower the learning rate."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where each norm had been too large for too long."""
+        """Return where each norm had been above ``high`` for too long."""
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
 
     def _judge(self, span: Span) -> Finding | None:
         values = span.values
-        # The moving baseline is needed only where enough values are high at all.
+        # The moving baseline is computed only if enough values are high at all.
         if np.count_nonzero(values > self.high) < self.patience:
             return None
         high = values > self.high
@@ -128,12 +136,12 @@ class GradientExploding(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupImbalance(HealthRule):
-    """Two parameter groups (heads) learn at very different rates: the ratio of their gradient norms says so.
+    """The gradient norms of two parameter groups (heads) differ by an order of magnitude.
 
     Attributes:
-        metrics: recorded ratios to judge.
-        groups: groups whose recorded norms are compared pair by pair; groups of different units
-            (positions, opacities) are never alike, so there is no default.
+        metrics: recorded ratios to check.
+        groups: groups whose recorded norms are compared pairwise. There is no default, because norms of groups with
+            different units (positions, opacities) are not comparable.
     """
 
     general: ClassVar[bool] = False
@@ -143,20 +151,21 @@ class GroupImbalance(HealthRule):
         0.1, unit="ratio of norms", reason="an order of magnitude: beyond it, one of the two groups hardly learns"
     )
     high: float = threshold(10.0, unit="ratio of norms", reason="the inverse of `low`")
-    warmup: int = threshold(3, unit="recordings", reason="a head that just began is out of balance")
-    patience: int = threshold(3, unit="recordings", reason="one unbalanced recording is no trend")
+    warmup: int = threshold(3, unit="recordings", reason="a head that has just started is out of balance")
+    patience: int = threshold(3, unit="recordings", reason="a single unbalanced recording is not a trend")
     remedy: ClassVar[str] = (
-        "Change the weight of the term behind the weaker group until the ratio lies within 0.1 to 10, or give the "
-        "groups learning rates of their own."
+        "Raise the weight of the term that trains the weaker group until the ratio is within 0.1 to 10, or use a "
+        "separate learning rate for each group."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where each ratio had been out of balance for too long."""
+        """Return where each ratio had been outside ``low`` to ``high`` for too long."""
         findings = [self._judge(span, span.values, span.name) for span in spans(history, *self.metrics)]
         for first, second in combinations(self.groups, 2):
             name = tags.GRADIENT_NORM.tag(second)
             for span in spans(history, tags.GRADIENT_NORM.tag(first)):
                 below = on_steps(history[name], span.series.steps) if name in history else span.values * np.nan
+                # NaN compares as False, so a missing norm is never out of balance.
                 ratio = np.divide(span.values, below, out=np.full(len(below), np.nan), where=below > 0)
                 findings.append(self._judge(span, ratio, f"{first}/{second}"))
         return tuple(finding for finding in findings if finding)
@@ -172,16 +181,16 @@ class GroupImbalance(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class DeadGroup(HealthRule):
-    """A parameter group that was learning gets no gradient any more."""
+    """A parameter group that used to receive gradients no longer does."""
 
-    patience: int = threshold(200, unit="recordings", reason="groups may be updated every few steps only")
+    patience: int = threshold(200, unit="recordings", reason="a group may be updated only every few steps")
     remedy: ClassVar[str] = (
-        "Check that the group still takes part in the render (replaced parameters that nothing watches? a detach, a "
-        "saturated activation?); freeze it on purpose at a phase border instead."
+        "Check that the group still contributes to the loss: were its parameters replaced, is a tensor detached, is an "
+        "activation saturated? To stop training it on purpose, freeze it at a phase border."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per group and phase, where it had been without gradient for too long."""
+        """Return, per group and phase, where it had been without a gradient for too long."""
         groups = group_norms(history)
         if not groups:
             return ()
@@ -195,23 +204,24 @@ class DeadGroup(HealthRule):
         return tuple(found for group, last, part in recordings if (found := self._judge(group, part, last)))
 
     def _judge(self, group: str, series: Series, last: int) -> Finding | None:
-        living = np.count_nonzero(series.values)
-        if not living:
+        nonzero = np.count_nonzero(series.values)
+        if not nonzero:
             return None
         known = int(series.steps[-1])
-        # No recording at all is the absence of a gradient (grad is None), too.
+        # Parameters without a gradient (grad is None) are not recorded at all.
         if last - known >= self.patience:
-            text = f"group '{group}' had a gradient until step {known}, and no gradient at all since."
+            text = f"group '{group}' had a gradient until step {known}, and has had none since."
             return self.finding(known + self.patience, text, subject=group)
-        if living > len(series) - self.patience:
+        # Too few zeros for `patience` in a row: skip the search.
+        if nonzero > len(series) - self.patience:
             return None
         dead = series.values == 0
-        # Zeros before the first gradient are a group that has not begun.
+        # Zeros before the first gradient mean that the group has not started yet.
         dead[: np.argmin(dead)] = False
         at = first_sustained(dead, patience=self.patience)
         if at is None:
             return None
-        text = f"the gradient of group '{group}' was exactly 0 {self.patience} times in a row after it had been active."
+        text = f"the gradient of group '{group}' was exactly 0 {self.patience} times in a row, after being non-zero."
         return self.finding(int(series.steps[at]), text, subject=group)
 
 
@@ -228,18 +238,20 @@ class UpdateRatio(HealthRule):
     low: float = threshold(
         1e-8,
         unit="update / parameter norm",
-        reason="below the resolution of float32 nothing is learned",
+        reason="such updates are below the resolution of float32",
         source=SMDEBUG,
     )
-    warmup: int = threshold(100, unit="recordings", reason="groups that start at zero have no ratio yet")
+    warmup: int = threshold(100, unit="recordings", reason="groups that start at zero have no meaningful ratio yet")
     patience: int = threshold(32, unit="recordings", reason="single large or small updates do no harm")
     decayed: float = threshold(
-        0.01, unit="share of the highest rate", reason="a learning rate below it explains small updates"
+        0.01, unit="fraction of the highest rate", reason="a learning rate below it explains small updates"
     )
-    remedy: ClassVar[str] = "Set the group's learning rate so that an update is about a thousandth of the parameters."
+    remedy: ClassVar[str] = (
+        "Set the group's learning rate so that the norm of an update is about 1e-3 of the parameter norm."
+    )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per group and phase, where the ratio had been out of range for too long."""
+        """Return, per group and phase, where the ratio had been outside ``low`` to ``high`` for too long."""
         groups = {name: group for group, name in tags.UPDATE_RATIO.parts(history.names()).items()}
         return tuple(
             self.finding(span.step(at), f"updates of group '{group}' are {text}", subject=group)
@@ -254,7 +266,7 @@ class UpdateRatio(HealthRule):
         if at is not None:
             yield at, f"too large: {values[at]:.3g} times its parameters."
         small = values < self.low
-        # Learning rates are looked up only where the cheaper test has fired.
+        # Learning rates are looked up only if the cheaper test has fired.
         if first_sustained(small, patience=self.patience, warmup=self.warmup) is not None:
             small &= ~decayed(history, group, span.series.steps, self.decayed)
             at = first_sustained(small, patience=self.patience, warmup=self.warmup)
@@ -264,7 +276,7 @@ class UpdateRatio(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class TermConflict(HealthRule):
-    """Two loss terms pull a group in opposite directions for a long time."""
+    """The gradients of two loss terms point in opposite directions for a long time."""
 
     severity: ClassVar[Severity] = "note"
     cosine: float = threshold(
@@ -273,22 +285,22 @@ class TermConflict(HealthRule):
     window: int = threshold(
         32, unit="recordings", reason="length of the moving mean: single batches disagree all the time"
     )
-    warmup: int = threshold(16, unit="recordings", reason="terms that just began pull elsewhere")
+    warmup: int = threshold(16, unit="recordings", reason="terms that have just started may disagree")
     patience: int = threshold(32, unit="recordings", reason="terms may disagree for a while")
     remedy: ClassVar[str] = (
-        "Lower one of the two weights, or give the terms phases of their own; if both must stay, this is the price."
+        "Lower one of the two weights, or train the terms in separate phases. If both are needed, accept the conflict."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per pair of terms and phase, where the moving mean had been strongly negative for too long."""
+        """Return, per pair of terms and phase, where the mean cosine had been below ``-cosine`` for too long."""
         pairs = {name: pair for pair, name in tags.COSINE.parts(history.names()).items()}
-        found = (self._judge(span, pairs[span.name]) for span in spans(history, *pairs))
-        return tuple(finding for finding in found if finding)
+        findings = (self._judge(span, pairs[span.name]) for span in spans(history, *pairs))
+        return tuple(finding for finding in findings if finding)
 
     def _judge(self, span: Span, pair: str) -> Finding | None:
         means = trailing_mean(span.values, self.window, least=self.warmup)
         at = first_sustained(means < -self.cosine, patience=self.patience)
         if at is None:
             return None
-        text = f"terms pull in opposite directions ({pair}): their gradients' cosine averages {means[at]:.2f}."
+        text = f"gradients of two terms point in opposite directions ({pair}): their mean cosine is {means[at]:.2f}."
         return self.finding(span.step(at), text, subject=pair)

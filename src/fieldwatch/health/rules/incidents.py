@@ -1,4 +1,4 @@
-"""What happened to a run and did not end it: it went back to an earlier state, or an evaluation failed."""
+"""Rules for incidents that a run survived: rollbacks and failed evaluations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,21 +11,25 @@ from fieldwatch.record import History
 
 @dataclass(frozen=True, kw_only=True)
 class RolledBack(HealthRule):
-    """The run went back to its last good state; it goes on at half the rate, or without the bad updates."""
+    """The run rolled back to its last good state and continued at half the learning rate or without the bad updates.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
 
     kind: str = "rolled_back"
     remedy: ClassVar[str] = (
-        "Look at what changed shortly before it (a stage, a rate, a view); if it comes again, train with a lower "
+        "Check what changed shortly before (a stage, a learning rate, a view). If it happens again, train with a lower "
         "learning rate from the start."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return each time."""
+        """Return one finding per rollback."""
         return tuple(
             self.finding(
                 int(event["step"]),
-                f"{event.get('cause')}: the run went back from {event.get('from')} steps to the state after "
-                f"{event.get('to')}, {_what_changed(event)}.",
+                f"{event.get('cause')}: the run rolled back from {event.get('from')} steps to the state after "
+                f"{event.get('to')}; {_what_changed(event)}.",
                 subject=self.kind,
             )
             for event in history.events(self.kind)
@@ -34,23 +38,27 @@ class RolledBack(HealthRule):
 
 def _what_changed(event: Mapping[str, Any]) -> str:
     if "rate_factor" in event:
-        return f"its rates are now {event['rate_factor']:g} of the schedule's"
+        return f"its learning rates are now {event['rate_factor']:g} times those of the schedule"
     skipped = event.get("skipped")
     return f"the updates of steps {skipped[0]} to {skipped[1]} are skipped" if skipped else "no update is skipped"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationFailed(HealthRule):
-    """An evaluation, a mesh or a picture could not be made; the training went on."""
+    """An evaluation, a mesh extraction or an image failed; training continued.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
 
     kind: str = "validation_failed"
     remedy: ClassVar[str] = (
-        "Read the traceback in the file that is named. Out of memory: evaluate fewer points at a time, or extract a "
-        "coarser mesh. The training itself was not touched."
+        "Read the traceback in the given file. If memory ran out, evaluate fewer points at a time or extract a coarser "
+        "mesh. The training itself is not affected."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return each failure."""
+        """Return one finding per failure."""
         return tuple(
             self.finding(
                 int(event["step"]),

@@ -1,4 +1,4 @@
-"""The course of the total loss."""
+"""Rules for the course of the total loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ RESETS = ("reset",)
 
 
 def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell for each pair of steps whether a term's weight rose by half or more between them."""
+    """Return for each pair of steps whether the weight of any term rose by more than half between them."""
     risen = np.zeros(len(after), np.bool_)
     for name in tags.WEIGHT.parts(history.names()).values():
         series = history[name]
         positions = np.searchsorted(series.steps, np.stack([before, after]), side="right") - 1
-        # A term without a weight so far counts as weight 0: that it begins explains a rise, too.
+        # A term without a weight so far counts as weight 0: a term that starts explains a rise, too.
         old, new = np.where(positions < 0, 0.0, series.values[np.maximum(positions, 0)])
         risen |= new > 1.5 * old
     return risen
@@ -33,7 +33,12 @@ def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np
 
 @dataclass(frozen=True, kw_only=True)
 class LossSpike(HealthRule):
-    """The total loss is many times its moving baseline for a moment, then comes back."""
+    """The total loss briefly rises to many times its moving baseline, then recovers.
+
+    Attributes:
+        metrics: losses to check.
+        excuses: kinds of events after which the loss may rise for ``grace`` steps.
+    """
 
     metrics: Sequence[str] = TOTAL
     excuses: Sequence[str] = RESETS
@@ -41,17 +46,15 @@ class LossSpike(HealthRule):
         10.0, unit="times the baseline", reason="most views differ by less; a ratio of 2 fires on every hard view"
     )
     sample_ratio: float = threshold(
-        3.0, unit="times the sample's own past", reason="a named sample that is always this hard is no spike"
+        3.0, unit="times the sample's baseline", reason="a sample whose loss is always this high is not a spike"
     )
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
-    warmup: int = threshold(32, unit="recordings", reason="there is no baseline before")
-    patience: int = threshold(
-        16, unit="recordings", reason="a spike that does not come back within this many is a jump"
-    )
-    grace: int = threshold(200, unit="steps", reason="after a declared reset the loss may rise")
+    warmup: int = threshold(32, unit="recordings", reason="minimum number for a baseline")
+    patience: int = threshold(16, unit="recordings", reason="a rise that does not recover within this many is a jump")
+    grace: int = threshold(200, unit="steps", reason="the loss may rise after a declared reset")
     remedy: ClassVar[str] = (
-        "Look at the sample of that step (SampleSpike names it where samples are named); clip gradients, so that "
-        "one batch cannot move the parameters far."
+        "Check the sample of that step (SampleSpike names it if samples have names), and clip gradients so that one "
+        "batch cannot move the parameters far."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -67,7 +70,7 @@ class LossSpike(HealthRule):
             return None
         high &= ~excused(history, self.excuses, steps, self.grace)
         for at in np.flatnonzero(high).tolist():
-            # Below half of the threshold again, it is a spike; what stays is a jump.
+            # A spike falls below half of the threshold again; a rise that persists is a jump.
             back = values[at + 1 : at + 1 + self.patience]
             if (back < 0.5 * self.ratio * base[at]).any() and self._is_unusual(history, steps[at]):
                 text = (
@@ -77,7 +80,7 @@ class LossSpike(HealthRule):
         return None
 
     def _is_unusual(self, history: History, step: float) -> bool:
-        """Tell whether the loss of a step is high for its samples too; where none is named, it is taken to be."""
+        """Return whether the loss is also high for the samples of the step; True if samples have no names."""
         visits = Visits.of(history.sample_losses())
         here = None if visits is None else visits.steps == step
         if visits is None or here is None or not here.any():
@@ -87,12 +90,17 @@ class LossSpike(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class LossJump(HealthRule):
-    """The total loss rises to a multiple of its moving baseline, or above 100, and stays there."""
+    """The total loss rises to a multiple of its moving baseline, or above 100, and stays there.
+
+    Attributes:
+        metrics: losses to check.
+        excuses: kinds of events after which the loss may rise for ``grace`` steps.
+    """
 
     metrics: Sequence[str] = TOTAL
     excuses: Sequence[str] = RESETS
     ratio: float = threshold(
-        3.0, unit="times the baseline", reason="noise between views does not triple a mean for long"
+        3.0, unit="times the baseline", reason="differences between views do not triple a mean for long"
     )
     limit: float = threshold(
         100.0,
@@ -100,12 +108,12 @@ class LossJump(HealthRule):
         reason="losses averaged over pixels or rays are of order 1; applies only if the baseline was below half of it",
     )
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
-    warmup: int = threshold(64, unit="recordings", reason="there is no baseline before")
-    patience: int = threshold(16, unit="recordings", reason="a single spike is no jump")
-    grace: int = threshold(200, unit="steps", reason="after a declared reset the loss may rise and need time")
+    warmup: int = threshold(64, unit="recordings", reason="minimum number for a baseline")
+    patience: int = threshold(16, unit="recordings", reason="a single spike is not a jump")
+    grace: int = threshold(200, unit="steps", reason="the loss may rise after a declared reset, and recovers slowly")
     remedy: ClassVar[str] = (
-        "Go back to the last checkpoint before that step with a lower learning rate; look at what changed there (a "
-        "schedule, a new sample, a term's weight) and declare a planned change as a phase or a reset."
+        "Resume from the last checkpoint before that step with a lower learning rate. Check what changed there (a "
+        "schedule, a new sample, the weight of a term), and declare planned changes as a phase or a reset."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -121,7 +129,7 @@ class LossJump(HealthRule):
         high = np.isfinite(values) & (base > 0) & far
         if first_sustained(high, patience=self.patience) is None:
             return None
-        # A weight that rose since the baseline's first recording explains the jump.
+        # A term weight that rose after the first recording of the baseline explains the jump.
         earlier = steps[np.maximum(np.arange(len(steps)) - self.window - self.patience, 0)]
         high &= ~excused(history, self.excuses, steps, self.grace) & ~_reweighted(history, earlier, steps)
         at = first_sustained(high, patience=self.patience)
@@ -129,39 +137,44 @@ class LossJump(HealthRule):
             return None
         reach = "above the limit, " if values[at] > self.limit else ""
         text = f"{span.name} jumped from {base[at]:.4g} to {values[at]:.4g} and stayed ({reach}{self.patience} steps)."
-        grade = "error" if values[at] > self.limit else "warning"
-        return self.finding(span.step(at), text, subject=span.name, severity=grade)
+        level = "error" if values[at] > self.limit else "warning"
+        return self.finding(span.step(at), text, subject=span.name, severity=level)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossNotDecreasing(HealthRule):
-    """The total loss is no lower than it was when the run began."""
+    """The total loss is no lower than at the start of the run.
+
+    Attributes:
+        metrics: losses to check.
+    """
 
     metrics: Sequence[str] = TOTAL
     drop: float = threshold(
         0.01,
         unit="relative",
-        reason="less than 1 % below the start is no progress (smdebug: 0.1 % over 10 steps)",
+        reason="less than 1 % below the start is not progress (smdebug: 0.1 % over 10 steps)",
         source=SMDEBUG,
     )
-    head: int = threshold(128, unit="recordings", reason="they say where the loss began")
+    head: int = threshold(128, unit="recordings", reason="length of the initial mean")
     window: int = threshold(
-        512, unit="recordings", reason="length of the present mean: views differ, so ten steps say nothing"
+        512, unit="recordings", reason="length of the current mean: views differ, so ten steps are not enough"
     )
     warmup: int = threshold(
         1000, unit="recordings", reason="learning rates warm up; smdebug's 10 steps fire on every warm-up"
     )
     noise: float = threshold(
-        0.05, unit="relative standard error", reason="beyond it, the spread between views decides the comparison"
+        0.05, unit="relative standard error", reason="above it, the spread between views dominates the comparison"
     )
-    patience: int = threshold(64, unit="recordings", reason="a plateau at the initial height has to last")
+    patience: int = threshold(64, unit="recordings", reason="the loss must stay at its initial value for this long")
     remedy: ClassVar[str] = (
-        "Check that the optimizer holds the parameters that the loss depends on, that nothing is detached, and the "
-        "learning rate (try ten times more, then ten times less)."
+        "Check that the optimizer holds the parameters that the loss depends on and that nothing is detached; then try "
+        "a learning rate ten times higher, and ten times lower."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where the first phase had gone on too long without progress; a trained model that goes on has none."""
+        """Return where the first phase had lasted too long without progress."""
+        # A run that continues a trained model does not start high, so it need not decrease.
         if history.first >= LOOKBACK:
             return ()
         first = (span for span in spans(history, *self.metrics) if span.start == 0 and span.whole)
@@ -174,9 +187,10 @@ class LossNotDecreasing(HealthRule):
             return None
         head = values[: self.head][np.isfinite(values[: self.head])]
         began, spread = (float(head.mean()), float(head.std())) if len(head) else (0.0, 0.0)
-        # Standard error of the difference of two means of independent recordings.
+        # Standard error of the difference between two means of independent recordings.
         if spread * np.sqrt(1 / self.head + 1 / self.window) > self.noise * began or began <= 0:
             return None
+        # Compared with the start as soon as there are as many recordings as the head has.
         means = trailing_mean(values, self.window, least=min(self.window, self.head))
         stuck = means >= (1 - self.drop) * began
         if first_sustained(stuck, patience=self.patience, warmup=self.warmup) is None:
@@ -193,25 +207,30 @@ class LossNotDecreasing(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class LossOscillating(HealthRule):
-    """The total loss swings up and down by more than its own size, averaged over blocks of steps."""
+    """The total loss oscillates by more than its own value, averaged over blocks of steps.
+
+    Attributes:
+        metrics: losses to check.
+    """
 
     metrics: Sequence[str] = TOTAL
-    block: int = threshold(32, unit="steps", reason="the mean over a block hides the spread between views")
-    window: int = threshold(8, unit="blocks", reason="long enough for several swings")
-    swing: float = threshold(1.0, unit="times the mean", reason="block means whose range exceeds their own mean")
+    block: int = threshold(32, unit="steps", reason="the mean over a block averages out the spread between views")
+    window: int = threshold(8, unit="blocks", reason="long enough for several oscillations")
+    swing: float = threshold(1.0, unit="times the mean", reason="the range of the block means exceeds their mean")
     reversals: int = threshold(
-        3, unit="reversals", reason="up, down, up, down: a steady fall or a single spike turns less often"
+        3, unit="reversals", reason="up, down, up, down: a steady fall or a single spike reverses less often"
     )
-    warmup: int = threshold(4, unit="blocks", reason="the first fall is steep")
-    patience: int = threshold(2, unit="blocks", reason="one wide window is no oscillation")
-    remedy: ClassVar[str] = "Lower the learning rate (halve it first), clip gradients, or take larger batches."
+    warmup: int = threshold(4, unit="blocks", reason="the loss falls steeply at first")
+    patience: int = threshold(2, unit="blocks", reason="one window with a wide range is not an oscillation")
+    remedy: ClassVar[str] = "Lower the learning rate (halve it first), clip gradients, or use larger batches."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where each phase began to swing."""
+        """Return where the oscillation began in each phase."""
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
 
     def _judge(self, span: Span) -> Finding | None:
         means, lasts = self._blocks(span)
+        # Cheap test: no window can have a wider range than all blocks together.
         if len(means) < self.window + self.warmup or np.ptp(means) <= self.swing * means.min():
             return None
         windows = sliding_window_view(means, self.window)
@@ -220,18 +239,19 @@ class LossOscillating(HealthRule):
         if not (extent > self.swing * middle).any():
             return None
         moves = np.diff(windows, axis=1)
-        # Small moves are noise and no turn.
+        # Moves below a quarter of the mean are noise and do not count as reversals.
         large = np.where(np.abs(moves) > 0.25 * middle[:, None], np.sign(moves), 0.0)
+        # A reversal is a change of sign between two consecutive large moves.
         turns = np.count_nonzero(large[:, 1:] * large[:, :-1] < 0, axis=1)
         wild = (extent > self.swing * middle) & (turns >= self.reversals)
         at = first_sustained(wild, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        text = f"{span.name} swung by {extent[at]:.4g} around {middle[at]:.4g}, turning {turns[at]} times."
+        text = f"{span.name} oscillated by {extent[at]:.4g} around {middle[at]:.4g}, reversing {turns[at]} times."
         return self.finding(int(lasts[at + self.window - 1]), text, subject=span.name)
 
     def _blocks(self, span: Span) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the means over whole blocks of steps, and the last step of each."""
+        """Return the means over complete blocks of steps, and the last step of each block."""
         values = span.values
         steps = span.series.steps
         finite = np.isfinite(span.values)
@@ -240,6 +260,7 @@ class LossOscillating(HealthRule):
             steps = steps[finite]
         if self.block == 1:
             return values, steps
+        # First recording of each block.
         starts = np.flatnonzero(np.diff(np.floor(steps / self.block), prepend=-1))
         if not len(starts):
             return values, steps

@@ -1,4 +1,4 @@
-"""Memory, as the tensor profile records it."""
+"""Rules for memory, as recorded by the tensor profile."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,39 +22,39 @@ PARAMETERS = "TensorProfiling/Tensor_Category/parameters_MB"
 
 
 def _recorded(tags: Sequence[str], history: History) -> list[str]:
-    """Tags of the tensor profile under the names that the run chose."""
+    """Return tags of the tensor profile under the names that the run uses."""
     return [profile_tag(tag, history) for tag in tags]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryGrowing(HealthRule):
-    """One category of memory grows from snapshot to snapshot, and the model's own growth does not explain it.
+    """One category of memory grows from snapshot to snapshot, and the growth of the model does not explain it.
 
     Attributes:
-        metrics: categories to judge.
-        explained_by: growth of this metric (densification adds parameters) explains proportional growth of others.
+        metrics: categories to check.
+        explained_by: metric whose growth explains proportional growth of the others (densification adds parameters).
     """
 
     metrics: Sequence[str] = CATEGORIES
     explained_by: str = PARAMETERS
     share: float = threshold(
         0.1,
-        unit="share",
-        reason="growth since the phase's first snapshots (smdebug GPUMemoryIncrease: 5 or 10 %)",
+        unit="fraction",
+        reason="growth since memory last fell (smdebug GPUMemoryIncrease: 5 or 10 %)",
         source=SMDEBUG,
     )
     least: float = threshold(64.0, unit="MB", reason="smaller growth never ends a run")
     window: int = threshold(
-        8, unit="snapshots", reason="without a fall: memory that comes and goes falls at least once"
+        8, unit="snapshots", reason="number of snapshots without a fall; memory that is released falls at least once"
     )
-    warmup: int = threshold(2, unit="snapshots", reason="the optimizer's state comes with the first update")
+    warmup: int = threshold(2, unit="snapshots", reason="the first update allocates the optimizer's state")
     remedy: ClassVar[str] = (
-        "Something keeps tensors alive: append loss.item() or .detach() to lists instead of tensors with their graph, "
+        "Something keeps tensors alive. Append loss.item() or .detach() to lists instead of tensors with their graph, "
         "and drop references to old renders and batches."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per category and phase, where it had grown for too long."""
+        """Return, per category and phase, where its memory had grown for too long."""
         return tuple(
             found for span in spans(history, *_recorded(self.metrics, history)) if (found := self._judge(history, span))
         )
@@ -68,12 +68,13 @@ class MemoryGrowing(HealthRule):
         # Memory per unit of model size: growth in proportion to the model is explained.
         unexplained = values / scale
         rising = np.concatenate(([False], np.diff(unexplained) > 0)) & (positions > self.warmup)
-        # For each snapshot the last one at which memory had not risen: the climb began there.
+        # For each snapshot, the last one at which memory did not rise: the current climb began there.
         since = np.maximum.accumulate(np.where(rising, 0, positions))
         gain = unexplained - unexplained[since]
         grown = (
             (gain > self.share * unexplained[since]) & (gain * scale > self.least) & (positions - since >= self.window)
         )
+        # The number of snapshots is already part of the condition.
         at = first_sustained(grown)
         if at is None:
             return None
@@ -83,7 +84,7 @@ class MemoryGrowing(HealthRule):
         return self.finding(span.step(at), text, subject=span.name)
 
     def _scale(self, history: History, span: Span) -> NDArray[np.float64]:
-        """Return by what factor the model has grown since the first snapshot; 1 where that is not known."""
+        """Return the factor by which the model has grown since the first snapshot; 1 if unknown."""
         explained_by = profile_tag(self.explained_by, history)
         if explained_by not in history:
             return np.ones(len(span.values))
@@ -94,16 +95,16 @@ class MemoryGrowing(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class FragmentationHigh(HealthRule):
-    """Much of the reserved memory lies idle; where the profile says how much of it is really lost, that counts.
+    """A large fraction of the reserved memory is idle and, if recorded, in blocks that cannot be returned.
 
-    Idle cache as such is no loss: the next step takes it again. Lost are pieces of segments in use; where they
-    are recorded and stay below ``lost`` percent of what is reserved, there is nothing to report.
+    Idle cache is not a loss, because the next step uses it again. Lost are idle blocks in segments that are partly in
+    use. If these are recorded and stay below ``lost`` percent of the reserved memory, there is no finding.
 
     Attributes:
-        metrics: idle share of what is reserved, in percent.
-        pieces: what is lost in pieces, in MiB.
-        reserved: what the allocator has, in MiB; a CPU records ``counted`` and not this.
-        counted: what a run records on every device.
+        metrics: idle memory in percent of the reserved memory.
+        pieces: idle memory in segments that are partly in use, in MiB.
+        reserved: memory reserved by the allocator, in MiB; not recorded on a CPU.
+        counted: metric that is recorded on every device.
     """
 
     metrics: Sequence[str] = ("TensorProfiling/fragmentation_percent",)
@@ -112,33 +113,35 @@ class FragmentationHigh(HealthRule):
     counted: str = "Memory/allocated_MB"
     high: float = threshold(40.0, unit="%", reason="10 to 30 % idle is normal for a caching allocator")
     lost: float = threshold(
-        10.0, unit="%", reason="in pieces of segments in use; below it the idle rest is cache that serves again"
+        10.0, unit="%", reason="idle memory in segments in use; if less is lost, the idle memory is reusable cache"
     )
     warmup: int = threshold(2, unit="snapshots", reason="the pool fills")
-    patience: int = threshold(4, unit="snapshots", reason="idle cache is taken again by later steps")
+    patience: int = threshold(4, unit="snapshots", reason="later steps reuse idle cache")
     remedy: ClassVar[str] = (
-        "Idle cache is taken again by the next step, so that emptying it every few steps only costs time. If requests "
-        "fail while much lies idle, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and call "
-        "torch.cuda.empty_cache() once after densification."
+        "The next step reuses idle cache, so emptying it every few steps only costs time. If requests fail while much "
+        "memory is idle, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and call torch.cuda.empty_cache() once "
+        "after densification."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where fragmentation had been high for too long; nothing of a CPU's heap, which is no device."""
+        """Return where fragmentation had been high for too long."""
+        # A CPU run records no reserved memory: its heap is not managed by a caching allocator.
         if self.counted in history and self.reserved not in history:
             return ()
         findings: list[Finding] = []
         for span in spans(history, *_recorded(self.metrics, history)):
             lost = self._lost(history, span)
+            # Negated, because `lost` is NaN if unknown, and an unknown loss must not suppress the finding.
             high = (span.values > self.high) & ~(lost <= self.lost)
             at = first_sustained(high, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 text = f"fragmentation is {span.values[at]:.0f} %, above {self.high:g} % for {self.patience} snapshots"
-                text += "." if np.isnan(lost[at]) else f"; {lost[at]:.0f} % lie in pieces of segments in use."
+                text += "." if np.isnan(lost[at]) else f"; {lost[at]:.0f} % are in segments that are partly in use."
                 findings.append(self.finding(span.step(at), text, subject=span.name))
         return tuple(findings)
 
     def _lost(self, history: History, span: Span) -> NDArray[np.float64]:
-        """Return the share lost in pieces, in percent of what is reserved; NaN where that is not recorded."""
+        """Return the idle memory in segments in use, in percent of the reserved memory; NaN if not recorded."""
         pieces = profile_tag(self.pieces, history)
         if pieces not in history or self.reserved not in history:
             return np.full(len(span.values), np.nan)
@@ -149,17 +152,22 @@ class FragmentationHigh(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRanOut(HealthRule):
-    """Memory ran out, and the work was done again in more and smaller parts; the run went on."""
+    """Memory ran out, and the work was retried in more and smaller micro-batches; the run continued.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
 
     kind: str = "out_of_memory"
     remedy: ClassVar[str] = (
-        "Nothing is lost: the work was done again from the same random state, and is done in as many parts from then "
-        "on. To save that time, begin smaller (batch, rays, resolution); if it comes again and again, look at what "
-        "grows (Memory/allocated_MB) and at who else is on the device (`fieldwatch gpu`)."
+        "Nothing is lost: the work was retried from the same random state, and stays split into as many parts. To save "
+        "the time of the retry, start smaller (batch, rays, resolution). If it keeps happening, check what grows "
+        "(Memory/allocated_MB) and which other processes use the device (`fieldwatch gpu`)."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per step and kind of work, that it happened; several in one step are one."""
+        """Return one finding per step and kind of work; repeated splits within a step are merged."""
+        # A step may split its work several times: 1, 2, 4, ... parts.
         chains: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
         for event in history.events(self.kind):
             chains.setdefault((int(event["step"]), str(event.get("what", "work"))), []).append(event)
@@ -172,6 +180,6 @@ class MemoryRanOut(HealthRule):
         requested = "" if size is None else f" ({format_bytes(int(size))} were requested)"
         text = (
             f"memory ran out{requested}: '{what}' is done in {last.get('after')} parts instead of "
-            f"{first.get('before')} from here on. {last.get('why', '')}"
+            f"{first.get('before')} from now on. {last.get('why', '')}"
         )
         return self.finding(step, text.strip(), subject=what)

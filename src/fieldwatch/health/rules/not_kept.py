@@ -1,4 +1,4 @@
-"""What a run uses and no checkpoint holds."""
+"""Rule for objects that a run uses but that are missing from its checkpoints."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,20 +10,21 @@ from fieldwatch.record import History
 
 @dataclass(frozen=True, kw_only=True)
 class NotKept(HealthRule):
-    """A run uses an optimizer, a model, a schedule or a data order that no checkpoint holds: a resume is another run.
+    """The run uses an optimizer, model, schedule or data order that no checkpoint holds, so a resume would differ.
 
     Attributes:
-        kind: events that name what is not kept.
+        kind: kind of the events that name such objects.
     """
 
     kind: str = "not_kept"
     remedy: ClassVar[str] = (
-        "Give it to run.track(...) before the loop. docs/adopt.md says what to keep, and which loader "
-        "has a position to keep."
+        "Pass it to run.track(...) before the loop. docs/adopt.md describes what to track, and which data loaders "
+        "have a position that can be saved."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return one finding for each thing that is not kept."""
+        """Return one finding per object that is not saved."""
+        # Reversed, so that the first event of each subject wins.
         events = {str(event.get("subject", "")): event for event in reversed(history.events(self.kind))}
         return tuple(
             self.finding(int(event["step"]), str(event.get("reason", "")), subject=subject)

@@ -1,6 +1,6 @@
-"""Quality on training and validation data.
+"""Rules for the quality on training and validation data.
 
-These rules have to be given the names of a run's metrics, so ``GENERAL`` has none of them.
+These rules need the names of a run's metrics, so they are not part of ``GENERAL``.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _DNERV = (
     "https://github.com/QiZhao-NJU/Neural-Representation-for-Video-via-Differential-Input-and-Pyramidal-Architecture"
     "/issues/1"
 )
-"""The authors of DNeRV on trainings that fail."""
+"""The authors of DNeRV on failed trainings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,23 +27,23 @@ class Overfitting(HealthRule):
     """Training quality is far above validation quality.
 
     Attributes:
-        metrics: differences in dB.
+        metrics: differences between training and validation PSNR, in dB.
     """
 
     general: ClassVar[bool] = False
     metrics: Sequence[str]
     gap: float = threshold(
-        5.0, unit="dB", reason="below 3 dB is usual; beyond 5 dB held-out data hardly gain from training"
+        5.0, unit="dB", reason="gaps below 3 dB are usual; above 5 dB, held-out data hardly gain from training"
     )
-    warmup: int = threshold(1, unit="evaluations", reason="the first one says little")
-    patience: int = threshold(2, unit="evaluations", reason="one evaluation is no trend")
+    warmup: int = threshold(1, unit="evaluations", reason="the first one is early in training")
+    patience: int = threshold(2, unit="evaluations", reason="a single evaluation is not a trend")
     remedy: ClassVar[str] = (
-        "Use more views or frames, a smaller model, or an encoding that interpolates (fewer frequency levels); stop at "
-        "the best validation checkpoint."
+        "Use more views or frames, a smaller model, or an encoding that interpolates (fewer frequency levels); use the "
+        "checkpoint with the best validation score."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where each gap had been too large for too long."""
+        """Return where each gap had been above ``gap`` for too long."""
         findings: list[Finding] = []
         for span in spans(history, *self.metrics):
             at = first_sustained(span.values > self.gap, patience=self.patience, warmup=self.warmup)
@@ -55,25 +55,25 @@ class Overfitting(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Overtraining(HealthRule):
-    """Validation gets worse while training still gets better.
+    """Validation quality falls while training quality still rises.
 
     Attributes:
-        train: a PSNR of training data.
-        validation: the same of validation data.
+        train: PSNR on training data.
+        validation: PSNR on validation data.
     """
 
     general: ClassVar[bool] = False
     train: str
     validation: str
-    worse: float = threshold(0.5, unit="dB", reason="below the best validation: more than the noise of an evaluation")
-    better: float = threshold(0.1, unit="dB", reason="training has to gain meanwhile, otherwise it is not overtraining")
+    worse: float = threshold(0.5, unit="dB", reason="drop from the best validation: more than the noise of evaluations")
+    better: float = threshold(0.1, unit="dB", reason="training must gain meanwhile, otherwise it is not overtraining")
     patience: int = threshold(
         3, unit="evaluations", reason="evaluations are rare (smdebug: 10 recordings)", source=SMDEBUG
     )
-    remedy: ClassVar[str] = "Stop here and keep the best validation checkpoint; regularise, or take more data."
+    remedy: ClassVar[str] = "Stop here and keep the best validation checkpoint; regularize, or use more data."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where validation had fallen behind its best for too long."""
+        """Return where validation had been below its best for too long."""
         return tuple(found for span in spans(history, self.validation) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
@@ -82,6 +82,7 @@ class Overtraining(HealthRule):
         values = span.values
         train = on_steps(history[self.train], span.series.steps)
         best = np.maximum.accumulate(values)
+        # Index of the best evaluation so far.
         at_best = np.maximum.accumulate(np.where(values == best, np.arange(len(values)), 0))
         over = (values < best - self.worse) & (train > train[at_best] + self.better)
         at = first_sustained(over, patience=self.patience)
@@ -97,9 +98,10 @@ class Collapse(HealthRule):
     """Quality suddenly drops far below its best and stays there.
 
     Attributes:
-        metrics: PSNRs.
-        excuses: kinds of events after which quality may be down for ``grace`` steps.
-        within: what the best is taken of: the phase, or the run, as held-out photos are the same in all phases.
+        metrics: PSNR metrics to check.
+        excuses: kinds of events after which quality may drop for ``grace`` steps.
+        within: range over which the best is taken: ``"phase"``, or ``"run"`` if scores are comparable across phases
+            (such as those of held-out views).
     """
 
     severity: ClassVar[Severity] = "error"
@@ -108,17 +110,17 @@ class Collapse(HealthRule):
     excuses: Sequence[str] = ()
     within: Literal["phase", "run"] = "phase"
     drop: float = threshold(
-        3.0, unit="dB", reason="below the best: trainings of the NeRV family suddenly drop at some epoch", source=_DNERV
+        3.0, unit="dB", reason="drop from the best: NeRV trainings can collapse suddenly at some epoch", source=_DNERV
     )
-    warmup: int = threshold(2, unit="recordings", reason="there is no best before")
-    patience: int = threshold(3, unit="recordings", reason="one bad epoch recovers")
-    grace: int = threshold(300, unit="steps", reason="what an excused event takes away comes back")
+    warmup: int = threshold(2, unit="recordings", reason="the best needs a few recordings first")
+    patience: int = threshold(3, unit="recordings", reason="quality recovers from one bad epoch")
+    grace: int = threshold(300, unit="steps", reason="quality recovers from an excused event within this time")
     remedy: ClassVar[str] = (
         "Resume from the best checkpoint with half the learning rate, or start with another seed; clip gradients."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where quality had been down for too long."""
+        """Return where quality had been too low for too long."""
         if self.within == "run":
             judged = ((name, history[name]) for name in self.metrics if name in history)
         else:
@@ -126,6 +128,7 @@ class Collapse(HealthRule):
         return tuple(found for name, series in judged if (found := self._judge(history, name, series)))
 
     def _judge(self, history: History, name: str, series: Series) -> Finding | None:
+        # A quality that is not finite counts as collapsed, and never as the best.
         values = np.where(np.isfinite(series.values), series.values, -np.inf)
         best = np.maximum.accumulate(values)
         low = (values < best - self.drop) & ~excused(history, self.excuses, series.steps, self.grace)

@@ -1,4 +1,4 @@
-"""Each sample (view, frame, patch) against its own past."""
+"""Rule that compares the loss of each sample (view, frame, patch) with earlier losses of the same sample."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,17 +16,20 @@ from fieldwatch.health.window import excused, phases
 from fieldwatch.record import History
 
 _Array = NDArray[np.float64]
-_TEST = "chosen by the authors; held by tests/health/test_rule_details.py"
+_TEST = "chosen by the authors; verified by tests/health/test_rule_details.py"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSpike(HealthRule):
-    """One sample's loss stands far above that sample's own last visits.
+    """The loss of one sample is far above its baseline, the median of its previous three visits.
 
-    A global window cannot see this: views differ by more than a spike does (+50 % on one view scores z = 0.42
-    against the last 128 steps). Here each loss is divided by the median of the same sample's three visits before, and
-    that ratio is compared with the spread of all samples' ratios of the last 512 steps: the larger of 1.4826 times the
-    median absolute deviation and of what the 98th percentile would make of a normal distribution.
+    A global window cannot detect this, because views differ by more than a spike: +50 % on one view scores z = 0.42
+    against the last 128 steps. Instead, each loss is divided by the sample's baseline, and the ratio is compared with
+    the spread of the ratios of all samples over the last 512 steps. The spread is the larger of two estimates of the
+    standard deviation: 1.4826 times the median absolute deviation, and the one from the 98th percentile.
+
+    Attributes:
+        excuses: kinds of events after which losses may rise for ``grace`` steps.
     """
 
     excuses: Sequence[str] = RESETS
@@ -40,14 +43,14 @@ class SampleSpike(HealthRule):
     grave: float = threshold(
         3.0,
         unit="times the sample's baseline",
-        reason="three times the baseline pulls the parameters away: a warning instead of a note",
+        reason="a loss three times the baseline moves the parameters far: a warning instead of a note",
     )
     window: int = threshold(
         512,
         unit="steps",
-        reason="their residuals give the usual spread; the baseline comes from the sample's own visits",
+        reason="ratios of these steps give the usual spread; the baseline comes from visits to the same sample",
     )
-    settled: int = threshold(128, unit="residuals", reason="a spread from fewer residuals is itself noise")
+    settled: int = threshold(128, unit="ratios", reason="a spread estimated from fewer ratios is too noisy")
     floor: float = threshold(
         0.02, unit="relative spread", reason="with a spread below 2 %, rounding would count as a spike"
     )
@@ -55,15 +58,15 @@ class SampleSpike(HealthRule):
     grace: int = threshold(
         200,
         unit="steps",
-        reason="a declared reset, such as an opacity reset, lifts the loss of every view for about this long",
+        reason="a declared reset, such as an opacity reset, raises the loss of every view for about this long",
     )
     remedy: ClassVar[str] = (
-        "Look at that sample: a wrong pose, mask or image, motion blur, or a region that was just pruned; exclude it "
-        "if its data is bad."
+        "Check that sample for a wrong pose, mask or image, for motion blur, or for a region that was just pruned; "
+        "exclude it if its data is bad."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per sample and phase, its first spike, and its first grave one."""
+        """Return the first spike of each sample and phase as a note, and the first above ``grave`` as a warning."""
         visits = Visits.of(history.sample_losses())
         if visits is None:
             return ()
@@ -75,6 +78,7 @@ class SampleSpike(HealthRule):
 
     def _judge(self, history: History, visits: Visits, first: int) -> Collection[Finding]:
         ratios = visits.against_own_past()
+        # Cheap test first: spreads are only computed for blocks with high ratios.
         high = (ratios > self.ratio) & (visits.steps >= first + self.warmup)
         if not high.any():
             return ()
@@ -85,19 +89,19 @@ class SampleSpike(HealthRule):
             name = visits.name(at)
             loss = visits.values[at]
             ratio = ratios[at]
-            grade: Severity = "warning" if ratio > self.grave else "note"
-            text = f"sample '{name}' had loss {loss:.4g}, {ratio:.2f} times its own last visits (z = {scores[at]:.1f})."
-            findings.setdefault((name, grade), self.finding(int(visits.steps[at]), text, subject=name, severity=grade))
+            level: Severity = "warning" if ratio > self.grave else "note"
+            text = f"sample '{name}' had loss {loss:.4g}, {ratio:.2f} times its baseline (z = {scores[at]:.1f})."
+            findings.setdefault((name, level), self.finding(int(visits.steps[at]), text, subject=name, severity=level))
         return findings.values()
 
     def _scores(self, steps: _Array, ratios: _Array, high: NDArray[np.bool_]) -> _Array:
-        """Return robust z values of the high ratios, 0 elsewhere; each block of 64 steps shares one spread."""
+        """Return robust z-scores of the high ratios and 0 elsewhere; each block of 64 steps shares one spread."""
         scores = np.zeros(len(steps))
         blocks = np.floor(steps / 64)
         known = np.isfinite(ratios)
         for block in np.unique(blocks[high]):
             until = block * 64
-            # Only residuals from before the block: the live run and a replay then use the same pool.
+            # Only ratios from before the block, so that the live run and a replay use the same pool.
             pool = ratios[known & (steps < until) & (steps >= until - self.window)]
             if len(pool) >= self.settled:
                 middle, spread = _spread(pool, self.floor)
@@ -107,9 +111,9 @@ class SampleSpike(HealthRule):
 
 
 def _spread(pool: _Array, floor: float) -> tuple[float, float]:
-    """Return the median of a pool, and a spread that neither single spikes shrink nor heavy tails fool."""
+    """Return the median of a pool of ratios, and a spread that is robust to spikes and to heavy tails."""
     middle = float(np.median(pool))
-    # 1.4826 times the median deviation estimates a normal standard deviation.
+    # 1.4826 times the median absolute deviation estimates the standard deviation of a normal distribution.
     deviation = 1.4826 * float(np.median(np.abs(pool - middle)))
     index = int(0.98 * (len(pool) - 1))
     # 2.054 is the 98th percentile of the standard normal distribution.

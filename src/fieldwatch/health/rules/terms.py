@@ -1,4 +1,4 @@
-"""Loss terms against what was declared about them."""
+"""Rules that compare the loss terms with their declared windows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from fieldwatch.health.window import Span, between, first_sustained, on_steps, s
 from fieldwatch.record import History, Series, tags
 
 PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "normal", "mask", "depth", "data")
-"""Usual names of terms that compare with data. A pipeline with others gives the rule its own."""
+"""Usual names of data terms. A pipeline with other names passes its own to the rule."""
 
 
 def _declared(history: History) -> Iterator[tuple[str, int, int, Series | None]]:
-    """Yield the terms that are declared for some past step: name, first and last step so far, recordings there."""
+    """Yield the terms whose declared window has begun: name, first and last step so far, and recordings in between."""
     for term, (first, last) in history.windows.items():
         end = min(last, history.step)
         if first <= end:
@@ -31,15 +31,15 @@ class DeclaredButZero(HealthRule):
     """A loss term that is declared active is exactly zero for a long time."""
 
     patience: int = threshold(
-        200, unit="recordings", reason="masks and selections may be empty for a while, not for this long"
+        200, unit="recordings", reason="masks and selections may be empty for a while, but not for this long"
     )
     remedy: ClassVar[str] = (
-        "The term computes nothing: check its mask or selection (is it ever non-empty?), its inputs, and that the "
-        "surface it needs exists by then; otherwise declare its window later."
+        "The term has no effect: check its inputs, whether its mask or selection is ever non-empty, and whether the "
+        "surface that it needs exists by then; otherwise declare a later window."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per term, where it had been zero for too long."""
+        """Return, per term, where it had been zero for ``patience`` recordings."""
         findings: list[Finding] = []
         for term, first, _, series in _declared(history):
             zero = None if series is None else first_sustained(series.values == 0, patience=self.patience)
@@ -55,25 +55,25 @@ class DeclaredButZero(HealthRule):
 class DeclaredButAbsent(HealthRule):
     """A loss term that is declared active is not recorded for a long time."""
 
-    patience: int = threshold(200, unit="steps", reason="a term computed every fifth step is not absent")
+    patience: int = threshold(200, unit="steps", reason="a term may be computed only every few steps")
     remedy: ClassVar[str] = (
-        "Add the term to the step's terms inside its window (a name spelt differently? a branch never taken, an "
-        "exception swallowed?), or correct the declared window."
+        "Add the term to the step's terms within its window (check for a misspelled name, a branch that is never taken "
+        "and a swallowed exception), or correct the declared window."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per term, where it had been missing for too long."""
+        """Return, per term, where it had been missing for ``patience`` steps."""
         findings: list[Finding] = []
         for term, first, end, series in _declared(history):
             known = first - 1 if series is None or not len(series) else int(series.steps[-1])
             if end - known >= self.patience:
-                text = f"term '{term}', declared active from step {first}, was last recorded {_when(known, first)}."
+                text = f"term '{term}', declared active from step {first}, {_when(known, first)}."
                 findings.append(self.finding(known + self.patience, text, subject=term))
         return tuple(findings)
 
 
 def _when(known: int, first: int) -> str:
-    return "never" if known < first else f"at step {known}"
+    return "was never recorded" if known < first else f"was last recorded at step {known}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,9 @@ class UndeclaredTerm(HealthRule):
     """A loss term is recorded outside its declared window, or was never declared while others were."""
 
     severity: ClassVar[Severity] = "note"
-    remedy: ClassVar[str] = "Declare when the term is active, so that its absence and its phase border can be told."
+    remedy: ClassVar[str] = (
+        "Declare when the term is active, so that its absence can be detected and a phase border is set at its start."
+    )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, per term, its first undeclared step."""
@@ -94,7 +96,7 @@ class UndeclaredTerm(HealthRule):
             if steps[0] >= first and steps[-1] <= last:
                 continue
             outside = (steps < first) | (steps > last)
-            why = f"outside its window {first} to {last}" if term in history.windows else "without any window"
+            why = f"outside its window {first} to {last}" if term in history.windows else "without a declared window"
             step = int(steps[outside][0])
             findings.append(self.finding(step, f"term '{term}' was recorded at step {step}, {why}.", subject=term))
         return tuple(findings)
@@ -102,10 +104,10 @@ class UndeclaredTerm(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class TermDominates(HealthRule):
-    """A regulariser adds several times more to the total than the largest data term.
+    """A regularizer contributes several times more to the total loss than the largest data term.
 
     Attributes:
-        primary: names of the data terms; every other term counts as a regulariser.
+        primary: names of the data terms; all other terms count as regularizers.
     """
 
     primary: Sequence[str] = PRIMARY
@@ -114,15 +116,15 @@ class TermDominates(HealthRule):
         unit="times the largest data term",
         reason="a regularizer this strong decides the result instead of the data",
     )
-    warmup: int = threshold(200, unit="recordings", reason="an eikonal term may lead while the field forms")
-    patience: int = threshold(64, unit="recordings", reason="one batch is no trend")
+    warmup: int = threshold(200, unit="recordings", reason="an eikonal term may dominate while the field forms")
+    patience: int = threshold(64, unit="recordings", reason="a single batch is not a trend")
     remedy: ClassVar[str] = (
-        "Lower the regulariser's weight until it stays below the data term, or give the rule your data terms by name "
-        "(TermDominates(primary=(...)))."
+        "Lower the weight of the regularizer until it stays below the data term. If your data terms have other names, "
+        "pass them to the rule: TermDominates(primary=(...))."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per regulariser and phase, where it had dominated for too long."""
+        """Return, per regularizer and phase, where it had dominated for too long."""
         terms = tags.WEIGHTED.parts(history.names())
         data = [history[name] for term, name in terms.items() if term in self.primary]
         others = [name for term, name in terms.items() if term not in self.primary]
@@ -137,14 +139,14 @@ class TermDominates(HealthRule):
         if at is None:
             return None
         term = tags.WEIGHTED.part(span.name) or span.name
-        share = abs(span.values[at]) / main[at]
-        text = f"regulariser '{term}' adds {span.values[at]:.4g} to the total, {share:.1f} times the largest data term."
+        times = abs(span.values[at]) / main[at]
+        text = f"regularizer '{term}' adds {span.values[at]:.4g} to the total, {times:.1f} times the largest data term."
         return self.finding(span.step(at), text, subject=term)
 
 
 def _largest(series: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     largest = np.abs(series[0])
     for part in series[1:]:
-        # fmax: a term that was not recorded at a step is NaN there, and must not hide the others.
+        # fmax ignores NaN: a term that was not recorded at a step must not hide the others.
         largest = np.fmax(largest, np.abs(part))
     return largest

@@ -1,4 +1,4 @@
-"""Where the time goes."""
+"""Rules for the time per step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,23 +19,31 @@ CLOCK = "Loss/total"
 
 @dataclass(frozen=True, kw_only=True)
 class DataStarved(HealthRule):
-    """Steps spend more than half of their time waiting for data."""
+    """Steps spend more than half of their time waiting for data.
+
+    Attributes:
+        data: metric of the time spent waiting for data, in ms.
+        total: metric of the step time, in ms.
+    """
 
     data: str = "Time/data"
     total: str = STEP_TIME
     share: float = threshold(
-        0.5, unit="share of the step", reason="half of the step waits for data (smdebug: IOBottleneck)", source=SMDEBUG
+        0.5,
+        unit="fraction of the step time",
+        reason="half of the step is spent waiting (smdebug: IOBottleneck)",
+        source=SMDEBUG,
     )
-    least: float = threshold(5.0, unit="ms", reason="steps this short are quick, not starved")
+    least: float = threshold(5.0, unit="ms", reason="shorter waits do not matter")
     window: int = threshold(128, unit="steps", reason="length of the moving mean")
     warmup: int = threshold(32, unit="steps", reason="workers start, caches fill")
-    patience: int = threshold(32, unit="steps", reason="a slow file is no trend")
+    patience: int = threshold(32, unit="steps", reason="a single slow file is not a trend")
     remedy: ClassVar[str] = (
-        "Load ahead with more workers, keep decoded data in memory, or do the costly preparation once before training."
+        "Prefetch with more workers, keep decoded data in memory, or do expensive preprocessing once before training."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where waiting had taken most of the time for too long."""
+        """Return where waiting had taken more than ``share`` of the step time for too long."""
         if self.total not in history:
             return ()
         return tuple(found for span in spans(history, self.data) if (found := self._judge(history[self.total], span)))
@@ -55,32 +63,35 @@ class DataStarved(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class StalledTraining(HealthRule):
-    """Training stood still for far longer than a step takes.
+    """Training paused for far longer than a step takes.
 
     Attributes:
-        metric: its recordings' times are the clock.
+        metric: metric whose recording times are the clock.
         excuses: kinds of events that explain a pause.
     """
 
     metric: str = CLOCK
     excuses: Sequence[str] = PAUSES
     ratio: float = threshold(
-        20.0, unit="times the 99th percentile", reason="of the gaps between steps; slow steps alone do not reach it"
+        20.0,
+        unit="times the 99th percentile",
+        reason="relative to the earlier gaps between steps; slow steps alone do not reach it",
     )
     least: float = threshold(
         60.0, unit="s", reason="shorter pauses cost little (smdebug: 1800 s, longer than many runs)", source=SMDEBUG
     )
-    warmup: int = threshold(32, unit="gaps", reason="there is no usual gap before")
+    warmup: int = threshold(32, unit="gaps", reason="minimum number to know the usual gap")
     remedy: ClassVar[str] = (
-        "Look at what ran there (data on a network drive? another process on the device? swapping?); record planned "
-        "pauses as 'evaluation', 'checkpoint' or 'pause' events."
+        "Check what blocked the run: data on a network drive, another process on the device, or swapping. Record "
+        "planned pauses as 'evaluation', 'checkpoint' or 'pause' events."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return the first stand-still of each phase."""
+        """Return the first stall of each phase."""
         return tuple(found for span in spans(history, self.metric) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
+        # Seconds between consecutive recordings.
         gaps = np.diff(span.series.seconds)
         long = gaps > self.least
         if not long.any():
@@ -88,7 +99,7 @@ class StalledTraining(HealthRule):
         events = [event["step"] for kind in self.excuses for event in history.events(kind)]
         for at in np.flatnonzero(long).tolist():
             before = gaps[:at]
-            # Only earlier gaps: a later examination must not judge this one differently.
+            # Only earlier gaps, so that a later examination gives the same result.
             usual = float(np.quantile(before, 0.99)) if len(before) >= self.warmup else np.inf
             first = span.step(at)
             last = span.step(at + 1)
@@ -100,62 +111,74 @@ class StalledTraining(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowStart(HealthRule):
-    """The first step ended very late."""
+    """The first step took very long.
+
+    Attributes:
+        metric: metric whose recording times are the clock.
+    """
 
     severity: ClassVar[Severity] = "note"
     metric: str = CLOCK
     least: float = threshold(
         120.0,
         unit="s",
-        reason="before the end of the first step (smdebug MaxInitializationTime: 20 min)",
+        reason="time until the end of the first step (smdebug MaxInitializationTime: 20 min)",
         source=SMDEBUG,
     )
-    ratio: float = threshold(100.0, unit="times the usual step", reason="slow steps make a slow first step")
-    settled: int = threshold(16, unit="steps", reason="there is no usual step before")
-    remedy: ClassVar[str] = "Cache what is prepared before training (decoded images, compiled kernels, point clouds)."
+    ratio: float = threshold(100.0, unit="times the usual step", reason="slow steps also make the first one slow")
+    settled: int = threshold(16, unit="steps", reason="minimum number to know the usual step time")
+    remedy: ClassVar[str] = (
+        "Cache the results of the preparation before training (decoded images, compiled kernels, point clouds)."
+    )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return the first step if it came late."""
+        """Return a finding if the first step ended late."""
         if self.metric not in history:
             return ()
         series = between(history[self.metric], 0, np.inf)
-        # A history that no longer holds the first step cannot say when it ended.
+        # If the history no longer holds the first step, its end is unknown.
         if series.steps[0] > history.first or len(series) <= self.settled or series.seconds[0] <= self.least:
             return ()
+        # The median is not affected by the slow first step.
         usual = float(np.median(np.diff(series.seconds[: self.settled + 1])))
         if series.seconds[0] <= self.ratio * usual:
             return ()
-        text = f"the first step ended after {series.seconds[0]:.0f} s, later ones take {usual:.3g} s."
+        text = f"the first step ended after {series.seconds[0]:.0f} s; later steps take {usual:.3g} s."
         return (self.finding(int(series.steps[self.settled]), text),)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepOutlier(HealthRule):
-    """Many steps take several times as long as the usual one."""
+    """Many steps take several times as long as usual.
+
+    Attributes:
+        metric: metric of the step time, in ms.
+    """
 
     severity: ClassVar[Severity] = "note"
     metric: str = STEP_TIME
     ratio: float = threshold(
         3.0,
         unit="times the usual step",
-        reason="smdebug has 3 or 5 standard deviations: its documentation and its code differ",
+        reason="smdebug uses 3 or 5 standard deviations (its documentation and its code differ)",
         source=SMDEBUG,
     )
-    count: int = threshold(10, unit="outliers", reason="a few in the window do not matter", source=SMDEBUG)
-    window: int = threshold(256, unit="steps", reason="in which outliers are counted")
+    count: int = threshold(10, unit="outliers", reason="a few outliers in the window do not matter", source=SMDEBUG)
+    window: int = threshold(256, unit="steps", reason="length of the window in which outliers are counted")
     warmup: int = threshold(32, unit="steps", reason="kernels are compiled, caches fill")
-    least: float = threshold(5.0, unit="ms", reason="the jitter of quick steps does not matter")
+    least: float = threshold(5.0, unit="ms", reason="the jitter of fast steps does not matter")
     remedy: ClassVar[str] = (
-        "See which Time/<span> grows on those steps; spread periodic work (grid updates, densification, saving) out, "
-        "or run it less often."
+        "Check which Time/<span> is longer in those steps; distribute periodic work (grid updates, densification, "
+        "saving) over more steps, or run it less often."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where outliers had become many."""
+        """Return where the number of outliers reached ``count``."""
         return tuple(found for span in spans(history, self.metric) if (found := self._judge(span)))
 
     def _judge(self, span: Span) -> Finding | None:
         values = span.values
+        # Mean of the preceding window, which a few outliers hardly change.
         usual = trailing_mean(values, self.window, least=self.warmup)
         slow = (values > self.ratio * usual) & (values > usual + self.least)
         if np.count_nonzero(slow) < self.count:

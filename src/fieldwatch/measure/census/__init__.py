@@ -1,4 +1,4 @@
-"""The memory census: who owns every allocated byte, asked of the owners and reconciled with the allocator."""
+"""The memory census: attribute every allocated byte to an owner and reconcile the sum with the allocator."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which allocator serves a device, and how it is read."""
+"""Access to the allocator of a device."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +20,16 @@ _memory_snapshot: Callable[..., Any] = _memory.memory_snapshot
 
 @dataclass(frozen=True, slots=True)
 class CudaAllocator:
-    """torch's caching allocator on one CUDA device. Reading it asks the host's books and waits for no kernel.
+    """torch's caching allocator on one CUDA device. It is read on the host, without synchronization.
 
     Attributes:
-        index: the number of the device.
+        index: index of the device.
     """
 
     index: int
 
     def read(self) -> "BlockReading | CountedReading":
-        """The counters, and the blocks where the backend can list them (``cudaMallocAsync`` cannot)."""
+        """Read the counters and, if the backend can list them, the blocks (``cudaMallocAsync`` cannot)."""
         counters = torch.cuda.memory.memory_stats_as_nested_dict(self.index)
         allocated = _current(counters, "allocated_bytes")
         reserved = _current(counters, "reserved_bytes")
@@ -41,12 +41,12 @@ class CudaAllocator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedReading:
-    """An allocator that counts, but lists no blocks: what is rounded stays in the rest.
+    """State of an allocator that has counters but lists no blocks; rounding is then part of the unattributed rest.
 
     Attributes:
         allocated: bytes in use.
-        reserved: bytes taken from the device.
-        source: where this comes from.
+        reserved: bytes reserved on the device.
+        source: origin of the numbers.
     """
 
     allocated: int
@@ -54,41 +54,42 @@ class CountedReading:
     source: str = "memory_stats"
 
     def place(self, claims: Sequence[Claim]) -> Placement:
-        """Take every storage at its own size."""
+        """Use the size of each storage as the size of its block."""
         return Placement(blocks=[claim.nbytes for claim in claims], rounding=0, unowned=None)
 
 
 def allocator_of(device: torch.device) -> Allocator:
-    """The allocator that serves a device.
+    """Return the allocator of a device.
 
     Raises:
-        InputError: the device is neither a CPU nor a CUDA device.
+        InputError: if the device is neither a CPU nor a CUDA device.
     """
     if device.type == "cuda":
         return CudaAllocator(numbered(device).index)
     if device.type != "cpu":
-        raise InputError(f"a memory census on {device} is not possible: wanted a CPU or a CUDA (ROCm) device")
+        raise InputError(f"a memory census requires a CPU or a CUDA (ROCm) device, got {device}")
     return heap()
 
 
 def current_segments() -> Sequence[Mapping[str, Any]]:
-    """The segments of all CUDA devices with their blocks, and without the allocator's history."""
+    """Return the segments of all CUDA devices with their blocks, without the allocator's history."""
     return _memory_snapshot(**_without_traces())
 
 
 def numbered(device: torch.device) -> torch.device:
-    """The device with its number: ``cuda`` means the current one."""
+    """Return the device with an explicit index; ``cuda`` means the current device."""
     if str(device) != "cuda":
         return device
     return torch.device("cuda", torch.cuda.current_device())
 
 
 def _current(counters: dict[str, Any], name: str) -> int:
-    return int(counters.get(name, {}).get("all", {}).get("current", 0))  # empty before CUDA is first used
+    # The counters are empty before CUDA is initialized.
+    return int(counters.get(name, {}).get("all", {}).get("current", 0))
 
 
 @cache
 def _without_traces() -> dict[str, Any]:
-    """The argument that leaves the history out of a snapshot; torch before 2.11 does not know it."""
+    """Return the argument that excludes the history from a snapshot; torch before 2.11 does not support it."""
     known = inspect.signature(_memory_snapshot).parameters
     return {"include_traces": False} if "include_traces" in known else {}

@@ -1,4 +1,4 @@
-"""Where every byte is: the owners, what autograd keeps, and a rest that is printed and never guessed."""
+"""The result of a memory census: bytes by owner, bytes saved by autograd, and an explicit unattributed rest."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -12,32 +12,32 @@ from fieldwatch.measure.census.entry import KINDS, CensusEntry, Kind
 from fieldwatch.measure.census.reading import UnownedBlock
 
 LARGE = 100 * 2**20
-"""Bytes from which on a storage is listed by itself: 100 MiB."""
+"""Default threshold in bytes for large storages, which are listed individually: 100 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Census:
-    """One device's memory at one moment, in bytes.
+    """The memory of one device at one moment, in bytes.
 
     ``owned + saved + rounding + workspace + unattributed == allocated``, to the byte.
 
     Attributes:
-        device: whose memory.
-        allocated: bytes in use: torch's CUDA allocator, or the C library's heap.
-        reserved: bytes taken from the device or the system, idle ones included.
-        source: where ``allocated`` comes from: ``memory_snapshot``, ``memory_stats``, ``mallinfo2`` or ``uss``. With
-            ``uss`` the unattributed rest may be negative, because memory that was never touched is not counted.
-        owned_entries: what the owners hold, each storage once.
-        saved_entries: what autograd keeps for backward and no owner holds, by the span that saved it.
-        saved_peak: the most that was saved at once since :meth:`SavedTensors.push`.
-        rounding: what the allocator spent beyond what was asked for, on owned and saved entries.
-        workspace: memory of nobody that came within this step; 0 where no earlier census was given.
-        foreign: storages of owners that are not in the allocator's memory (a mapped file, shared memory, another
-            library's); in no sum.
-        elsewhere: bytes of owners on other devices; in no sum.
-        sites: unattributed bytes by the line that asked for them, the most first; empty without allocator history.
-        truncated: registered data that is too large to be walked to its end.
-        unowned: the blocks of nobody, by address; None where blocks cannot be listed.
+        device: device of the census.
+        allocated: bytes in use in torch's CUDA allocator or in the C library's heap.
+        reserved: bytes reserved on the device or from the operating system, including idle ones.
+        source: origin of ``allocated``: ``memory_snapshot``, ``memory_stats``, ``mallinfo2`` or ``uss``. With ``uss``
+            the unattributed rest may be negative, because memory that was never touched is not counted.
+        owned_entries: storages of all owners, each counted once.
+        saved_entries: storages that autograd keeps for backward and no owner holds, by the span that saved them.
+        saved_peak: peak of the saved bytes since :meth:`SavedTensors.push`.
+        rounding: bytes that the allocator added to the requests of owned and saved entries.
+        workspace: bytes without an owner that were allocated within this step; 0 without an earlier census.
+        foreign: storages of owners outside the allocator's memory (mapped files, shared memory, other libraries); not
+            included in any sum.
+        elsewhere: bytes of owners on other devices, by device; not included in any sum.
+        sites: unattributed bytes by the line that requested them, in descending order; empty without allocator history.
+        truncated: names of registered data objects that are too large to be searched completely.
+        unowned: blocks without an owner, by address; None if blocks cannot be listed.
     """
 
     device: torch.device
@@ -62,41 +62,42 @@ class Census:
 
     @property
     def saved(self) -> dict[str, int]:
-        """Bytes that autograd keeps, by the span that saved them."""
+        """Bytes saved by autograd, by the span that saved them."""
         return _summed(self.saved_entries, lambda entry: entry.component)
 
     @property
     def unattributed(self) -> int:
-        """Bytes that are allocated and that nobody owns, older than this step."""
+        """Bytes without an owner that were allocated before this step."""
         return self.remainder - self.workspace
 
     @property
     def remainder(self) -> int:
-        """All bytes that nobody owns: workspace and unattributed."""
-        # What is left is nobody's: computed, never guessed, so it may be negative where `source` is ``uss``.
+        """All bytes without an owner: workspace and unattributed."""
+        # Computed as a difference, never estimated. It may be negative if `source` is ``uss``.
         return self.allocated - self.owned - sum(entry.nbytes for entry in self.saved_entries) - self.rounding
 
     def by_kind(self) -> dict[str, int]:
-        """Owners' bytes by kind; every kind is there."""
+        """Return owned bytes by kind; every kind is present."""
+        # Zeros keep the chart of a kind continuous while it has no memory.
         return dict.fromkeys(KINDS, 0) | _summed(self.owned_entries, lambda entry: entry.kind)
 
     def by_component(self) -> dict[str, int]:
-        """Owners' bytes by watched group (with its gradients, optimizer state and buffers) or registered data."""
+        """Return owned bytes by watched group (with gradients, optimizer state and buffers) or registered data."""
         return _summed(self.owned_entries, lambda entry: entry.component)
 
     def by_kind_and_component(self) -> dict[Kind, dict[str, int]]:
-        """Owners' bytes by kind, then by component."""
+        """Return owned bytes by kind, then by component."""
         return {
             kind: _summed((entry for entry in self.owned_entries if entry.kind == kind), lambda entry: entry.component)
             for kind in KINDS
         }
 
     def by_dtype(self) -> dict[str, int]:
-        """Owners' bytes by type of their entries."""
+        """Return owned bytes by dtype."""
         return _summed(self.owned_entries, lambda entry: entry.dtype)
 
     def large(self, threshold: int = LARGE) -> list[CensusEntry]:
-        """Owned storages of at least ``threshold`` bytes, the largest first."""
+        """Return owned storages of at least ``threshold`` bytes, in descending order of size."""
         return sorted(
             (entry for entry in self.owned_entries if entry.nbytes >= threshold),
             key=lambda entry: entry.nbytes,
@@ -104,17 +105,17 @@ class Census:
         )
 
     def addresses(self) -> frozenset[int]:
-        """Where the owners' storages begin."""
+        """Return the start addresses of the owners' storages."""
         return frozenset(entry.address for entry in (*self.owned_entries, *self.foreign))
 
     def as_json(self, step: int, moment: str, *, threshold: int = LARGE, **more: Any) -> dict[str, Any]:
-        """One line of ``memory.jsonl``.
+        """Return the census as one line of ``memory.jsonl``.
 
         Args:
-            step: of the run, from 0.
-            moment: when in the step, such as ``update``.
-            threshold: bytes from which on a storage is listed by itself.
-            more: what else the line says or says otherwise: ``peaks``, ``fragmentation``, ``time``.
+            step: 0-based step of the run.
+            moment: moment within the step, such as ``update``.
+            threshold: minimum size in bytes of the storages that are listed individually.
+            more: additional or replacement fields, such as ``peaks``, ``fragmentation`` and ``time``.
         """
         line: dict[str, Any] = {"step": step, "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         line |= {"moment": moment, "device": str(self.device), "source": self.source}
@@ -124,6 +125,7 @@ class Census:
         line |= {"tensors": len(self.owned_entries) + len(self.saved_entries), "dtypes": self.by_dtype()}
         line |= {"large": [_as_json(entry) for entry in self.large(threshold)], "fragmentation": {}, "peaks": {}}
         line |= {"foreign": sum(entry.nbytes for entry in self.foreign), "elsewhere": dict(self.elsewhere)}
+        # Fields in `more` come last and therefore replace defaults such as the empty `peaks`.
         line |= {"sites": dict(self.sites), "cut": list(self.truncated)}
         return line | more
 

@@ -1,28 +1,28 @@
-"""One piece of memory and its owner."""
+"""Entry of a census: one storage and its owner."""
 
 from typing import Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["parameters", "gradients", "optimizer", "buffers", "data", "saved"]
-"""What memory is there for. The order is the order of claims: storage with two owners belongs to the earlier kind."""
+"""Purpose of a storage. The order is that of precedence: a storage with two owners belongs to the earlier kind."""
 
 KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "buffers", "data")
-"""The kinds of the owners; what autograd saves for backward is accounted for by itself."""
+"""Kinds of owned storages. Storages saved by autograd for backward are accounted for separately."""
 
 
 class CensusEntry(NamedTuple):
-    """One storage, counted once, whoever looks at it.
+    """One storage, counted once regardless of the number of tensors that use it.
 
     Attributes:
-        kind: what it is there for.
-        component: the watched group or the registered data it belongs to; ``other`` for what an optimizer steps and
-            nobody watches, ``stale`` for what an optimizer keeps of parameters that were replaced; for saved
-            activations the span in which they were saved.
-        name: the tensor's own name, such as ``means.exp_avg``.
-        nbytes: size of the storage; less where another owner holds a part of the same memory.
-        shape: of the tensor that was found first.
-        dtype: of that tensor, such as ``float32``.
-        views: how many tensors of the owners look at this storage, the first included.
-        address: where it begins.
+        kind: purpose of the storage.
+        component: watched group or registered data that the storage belongs to; ``other`` for unwatched parameters of
+            an optimizer, ``stale`` for optimizer state of replaced parameters; for saved activations, the span that
+            saved them.
+        name: name of the tensor, such as ``means.exp_avg``.
+        nbytes: size of the storage in bytes; less if another owner claims a part of the same memory.
+        shape: shape of the first tensor found on this storage.
+        dtype: dtype of that tensor, such as ``float32``.
+        views: number of the owners' tensors on this storage, including the first.
+        address: start address.
     """
 
     kind: Kind

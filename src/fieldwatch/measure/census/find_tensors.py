@@ -1,4 +1,4 @@
-"""Finds the tensors inside an object, without running a line of its code."""
+"""Find the tensors inside an object without executing any of its code."""
 
 import types
 from collections import deque
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 FoundTensor: TypeAlias = tuple[str, Tensor | NDArray[Any]]
-"""Where it was found, and what."""
+"""Path of a tensor or array, and the object itself."""
 
 MAX_OBJECTS = 100_000
-"""Objects looked at in one walk; a million-entry list of numbers is no place for tensors."""
+"""Maximum number of objects to visit per search, so that a list of a million numbers does not stall a step."""
 
 _LEAF_TYPES = frozenset(
     {
@@ -23,26 +23,26 @@ _LEAF_TYPES = frozenset(
     }
 )
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
-"""The dicts of a module, left out of a path."""
+"""Internal dicts of a module, which are omitted from paths."""
 
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 
 
 def find_tensors(value: object, *, limit: int = MAX_OBJECTS) -> Iterator[FoundTensor]:
-    """Every tensor and numpy array reachable through containers, dataclasses, modules and plain attributes.
+    """Yield every tensor and numpy array reachable through containers, dataclasses, modules and plain attributes.
 
-    Only built-in containers are iterated, and attributes are read where they lie: a data set that loads on access
-    loads nothing. Each object is visited once, so cycles end.
+    Only built-in containers are iterated, and attributes are read without calling properties or ``__getattr__``, so a
+    data set that loads on access loads nothing. Each object is visited once, so cycles are harmless.
 
     Args:
-        value: where to begin.
-        limit: how many objects to look at.
+        value: object to search.
+        limit: maximum number of objects to visit.
 
     Yields:
         The path, such as ``views.3.image`` (empty for ``value`` itself), and the tensor or array.
 
     Raises:
-        OverflowError: more than ``limit`` objects; what was found so far has been yielded.
+        OverflowError: if there are more than ``limit`` objects; the results so far have been yielded.
     """
     seen: dict[int, object] = {}
     pending: list[tuple[str, object]] = [("", value)]
@@ -51,60 +51,61 @@ def find_tensors(value: object, *, limit: int = MAX_OBJECTS) -> Iterator[FoundTe
         path, current = pending.pop()
         if type(current) in _LEAF_TYPES or id(current) in seen or isinstance(current, type):
             continue
-        # The object itself is kept: an id is unique only while its object lives.
+        # Keep a reference to the object: its id is unique only as long as it is alive.
         seen[id(current)] = current
         if isinstance(current, (Tensor, np.ndarray)):
             yield path, current
             continue
+        # Count the entries of a container as well: scanning a long list of numbers takes time, too.
         visited += 1 + (len(cast("Any", current)) if isinstance(current, _CONTAINERS) else 0)
         if visited > limit:
-            raise OverflowError(f"more than {limit} objects, stopped at {path!r}: register the tensors themselves")
+            raise OverflowError(f"more than {limit} objects, stopped at {path!r}: register the tensors directly")
         children = _children(cast("object", current))
-        # Reversed, because the stack is popped from its end: paths then come in their natural order.
+        # The stack is popped from its end, so reverse the children to yield paths in their natural order.
         pending.extend(reversed([(_joined(path, name), child) for name, child in children]))
 
 
 def _children(value: object) -> list[tuple[str, object]]:
-    """What an object holds directly, by name; numbers and text left out."""
-    found = _attributes(value)
+    """Return the direct children of an object by name, without numbers and strings."""
+    children = _attributes(value)
     if isinstance(value, dict):
-        built_in: Any = dict  # whatever a subclass made of its items
+        built_in: Any = dict  # bypasses an overridden `items` of a subclass
         pairs = [(key, child) for key, child in built_in.items(value) if type(child) not in _LEAF_TYPES]
-        found += [(str(key) if type(key) in _LEAF_TYPES else type(key).__name__, child) for key, child in pairs]
+        children += [(str(key) if type(key) in _LEAF_TYPES else type(key).__name__, child) for key, child in pairs]
     elif isinstance(value, _CONTAINERS):
-        names: tuple[str, ...] = getattr(cast("object", value), "_fields", ())  # a named tuple's
+        names: tuple[str, ...] = getattr(cast("object", value), "_fields", ())  # field names of a named tuple
         pairs = [
             (i, child) for i, child in enumerate(_entries(cast("object", value))) if type(child) not in _LEAF_TYPES
         ]
-        found += [(names[i] if i < len(names) else str(i), child) for i, child in pairs]
-    return found
+        children += [(names[i] if i < len(names) else str(i), child) for i, child in pairs]
+    return children
 
 
 def _entries(value: object) -> Iterator[Any]:
-    """Iterate as the built-in type does, whatever a subclass made of it."""
+    """Iterate with the built-in type's iterator, bypassing an overridden one of a subclass."""
     kind: Any = next(kind for kind in _CONTAINERS if isinstance(value, kind))
     return kind.__iter__(value)
 
 
 def _attributes(value: object) -> list[tuple[str, object]]:
-    """What an object keeps in its ``__dict__`` and in its slots."""
-    found: list[tuple[str, object]] = []
+    """Return the contents of an object's ``__dict__`` and slots."""
+    attributes: list[tuple[str, object]] = []
     for name, slot in _slots(type(value)):
         try:
-            found.append((name, slot.__get__(value)))
-        except AttributeError:  # the slot is empty
+            attributes.append((name, slot.__get__(value)))
+        except AttributeError:  # an empty slot
             continue
     try:
-        found += object.__getattribute__(value, "__dict__").items()
-    except AttributeError:  # it has only slots
-        return found
-    return [(name, child) for name, child in found if type(child) not in _LEAF_TYPES]
+        attributes += object.__getattribute__(value, "__dict__").items()
+    except AttributeError:  # an object with slots only
+        return attributes
+    return [(name, child) for name, child in attributes if type(child) not in _LEAF_TYPES]
 
 
 @lru_cache(maxsize=1024)
 def _slots(kind: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
-    """The slots of a class: reading one runs no code, unlike a property."""
-    # Slots of built-in types hold nothing of the user's.
+    """Return the slot descriptors of a class. Unlike a property, reading a slot executes no user code."""
+    # Skip built-in types: their slots hold no user data.
     owners = [owner for owner in kind.__mro__ if owner.__module__ != "builtins"]
     members = [item for owner in owners for item in owner.__dict__.items()]
     return tuple((name, slot) for name, slot in members if isinstance(slot, types.MemberDescriptorType))

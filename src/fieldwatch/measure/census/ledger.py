@@ -1,4 +1,4 @@
-"""Who was first to claim which storage."""
+"""Ledger of claims: records the first owner of each storage."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -16,12 +16,13 @@ from fieldwatch.measure.census.entry import Kind
 from fieldwatch.measure.census.pieces import Storage, address_of, pieces_of, shape_of
 
 _storage: Any = torch.UntypedStorage.__base__
-_is_shared: Callable[[Storage], bool] = _storage.is_shared  # the bare method: a third of the time
+# The bare method: the Python wrapper takes three times as long.
+_is_shared: Callable[[Storage], bool] = _storage.is_shared
 _DTYPE_NAMES: dict[torch.dtype, str] = {}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """``float32`` for ``torch.float32``."""
+    """Return the name of a dtype, such as ``float32`` for ``torch.float32``."""
     name = _DTYPE_NAMES.get(dtype)
     if name is None:
         name = _DTYPE_NAMES[dtype] = str(dtype).removeprefix("torch.")
@@ -30,11 +31,12 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @dataclass(slots=True)
 class Claim:
-    """The first owner of a storage. Names are explained at :class:`~fieldwatch.measure.census.entry.CensusEntry`.
+    """The first owner of a storage. See :class:`~fieldwatch.measure.census.entry.CensusEntry` for the other attributes.
 
     Attributes:
-        span: bytes from the address on; ``nbytes`` is less where an earlier claim holds a part of them.
-        from_torch: torch's own allocator made it, and not a library, a file or another process.
+        span: size of the memory range that starts at the address, in bytes; ``nbytes`` is less if an earlier claim
+            covers a part of it.
+        from_torch: whether torch's allocator created the storage, as opposed to a library, a file or another process.
     """
 
     kind: Kind
@@ -51,10 +53,10 @@ class Claim:
 
 @dataclass(slots=True)
 class ClaimLedger:
-    """Collects claims in the order of their priority.
+    """Collects claims in order of precedence.
 
     Attributes:
-        device: storages elsewhere are counted apart.
+        device: device of the census; storages on other devices are only counted.
     """
 
     device: torch.device
@@ -63,18 +65,19 @@ class ClaimLedger:
     _noted: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
 
     def note(self, tensor: Tensor, kind: Kind, component: str, name: str) -> None:
-        """Claim a tensor's memory; the same tensor under a second name is nothing new."""
+        """Claim the memory of a tensor; the same tensor under a second name is ignored."""
         if id(tensor) in self._noted:
             return
-        self._noted[id(tensor)] = tensor  # held, so that nothing else gets its id while the walk lasts
+        self._noted[id(tensor)] = tensor  # keeps the tensor alive, so that no other object gets its id
         for piece, storage in pieces_of(tensor):
             if storage.device != self.device:
                 self._note_elsewhere(storage)
                 continue
             address = address_of(storage)
             nbytes = storage.nbytes()
-            # By address and size: a library may hand out a part of a storage at the same address.
+            # Key by address and size: a library may expose a part of a storage at the same address.
             known = self._claims.get((address, nbytes))
+            # Address 0 means that there is no memory to claim.
             if known is not None:
                 known.views += 1
             elif address:
@@ -82,15 +85,16 @@ class ClaimLedger:
                 self._claims[address, nbytes] = claim_of(piece, storage, address, names)
 
     def _note_elsewhere(self, storage: Storage) -> None:
+        # Meta tensors have no memory.
         if storage.device.type != "meta":
             self._elsewhere[address_of(storage)] = str(storage.device), storage.nbytes()
 
     def note_array(self, array: NDArray[Any], component: str, name: str) -> None:
-        """Claim what a numpy array stands on, as registered data."""
+        """Claim the memory of a numpy array as registered data."""
         if self.device.type != "cpu":
             return
         base = array
-        # A view keeps its base alive, and the base is what takes memory.
+        # A view keeps its base array alive, and the base occupies the memory.
         while isinstance(base.base, np.ndarray):
             base = base.base
         first, end = np.lib.array_utils.byte_bounds(base)
@@ -99,29 +103,30 @@ class ClaimLedger:
         )
 
     def claim(self, claim: Claim) -> None:
-        """Enter a claim that was made elsewhere; one more view where the storage has an owner.
+        """Add an existing claim; if the storage already has an owner, count one more view.
 
-        What autograd saves is no view of an owner.
+        Tensors saved by autograd do not count as views of an owner.
         """
         known = self._claims.setdefault((claim.address, claim.span), claim)
         if known is not claim and claim.kind != "saved":
             known.views += 1
 
     def elsewhere(self) -> dict[str, int]:
-        """Bytes found on other devices, by device."""
+        """Return the bytes found on other devices, by device."""
         sizes: dict[str, int] = {}
         for device, nbytes in self._elsewhere.values():
             sizes[device] = sizes.get(device, 0) + nbytes
         return sizes
 
     def settled(self) -> list[Claim]:
-        """The claims in the order they were made, with every byte counted once.
+        """Return the claims in order of precedence, with every byte counted once.
 
-        Storages of different libraries may lie on the same memory (``from_numpy``, dlpack): the earlier claim keeps it.
+        Storages of different libraries may share memory (``from_numpy``, DLPack). The earlier claim keeps the shared
+        bytes.
         """
         claims = [claim for claim in self._claims.values() if claim.span]
         by_address = sorted(claims, key=attrgetter("address"))
-        # The usual case: no two storages overlap, and every claim keeps all its bytes.
+        # Common case: no two storages overlap, so every claim keeps all of its bytes.
         if all(a.address + a.span <= b.address for a, b in pairwise(by_address)):
             return claims
         taken = _ClaimedRanges()
@@ -131,14 +136,14 @@ class ClaimLedger:
 
 
 class _ClaimedRanges:
-    """Memory that has an owner already: disjoint ranges, in order."""
+    """Memory that already has an owner, as sorted disjoint address ranges."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int]] = []
 
     def take(self, first: int, end: int) -> int:
-        """Take a range, and say how many of its bytes were free."""
-        # All ranges that the new one touches are neighbors in the sorted list; they are merged with it.
+        """Claim a range and return how many of its bytes were unclaimed."""
+        # All ranges that touch the new one are adjacent in the sorted list and are merged with it.
         low = bisect_right(self._ranges, first, key=itemgetter(1))
         high = bisect_left(self._ranges, end, key=itemgetter(0))
         touched = self._ranges[low:high]
@@ -151,14 +156,15 @@ class _ClaimedRanges:
 
 
 def claim_of(piece: Tensor, storage: Storage, address: int, names: tuple[Kind, str, str]) -> Claim:
-    """A claim on the storage of a strided tensor.
+    """Create a claim on the storage of a strided tensor.
 
     Args:
-        piece: the tensor.
-        storage: what it stands on.
-        address: where that begins.
+        piece: strided tensor.
+        storage: storage of the tensor.
+        address: start address of the storage.
         names: kind, component and name of the owner.
     """
     nbytes = storage.nbytes()
+    # Storages from other libraries (`from_numpy`, DLPack) and mapped files are not resizable.
     from_torch = storage.resizable() and not _is_shared(storage)
     return Claim(*names, address, nbytes, nbytes, shape_of(piece), dtype_name(piece.dtype), from_torch)

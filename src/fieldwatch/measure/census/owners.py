@@ -1,4 +1,4 @@
-"""Asks every owner what it holds at this moment, so that replaced parameters and fresh gradients are seen at once."""
+"""Collect the current tensors of every owner, so that replaced parameters and new gradients are always included."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -11,11 +11,11 @@ from fieldwatch.measure.census.ledger import ClaimLedger
 from fieldwatch.measure.parameter_groups import OTHER, Owner, ParameterGroups
 
 STALE = "stale"
-"""The component of what an optimizer still keeps for parameters that nobody uses any more."""
+"""Component of optimizer state that belongs to parameters no longer in use."""
 
 
 class _NamedTensor(NamedTuple):
-    """Where a parameter stands: its group and its name inside the group."""
+    """A tensor with its group and its name within the group."""
 
     component: str
     name: str
@@ -24,6 +24,7 @@ class _NamedTensor(NamedTuple):
 
 def note_owners(ledger: ClaimLedger, watched: ParameterGroups, optimizers: Sequence[Optimizer]) -> None:
     """Claim parameters, then gradients, optimizer state and buffers, in this order."""
+    # The order of the loops below is the order of precedence of the claims.
     parameters, buffers = _find_tensors(watched, optimizers)
     for component, name, parameter in parameters.values():
         ledger.note(parameter, "parameters", component, name)
@@ -40,7 +41,7 @@ def note_owners(ledger: ClaimLedger, watched: ParameterGroups, optimizers: Seque
 def _find_tensors(
     watched: ParameterGroups, optimizers: Sequence[Optimizer]
 ) -> tuple[dict[int, _NamedTensor], list[_NamedTensor]]:
-    """Every parameter, by its id, and every buffer, each with its place."""
+    """Return all parameters by id, and all buffers."""
     parameters: dict[int, _NamedTensor] = {}
     buffers: list[_NamedTensor] = []
     for component, owner in watched.owners().items():
@@ -49,6 +50,7 @@ def _find_tensors(
                 parameters.setdefault(id(tensor), _NamedTensor(component, name, tensor))
             else:
                 buffers.append(_NamedTensor(component, name, tensor))
+    # Watched groups come first, so that `setdefault` keeps their names for parameters that an optimizer also holds.
     for optimizer in optimizers:
         for name, tensor in _stepped(optimizer):
             parameters.setdefault(id(tensor), _NamedTensor(OTHER, name, tensor))
@@ -56,7 +58,7 @@ def _find_tensors(
 
 
 def _tensors_of(owner: Owner) -> Iterable[tuple[str, Tensor, bool]]:
-    """Name, tensor, and whether it is a parameter, for all that a watched object holds itself."""
+    """Yield name, tensor and whether it is a parameter for all tensors of a watched object."""
     if isinstance(owner, nn.Module):
         return _tensors_of_module(owner)
     items = owner.items() if isinstance(owner, Mapping) else enumerate(owner)
@@ -64,7 +66,7 @@ def _tensors_of(owner: Owner) -> Iterable[tuple[str, Tensor, bool]]:
 
 
 def _tensors_of_module(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
-    """Parameters, trained or not; buffers; and tensors that are kept as plain attributes (caches)."""
+    """Yield parameters (trained or frozen), buffers, and tensors that are plain attributes (caches)."""
     named: Any = module.named_modules
     submodules: Iterator[tuple[str, nn.Module]] = named()
     for path, part in submodules:
@@ -76,38 +78,39 @@ def _tensors_of_module(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
         for name, tensor in attributes["_buffers"].items():
             if tensor is not None:
                 yield prefix + name, tensor, False
-        # Tensors set as plain attributes are in neither dict: caches and lookup tables.
+        # Tensors that are plain attributes, such as caches and lookup tables, are in neither dict.
         for name, value in attributes.items():
             if isinstance(value, Tensor):
                 yield prefix + name, value, False
 
 
 def _stepped(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """The parameters an optimizer steps, by the names its groups carry (as in 3DGS) or by number."""
+    """Yield the parameters of an optimizer with their names, derived from group names (as in 3DGS) or numbers."""
     for number, group in enumerate(optimizer.param_groups):
         label = str(group.get("name", number))
-        # ``param_names`` is set where an optimizer was given named parameters (torch 2.6 and later).
+        # ``param_names`` exists if the optimizer was created with named parameters (torch 2.6 and later).
         names: Sequence[str] = group.get("param_names", ())
         for i, parameter in enumerate(group["params"]):
             yield names[i] if i < len(names) else f"{label}.{i}", parameter
 
 
 def _gradient(parameter: Tensor) -> Tensor | None:
-    """The gradient, without torch's warning about those that have none."""
-    # Reading ``.grad`` of other tensors makes torch warn.
+    """Return the gradient of a tensor, or None."""
+    # torch warns when ``.grad`` of any other tensor is read.
     return parameter.grad if parameter.is_leaf or parameter.retains_grad else None
 
 
 def _note_state(ledger: ClaimLedger, optimizer: Optimizer, parameters: Mapping[int, _NamedTensor]) -> None:
     states = cast("Mapping[Any, Mapping[str, Any]]", optimizer.state)
     for key, state in states.items():
-        if not isinstance(key, Tensor):  # a few optimizers keep state of their own
+        if not isinstance(key, Tensor):  # some optimizers keep global state under other keys
             _note_values(ledger, {str(key): state}, OTHER, "")
             continue
         known = parameters.get(id(key))
         if known is not None:
             _note_values(ledger, state, known.component, known.name)
             continue
+        # State under a tensor that no group contains belongs to a replaced parameter and is kept needlessly.
         part = f"replaced parameter {tuple(key.shape)}"
         ledger.note(key, "optimizer", STALE, part)
         gradient = _gradient(key)
@@ -126,6 +129,6 @@ def _note_values(ledger: ClaimLedger, state: Mapping[str, Any], component: str, 
         if isinstance(value, Tensor):
             ledger.note(value, "optimizer", component, full)
         elif isinstance(value, (list, tuple, dict)):  # L-BFGS keeps a history
-            for path, found in find_tensors(value):  # pyright: ignore[reportUnknownArgumentType]  of anything
-                if isinstance(found, Tensor):
-                    ledger.note(found, "optimizer", component, f"{full}.{path}")
+            for path, tensor in find_tensors(value):  # pyright: ignore[reportUnknownArgumentType]  of anything
+                if isinstance(tensor, Tensor):
+                    ledger.note(tensor, "optimizer", component, f"{full}.{path}")

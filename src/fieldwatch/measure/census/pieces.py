@@ -1,4 +1,4 @@
-"""Which memory a tensor stands on. Nothing is copied, and no device is asked."""
+"""Determine the storages of a tensor, without copies and without synchronization."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
@@ -22,30 +22,32 @@ _PARTS_BY_LAYOUT: dict[Any, tuple[str, ...]] = {
 
 
 def pieces_of(tensor: Tensor) -> list[tuple[Tensor, Storage]]:
-    """The strided tensors that a tensor consists of, each with its storage.
+    """Return the strided tensors that a tensor consists of, each with its storage.
 
-    Itself, or the parts of a sparse one or of a subclass that wraps others (nested, distributed, quantised). Empty for
-    what has no memory that can be seen: not yet initialised, opaque to torch (mkldnn), or a wrapper that hides it.
+    That is the tensor itself, or the parts of a sparse tensor or of a wrapper subclass (nested, distributed,
+    quantized). The list is empty if no memory is visible: uninitialized (lazy) or opaque tensors (mkldnn), and wrappers
+    that hide their parts.
     """
+    # Fast path for almost all tensors.
     if type(tensor) in _PLAIN and tensor.layout is torch.strided:
         return [(tensor, tensor.untyped_storage())]
-    # Subclasses may override what is called below; here only their memory is of interest.
+    # Bypass __torch_function__ of subclasses: only their memory matters here.
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  torch's only name for it
         return _uncommon(tensor)
 
 
 def address_of(storage: Storage) -> int:
-    """Where a storage begins; 0 for one without memory (empty, meta, fake, hidden in a wrapper)."""
+    """Return the start address of a storage; 0 if it has no memory (empty, meta, fake, hidden in a wrapper)."""
     if storage.device.type == "meta":
         return 0
     try:
         return storage.data_ptr()
-    except RuntimeError:  # a wrapper subclass: its own storage was never there
+    except RuntimeError:  # a wrapper subclass, whose own storage never existed
         return 0
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """The shape, in plain numbers; empty for a nested tensor, which has none."""
+    """Return the shape as plain integers; empty for a nested tensor, which has no shape."""
     try:
         return tuple(tensor.shape)
     except RuntimeError:
@@ -56,6 +58,7 @@ def _uncommon(tensor: Tensor) -> list[tuple[Tensor, Storage]]:
     if is_lazy(tensor):
         return []
     parts = _PARTS_BY_LAYOUT.get(tensor.layout, ())
+    # The protocol by which wrapper subclasses expose their inner tensors.
     if hasattr(type(tensor), "__tensor_flatten__"):
         names: Sequence[str] = cast("Any", tensor).__tensor_flatten__()[0]
         return [piece for name in names for piece in pieces_of(getattr(tensor, name))]

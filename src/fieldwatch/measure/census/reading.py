@@ -1,4 +1,4 @@
-"""What every allocator answers: how much is allocated, and what it spent on given storages."""
+"""Interface of allocators: allocated memory, and the blocks of given storages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from fieldwatch.measure.census.ledger import Claim
 
 
 class UnownedBlock(NamedTuple):
-    """An allocated block that nobody owns.
+    """An allocated block without an owner.
 
     Attributes:
-        nbytes: its size.
-        site: the line of code that asked for it; empty without the allocator's history.
+        nbytes: size of the block in bytes.
+        site: line of code that requested the block; empty without the allocator's history.
     """
 
     nbytes: int
@@ -21,13 +21,13 @@ class UnownedBlock(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """Storages found in an allocator's memory.
+    """The assignment of storages to blocks of an allocator.
 
     Attributes:
-        blocks: bytes the allocator spent on each storage, in the order asked; None for one that is not its own
-            (another allocator, a mapped file, another process).
-        rounding: bytes spent beyond what was asked for.
-        unowned: the blocks that hold none of the storages, by address; None where blocks cannot be listed.
+        blocks: block size of each storage in bytes, in input order; None if the storage does not belong to the
+            allocator (another allocator, a mapped file, another process).
+        rounding: bytes that the allocator added to the requests.
+        unowned: blocks that contain none of the storages, by address; None if blocks cannot be listed.
     """
 
     blocks: Sequence[int | None]
@@ -46,23 +46,23 @@ class Reading(Protocol):
 
     @property
     def reserved(self) -> int:
-        """Bytes taken from the device or the system, idle ones included."""
+        """Bytes reserved on the device or from the system, including idle ones."""
         ...
 
     @property
     def source(self) -> str:
-        """Where the numbers come from, such as ``mallinfo2``."""
+        """Origin of the numbers, such as ``mallinfo2``."""
         ...
 
     def place(self, claims: Sequence[Claim]) -> Placement:
-        """Find storages among the allocated memory."""
+        """Find the blocks of the claimed storages."""
         ...
 
 
 @runtime_checkable
 class Allocator(Protocol):
-    """Whose bytes are reconciled with the owners'."""
+    """An allocator whose memory is reconciled with the memory of the owners."""
 
     def read(self) -> Reading:
-        """Read the state of this moment, without waiting for a device."""
+        """Read the current state without synchronization."""
         ...

@@ -1,4 +1,4 @@
-"""What autograd keeps for backward, watched while it is kept."""
+"""Track the memory that autograd keeps for the backward pass."""
 
 from collections.abc import Callable, Collection
 from operator import attrgetter
@@ -12,9 +12,9 @@ from fieldwatch.measure.census.ledger import Claim, claim_of
 from fieldwatch.measure.census.pieces import address_of, pieces_of
 
 OUTSIDE = "outside"
-"""The label of what is saved outside every span."""
+"""Label of tensors that are saved outside all spans."""
 
-# torch has no public way to see whose hooks are on top, or whether hooks are allowed.
+# torch has no public API to see which hooks are on top of the stack, or whether hooks are allowed.
 _torch: Any = torch
 _autograd: Any = _torch._C._autograd  # noqa: SLF001  see above
 _top_hooks: Callable[[bool], Any] = _autograd._top_saved_tensors_default_hooks  # noqa: SLF001  see above
@@ -23,24 +23,24 @@ _version: Callable[[Tensor], int] = attrgetter("_version")
 
 
 class SavedTensors:
-    """Counts the memory that autograd keeps for backward: each storage once, for exactly as long as it is kept.
+    """Counts the memory that autograd keeps for backward: each storage once, exactly as long as it is kept.
 
-    Every tensor that an operation saves is wrapped in a small object that lives as long as the graph keeps it.
-    Gradients keep their bits, and a tensor that was changed in place before backward raises as it does without this.
+    Every saved tensor is wrapped in a small object with the lifetime of the graph's reference. Gradients are bitwise
+    unchanged, and in-place modification before backward raises the same error as without this class.
 
-    What it cannot see stays in the census' unattributed rest: what is saved under hooks that are entered inside
+    Some saved tensors are not visible and end up in the unattributed rest of the census: those saved under nested hooks
     (``save_on_cpu``, ``checkpoint``), in other threads, as plain attributes of a custom function's context, or before
-    :meth:`push`. torch refuses ``torch.func.grad`` and its kin while any such hooks are active.
+    :meth:`push`. torch rejects ``torch.func.grad`` and similar transforms while saved-tensor hooks are active.
 
     Args:
-        device: what is saved elsewhere is not counted.
+        device: device whose memory is counted.
 
     Attributes:
-        label: the span that saves at this moment; set it when a span begins and when it ends.
+        label: current span; set it when a span begins and when it ends.
         alive: bytes kept now.
-        peak: the most since :meth:`push`.
-        hidden: True after a :meth:`push` that found hooks of somebody else around the loop, or hooks forbidden; those
-            keep working, and nothing is counted.
+        peak: peak of ``alive`` since :meth:`push`.
+        hidden: whether the last :meth:`push` found other hooks around the loop, or hooks disabled. The other hooks
+            remain in effect, and nothing is counted.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -51,20 +51,21 @@ class SavedTensors:
         self._owned: Collection[int] = frozenset()
         self._saved_storages: dict[int, _SavedStorage] = {}
         self._hooks: saved_tensors_hooks | None = None
+        # `_rising`: no storage has been released since the peak, so the current claims are those at the peak.
         self._counting = self._rising = False
         self._at_peak: list[Claim] = []
 
     def push(self, owned: Collection[int] = frozenset()) -> None:
-        """Begin to count, and a new peak with it.
+        """Start counting and reset the peak.
 
         Args:
-            owned: where the owners' storages begin (:meth:`Census.addresses`); these are not counted when saved.
+            owned: start addresses of the owners' storages (:meth:`Census.addresses`), which are not counted.
         """
         self._owned = owned
         self.peak = self.alive
         self._rising = True
         if self._hooks is None:
-            # Hooks stack: ours on top of somebody else's would hide tensors from them.
+            # Only the topmost hooks are called: installing ours would disable existing ones, such as `save_on_cpu`.
             self.hidden = _top_hooks(False) is not None or not _hooks_allowed()
             if self.hidden:
                 return
@@ -73,11 +74,11 @@ class SavedTensors:
         self._counting = True
 
     def pop(self) -> None:
-        """Stop counting what is saved from now on; what is kept already stays counted until it is let go."""
+        """Stop counting new tensors. Tensors that are already counted remain so until they are released."""
         self._counting = False
         top = _top_hooks(False)
-        # Hooks that the loop entered since and has not left lie on top of ours: then ours stay, idle, until they are on
-        # top again. Popping would take the loop's.
+        # If the loop has pushed other hooks and not popped them yet, ours are not on top: popping would remove the
+        # loop's hooks. Leave ours installed but idle until they are on top again.
         if self._hooks is not None and top is not None and top[0] is self._hooks.pack_hook:
             self._hooks.__exit__()
             self._hooks = None
@@ -90,11 +91,11 @@ class SavedTensors:
         self.pop()
 
     def claims(self) -> list[Claim]:
-        """The storages that are kept now."""
+        """Return claims on the storages that are kept now."""
         return [saved.claim for saved in self._saved_storages.values()]
 
     def peak_by_label(self) -> dict[str, int]:
-        """Bytes that were kept at the peak, by the span that saved them."""
+        """Return the bytes that were kept at the peak, by the span that saved them."""
         peak_claims = self.claims() if self._rising else self._at_peak
         sizes: dict[str, int] = {}
         for claim in peak_claims:
@@ -103,13 +104,14 @@ class SavedTensors:
 
     def _pack(self, tensor: Tensor) -> "_Packed":
         saved = self._saved_of(tensor) if self._counting else ()
-        # An output of the node that saves it must not be held itself: it would hold the node.
+        # Detach non-leaf tensors: an output saved by its own node would create a reference cycle through the graph.
         return _Packed(tensor if tensor.is_leaf else tensor.detach(), _version(tensor), saved, self)
 
     def _saved_of(self, tensor: Tensor) -> "tuple[_SavedStorage, ...]":
         saved_storages: list[_SavedStorage] = []
         for piece, storage in pieces_of(tensor):
             address = address_of(storage) if storage.device == self._device else 0
+            # Parameters and buffers are saved too, but the census already counts them for their owners.
             if not address or address in self._owned:
                 continue
             saved = self._saved_storages.get(address)
@@ -126,11 +128,11 @@ class SavedTensors:
         return tuple(saved_storages)
 
     def _release(self, saved: "_SavedStorage") -> None:
-        """Called when the graph lets go of one of the tensors that look at a storage."""
+        """Handle the release of one saved tensor on a storage."""
         saved.references -= 1
         if saved.references:
             return
-        # The peak ends with the first release after it: then its claims are noted, once per rise, not at every save.
+        # Record the claims at the peak when the first storage is released after it: once per rise, not at every save.
         if self._rising and self.alive == self.peak:
             self._at_peak = self.claims()
         self._rising = False
@@ -139,7 +141,7 @@ class SavedTensors:
 
 
 class _SavedStorage:
-    """A storage that autograd keeps, and how many saved tensors look at it."""
+    """A storage that autograd keeps, with the number of saved tensors on it."""
 
     __slots__ = ("claim", "references")
 
@@ -149,7 +151,7 @@ class _SavedStorage:
 
 
 class _Packed:
-    """What the graph keeps in place of a tensor; when it lets go of this, it has let go of the tensor."""
+    """Wrapper that the graph keeps in place of a tensor; its deletion signals that the tensor was released."""
 
     __slots__ = ("_counter", "_saved_storages", "tensor", "version")
 
@@ -161,14 +163,14 @@ class _Packed:
 
     def __del__(self) -> None:
         for saved in self._saved_storages:
-            self._counter._release(saved)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  one thing in two classes
+            self._counter._release(saved)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  both classes belong together
 
 
 def _unpack(packed: _Packed) -> Tensor:
-    """Hand a saved tensor back, if nobody has changed it meanwhile: torch leaves this check to the hooks.
+    """Return a saved tensor after checking that it was not modified in place; torch leaves this check to the hooks.
 
     Raises:
-        RuntimeError: an operation in place changed it after it was saved.
+        RuntimeError: if the tensor was modified in place after it was saved.
     """
     tensor = packed.tensor
     now = _version(packed.tensor)

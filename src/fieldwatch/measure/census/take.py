@@ -1,4 +1,4 @@
-"""Takes a census: walk the owners, then reconcile with the allocator."""
+"""Take a census: collect the tensors of all owners, then reconcile them with the allocator."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -22,7 +22,7 @@ _NO_DATA: Mapping[str, Any] = MappingProxyType({})
 _TOP_SITES = 10
 
 
-def take_census(  # noqa: PLR0913  all but the first by name
+def take_census(  # noqa: PLR0913  keyword-only except the first
     watched: ParameterGroups,
     *,
     optimizers: Sequence[Optimizer],
@@ -32,24 +32,25 @@ def take_census(  # noqa: PLR0913  all but the first by name
     before: Census | None = None,
     allocator: Allocator | None = None,
 ) -> Census:
-    """Account for every byte of a device. Owners are asked anew, nothing is copied, no device is waited for.
+    """Account for every allocated byte of a device, without copies and without synchronization.
 
     Args:
-        watched: the groups of parameters.
-        optimizers: whose state is counted.
-        data: what else the run holds, by name: images, neighbour tables, caches; looked into as deep as it goes.
-        device: whose memory; tensors elsewhere are counted by device only.
-        saved: what autograd keeps, if it was watched in this step.
-        before: a census from the start of the step; tells this step's workspace from an older rest.
-        allocator: what to reconcile with; the device's own if left out.
+        watched: watched parameter groups.
+        optimizers: optimizers whose state is counted.
+        data: other objects of the run by name, such as images, neighbor tables and caches; searched recursively.
+        device: device of the census; tensors on other devices are only counted.
+        saved: tracker of the tensors saved by autograd, if it was active in this step.
+        before: census from the start of the step, to distinguish this step's workspace from older allocations.
+        allocator: allocator to reconcile with; by default, that of the device.
 
     Returns:
-        The account. Storage with several owners belongs to the first of: parameters, gradients, optimizer, buffers,
+        The census. A storage with several owners belongs to the first of: parameters, gradients, optimizer, buffers,
         data, saved.
 
     Raises:
-        ValueError: the device is neither a CPU nor a CUDA device.
+        ValueError: if the device is neither a CPU nor a CUDA device.
     """
+    # Storages report an explicit index, so "cuda" must be resolved before devices are compared.
     device = numbered(device)
     allocator = allocator or allocator_of(device)
     ledger = ClaimLedger(device)
@@ -57,7 +58,7 @@ def take_census(  # noqa: PLR0913  all but the first by name
     truncated = _note_data(ledger, data)
     for claim in saved.claims() if saved is not None else ():
         ledger.claim(claim)
-    # Owners first, the allocator after: the ledger keeps what it has noted alive, so that the reading includes it.
+    # Read the allocator after the owners: the ledger keeps the claimed tensors alive, so the reading includes them.
     claims = ledger.settled()
     reading = allocator.read()
     placement = reading.place(claims)
@@ -83,16 +84,16 @@ def take_census(  # noqa: PLR0913  all but the first by name
 
 
 def _note_data(ledger: ClaimLedger, data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Claim registered data; returns the names of what was too large to be walked to its end."""
+    """Claim the registered data; return the names of objects that were too large to be searched completely."""
     truncated: list[str] = []
     for component, value in data.items():
         try:
-            for path, found in find_tensors(value):
+            for path, tensor in find_tensors(value):
                 name = path or component
-                if isinstance(found, Tensor):
-                    ledger.note(found, "data", component, name)
+                if isinstance(tensor, Tensor):
+                    ledger.note(tensor, "data", component, name)
                 else:
-                    ledger.note_array(found, component, name)
+                    ledger.note_array(tensor, component, name)
         except OverflowError:
             truncated.append(component)
     return tuple(truncated)
@@ -112,21 +113,22 @@ def _entry(claim: Claim) -> CensusEntry:
 
 
 def _workspace(remainder: int, placement: Placement, before: Census | None) -> int:
-    """Bytes of nobody that were not nobody's at the start of the step."""
+    """Return the bytes without an owner that were allocated since the start of the step."""
+    # Without an earlier census, old and new allocations cannot be distinguished.
     if before is None:
         return 0
     if placement.unowned is None or before.unowned is None:
-        # Without a list of blocks only the growth of the rest can be told.
+        # Without a list of blocks, only the growth of the remainder is known.
         return max(0, min(remainder, remainder - before.remainder))
     return sum(block.nbytes for address, block in placement.unowned.items() if before.unowned.get(address) != block)
 
 
 def _sites(placement: Placement, before: Census | None) -> dict[str, int]:
-    """Unattributed bytes by the line that asked for them, where the allocator keeps a history."""
+    """Return unattributed bytes by the line that requested them, largest first, if the allocator keeps a history."""
     older = before.unowned if before is not None else None
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for address, block in (placement.unowned or {}).items():
         if block.site and (older is None or older.get(address) == block):
-            found[block.site] = found.get(block.site, 0) + block.nbytes
-    most = sorted(found, key=found.__getitem__, reverse=True)
-    return {site: found[site] for site in most[:_TOP_SITES]}
+            sizes[block.site] = sizes.get(block.site, 0) + block.nbytes
+    largest = sorted(sizes, key=sizes.__getitem__, reverse=True)
+    return {site: sizes[site] for site in largest[:_TOP_SITES]}

@@ -1,15 +1,15 @@
-"""Nsight: command lines for Nsight Systems (``nsys``), and its statistics read back.
+"""Command lines for Nsight Systems (``nsys``), and a parser for its statistics.
 
-What nsys can do decides what is offered. It traces CUDA only in processes that it started itself: there is no way to
-attach to one that runs already. So a command is started under it, in one of three ways:
+nsys traces CUDA only in processes that it has started itself; it cannot attach to a running process. A command is
+therefore started under nsys, in one of three ways:
 
 * whole: ``nsys profile`` records from start to end;
-* a range: ``nsys profile --capture-range=cudaProfilerApi`` waits until the command calls ``cudaProfilerStart``, which a
-  run does at the steps, or on the finding, that it is asked for by environment variables;
-* on request: ``nsys launch`` prepares the command and records nothing, until ``nsys start`` and ``nsys stop`` name its
-  session. That is how some seconds of a running command can be had, again and again.
+* range: ``nsys profile --capture-range=cudaProfilerApi`` waits until the command calls ``cudaProfilerStart``, which a
+  run does at the steps, or on the finding, selected by environment variables;
+* on request: ``nsys launch`` prepares the command and records nothing until ``nsys start`` and ``nsys stop`` are called
+  with its session. This allows to record some seconds of a running command, repeatedly.
 
-And for a process that was started without: counters of the whole device, without the names of kernels.
+For a process that was not started under nsys, only counters of the whole device are available, without kernel names.
 """
 
 from typing import TYPE_CHECKING

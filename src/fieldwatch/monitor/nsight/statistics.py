@@ -1,4 +1,4 @@
-"""What ``nsys stats`` prints, read back."""
+"""Parser for the output of ``nsys stats``."""
 
 import csv
 import dataclasses
@@ -10,9 +10,9 @@ class Statistics:
     """One table of ``nsys stats``.
 
     Attributes:
-        report: its name, e.g. ``cuda_gpu_kern_sum``.
-        title: what nsys calls it.
-        rows: column to value, as nsys printed it (its MB are 10**6 bytes); empty where it had nothing to say.
+        report: name of the report, such as ``cuda_gpu_kern_sum``.
+        title: title printed by nsys.
+        rows: rows as values by column, as printed by nsys (MB are 10**6 bytes); may be empty.
     """
 
     report: str
@@ -21,24 +21,26 @@ class Statistics:
 
 
 def parse_statistics(text: str) -> tuple[Statistics, ...]:
-    """Read what ``nsys stats --format=csv`` printed.
+    """Parse the output of ``nsys stats --format=csv``.
 
-    Tables begin with `` ** Title (report_name):``; lines about progress and skipped reports are left out.
+    Tables begin with `` ** Title (report_name):``; lines about progress and skipped reports are ignored.
     """
     tables: list[tuple[str, list[str]]] = []
-    for whole in text.splitlines():
-        stripped = whole.strip()
+    for line in text.splitlines():
+        stripped = line.strip()
         if stripped.startswith("** ") and stripped.endswith("):"):
             tables.append((stripped[3:-2], []))
         elif tables and not stripped.startswith(("Processing [", "SKIPPED:", "Generating ")):
-            tables[-1][1].append(whole)
+            tables[-1][1].append(line)
     return tuple(_table(heading, lines) for heading, lines in tables)
 
 
 def _table(heading: str, lines: Sequence[str]) -> Statistics:
     title, _, report = heading.rpartition(" (")
+    # Lines without a comma are messages, not rows.
     filled = [text for text in lines if "," in text]
-    rows = csv.DictReader(filled)
-    columns = rows.fieldnames or ()
-    whole = [{name: row[name] or "" for name in columns} for row in rows]
-    return Statistics(report=report, title=title, rows=tuple(whole))
+    reader = csv.DictReader(filled)
+    columns = reader.fieldnames or ()
+    # Rows that are cut short have None in the missing columns.
+    rows = [{name: row[name] or "" for name in columns} for row in reader]
+    return Statistics(report=report, title=title, rows=tuple(rows))

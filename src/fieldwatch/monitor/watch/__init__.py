@@ -1,4 +1,4 @@
-"""Watch: a run that another process trains, live in a terminal; nothing is written, and no torch is needed."""
+"""Live view of a run in a terminal, from another process; nothing is written, and torch is not needed."""
 
 from typing import TYPE_CHECKING
 

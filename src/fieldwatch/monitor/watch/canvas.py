@@ -1,4 +1,4 @@
-"""Bars, sparklines and lines of fields, in letters that the terminal knows."""
+"""Bars, sparklines and lines of fields, in characters that the terminal supports."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fieldwatch.monitor.watch.envelopes import BAD, HIGH, LOW
 from fieldwatch.monitor.watch.text_format import sanitized
 
 StyledText = tuple[str, str]
-"""A piece of a line that is shown whole or not at all, and its style."""
+"""A piece of a line, which is shown completely or not at all, and its style."""
 
 LEVELS: Final = "▁▂▃▄▅▆▇█"
 ASCII_LEVELS: Final = "_.-~=+*#"
@@ -24,29 +24,29 @@ ASCII_FILLS: Final = "#=+-o%"
 COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "red")
 NOT_FINITE: Final = "!"
 _ODD: Final = 1.5
-"""A value so many usual ranges of a cell away from its neighbours' middle is shown itself."""
+"""Distance of an outlier from the median of the neighboring cells, in typical ranges of a cell."""
 _LOG_FROM: Final = 30.0
-"""Greatest over least value from which a sparkline of positive values has a logarithmic scale."""
+"""Ratio of maximum to minimum above which a sparkline of positive values has a logarithmic scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Canvas:
-    """How one terminal is drawn on.
+    """Properties of a terminal, and helpers to render on it.
 
     Attributes:
-        width: columns.
-        ascii_only: whether it knows nothing but ASCII.
+        width: number of columns.
+        ascii_only: whether the terminal supports only ASCII.
     """
 
     width: int
     ascii_only: bool = False
 
     def text(self, text: object) -> str:
-        """Return a stranger's text so that it can only be read."""
+        """Return untrusted text without control characters."""
         return sanitized(text, ascii_only=self.ascii_only)
 
     def truncated(self, text: object, width: int) -> str:
-        """Return a stranger's text in at most ``width`` columns; what is left out at its end is marked."""
+        """Return untrusted text truncated to ``width`` columns, with an ellipsis at the end if it is longer."""
         clean = self.text(text)
         if cell_len(clean) <= width:
             return clean
@@ -54,33 +54,33 @@ class Canvas:
         return set_cell_size(clean, max(0, width - 1)).rstrip() + mark if width > 0 else ""
 
     def end_of(self, text: object, width: int) -> str:
-        """Return the end of a stranger's text: paths differ there."""
+        """Return untrusted text truncated at its beginning, because paths differ at their end."""
         clean = self.text(text)
         if cell_len(clean) <= width:
             return clean
         end = clean[-max(1, width - 1) :]
-        # Wide letters (CJK) take two columns each.
+        # Wide characters (CJK) take two columns each.
         while cell_len(end) > width - 1:
             end = end[1:]
         return ("~" if self.ascii_only else "…") + end
 
     def padded(self, text: object, width: int) -> str:
-        """Return a stranger's text in exactly ``width`` columns; of a tag that is too long the first parts go."""
+        """Return untrusted text padded or truncated to exactly ``width`` columns."""
         text = self.text(text)
-        # Tags differ in their last parts, so the first ones go.
+        # Tags differ in their last parts, so the first ones are dropped.
         while cell_len(text) > width and "/" in text:
             text = text.partition("/")[2]
         return set_cell_size(self.truncated(text, width), width)
 
     def line(self, pieces: Sequence[StyledText], *, width: int | None = None, between: str = "  ") -> Text:
-        """Return a line of as many of the pieces as fit, in order; none of them is cut.
+        """Return a line with as many pieces as fit, in order; pieces are not truncated.
 
-        Where there is a whole line, its first piece is shown as far as it goes.
+        Only the first piece of a full-width line is truncated if it does not fit.
 
         Args:
-            pieces: the pieces, what matters first; empty ones are left out.
-            width: columns there are; None: all.
-            between: what stands between two pieces.
+            pieces: pieces in order of importance; empty ones are skipped.
+            width: number of available columns; None for the full width.
+            between: separator of the pieces.
         """
         remaining = self.width if width is None else width
         line = Text(no_wrap=True, end="")
@@ -98,7 +98,7 @@ class Canvas:
         return line
 
     def wrapped(self, text: str, width: int, most: int) -> list[str]:
-        """Return a stranger's text in at most ``most`` lines, broken between words; no number is cut in two."""
+        """Return untrusted text wrapped at spaces to at most ``most`` lines, with an ellipsis if it is longer."""
         lines = list[str]()
         current = ""
         for word in self.text(text).split(" "):
@@ -119,33 +119,34 @@ class Canvas:
         return lines
 
     def bar(self, share: float | None, cells: int) -> tuple[str, str]:
-        """Return the filled and the empty part of a bar; what is more than nothing fills a cell."""
+        """Return the filled and the empty part of a bar; any fraction above 0 fills at least one cell."""
         fraction = 0.0 if share is None or not math.isfinite(share) else min(1.0, max(0.0, share))
         filled = max(round(cells * fraction), int(fraction > 0 and cells > 0))
         full, empty = ("#", "-") if self.ascii_only else ("█", "░")
         return full * filled, empty * (cells - filled)
 
     def fill(self, position: int) -> StyledText:
-        """Return what the part at this place of a stacked bar is filled with: differs without colours too."""
+        """Return the fill of a part of a stacked bar; fills also differ without colors."""
         fills = ASCII_FILLS if self.ascii_only else FILLS
         return fills[position % len(fills)], COLOURS[position % len(COLOURS)]
 
     def stacked_bar(self, shares: Sequence[float], cells: int) -> list[StyledText]:
-        """Return a bar of several parts; each share's sign is left out."""
+        """Return a bar of several parts with lengths proportional to the absolute values of the shares."""
         sizes = np.abs(np.array([share if math.isfinite(share) else 0.0 for share in shares]))
         if not sizes.sum():
             return []
+        # Rounding the cumulative sums keeps the total at `cells`.
         edges = [0, *(round(cells * part) for part in (np.cumsum(sizes) / sizes.sum()).tolist())]
         counts = [end - start for start, end in pairwise(edges)]
         return [(self.fill(position)[0] * count, self.fill(position)[1]) for position, count in enumerate(counts)]
 
     def sparkline(self, trend: NDArray[np.float64], cells: int) -> list[StyledText]:
-        """Return a sparkline of at most so many cells; a single odd step among a million shows in its cell.
+        """Return a sparkline of at most ``cells`` cells, in which single outliers remain visible.
 
-        Each cell shows the middle of its least and greatest value, or the one of them that is far from what the cells
-        around it show; on a logarithmic scale where the values need one. Where one was not finite there is a ``!``.
+        Each cell shows the midpoint of its minimum and maximum, or the one of them that is far from the neighboring
+        cells. The scale is logarithmic if the values span a wide range. A cell with a non-finite value shows ``!``.
         """
-        # Nothing finite to draw: only the mark for values that were not finite, if there were any.
+        # Without finite values, show only the mark for non-finite ones, if there were any.
         if cells < 1 or not trend.shape[1] or not np.isfinite(trend[LOW]).any():
             bad = bool(trend.shape[1]) and bool(np.nansum(trend[BAD]))
             return [(NOT_FINITE, "bold red")] if bad and cells > 0 else []
@@ -162,9 +163,9 @@ class Canvas:
 
 
 def condensed(trend: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
-    """Return ``[3, m]``, ``m`` at most ``cells``: the stretches put together; what lies before the first stays empty.
+    """Merge the buckets of a trend into ``[3, m]`` with ``m`` at most ``cells``.
 
-    A cell in which nothing was recorded repeats the one before.
+    A cell without a record repeats the previous one; cells before the first record remain NaN.
     """
     count = trend.shape[1]
     starts = (np.arange(min(cells, count)) * count) // min(cells, count)
@@ -172,7 +173,7 @@ def condensed(trend: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
     high = np.fmax.reduceat(trend[HIGH], starts)
     bad = np.fmax.reduceat(trend[BAD], starts)
     known = np.flatnonzero(np.isfinite(low))
-    # Fill forward: a cell without a record repeats the last one that has any.
+    # Forward fill: a cell without a record repeats the last one that has any.
     before = np.searchsorted(known, np.arange(len(low)), side="right") - 1
     take = np.where(before >= 0, known[before], 0)
     low, high = (np.where(before >= 0, values[take], np.nan) for values in (low, high))
@@ -180,15 +181,15 @@ def condensed(trend: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
 
 
 def _levels(low: NDArray[np.float64], high: NDArray[np.float64]) -> list[int]:
-    """Return the level of each cell, 0 to 7; -1 where there is nothing."""
+    """Return the level of each cell, 0 to 7; -1 for empty cells."""
     known = np.isfinite(low)
     if low[known].min() > 0 and high[known].max() / low[known].min() > _LOG_FROM:
         low = np.log(low)
         high = np.log(high)
-    # Halves are added, since the sum of two large values could overflow.
+    # Halves are added, because the sum of two large values could overflow.
     middle = low / 2 + high / 2
     around = np.stack([_shifted(middle, by) for by in range(-2, 3)])
-    # Median of five cells; sort puts NaN last, and the index counts only what is finite.
+    # Median of five cells: sort puts NaN last, and the index counts only finite values.
     usual = np.sort(around, axis=0)[(np.isfinite(around).sum(axis=0) - 1) // 2, np.arange(len(low))]
     limit = _ODD * float(np.median((high - low)[known]))
     up = high - usual

@@ -1,4 +1,4 @@
-"""Which of the recorded metrics say how good a model is: by their tags alone, for any loop."""
+"""Selection of the metrics that describe the quality of a model, by their tags, for any training loop."""
 
 import re
 from collections.abc import Iterable
@@ -9,7 +9,8 @@ _SHOWN_ELSEWHERE: Final = re.compile(
     r"|Train/(Loss|Gradients)/|Model/Params/|Train_Batch/.*loss|Train/(learning_rate|clip_loss_active)"
     r"|Stats/.*_(mean|std)$|Recovery/|.*(iterations_per_sec|eta_minutes)$"
 )
-"""What has a place of its own in the view, or says nothing of quality."""
+"""Tags with a separate section in the view, or that do not describe quality."""
+# Patterns in order of importance: a tag has the rank of the first pattern that matches.
 _RANKS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -34,12 +35,14 @@ _LATER: Final = re.compile(r"^(Reference|Eval/(Info|Baseline|PSNR_Stats|Histogra
 
 
 def qualities_among(names: Iterable[str]) -> list[str]:
-    """Return the metrics that say how good the model is, how large it is and what it draws: what matters first."""
+    """Return the metrics of the model's quality, size and rendering, the most important first."""
     candidates = [name for name in names if not _SHOWN_ELSEWHERE.match(name)]
+    # sorted is stable: metrics of equal rank keep the order in which they were first recorded.
     return sorted(candidates, key=_rank)
 
 
 def _rank(name: str) -> int:
     if _LATER.match(name):
+        # After all other metrics.
         return len(_RANKS) + 1
     return next((rank for rank, pattern in enumerate(_RANKS) if pattern.search(name)), len(_RANKS))

@@ -1,4 +1,4 @@
-"""The whole past of a run in a page of memory: per metric 256 stretches of steps, each with its least and greatest."""
+"""Fixed-size summary of a run's metrics: minimum and maximum per metric in at most 256 buckets of steps."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,21 +9,22 @@ from numpy.typing import NDArray
 from fieldwatch.record import Block
 
 BUCKETS: Final = 256
-"""Stretches of steps; when they are used up, two become one. Between half of them and all are in use."""
+"""Number of buckets of steps. When they are used up, they are merged in pairs, so at least half of them are in use."""
 LOW, HIGH, BAD, SUM = range(4)
+# Initial capacity for metrics.
 _FIRST_NAMES: Final = 32
 
 
 class Envelopes:
-    """Condenses what was recorded, block after block; what it takes does not depend on how long the run is.
+    """Summarizes recorded blocks in memory that does not depend on the length of the run.
 
-    A stretch keeps the smallest and the largest finite value that fell into it, and whether one was not finite: one
-    odd step among a million is still there.
+    A bucket contains the smallest and the largest finite value of its steps, and whether one was not finite, so that a
+    single outlier among a million steps remains visible.
 
     Attributes:
-        first: the first step, -1 before there is one.
-        step: the last step, -1 before there is one.
-        rows: rows taken in.
+        first: first step; -1 if there is none.
+        step: last step; -1 if there is none.
+        rows: number of rows added.
     """
 
     def __init__(self) -> None:
@@ -32,17 +33,18 @@ class Envelopes:
         self._origin = -1
         self._width = 1
         self._row_of: dict[str, int] = {}
+        # Blocks repeat the same few sets of columns, so their rows are cached.
         self._rows_of_columns: dict[tuple[str, ...], NDArray[np.intp]] = {}
         self._buckets = np.full((4, _FIRST_NAMES, BUCKETS), np.nan)
         self._last: dict[str, tuple[int, float]] = {}
 
     def extend(self, block: Block) -> None:
-        """Take in the rows of a block."""
+        """Add the rows of a block."""
         if not len(block) or not block.columns:
             return
         steps = block.steps
         values = block.values
-        # reduceat below needs the rows of one bucket side by side.
+        # reduceat below requires the rows of a bucket to be adjacent.
         if (np.diff(steps) < 0).any():
             order = np.argsort(steps, kind="stable")
             steps = steps[order]
@@ -53,40 +55,44 @@ class Envelopes:
         buckets = np.maximum(steps - self._start(int(steps[-1])), 0) // self._width
         self._condense(self._metric_rows(block.columns), buckets, values)
         at = int(steps[-1])
+        # The last row contains all columns of the block.
         self._last |= {name: (at, value) for name, value in zip(block.columns, values[-1].tolist(), strict=True)}
 
     def discard(self, step: int, last: Mapping[str, tuple[int, float]]) -> None:
-        """Forget ``step`` and later ones: the run goes on from there again. The stretch that holds it stays in part.
+        """Discard ``step`` and later steps, because the run continues from there again.
+
+        The bucket that contains ``step`` keeps its values, which may include discarded ones.
 
         Args:
-            step: the first void one.
-            last: what each metric's last record is now.
+            step: first step to discard.
+            last: step and value of each metric's last remaining record.
         """
         if step > self.step:
             return
-        # Rounded up: the bucket that holds `step` in part stays, with values that are void.
+        # Rounded up, so that the bucket that contains `step` is kept.
         keep = 0 if step <= self.first else -(-(step - self._origin) // self._width)
+        # NaN marks buckets without a record.
         self._buckets[:, :, keep:] = np.nan
         self._last = dict(last)
         self.step = max((at for at, _ in last.values()), default=-1)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all metrics, in order of first appearance."""
+        """Return the names of all metrics in order of first appearance."""
         return tuple(self._row_of)
 
     def last(self, name: str) -> tuple[int, float] | None:
-        """Return the step and the value of a metric's last record; None where there is none."""
+        """Return the step and value of a metric's last record; None if there is none."""
         return self._last.get(name)
 
     def total(self, name: str) -> float:
-        """Return the sum of a metric's finite values over the whole run; 0 for what was never recorded."""
+        """Return the sum of a metric's finite values over the whole run; 0 if it was never recorded."""
         row = self._row_of.get(name)
         return 0.0 if row is None else float(np.nansum(self._buckets[SUM, row]))
 
     def trend(self, name: str) -> NDArray[np.float64]:
-        """Return ``[3, n]``: least, greatest (NaN: nothing there), and 1 where a value was not finite, in each stretch.
+        """Return ``[3, n]``: minimum, maximum (NaN if empty), and 1 if a value was not finite, for each bucket.
 
-        All metrics have the same stretches, from the run's first step to its last.
+        All metrics have the same buckets, from the first step of the run to the last.
         """
         row = self._row_of.get(name)
         used = 0 if self.step < 0 else max(0, self.step - self._origin) // self._width + 1
@@ -100,7 +106,7 @@ class Envelopes:
         return self._origin
 
     def _halve(self) -> None:
-        # Neighbouring buckets become one: the least of the minima, the greatest of the maxima, the sum of the sums.
+        # Adjacent buckets are merged in pairs: minimum of the minima, maximum of the maxima, sum of the sums.
         pairs = self._buckets.reshape(4, -1, BUCKETS // 2, 2)
         self._buckets = np.full_like(self._buckets, np.nan)
         half = self._buckets[:, :, : BUCKETS // 2]
@@ -115,16 +121,17 @@ class Envelopes:
             for name in columns:
                 self._row_of.setdefault(name, len(self._row_of))
             known = self._rows_of_columns[columns] = np.array([self._row_of[name] for name in columns], np.intp)
-        # The array doubles, so that new metrics cost no copy each.
+        # The capacity doubles, so that not every new metric requires a copy.
         while len(self._row_of) > self._buckets.shape[1]:
             self._buckets = np.concatenate((self._buckets, np.full_like(self._buckets, np.nan)), axis=1)
         return known
 
     def _condense(self, rows: NDArray[np.intp], columns: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        # Index of the first row of each bucket.
         starts = np.flatnonzero(np.diff(columns, prepend=-1))
         finite = np.where(np.isfinite(values), values, np.nan)
         at = np.ix_(rows, columns[starts])
-        # fmin and fmax ignore NaN, which stands for "nothing recorded yet".
+        # fmin and fmax ignore NaN, which means that nothing is recorded yet.
         buckets = self._buckets
         buckets[LOW][at] = np.fmin(buckets[LOW][at], np.fmin.reduceat(finite, starts).T)
         buckets[HIGH][at] = np.fmax(buckets[HIGH][at], np.fmax.reduceat(finite, starts).T)

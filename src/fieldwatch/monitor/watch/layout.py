@@ -1,4 +1,4 @@
-"""The whole picture of a run, for a terminal of any size."""
+"""Layout of the view of a run for a terminal of any size."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -24,8 +24,9 @@ from fieldwatch.monitor.watch.sections import (
 
 Section = Callable[[RunView, Canvas], Iterator[RankedLine]]
 WIDE: Final = 120
-"""Columns from which there are two parts beside each other."""
+"""Number of columns from which the view has two columns."""
 LEAST: Final = 20
+# Spaces between the two columns.
 _GAP: Final = 3
 _TOP: Final[tuple[Section, ...]] = (heading, progress)
 _LEFT: Final[tuple[Section, ...]] = (losses, gradients, speed)
@@ -34,19 +35,20 @@ _BOTTOM: Final[tuple[Section, ...]] = (findings, events)
 
 
 def render_run(view: RunView, *, width: int = 80, height: int = 24, ascii_only: bool = False) -> Text:
-    """Return a run as text of at most ``height`` lines of at most ``width`` columns.
+    """Render a run as text of at most ``height`` lines and ``width`` columns.
 
-    What does not fit is left out by whole lines, what matters least first; no number is ever cut.
+    If it does not fit, whole lines are omitted, the least important ones first; numbers are never truncated.
 
     Args:
-        view: what is shown.
-        width: columns, at least 20.
-        height: lines, at least 1.
-        ascii_only: whether the terminal knows nothing but ASCII.
+        view: state of the run.
+        width: number of columns, at least 20.
+        height: number of lines, at least 1.
+        ascii_only: whether the terminal supports only ASCII.
     """
     width = max(width, LEAST)
     canvas = Canvas(width=width, ascii_only=ascii_only)
     lines = _wide(view, canvas, height) if width >= WIDE else _narrow(view, canvas, height)
+    # A line that is too wide would wrap and push out the following ones.
     fitting = [line for line in lines if line.cell_len <= width]
     return Text("\n", end="", no_wrap=True).join(fitting[: max(1, height)])
 
@@ -57,13 +59,14 @@ def _narrow(view: RunView, canvas: Canvas, height: int) -> list[Text]:
 
 
 def _wide(view: RunView, canvas: Canvas, height: int) -> list[Text]:
+    # Sections in columns are rendered for half of the width.
     half = Canvas(width=(canvas.width - _GAP) // 2, ascii_only=canvas.ascii_only)
     top = _most_important([list(section(view, canvas)) for section in _TOP], max(1, height // 2))
     below = [list(section(view, canvas)) for section in _BOTTOM]
     sides = [[list(section(view, half)) for section in part] for part in (_LEFT, _RIGHT)]
     column_height = max(0, height - len(top) - 2)
     needed = max(sum(len(lines) + 1 for lines in side if lines) for side in sides)
-    # Findings and events get up to a third even where the columns could use all of the height.
+    # Findings and events get up to a third of the height even if the columns could use all of it.
     bottom_height = min(column_height // 3, sum(len(lines) + 1 for lines in below))
     columns = [_most_important(side, column_height - max(column_height - needed, bottom_height)) for side in sides]
     rows = max(map(len, columns))
@@ -82,9 +85,9 @@ def _side_by_side(left: Text, right: Text, width: int) -> Text:
 
 
 def _most_important(sections: Iterable[list[RankedLine]], height: int) -> list[Text]:
-    """Return the lines of lowest rank in their own order; blank ones between sections where there is room."""
+    """Return the lines with the lowest ranks in the order of the sections, with blank lines if there is space."""
     filled = [lines for lines in sections if lines]
-    # Lines are chosen by rank over all sections, and shown in the order of the sections.
+    # Lines are selected by rank over all sections, but shown in the order of the sections.
     ranked = sorted((line.rank, section, at) for section, lines in enumerate(filled) for at, line in enumerate(lines))
     chosen_lines = {(section, at) for _, section, at in ranked[: max(0, height)]}
     blanks = height >= len(ranked) + len(filled)

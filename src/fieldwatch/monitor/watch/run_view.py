@@ -1,4 +1,4 @@
-"""What is shown of a run at one moment; plain values, no drawing."""
+"""State of a run as shown in the live view, as plain values without rendering."""
 
 import dataclasses
 import math
@@ -16,15 +16,15 @@ from fieldwatch.monitor.run_state import RunState
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricCurve:
-    """One metric: where it stands, and its whole past condensed.
+    """Last value and summarized history of one metric.
 
     Attributes:
-        name: its tag.
-        label: what it is called here: the term, the group, the span, or the tag.
-        unit: its unit; empty for a pure number, or where it is not known.
-        last: the last value; NaN and infinity mean just that.
-        step: the step of that value.
-        trend: ``[3, n]``: least, greatest, and 1 where a value was not finite, per stretch of steps.
+        name: tag of the metric.
+        label: label in the view: the term, group or span, or the tag.
+        unit: unit; empty for pure numbers or if unknown.
+        last: last value, which may be NaN or infinite.
+        step: step of the last value.
+        trend: ``[3, n]``: minimum, maximum, and 1 if a value was not finite, per bucket of steps.
     """
 
     name: str
@@ -40,10 +40,10 @@ class TermShare:
     """One loss term.
 
     Attributes:
-        curve: its raw value.
-        weight: its weight; None where it is not recorded.
-        share: its part of the weighted total, over the last 64 steps of the phase; None where it is not known.
-        active: whether it was recorded within these.
+        curve: unweighted value.
+        weight: weight; None if not recorded.
+        share: fraction of the weighted total over the last 64 steps of the phase; None if unknown.
+        active: whether the term was recorded in these steps.
     """
 
     curve: MetricCurve
@@ -54,18 +54,18 @@ class TermShare:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunProgress:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
-        done: steps done.
-        planned: steps planned; None where nobody said.
-        eta: seconds to the end at the present speed; None where it is not known, or it ended.
-        seconds: training time so far.
-        now: steps a second, of the last ones; None before there are two.
-        mean: steps a second, of this process's part of the run; None before there are two.
-        phase: name of the phase; empty without one.
-        phase_first: its first step.
-        phase_last: its last step; None where it is open.
+        done: number of finished steps.
+        planned: number of planned steps; None if unknown.
+        eta: seconds to the end at the current speed; None if unknown or ended.
+        seconds: training time so far, in seconds.
+        now: steps per second over the last steps; None before the second step.
+        mean: steps per second over this process' part of the run; None before the second step.
+        phase: name of the current phase; empty without one.
+        phase_first: first step of the phase.
+        phase_last: last step of the phase; None if open.
     """
 
     done: int = 0
@@ -80,22 +80,22 @@ class RunProgress:
 
     @property
     def share(self) -> float | None:
-        """Part of the planned steps that is done, 0 to 1."""
+        """Finished fraction of the planned steps, 0 to 1; None if unknown."""
         return None if not self.planned else min(1.0, self.done / self.planned)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """Memory of a run, in MiB; None for what was not recorded.
+    """Memory of a run in MiB; None for values that were not recorded.
 
     Attributes:
-        device: whether it is a GPU's; else it is the process's main memory.
-        allocated: held at the end of the last step.
-        peak: the most within the last recorded step.
-        reserved: taken from the device.
-        capacity: what the process could have.
-        trend: the peak's past.
-        forecast: when it runs out, in a sentence; empty where nothing says it does.
+        device: whether this is memory of a GPU; otherwise main memory of the process.
+        allocated: allocated memory at the end of the last step.
+        peak: peak of allocated memory in the last recorded step.
+        reserved: memory reserved from the device.
+        capacity: memory that the process could have.
+        trend: history of the peak.
+        forecast: sentence about when memory runs out; empty if it is not predicted to.
     """
 
     device: bool = False
@@ -108,22 +108,22 @@ class MemoryUse:
 
     @property
     def share(self) -> float | None:
-        """The larger of peak and reserved, as part of the capacity."""
+        """Largest of peak, allocated and reserved memory, as a fraction of the capacity."""
         known = [value for value in (self.peak, self.allocated, self.reserved) if value is not None]
         return max(known) / self.capacity if known and self.capacity else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LastCheckpoint:
-    """The last checkpoint.
+    """The last checkpoint of a run.
 
     Attributes:
-        step: steps done when it was made.
-        ago: seconds since.
-        path: inside the run folder; empty where it is not known.
-        metrics: what it was ranked by.
-        count: how many lie in the folder.
-        failures: how many saves failed so far.
+        step: number of finished steps when it was saved.
+        ago: age in seconds; None if unknown.
+        path: path within the run folder; empty if unknown.
+        metrics: metrics saved with it.
+        count: number of checkpoints in the folder.
+        failures: number of failed saves so far.
     """
 
     step: int
@@ -136,11 +136,11 @@ class LastCheckpoint:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessUse:
-    """The process that trains, as the system sees it from here.
+    """The training process.
 
     Attributes:
-        cpu_percent: CPU time over wall time since the last look, 100 per core; None at the first.
-        resident: main memory it holds, in MiB.
+        cpu_percent: CPU time over wall time since the last refresh, 100 per core; None in the first one.
+        resident: resident memory (RSS) in MiB.
     """
 
     cpu_percent: float | None
@@ -149,33 +149,33 @@ class ProcessUse:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunView:
-    """A run at one moment.
+    """State of a run at one moment.
 
     Attributes:
-        time: when.
-        folder: the run folder.
-        pipeline: what trains; "own loop" where no pipeline of ours does.
-        state: how it stands.
-        progress: how far it is.
-        rows: rows recorded.
+        time: time of the reading.
+        folder: run folder.
+        pipeline: name of the pipeline; "own loop" for a user's own training loop.
+        state: state of the run.
+        progress: progress of the run.
+        rows: number of recorded rows.
         age: seconds since the last row; None before the first.
-        total: the loss.
-        terms: its terms, the largest share first.
-        gradient: norm of all gradients together.
-        groups: norm per parameter group.
-        refused: updates refused so far.
-        qualities: what else the loop records: quality, samples, sizes; what matters first.
-        memory: its memory.
-        spans: time per span of a step, in ms, the longest first; ``Time/step`` before all others.
-        machine: recorded readings of the machine.
-        gpus: the GPUs as they are now, where there are any and the run is on this machine.
-        process: its process, where it is on this machine.
-        saved: the last checkpoint; None before the first.
-        findings: what the rules found, in order.
-        counts: findings per severity, of the whole run.
-        events: other events worth telling, ``(step, kind, text)``, in order.
-        trouble: why the record cannot be read to its end; empty if it can.
-        reading: whether there is more of the record than was read so far.
+        total: total loss.
+        terms: loss terms, the largest fraction first.
+        gradient: total gradient norm.
+        groups: gradient norm per parameter group.
+        refused: number of refused updates so far.
+        qualities: other recorded metrics (quality, samples, sizes), the most important first.
+        memory: memory of the run.
+        spans: time per span of a step in ms, the longest first, after ``Time/step``.
+        machine: recorded metrics of the machine.
+        gpus: current state of the GPUs, if the run is on this machine.
+        process: training process, if it is on this machine.
+        saved: last checkpoint; None before the first.
+        findings: findings of the rules, in order.
+        counts: number of findings per severity in the whole run.
+        events: other notable events ``(step, kind, text)``, in order.
+        trouble: reason why the record cannot be read completely; empty if it can.
+        reading: whether the record has not been read completely yet.
     """
 
     time: datetime
@@ -204,7 +204,7 @@ class RunView:
     reading: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain values; curves without their past, what is not finite by its name."""
+        """Return everything as plain values, without the history of curves; non-finite numbers become strings."""
         answer = cast("dict[str, Any]", _plain(self))
         answer["progress"]["share"] = self.progress.share
         answer["memory"]["share"] = self.memory.share
@@ -216,7 +216,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         fields = (field.name for field in dataclasses.fields(value))
         return {
-            # The past of a curve is for drawing; in JSON it would be most of the bytes.
+            # The history of a curve is only for the sparkline, and would dominate the size of the JSON.
             name: _plain(getattr(value, name))
             for name in fields
             if not (isinstance(value, MetricCurve) and name == "trend")

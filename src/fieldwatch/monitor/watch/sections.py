@@ -1,4 +1,4 @@
-"""The parts of the picture: each is some lines, and every line has a rank: the lower, the sooner it is shown."""
+"""Sections of the live view; each yields lines with a rank, and lines of low rank are shown first if space is short."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,18 +27,21 @@ STATE_COLOURS: Final[dict[StateWord, str]] = {
 }
 SEVERITIES: Final = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _MESSAGE_LINES: Final = 4
+# Lines after this many in a section share one rank.
 _MANY: Final = 40
+# Minimum width of a sparkline in cells.
 _LEAST_SPARK: Final = 5
+# Maximum number of quality metrics.
 _QUALITIES: Final = 14
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankedLine:
-    """One line of the picture.
+    """One line of the view.
 
     Attributes:
-        rank: the lower, the more it matters.
-        text: what it shows.
+        rank: rank of importance, lower is more important.
+        text: contents of the line.
     """
 
     rank: int
@@ -46,7 +49,7 @@ class RankedLine:
 
 
 def heading(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """Which run it is, how it stands, why, and what to do."""
+    """Yield the state and name of the run, the reason for its state, and the remedy."""
     state = view.state
     name = canvas.end_of("/".join(view.folder.parts[-3:]), max(12, canvas.width - 40))
     clock_time = view.time.astimezone().strftime("%H:%M:%S")
@@ -68,7 +71,7 @@ def heading(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
 
 
 def progress(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """How far it is: steps, time left, phase."""
+    """Yield the progress: steps, remaining time, phase."""
     if view.state.word == "not started":
         return
     now = view.progress
@@ -77,8 +80,10 @@ def progress(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
     steps = f"step {now.done:,}{of}"
     passed = f"{clock(now.seconds)} so far"
     fixed = [(steps, "bold"), (share(now.share), ""), (time_left, "bold"), (passed, "")]
-    used = sum(len(words) + 2 for words, _ in fixed if words)
+    # The bar takes the columns that the texts leave, if there are enough of them.
+    used = sum(len(text) + 2 for text, _ in fixed if text)
     line = canvas.line(fixed[:2])
+    # A bar below five cells is not readable and is omitted.
     cells = min(40, canvas.width - used)
     if now.share is not None and cells >= 5:
         line.append("  ")
@@ -99,7 +104,7 @@ def progress(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
 
 
 def losses(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """The loss, its terms, and what part of it each one is."""
+    """Yield the total loss, its terms, and their fractions of the total."""
     if view.total is not None:
         yield RankedLine(rank=6, text=_row(canvas, view.total, extra="    ", style="bold"))
     active = [term for term in view.terms if term.active and term.share is not None]
@@ -119,7 +124,7 @@ def losses(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
 
 
 def gradients(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """Norms of the gradients, and what was refused."""
+    """Yield the gradient norms and the number of refused updates."""
     if view.gradient is not None:
         yield RankedLine(
             rank=15, text=_row(canvas, replace(view.gradient, label="gradients"), extra="    ", style="bold")
@@ -135,27 +140,28 @@ def gradients(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
 
 
 def qualities(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """What the pipeline has: PSNR, held-out quality, samples per ray, size."""
+    """Yield quality metrics: PSNR, held-out quality, samples per ray, size."""
     for position, curve in enumerate(view.qualities[:_QUALITIES]):
+        # The first three metrics are as important as speed and memory.
         rank = 12 + 5 * position if position < 3 else 25 + 2 * min(position, _MANY)
         yield RankedLine(rank=rank, text=_row(canvas, curve, extra="    ", style="" if position else "bold"))
 
 
 def memory(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """How full it is, and when it will be."""
+    """Yield the memory usage and its forecast."""
     use = view.memory
     used = max((value for value in (use.peak, use.allocated, use.reserved) if value is not None), default=None)
     name = "GPU memory" if use.device else "memory"
     percent = None if use.share is None else 100 * use.share
-    colour = "bold red" if (percent or 0) > CRITICAL else "yellow" if (percent or 0) > HIGH else "green"
+    color = "bold red" if (percent or 0) > CRITICAL else "yellow" if (percent or 0) > HIGH else "green"
     if used is not None:
         of = f"{mebibytes(used)} of {mebibytes(use.capacity)}" if use.capacity else mebibytes(used)
         cells = min(24, canvas.width - len(name) - len(of) - 12)
         line = Text(f"{name}  ", no_wrap=True)
         if percent is not None and cells >= 5:
-            _append_bar(line, canvas.bar(use.share, cells), colour)
+            _append_bar(line, canvas.bar(use.share, cells), color)
             line.append("  ")
-        pieces = [(of, ""), (share(use.share), colour), (_memory_details(view), "dim")]
+        pieces = [(of, ""), (share(use.share), color), (_memory_details(view), "dim")]
         line.append_text(canvas.line(pieces, width=canvas.width - line.cell_len))
         yield RankedLine(rank=10, text=line)
     for position, text in enumerate(canvas.wrapped(use.forecast, canvas.width - 2, 3) if use.forecast else []):
@@ -163,18 +169,18 @@ def memory(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
 
 
 def speed(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """Steps a second, and where the time of a step goes."""
+    """Yield the steps per second, and the time per span of a step."""
     now = view.progress
     steps = [span for span in view.spans if span.label == "step"]
     spans = [span for span in view.spans if span.label != "step"]
     mean = number(now.mean)
     pieces = [
         (f"{number(now.now)} steps/s" if now.now is not None else "", "bold"),
-        ("" if now.mean is None else f"{mean} mean" if now.now is not None else f"{mean} steps/s on the mean", ""),
-        (f"{number(steps[0].last)} ms a step" if steps else "", ""),
+        ("" if now.mean is None else f"{mean} mean" if now.now is not None else f"{mean} steps/s on average", ""),
+        (f"{number(steps[0].last)} ms/step" if steps else "", ""),
         (f"CPU {round(view.process.cpu_percent)}%" if view.process and view.process.cpu_percent else "", ""),
     ]
-    if any(words for words, _ in pieces):
+    if any(text for text, _ in pieces):
         yield RankedLine(rank=13, text=canvas.line([("speed", "bold"), *pieces]))
     whole = steps[0].last if steps and steps[0].last > 0 else sum(span.last for span in spans)
     for position, span in enumerate(spans):
@@ -188,7 +194,7 @@ def speed(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
 
 
 def machine(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """The GPUs; where there are none the machine's processor, as recorded."""
+    """Yield the current state of the GPUs, or recorded metrics of the machine if there are none."""
     for gpu in view.gpus:
         heat = f"{number(gpu.temperature_celsius)} C" if gpu.temperature_celsius is not None else ""
         used = gpu.memory_used_bytes / 2**20 if gpu.memory_used_bytes is not None else None
@@ -204,12 +210,13 @@ def machine(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
         ]
         yield RankedLine(rank=14, text=canvas.line(pieces))
     recorded = [curve for curve in view.machine if tags.PROCESSOR_READING.part(curve.name) is None]
+    # The live GPU lines already contain these values.
     for curve in recorded if not view.gpus else ():
         yield RankedLine(rank=30, text=_row(canvas, curve, extra="    "))
 
 
 def saved(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """The last checkpoint, and how old it is."""
+    """Yield the last checkpoint and its age."""
     last = view.saved
     if last is None:
         if view.rows:
@@ -229,22 +236,23 @@ def saved(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
 
 
 def findings(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """What the rules found: the gravest first, of equal ones the last."""
+    """Yield the findings: the most severe first, and the latest first among equals."""
     order = list(SEVERITIES)
     ordered = sorted(view.findings, key=lambda finding: (order.index(finding.severity), -finding.step))
-    counts = [(_counted(view.counts[word], word), SEVERITIES[word]) for word in order if view.counts.get(word)]
+    counts = [(_counted(view.counts[name], name), SEVERITIES[name]) for name in order if view.counts.get(name)]
     if not ordered and view.state.word != "not started":
         yield RankedLine(rank=12, text=canvas.line([("no findings", "green" if view.rows else "dim")]))
     if not ordered:
         return
     yield RankedLine(rank=7, text=canvas.line([("findings", "bold"), *counts]))
     for position, finding in enumerate(ordered):
+        # Message lines come directly after the heading; remedies rank lower than the next finding's message.
         base = (20 if finding.severity == "note" else 10) + 9 * position
-        about = f"{finding.rule} ({finding.subject})" if finding.subject else finding.rule
+        title = f"{finding.rule} ({finding.subject})" if finding.subject else finding.rule
         head: list[StyledText] = [
             (finding.severity, SEVERITIES[finding.severity]),
             (f"step {finding.step:,}", ""),
-            (canvas.truncated(about, max(10, canvas.width - 24)), "bold"),
+            (canvas.truncated(title, max(10, canvas.width - 24)), "bold"),
         ]
         yield RankedLine(rank=base, text=canvas.line(head))
         for at, text in enumerate(canvas.wrapped(finding.message, canvas.width - 2, _MESSAGE_LINES)):
@@ -254,7 +262,7 @@ def findings(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
 
 
 def events(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
-    """What else happened, the last first."""
+    """Yield other events, the latest first."""
     for position, (step, kind, text) in enumerate(reversed(view.events)):
         base = 29 + 4 * position
         line = canvas.line([(f"step {step:,}", ""), (canvas.truncated(kind, max(10, canvas.width // 3)), "bold")])
@@ -285,29 +293,31 @@ def _label_width(canvas: Canvas) -> int:
 
 
 def _sparkline_column(canvas: Canvas) -> int:
-    """Where the sparkline of a row begins."""
+    """Return the column at which the sparkline of a row begins."""
+    # Label, value of 9 characters and extra field of 4, each followed by a space.
     return _label_width(canvas) + 1 + 9 + 1 + 4 + 1
 
 
 def _row(canvas: Canvas, curve: MetricCurve, *, extra: str, mark: StyledText = ("", ""), style: str = "") -> Text:
-    """A label, the last value, a short field, and the past as a sparkline; in little room only the first two."""
+    """Return a row with a label, the last value, a short field and a sparkline; if narrow, only the first two."""
     narrow = canvas.width < _sparkline_column(canvas) + _LEAST_SPARK
     width = (max(4, canvas.width - 10) if narrow else _label_width(canvas)) - (2 if mark[0] else 0)
     line = Text(no_wrap=True)
     if mark[0]:
         line.append(mark[0] + " ", mark[1])
     line.append(canvas.padded(curve.label, width), style)
+    # NaN is the only value that differs from itself.
     bad = curve.last != curve.last or abs(curve.last) == float("inf")
     line.append(f" {number(curve.last):>9}", "bold red" if bad else style)
     if narrow:
         return line
     unit = curve.unit if curve.unit and not extra.strip() and len(curve.unit) <= 4 else extra
     line.append(f" {unit:<4} " if not extra.strip() else f" {extra} ", style)
-    for text, colour in canvas.sparkline(curve.trend, canvas.width - line.cell_len - 1):
-        line.append(text, colour if style != "dim" else "dim")
+    for text, color in canvas.sparkline(curve.trend, canvas.width - line.cell_len - 1):
+        line.append(text, color if style != "dim" else "dim")
     return line
 
 
-def _append_bar(line: Text, bar: Sequence[str], colour: str) -> None:
-    line.append(bar[0], colour)
+def _append_bar(line: Text, bar: Sequence[str], color: str) -> None:
+    line.append(bar[0], color)
     line.append(bar[1], "dim")

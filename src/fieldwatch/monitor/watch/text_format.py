@@ -1,4 +1,4 @@
-"""Numbers, times and strangers' texts as words that a terminal can take."""
+"""Formatting of numbers, times and untrusted text for a terminal."""
 
 import math
 from typing import Final
@@ -11,12 +11,13 @@ NOTHING: Final = "-"
 
 
 def number(value: float | None) -> str:
-    """Return a value with three digits, whole numbers in full up to ten millions: 0.00118, 33.0, 60,000, 1.23e-07."""
+    """Format a value with three digits; integers in full up to ten million: 0.00118, 33.0, 60,000, 1.23e-07."""
     if value is None:
         return NOTHING
     if not math.isfinite(value):
         return repr(float(value))
     size = abs(value)
+    # Counts are shown in full, because their digits are meaningful.
     if value == int(value) and size < 1e7:
         return f"{int(value):,}"
     if not 1e-3 <= size < 1e6:
@@ -25,19 +26,19 @@ def number(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a share as whole percent; nothing where it is not known or not finite."""
+    """Format a fraction as a whole percentage; empty if it is None or not finite."""
     return "" if value is None or not math.isfinite(value) else f"{100 * value:.0f}%"
 
 
 def mebibytes(value: float | None) -> str:
-    """Return memory given in MiB: 464 MiB, 22.8 GiB."""
+    """Format memory given in MiB: 464 MiB, 22.8 GiB."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return f"{value:,.0f} MiB" if abs(value) < _GIB else f"{value / _GIB:,.1f} GiB"
 
 
 def clock(seconds: float) -> str:
-    """Return a length of time as a clock shows it: 0:09, 1:02:03, 2 d 3:04:05."""
+    """Format a duration like a clock: 0:09, 1:02:03, 2 d 3:04:05."""
     if not math.isfinite(seconds):
         return NOTHING
     whole = max(0, round(seconds))
@@ -50,12 +51,13 @@ def clock(seconds: float) -> str:
 
 
 def sanitized(text: object, *, ascii_only: bool = False) -> str:
-    r"""Return a stranger's text so that it can only be read, never obeyed: escapes and controls as ``\x1b``.
+    r"""Return untrusted text with control characters and escape sequences replaced by ``\x1b`` and the like.
 
     Args:
-        text: anything; line breaks become blanks.
-        ascii_only: the terminal knows no other letters; they are shown as ``\u4e2d``.
+        text: any object; line breaks become spaces.
+        ascii_only: whether to replace characters outside ASCII, as in ``\u4e2d``.
     """
+    # The text comes from a run's files: an escape sequence in it could control the terminal.
     line = " ".join(str(text).split())
     clean = "".join(letter if letter.isprintable() else _escaped(letter) for letter in line)
     return clean.encode("ascii", "backslashreplace").decode() if ascii_only else clean

@@ -1,4 +1,4 @@
-"""What a watcher remembers of a run's record: the past condensed, the last part of it whole, and the events."""
+"""The part of a run's record that a watcher keeps: a summary of all rows, the latest rows in full, and the events."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -9,38 +9,39 @@ from fieldwatch.monitor.watch.envelopes import Envelopes
 from fieldwatch.record import Block, History, RecordUpdate
 
 RECENT: Final = 1024
-"""Values kept whole per metric: speed, time per span and the forecast look at them."""
+"""Number of values kept in full per metric, for speed, time per span and the forecast."""
 SPEED_STEPS: Final = 64
-"""Steps over which the present speed is taken."""
+"""Number of steps over which the current speed is measured."""
+# Maximum numbers of findings, events and characters of an event's text that are kept.
 _FINDINGS = 64
 _EVENTS = 32
 _TEXT = 300
 QUIET_KINDS: Final = frozenset(
     ("plan", "windows", "phase", "finding", "checkpoint", "preflight", "mirrored", "growth", "evaluation", "segment")
 )
-"""Kinds of events that have a place of their own in the view, or come too often to be told."""
+"""Kinds of events that have a separate section in the view, or that are too frequent to be listed."""
 
 
 @final
 class WatchedRecord:
-    """Takes in what is new; what it holds stays the same size for as long as the run goes on.
+    """Processes updates of a record; its size does not depend on the length of the run.
 
     Attributes:
-        envelopes: the whole past, condensed.
-        history: the last part, and the events that forecasts need.
-        findings: the last ones.
-        counts: findings per severity, of all.
-        events: the last other events worth telling.
-        checkpoint: the last ``checkpoint`` event.
-        failures: saves that failed.
-        planned: steps planned; None where nobody said.
-        axes: the axis of each set of columns is told by its rows alone; this is the last training time and step.
+        envelopes: summary of all rows.
+        history: latest rows, and the events that forecasts need.
+        findings: latest findings.
+        counts: number of findings per severity in the whole run.
+        events: latest other notable events.
+        checkpoint: last ``checkpoint`` event.
+        failures: number of failed saves.
+        planned: number of planned steps; None if unknown.
     """
 
     def __init__(self) -> None:
         self.envelopes = Envelopes()
         self.history = History(RECENT)
         self._forget_events()
+        # One more than the number of intervals.
         self._recent_times: deque[tuple[int, float]] = deque(maxlen=SPEED_STEPS + 1)
         self._began: tuple[int, float] | None = None
 
@@ -53,15 +54,17 @@ class WatchedRecord:
         self.planned: int | None = None
 
     def update(self, update: RecordUpdate) -> None:
-        """Take in what is new."""
+        """Process an update of the record."""
+        # The record was replaced: everything so far belongs to a run that is gone.
         if update.replaced:
-            self.__init__()  # another record: everything told so far is of a run that is gone
+            self.__init__()
         update.apply_to(self.history)
         if update.rows_from is not None:
             names = self.history.names()
             last = {name: (int(self.history[name].steps[-1]), float(self.history[name].values[-1])) for name in names}
             self.envelopes.discard(update.rows_from, last)
             self._recent_times.clear()
+            # Speeds across the discarded steps would be wrong.
             self._began = None
         if update.events_from is not None:
             self._go_back(update.events_from, update.events)
@@ -73,21 +76,21 @@ class WatchedRecord:
 
     @property
     def seconds(self) -> float:
-        """Training time at the last row."""
+        """Training time at the last row, in seconds."""
         return self._recent_times[-1][1] if self._recent_times else 0.0
 
     @property
     def speed(self) -> float | None:
-        """Steps a second of the last ones; None before there are two."""
+        """Steps per second over the last steps; None before the second step."""
         return _speed(self._recent_times[0], self._recent_times[-1]) if self._recent_times else None
 
     @property
     def mean_speed(self) -> float | None:
-        """Steps a second since the run, or this part of it, began; None before there are two."""
+        """Steps per second since the run, or this part of it, began; None before the second step."""
         return _speed(self._began, self._recent_times[-1]) if self._recent_times and self._began else None
 
     def _update_speed(self, block: Block) -> None:
-        # Rows of epochs and evaluations come at other times than steps.
+        # Rows of epochs and evaluations are not recorded at every step.
         if block.axis != "step":
             return
         if self._began is None:
@@ -112,15 +115,16 @@ class WatchedRecord:
     def _finding(self, event: Mapping[str, Any]) -> None:
         try:
             finding = Finding.from_json(event)
-        except (ValueError, TypeError):  # written by something else: the record's own check is elsewhere
+        # The event was written by another program; damage of the record is checked elsewhere.
+        except (ValueError, TypeError):
             return
         self.findings.append(finding)
         self.counts[finding.severity] += 1
 
     def _go_back(self, step: int, new: Sequence[Mapping[str, Any]]) -> None:
-        """Forget what was void from a step on; the new events, which the history has already, are told afterwards."""
+        """Discard the events from a step on; the new events, which the history already contains, follow separately."""
         earlier = [event for event in self.events if event[0] < step]
-        # By identity: two equal events may both stand.
+        # Compared by identity, because two equal events may both be valid.
         fresh = set(map(id, new))
         known = (*self.history.events("finding"), *self.history.events("checkpoint"))
         events = [event for event in known if id(event) not in fresh]
@@ -139,7 +143,7 @@ def _speed(first: tuple[int, float], last: tuple[int, float]) -> float | None:
 
 
 def _event_text(event: Mapping[str, Any]) -> str:
-    """Return what an event says: its own message, else its facts."""
+    """Return the text of an event: its message, else its fields."""
     for key in ("message", "reason", "why", "text"):
         if isinstance(event.get(key), str):
             return str(event[key])[:_TEXT]

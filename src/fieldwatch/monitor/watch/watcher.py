@@ -1,4 +1,4 @@
-"""Watching a run that another process trains: each look reads what is new, and says how the run stands."""
+"""Watches a run of another process: each refresh reads new records and returns the state of the run."""
 
 import math
 import platform
@@ -45,10 +45,11 @@ from fieldwatch.record import (
 
 OWN_LOOP: Final = "own loop"
 QUIET: Final = 60.0
-"""Seconds without a row after which that is mentioned, where steps are not slow."""
+"""Seconds without a row after which the view reports it, unless steps are slow."""
 USUAL_STEPS: Final = 20.0
-"""So many usual steps may pass without a row."""
+"""Number of typical step times that may pass without a row."""
 _CHUNK_BYTES: Final = 1 << 22
+# Seconds between two forecasts.
 _FORECAST_EVERY: Final = 10.0
 _RECENT_STEPS: Final = 64
 _MIB: Final = 2.0**20
@@ -56,10 +57,10 @@ _MIB: Final = 2.0**20
 
 @final
 class Watcher:
-    """Watches one run; its memory and the work of a look do not grow with the run. Nothing is ever written.
+    """Watches one run, without writing anything; memory and work per refresh do not grow with the run.
 
     Args:
-        folder: the run folder; it may come into being later.
+        folder: run folder, which may be created later.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,6 +69,7 @@ class Watcher:
         self._record = WatchedRecord()
         self._processes = Processes()
         self._nvml: Nvml | None = None
+        # Modification time and inode of run.json, with its contents.
         self._manifest: tuple[tuple[int, int], Manifest] | None = None
         self._forecast: tuple[float, int, str] = (-math.inf, -1, "")
         self._read_error = ""
@@ -75,15 +77,17 @@ class Watcher:
         self._manifest_damage: tuple[Damage, ...] = ()
 
     def refresh(self, budget: float = math.inf) -> RunView:
-        """Return how the run stands now.
+        """Read new records and return the current state of the run.
 
         Args:
-            budget: seconds after which reading is left off (at a first look on a long run); the view says so.
+            budget: maximum seconds to spend on reading, for the first refresh of a long run; the view then has
+                ``reading`` set.
 
         Raises:
-            NotARun: the folder holds a run.json that is none of ours.
+            NotARun: if the folder contains a run.json of another program.
         """
         now = datetime.now(UTC)
+        # The run may not have started yet.
         if not holds_run(self.folder):
             return RunView(time=now, folder=self.folder, pipeline="", state=state_of(self.folder))
         manifest = self._read_manifest()
@@ -120,7 +124,7 @@ class Watcher:
         )
 
     def close(self) -> None:
-        """Give NVML back; more than once is fine."""
+        """Close NVML; may be called repeatedly."""
         if self._nvml is not None:
             self._nvml.close()
 
@@ -135,7 +139,8 @@ class Watcher:
             about = (self.folder / "run.json").stat()
             # A replaced file has another inode, even within one tick of the clock.
             made = about.st_mtime_ns, about.st_ino
-        except FileNotFoundError:  # lost, with checkpoints that say what it was
+        # Lost, but the checkpoints contain a copy.
+        except FileNotFoundError:
             made = (0, 0)
         if self._manifest is None or self._manifest[0] != made:
             damage = DamageTally()
@@ -144,11 +149,11 @@ class Watcher:
         return self._manifest[1]
 
     def _follow(self, until: float) -> bool:
-        """Take in what is new; returns whether there is more."""
+        """Read new records until a time, and return whether there are more."""
         more = True
         self._read_error = ""
         try:
-            # Read in pieces, so that a long record does not keep the first view waiting.
+            # Read in chunks, so that a long record does not delay the first view.
             while more and time.monotonic() < until:
                 update = self._follower.poll()
                 self._record.update(update)
@@ -156,12 +161,12 @@ class Watcher:
                 self._damage = update.damage
         except OSError as error:
             more = False
-            self._read_error = f"the record cannot be read now: {error}"
+            self._read_error = f"the record cannot be read: {error}"
         self._read_error = "; ".join(filter(None, (self._read_error, *(one.message for one in self._damaged()))))
         return more
 
     def _damaged(self) -> tuple[Damage, ...]:
-        """What is damaged so far: lines of the record, and run.json."""
+        """Return the damage found so far, in the record and in run.json."""
         return (*self._manifest_damage, *self._damage)
 
     def _row_age(self) -> float | None:
@@ -173,7 +178,7 @@ class Watcher:
             return None
 
     def _with_row_age(self, state: RunState, row_age: float | None) -> RunState:
-        """Add to a running run that it has recorded no row for long: it may be in an evaluation, or wait for data."""
+        """Add a detail to a running run that has recorded no row for long: it may be evaluating or waiting for data."""
         speed = self._record.speed
         allowed = max(QUIET, USUAL_STEPS / speed if speed else 0.0)
         if state.word != "running" or row_age is None or row_age <= allowed:
@@ -184,7 +189,7 @@ class Watcher:
     def _progress(self, manifest: Manifest, state: RunState) -> RunProgress:
         record = self._record
         beat = None if state.ended else read_black_box(self.folder)
-        # Rows reach the disk in blocks: the black box is ahead of them.
+        # Rows are written in blocks, so the black box is ahead of them.
         done = max(record.envelopes.step + 1, beat.step if beat is not None else 0)
         speed = record.speed
         planned = record.planned
@@ -200,6 +205,7 @@ class Watcher:
             mean=record.mean_speed,
             phase=phase,
             phase_first=first,
+            # An open phase lasts until the planned end.
             phase_last=last if last is not None or planned is None else planned - 1,
         )
 
@@ -219,7 +225,8 @@ class Watcher:
                 yield curve
 
     def _terms(self) -> list[TermShare]:
-        """Return the terms; shares are those of the last 64 steps of this phase together: not every step has all."""
+        """Return the loss terms, active ones and large fractions first."""
+        # Fractions are computed over the last 64 steps of this phase, because not every step has all terms.
         envelopes = self._record.envelopes
         history = self._record.history
         since = max(history.phase_start(max(0, history.step)), history.step - _RECENT_STEPS + 1)
@@ -237,7 +244,7 @@ class Watcher:
         return sorted(terms, key=lambda term: (not term.active, -abs(term.share or 0.0)))
 
     def _recent_sum(self, name: str, since: int) -> float | None:
-        """Return the sum of a metric's finite values from a step on; None where nothing was recorded since."""
+        """Return the sum of a metric's finite values since a step; None if nothing was recorded since."""
         history = self._record.history
         if name not in history:
             return None
@@ -259,19 +266,19 @@ class Watcher:
             recent = recent[recent.steps.searchsorted(history.step - _RECENT_STEPS) :]
             curve = self._curve(name, label)
             if curve is not None and len(recent):
-                # A span that runs every tenth step takes a tenth of its time per step.
+                # Averaged over all steps: a span that runs every tenth step takes a tenth of its time per step.
                 per_step = float(recent.values.sum()) / min(_RECENT_STEPS, history.step - history.first + 1)
                 spans.append(replace(curve, last=per_step))
         labels = {span.label for span in spans}
-        # A label that continues another one after "_" is a part of it, and would be counted twice.
+        # A label that continues another one after "_" is part of that span, and would be counted twice.
         inside = {label for label in labels for other in labels if label.startswith(f"{other}_")}
         outer = [span for span in spans if span.label not in inside]
         return sorted(outer, key=lambda span: (span.label != "step", -span.last))
 
     def _memory(self, state: RunState) -> MemoryUse:
         def last(name: str) -> float | None:
-            found = self._record.envelopes.last(name)
-            return found[1] if found is not None and math.isfinite(found[1]) else None
+            record = self._record.envelopes.last(name)
+            return record[1] if record is not None and math.isfinite(record[1]) else None
 
         reserved = last("Memory/reserved_MB")
         return MemoryUse(
@@ -285,17 +292,19 @@ class Watcher:
         )
 
     def _memory_forecast(self, *, device: bool) -> str:
-        asked_at, step, text = self._forecast
+        last_time, step, text = self._forecast
         now = time.monotonic()
         record = self._record
-        # The forecast fits curves, which is too much work for every refresh.
-        if now - asked_at >= _FORECAST_EVERY and record.envelopes.step != step:
+        # The forecast fits curves, which is too expensive for every refresh.
+        # Nor is it repeated without new rows.
+        if now - last_time >= _FORECAST_EVERY and record.envelopes.step != step:
             result = forecast(record.history, end=record.planned)
             text = "" if result is None else result.text(memory="GPU memory" if device else "memory")
             self._forecast = now, record.envelopes.step, text
         return text
 
     def _is_local(self, state: RunState) -> bool:
+        # Process IDs of other hosts mean nothing here.
         return not state.ended and state.pid is not None and state.host in ("", platform.node())
 
     def _process(self, state: RunState) -> ProcessUse | None:
@@ -306,13 +315,13 @@ class Watcher:
         return ProcessUse(cpu_percent=facts.cpu_percent, resident=None if resident is None else resident / _MIB)
 
     def _gpus(self, state: RunState) -> list[Gpu]:
-        """Return the GPUs that the run's process uses; all of them where the driver does not say which."""
+        """Return the GPUs that the training process uses; all GPUs if the driver does not report which."""
         if not self._is_local(state):
             return []
         if self._nvml is None:
             self._nvml = Nvml()
         gpus = [read_gpu(self._nvml, index) for index in range(self._nvml.count())]
-        # In a container the driver's pids may be foreign; then all GPUs are shown.
+        # In a container, the driver may report foreign pids; then all GPUs are shown.
         used = [gpu for gpu in gpus if any(process.pid == state.pid for process in gpu.processes)]
         return used or gpus
 
@@ -334,11 +343,12 @@ class Watcher:
 
 
 def _phase(manifest: Manifest, step: int) -> tuple[str, int, int | None]:
-    found = ("", 0, cast("int | None", None))
+    """Return the name, first and last step of the phase of a step; of overlapping phases the last one."""
+    phase = ("", 0, cast("int | None", None))
     for name, first, last in manifest.phases:
         if first <= step and (last is None or step <= last):
-            found = name, first, last
-    return found
+            phase = name, first, last
+    return phase
 
 
 def _age_of(path: Path) -> float | None:

@@ -1,4 +1,4 @@
-"""Data: clips and what they are cut into; photos with their cameras; Gaussians; normal maps; made-up scenes."""
+"""Data sets and file readers: clips and patches, photos with cameras, Gaussians, normal maps, synthetic scenes."""
 
 from typing import TYPE_CHECKING
 

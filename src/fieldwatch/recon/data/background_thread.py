@@ -1,4 +1,4 @@
-"""One thread that decodes ahead of a loop; whoever waits for it learns when it is no more."""
+"""A worker thread that decodes data ahead of use and reports its own death to waiting callers."""
 
 import threading
 from collections.abc import Callable
@@ -7,47 +7,48 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 CHECK_INTERVAL = 1.0
-"""Seconds between two looks at whether the thread still lives."""
+"""Interval in seconds between two checks that the thread is alive."""
 
 
 class BackgroundThread:
-    """Calls functions one after the other, in a thread of its own.
+    """Calls functions one after another in a separate thread.
 
     Args:
-        name: of the thread, for whoever reads a stack or an error.
+        name: thread name, shown in stack traces and errors.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._threads: list[threading.Thread] = []
+        # The initializer runs in the worker and records it, which the executor does not expose.
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name, initializer=self._register_thread)
 
     def submit(self, function: Callable[[int], Result], number: int) -> Future[Result]:
-        """Call a function when its turn comes."""
+        """Queue a function call."""
         return self._pool.submit(function, number)
 
     def result(self, future: Future[Result]) -> Result:
-        """Wait for a result that was asked for.
+        """Wait for the result of a queued call.
 
         Raises:
-            RuntimeError: the thread is no more, as in a process that was forked from the one that had it.
+            RuntimeError: if the thread no longer exists, for example in a forked child process.
         """
         while True:
             try:
-                # A bounded wait, because only this thread can notice that the worker is gone.
+                # The wait is bounded, because nobody completes the future if the worker is gone.
                 return future.result(timeout=CHECK_INTERVAL)
             except TimeoutError:
-                if future.done():  # the function's own
+                if future.done():  # raised by the function itself, not by the wait
                     raise
-            # Threads do not survive a fork: in a child process the future would never complete.
+            # Threads do not survive a fork, so in a child process the future would never complete.
             if self._threads and not any(thread.is_alive() for thread in self._threads):
                 raise RuntimeError(
-                    f"the thread {self._name} that decodes ahead has died, what it was to decode never comes: open the "
-                    "data in the process that uses it, not before a fork"
+                    f"the decoding thread {self._name} has died: open the data in the process that uses it, not "
+                    "before a fork"
                 )
 
     def close(self) -> None:
-        """Finish what is being done, drop the rest, and end the thread."""
+        """Finish the current call, cancel the queued ones and end the thread."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _register_thread(self) -> None:

@@ -1,7 +1,7 @@
-"""The error of everything that reads or writes clips."""
+"""Error raised by the clip readers and writers."""
 
 from fieldwatch import InputError
 
 
 class ClipError(InputError):
-    """A clip cannot be read or written as asked; the message says what came, what was wanted and what to do."""
+    """Raised when a clip cannot be read or written. The message states the problem and how to fix it."""

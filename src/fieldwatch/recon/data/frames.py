@@ -1,4 +1,4 @@
-"""Clips: a folder of images or a video file as 8-bit frames, in memory or decoded on demand."""
+"""Clips: 8-bit frames of an image folder or video file, held in memory or decoded on demand."""
 
 import hashlib
 import threading
@@ -23,13 +23,13 @@ GIBIBYTE = 1 << 30
 
 @runtime_checkable
 class FrameSource(Protocol):
-    """Where frames come from: one full pass first, single frames afterwards."""
+    """Reader of a clip's frames. `scan` must run once to the end before `read` is called."""
 
     notes: list[str]
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of the frames, complete after `scan`."""
+        """Frame names, complete after `scan`."""
         ...
 
     def scan(self) -> Iterator[UInt8[Tensor, "3 height width"]]:
@@ -37,20 +37,20 @@ class FrameSource(Protocol):
         ...
 
     def read(self, index: int) -> UInt8[Tensor, "3 height width"]:
-        """Decode one frame; only ever called from one thread at a time."""
+        """Decode one frame. Never called from two threads at the same time."""
         ...
 
     def close(self) -> None:
-        """Let go of open files."""
+        """Close open files."""
         ...
 
 
 class FrameStream:
-    """Frames decoded on demand by one thread, with the last used ones kept and the next one fetched ahead.
+    """Decodes frames on demand in one thread and keeps the most recently used ones.
 
     Args:
-        source: where the frames come from; only the decoding thread touches it.
-        capacity: how many decoded frames are kept.
+        source: reader of the frames, used only by the decoding thread.
+        capacity: number of decoded frames to keep, at least 2.
     """
 
     def __init__(self, source: FrameSource, capacity: int) -> None:
@@ -61,11 +61,11 @@ class FrameStream:
         self._frames: OrderedDict[int, Future[Tensor]] = OrderedDict()
 
     def fetch(self, index: int) -> Future[Tensor]:
-        """Begin to decode a frame, or return the one at hand."""
+        """Start decoding a frame, or return the future of a cached one."""
         with self._lock:
-            # Removed and inserted again, so that the dictionary's order is the order of use.
+            # Removing and inserting keeps the dictionary in order of use, least recent first.
             future = self._frames.pop(index, None)
-            # A frame that failed to decode is tried again instead of raising forever.
+            # A frame that failed to decode is retried instead of raising the same error forever.
             if future is None or (future.done() and future.exception() is not None):
                 future = self._thread.submit(self._source.read, index)
             self._frames[index] = future
@@ -77,29 +77,29 @@ class FrameStream:
         """Wait for a frame.
 
         Raises:
-            RuntimeError: the decoding thread is no more.
+            RuntimeError: if the decoding thread no longer exists.
         """
         return self._thread.result(future)
 
     def close(self) -> None:
-        """Stop decoding and let go of open files."""
+        """Stop decoding and close open files."""
         self._thread.close()
         self._source.close()
 
 
 class Clip:
-    """Frames of one size, with their names and a digest of what they show.
+    """Frames of equal size with names and a content digest.
 
-    A clip in memory is one tensor; a larger one decodes on demand. `clip[i]` and `clip.batch(indices)` give the same
-    values either way.
+    A small clip is held in memory as one tensor; a larger one is decoded on demand. `clip[i]` and
+    `clip.batch(indices)` return the same values either way.
 
     Attributes:
-        names: one per frame.
-        height: pixels.
-        width: pixels.
-        digest: sha256 of the framing and of every pixel: equal digests mean equal frames.
-        source: where it came from, for people.
-        notes: what was done on the way (files ignored, alpha composited, ...).
+        names: frame names.
+        height: frame height in pixels.
+        width: frame width in pixels.
+        digest: SHA-256 of the framing and every pixel; equal digests mean equal frames.
+        source: human-readable origin of the clip, such as its path.
+        notes: human-readable notes about the reading (files ignored, alpha composited, ...).
     """
 
     def __init__(  # noqa: PLR0913 - the fields of a record; readers build it, people use read_clip
@@ -121,7 +121,7 @@ class Clip:
 
     @classmethod
     def of(cls, frames: UInt8[Tensor, "frames 3 height width"], *, source: str, names: Sequence[str] = ()) -> Self:
-        """Make a clip of frames at hand."""
+        """Create a clip from a tensor of frames."""
         digest = _Digest(Framing())
         for frame in frames:
             digest.add(frame)
@@ -136,20 +136,21 @@ class Clip:
 
     @property
     def frames(self) -> UInt8[Tensor, "frames 3 height width"]:
-        """All frames in one tensor; a streaming clip decodes them all (frames * 3 * height * width bytes)."""
+        """All frames in one tensor of frames * 3 * height * width bytes; a streaming clip decodes all of them."""
         return self._frames if isinstance(self._frames, Tensor) else self.batch(range(len(self)))
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __getitem__(self, index: int) -> UInt8[Tensor, "3 height width"]:
-        """Return one frame (negative indices count from the end); a streaming clip begins to decode the next."""
+        """Return one frame; negative indices count from the end. A streaming clip also prefetches the next frame."""
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
-            msg = f"frame {index} of a clip of {len(self)}: indices run from {-len(self)} to {len(self) - 1}"
+            msg = f"frame index {index} is out of range: expected {-len(self)} to {len(self) - 1}"
             raise IndexError(msg)
         if isinstance(self._frames, Tensor):
             return self._frames[position]
+        # Most loops read frames in order, so the next one is decoded while this one is used.
         frame = self._frames.fetch(position)
         if position + 1 < len(self):
             self._frames.fetch(position + 1)
@@ -159,34 +160,36 @@ class Clip:
         return (self[i] for i in range(len(self)))
 
     def batch(self, indices: Iterable[int]) -> UInt8[Tensor, "batch 3 height width"]:
-        """Return the frames with these indices, in this order."""
+        """Return the frames at the given indices, in that order."""
         positions = list(indices)
         if isinstance(self._frames, Tensor):
             return self._frames[positions]
-        # Only the first: each access prefetches the next frame.
+        # Prefetching one frame suffices here: __getitem__ starts decoding the next one itself.
         self.prefetch(positions[:1])
         return torch.stack([self[i] for i in positions])
 
     def prefetch(self, indices: Iterable[int]) -> None:
-        """Begin to decode frames that will be asked for next; nothing to do for a clip in memory."""
+        """Start decoding frames that will be needed soon; does nothing for a clip in memory."""
         if isinstance(self._frames, FrameStream):
             for index in indices:
+                # The modulus maps negative indices to positions from the end.
                 self._frames.fetch(index % len(self))
 
     def close(self) -> None:
-        """Stop decoding; frames of a streaming clip can no longer be read."""
+        """Stop decoding. Frames of a streaming clip can no longer be read afterwards."""
         if isinstance(self._frames, FrameStream):
             self._frames.close()
 
 
 class _Digest:
-    """sha256 over the framing and the pixels, so that caches know equal clips."""
+    """SHA-256 over framing and pixels, used as the key of caches."""
 
     def __init__(self, framing: Framing) -> None:
+        # "clip 1" is the version of the digest; increment it when other data is hashed.
         self._hash = hashlib.sha256(f"clip 1, crop {framing.crop}, resize {framing.resize}".encode())
 
     def add(self, frame: UInt8[Tensor, "3 height width"]) -> None:
-        # The shape separates frames whose bytes would concatenate to the same stream.
+        # Hashing the shape distinguishes frames whose concatenated bytes would be equal.
         self._hash.update(f"{tuple(frame.shape)}".encode())
         self._hash.update(frame.contiguous().numpy().data)
 
@@ -206,25 +209,27 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
 ) -> Clip:
     """Read a clip from a folder of images or a video file.
 
-    Every frame is decoded once, so damaged frames are found now and not in the middle of a training.
+    Every frame is decoded once, so that damaged frames are found now and not in the middle of a training.
 
     Args:
-        path: folder of images (png, jpg, bmp, tif, webp; natural order; other files are ignored) or video file.
-        crop: centre crop `H_W`, `H_W_last` (after the resize) or `-1`.
-        resize: `H_W`, one number for the shorter side, or `-1`.
-        start: index of the first frame used.
-        count: at most so many frames; None for all.
-        stride: every so many-th frame is used.
-        memory_budget: bytes of 8-bit frames held in memory; a larger clip decodes on demand, with this much as cache.
+        path: video file, or folder of images (png, jpg, bmp, tif, webp) in natural order; other files are ignored.
+        crop: center crop `H_W`, `H_W_last` (after the resize) or `-1` for none.
+        resize: size `H_W`, one number for the shorter side, or `-1` for none.
+        start: index of the first frame to use.
+        count: maximum number of frames; None for all.
+        stride: step between two frames to use; 1 uses every frame.
+        memory_budget: maximum number of bytes of 8-bit frames in memory. A larger clip is decoded on demand, with a
+            cache of this size.
 
     Raises:
-        ClipError: the path is missing, holds no frames, or they cannot be read, cropped or brought to one size.
+        ClipError: if the path does not exist or contains no frames, or if the frames cannot be read, cropped or resized
+            to a common size.
     """
     path = Path(path).expanduser()
     framing = Framing(crop=crop, resize=resize)
     selection = FrameSelection(start, count, stride)
     if not path.exists():
-        msg = f"{path} does not exist: give a folder of images or a video file"
+        msg = f"{path} does not exist: pass a folder of images or a video file"
         raise ClipError(msg)
     reader = ImageFolder if path.is_dir() else VideoFile
     source: FrameSource = reader(path, framing, selection)
@@ -236,25 +241,27 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
         digest.add(frame)
         total = total + frame.numel()
         size = (frame.shape[1], frame.shape[2])
-        # Over budget, frames seen so far are released at once; the pass goes on for the digest.
+        # Over budget, the frames read so far are released; the scan continues for the digest and for damaged frames.
         if total > memory_budget:
             in_memory = None
         if in_memory is not None:
             in_memory.append(frame)
+    # The average frame size converts the budget from bytes to frames.
     frames = (
         FrameStream(source, capacity=memory_budget * len(source.names) // total)
         if in_memory is None
         else _joined(in_memory)
     )
+    # A clip in memory no longer needs its decoder; a FrameStream closes it itself.
     if in_memory is not None:
         source.close()
     return Clip(frames, names=source.names, size=size, digest=digest.hexdigest(), source=str(path), notes=source.notes)
 
 
 def _joined(frames: list[Tensor]) -> UInt8[Tensor, "frames 3 height width"]:
-    """Stack frames, letting each go once copied, so that memory holds them about once."""
+    """Stack frames and free each one once it is copied, which keeps peak memory at about one copy."""
     stacked = frames[0].new_empty((len(frames), *frames[0].shape))
-    # Popping from the end frees each frame right after it was copied.
+    # Popping from the end frees each frame right after it is copied.
     for position in reversed(range(len(stacked))):
         stacked[position] = frames.pop()
     return stacked

@@ -1,4 +1,4 @@
-"""Git LFS pointers: small text files that stand where a large file should be."""
+"""Detect Git LFS pointers: small text files in place of large files that were not downloaded."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ _LONGEST = 1024
 
 
 def pointer_text(path: Path) -> str:
-    """Say that a file is a Git LFS pointer, how large the real one is and how to get it; '' for any other file."""
+    """Return an error message with size and remedy if the file is a Git LFS pointer, else an empty string."""
     with path.open("rb") as file:
         head = file.read(_LONGEST)
     if not head.startswith(_FIRST_LINE):
         return ""
-    # The pointer's lines are "key value"; the one with the size says what is missing.
+    # A pointer consists of "key value" lines (github.com/git-lfs/git-lfs/blob/main/docs/spec.md).
     fields = dict(line.split(" ", 1) for line in head.decode("utf-8", "replace").splitlines() if " " in line)
     return (
-        f"{path} is a Git LFS pointer, not the file itself (which has {fields.get('size', 'unknown')} bytes): "
-        f"run 'git lfs pull' in that repository, or download the file by hand"
+        f"{path} is a Git LFS pointer, not the file itself ({fields.get('size', 'unknown')} bytes): run 'git lfs pull' "
+        f"in its repository, or download the file manually"
     )

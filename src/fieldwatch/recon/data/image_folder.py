@@ -1,4 +1,4 @@
-"""A clip from a folder of images."""
+"""Read a clip from a folder of images."""
 
 import re
 from collections import Counter
@@ -20,8 +20,9 @@ IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".
 
 
 def natural_key(name: str) -> tuple[tuple[int, str], ...]:
-    """Sort key that puts `frame_2` before `frame_10`."""
+    """Return a sort key that puts `frame_2` before `frame_10`."""
     parts = re.findall(r"\d+|\D+", name)
+    # Tuples of equal types compare even where one name has a number and the other has text.
     return tuple((int(part), "") if part.isdecimal() else (-1, part.casefold()) for part in parts)
 
 
@@ -31,56 +32,71 @@ def image_tensor(image: Image.Image) -> UInt8[Tensor, "3 height width"]:
 
 
 def read_picture(path: Path) -> UInt8[Tensor, "3 height width"]:
-    """Decode one image file to 8-bit RGB, upright.
+    """Decode one image file to 8-bit RGB, with its EXIF orientation applied.
 
     Raises:
-        ClipError: when the file is unreadable or cut short.
+        ClipError: if the file is unreadable or truncated.
     """
     return image_tensor(read_image(path).image)
 
 
 @dataclass(frozen=True)
 class FrameSelection:
-    """Which frames of a source are used: the first, every how many, and at most how many (None: all)."""
+    """Selection of frames from a source.
+
+    Attributes:
+        start: index of the first frame to use.
+        count: maximum number of frames; None for all.
+        stride: step between two frames to use.
+
+    Raises:
+        ClipError: if the numbers cannot select any frame.
+    """
 
     start: int = 0
     count: int | None = None
     stride: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse numbers that select nothing by construction."""
+        """Validate the numbers."""
         if self.start < 0 or self.stride < 1 or (self.count is not None and self.count < 1):
             msg = (
-                f"start={self.start}, count={self.count}, stride={self.stride} select no frame: "
-                "start must be at least 0, stride and count at least 1"
+                "start must be at least 0, count and stride at least 1, got "
+                f"start={self.start}, count={self.count}, stride={self.stride}"
             )
             raise ClipError(msg)
 
     def includes(self, index: int) -> bool:
-        """Tell whether the frame with this index in the source is used."""
+        """Return whether the frame at this index of the source is used."""
         offset = index - self.start
+        # Negative offsets would pass the modulus test.
         return offset >= 0 and offset % self.stride == 0 and not self.ends_before(index)
 
     def ends_before(self, index: int) -> bool:
-        """Tell whether no frame from this index on is used."""
+        """Return whether no frame at or after this index is used."""
         return self.count is not None and index > self.start + (self.count - 1) * self.stride
 
     def refuse_nothing(self, taken: int, available: int, source: Path) -> None:
-        """Raise if no frame was taken."""
+        """Raise if no frame was selected.
+
+        Raises:
+            ClipError: if `taken` is 0.
+        """
         if taken == 0:
             msg = (
-                f"no frame of {source} is left: it has {available} frames, and start={self.start}, "
-                f"stride={self.stride} begin after them: use a smaller start"
+                f"no frame of {source} is selected: it has {available} frames, got start={self.start}, "
+                f"stride={self.stride}; use a smaller start"
             )
             raise ClipError(msg)
 
 
 @dataclass
 class ImageFolder:
-    """The images of a folder in natural order; other files are left out and counted in `notes`.
+    """Reads the images of a folder in natural order; other files are ignored and counted in `notes`.
 
     Raises:
-        ClipError: no image, a mix of sizes, or a crop larger than a frame: found from the headers, before any decoding.
+        ClipError: if there are no images, their sizes differ, or the crop is larger than a frame. This is checked from
+            the file headers, before any decoding.
     """
 
     folder: Path
@@ -92,21 +108,21 @@ class ImageFolder:
     _size: Size = (0, 0)
 
     def __post_init__(self) -> None:
-        """List the frames and check that they will all have one size."""
+        """List the frames and check that they will all have the same size."""
         images = _list_images(self.folder, self.notes)
-        # The selection counts all images, so that start and stride mean positions in the folder.
+        # The selection counts all images, so start and stride refer to positions in the folder.
         self._paths = [path for i, path in enumerate(images) if self.selection.includes(i)]
         self.selection.refuse_nothing(len(self._paths), len(images), self.folder)
-        # From headers alone, before any expensive decoding.
+        # Only headers are read here, so this fails before any expensive decoding.
         self._check_sizes()
 
     @property
     def names(self) -> Sequence[str]:
-        """File names of the frames that are used."""
+        """File names of the selected frames."""
         return [path.name for path in self._paths]
 
     def scan(self) -> Iterator[UInt8[Tensor, "3 height width"]]:
-        """Decode every frame once, in order; afterwards `notes` is complete."""
+        """Decode every frame once, in order; `notes` is complete afterwards."""
         for i in range(len(self._paths)):
             yield self.read(i)
         counts = Counter(change for changes in self._changes.values() for change in changes)
@@ -118,34 +134,34 @@ class ImageFolder:
         image, changes = read_image(path)
         self._changes[path.name] = set(changes)
         frame = image_tensor(self.framing.apply(image, path.name))
-        # EXIF behind a PNG's pixels, or a replaced file, shows only after decoding.
+        # EXIF data behind the pixels of a PNG, or a replaced file, is only detected after decoding.
         if frame.shape[1:] != self._size:
             msg = (
-                f"{path} is {frame.shape[1]}_{frame.shape[2]} (height_width), not {self._size[0]}_{self._size[1]} as "
-                "its header said at the start: it was replaced, or EXIF behind its pixels turns it; save it again"
+                f"{path} is {frame.shape[1]}_{frame.shape[2]} (height_width), expected {self._size[0]}_{self._size[1]} "
+                "from its header: the file was replaced, or EXIF data behind its pixels rotates it; save it again"
             )
             raise ClipError(msg)
         return frame
 
     def close(self) -> None:
-        """Hold nothing open."""
+        """Do nothing; no files are kept open."""
 
     def _check_sizes(self) -> None:
         before = {path.name: image_size(path) for path in self._paths}
         after = {name: self.framing.size_after(size, name) for name, size in before.items()}
         if len(set(after.values())) > 1:
             msg = (
-                f"the frames of {self.folder} have different sizes (height_width): {_by_size(after)}: "
-                "give --resize H_W to bring them to one size, or remove the frames that do not belong"
+                f"the frames of {self.folder} have different sizes (height_width): {_by_size(after)}; "
+                "use --resize H_W to resize them to a common size, or remove the frames that do not belong"
             )
             raise ClipError(msg)
         if len(set(before.values())) > 1:
-            self.notes.append(f"frames of different sizes were brought to one: {_by_size(before)}")
+            self.notes.append(f"frames of different sizes were resized to a common size: {_by_size(before)}")
         self._size = next(iter(after.values()))
 
 
 def _by_size(sizes: dict[str, Size]) -> str:
-    """Say which sizes occur, how often, and the first frame of each."""
+    """Format the sizes with their frequencies and first frames, most frequent first."""
     counts = Counter(sizes.values())
     first = {size: next(name for name, other in sizes.items() if other == size) for size in counts}
     return ", ".join(
@@ -158,17 +174,17 @@ def _list_images(folder: Path, notes: list[str]) -> list[Path]:
     entries = list(folder.iterdir())
     images = [p for p in entries if p.suffix.lower() in IMAGE_SUFFIXES and not p.name.startswith(".") and p.is_file()]
     if not entries:
-        msg = f"{folder} is empty: point --data at a folder of images or at a video file"
+        msg = f"{folder} is empty: set --data to a folder of images or a video file"
         raise ClipError(msg)
     if not images:
         raise ClipError(_no_images(folder, entries))
     if len(images) < len(entries):
         others = sorted({p.name for p in entries} - {p.name for p in images})
-        notes.append(f"ignored {len(others)} entries of {folder} that are no images, for example {others[0]}")
-    # The name breaks ties between names that differ in leading zeros or case only.
+        notes.append(f"ignored {len(others)} entries of {folder} that are not images, for example {others[0]}")
+    # The name itself breaks ties between names that differ only in leading zeros or case.
     ordered = sorted(images, key=lambda p: (natural_key(p.name), p.name))
     if ordered != sorted(images, key=lambda p: p.name):
-        notes.append("frames are in natural order (2 before 10), which differs from the alphabetical one")
+        notes.append("frames are sorted in natural order (2 before 10), which differs from alphabetical order")
     return ordered
 
 
@@ -176,7 +192,8 @@ def _no_images(folder: Path, entries: list[Path]) -> str:
     subfolders = [e for e in entries if e.is_dir() and any(p.suffix.lower() in IMAGE_SUFFIXES for p in e.iterdir())]
     kinds = Counter(p.suffix.lower() or "(no extension)" for p in entries if p.is_file())
     summary = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common(5)) or f"{len(entries)} folders"
+    # The frames are often one level deeper than the given folder.
     remedy = (
-        f"did you mean {min(subfolders)}?" if subfolders else "convert the frames to PNG, or give the video file itself"
+        f"did you mean {min(subfolders)}?" if subfolders else "convert the frames to PNG, or pass the video file itself"
     )
-    return f"no image among the {len(entries)} entries of {folder} (found {summary}): {remedy}"
+    return f"no images among the {len(entries)} entries of {folder} (found {summary}): {remedy}"

@@ -1,4 +1,4 @@
-"""Photos for a trained splat model that comes without its COLMAP folder: cameras from `cameras.json`."""
+"""Read the photos of a trained splat model without its COLMAP folder, with cameras from `cameras.json`."""
 
 from pathlib import Path
 
@@ -17,24 +17,25 @@ from fieldwatch.recon.geometry import Camera, Lens
 
 
 def read_splat_photos(folder: SplatFolder, images: Path | str, options: PhotoOptions | None = None) -> PhotoSet:
-    """Read the photos that a splat model was trained on, with the cameras that its run left.
+    """Read the photos that a splat model was trained on, with the cameras stored in its run folder.
 
-    Prefer the COLMAP folder where it is at hand: the cameras of other trainers' runs have lost their principal points,
-    which are taken to be in the centre. The points are those the run began with (`input.ply`), if it kept them.
+    Prefer the COLMAP folder if it is available: other trainers do not store principal points, which are then assumed
+    to be at the image center. The points are the initial points of the run (`input.ply`), if it kept them.
 
     Args:
-        folder: of the run.
-        images: folder of its photos; smaller copies are fine.
-        options: how photos are read.
+        folder: run folder.
+        images: folder of the photos; downscaled copies are fine.
+        options: size, split and background of the photos.
 
     Raises:
-        SplatFolderError: the run left no cameras, or there is no folder of photos.
-        PhotoError: photos are missing, unreadable, or of another shape than their cameras.
+        SplatFolderError: if the run folder has no cameras, or the photo folder does not exist.
+        PhotoError: if photos are missing, unreadable, or do not have the aspect ratio of their cameras.
     """
     photo_path = Path(images).expanduser()
+    # cameras.json is optional in a SplatFolder.
     if not folder.cameras or not photo_path.is_dir():
-        missing = f"{photo_path} is no folder" if folder.cameras else f"{folder.folder} has no cameras.json"
-        msg = f"{missing}: give the folder that the model was trained from with -s (images/ and sparse/)"
+        missing = f"{photo_path} is not a folder" if folder.cameras else f"{folder.folder} has no cameras.json"
+        msg = f"{missing}: use -s to pass the folder that the model was trained from (images/ and sparse/)"
         raise SplatFolderError(msg)
     options = options or PhotoOptions()
     photo_folder = PhotoFolder(photo_path)
@@ -47,6 +48,7 @@ def read_splat_photos(folder: SplatFolder, images: Path | str, options: PhotoOpt
     )
     views = [
         PosedPhoto(
+            # cameras.json has names without extension; the file name restores it.
             name=photo.path.relative_to(photo_path).as_posix(),
             path=photo.path,
             lens=_lens(camera),
@@ -56,6 +58,7 @@ def read_splat_photos(folder: SplatFolder, images: Path | str, options: PhotoOpt
         for camera in folder.cameras
         if (photo := usable.photos.get(camera.name)) is not None
     ]
+    # 3D Gaussian splatting copies the initial points there.
     initial_points = folder.folder / "input.ply"
     points, colours = read_point_ply(initial_points) if initial_points.is_file() else no_points()
     return assemble(

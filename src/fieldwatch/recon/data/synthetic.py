@@ -1,4 +1,4 @@
-"""A small made-up film, so that everything can be tried without any data: hills, a ball, a crate and a star."""
+"""A small synthetic clip of hills, a ball, a crate and a star, for trying everything without data."""
 
 import math
 from dataclasses import dataclass
@@ -11,33 +11,33 @@ from fieldwatch import InputError
 from fieldwatch.recon.data.frames import Clip
 
 Array = NDArray[np.floating]
-Colour = tuple[float, float, float]
+Color = tuple[float, float, float]
 
 
 class _NoiseTexture:
-    """Smooth noise: sums of cosines of random direction and phase, octave by octave."""
+    """Smooth noise: a sum of cosines with random directions and phases in several octaves."""
 
     def __init__(self, generator: np.random.Generator, octaves: int, waves: int = 5) -> None:
         self._waves: list[tuple[float, float, float, float]] = []
         for octave in range(octaves):
             for _ in range(waves):
-                # Integers, scaled: the draws are the same on every platform.
+                # Scaled integers are identical on every platform.
                 angle, phase = (2 * math.pi * float(x) for x in generator.integers(0, 1 << 20, 2) / (1 << 20))
                 reach = 1.6 * 2.0**octave
                 self._waves.append((reach * math.cos(angle), reach * math.sin(angle), phase, 0.62**octave / waves))
 
     def __call__(self, u: Array, v: Array) -> Array:
-        """Return values about in -1 .. 1."""
+        """Return values of roughly -1 to 1."""
         total = np.zeros(np.broadcast(u, v).shape, np.float32)
         for across, down, phase, weight in self._waves:
-            # Each octave doubles the frequency and has 0.62 times the amplitude.
+            # Per octave the frequency doubles and the amplitude falls to 0.62 times.
             total += weight * np.cos(2 * math.pi * (across * u + down * v) + phase, dtype=np.float32)
         return 1.6 * total
 
 
 @dataclass(frozen=True)
 class _FrameCoordinates:
-    """Where each pixel of a frame looks, in world units of the frame's height; the camera pans and zooms."""
+    """World coordinates of each pixel of a frame, in units of the frame height, for a panning and zooming camera."""
 
     u: Array
     v: Array
@@ -52,21 +52,22 @@ class _FrameCoordinates:
         return cls(u.astype(np.float32), v.astype(np.float32), 1 / (height * zoom))
 
     def cover(self, distance: Array) -> Array:
-        """Turn a signed distance (negative inside) into coverage with an edge one pixel wide."""
+        """Convert a signed distance (negative inside) to coverage with an edge one pixel wide."""
         return np.clip(0.5 - distance / self.pixel, 0, 1).astype(np.float32)
 
 
-def _blend(picture: Array, colour: Array, cover: Array) -> Array:
-    return picture + (colour - picture) * cover[..., None]
+def _blend(picture: Array, color: Array, cover: Array) -> Array:
+    return picture + (color - picture) * cover[..., None]
 
 
-def _mix(low: Colour, high: Colour, share: Array) -> Array:
-    """Go from one colour to another, pixel by pixel."""
-    return np.asarray(low, np.float32) + share[..., None] * (np.asarray(high, np.float32) - np.asarray(low, np.float32))
+def _mix(low: Color, high: Color, weight: Array) -> Array:
+    """Interpolate between two colors per pixel."""
+    difference = np.asarray(high, np.float32) - np.asarray(low, np.float32)
+    return np.asarray(low, np.float32) + weight[..., None] * difference
 
 
 class _Scene:
-    """Textures and starting points of one seed."""
+    """Textures and horizontal offset of one seed."""
 
     def __init__(self, seed: int) -> None:
         generator = np.random.Generator(np.random.PCG64(seed))
@@ -74,7 +75,7 @@ class _Scene:
         self.shift = float(generator.integers(0, 1000)) / 1000
 
     def draw(self, time: float, height: int, width: int) -> Array:
-        """Paint one frame from back to front; `time` runs from 0 to 1."""
+        """Render one frame from back to front; `time` runs from 0 to 1."""
         view = _FrameCoordinates.at(time, height, width)
         picture = self._sky(view)
         for layer in (self._far_hills, self._crate, self._near_hills, self._ball, self._star):
@@ -82,7 +83,7 @@ class _Scene:
         return picture.clip(0, 1)
 
     def _sky(self, view: _FrameCoordinates) -> Array:
-        # distant things pan less than the camera
+        # Parallax: distant objects move less than the camera pans.
         clouds = np.clip(self.sky(0.35 * view.u + self.shift, 0.8 * view.v) * 0.9, 0, 1)
         blue = _mix((0.25, 0.48, 0.80), (0.80, 0.87, 0.93), np.clip(view.v + 0.55, 0, 1))
         return _blend(blue, np.array((0.98, 0.97, 0.95), np.float32), clouds)
@@ -94,30 +95,31 @@ class _Scene:
         return _blend(picture, _mix((0.28, 0.42, 0.38), (0.45, 0.58, 0.45), shade), view.cover(ridge - view.v))
 
     def _near_hills(self, picture: Array, view: _FrameCoordinates, time: float) -> Array:
-        del time  # they stand still; only the camera moves
+        del time  # static: only the camera moves
         ridge = 0.24 + 0.06 * np.sin(2.2 * view.u + 2.0 + self.shift)
         shade = np.clip(0.5 + 0.6 * self.near(1.1 * view.u, 1.6 * view.v), 0, 1)
         return _blend(picture, _mix((0.22, 0.36, 0.12), (0.58, 0.66, 0.25), shade), view.cover(ridge - view.v))
 
     def _crate(self, picture: Array, view: _FrameCoordinates, time: float) -> Array:
-        """Draw a wooden box that turns while it sinks behind the near hill and rises again."""
+        """Render a rotating wooden crate that sinks behind the near hill and rises again."""
         x = -0.35 + 0.75 * time
         y = 0.10 + 0.10 * math.sin(2 * math.pi * time)
         across, down = _rotated(view, x, y, 0.9 * math.pi * time)
         side = 0.15
         distance = np.maximum(np.abs(across), np.abs(down)) - side
         grain = 0.5 + 0.5 * self.wood(1.2 * across / side, 0.25 * down / side)
-        colour = _mix((0.45, 0.26, 0.12), (0.80, 0.56, 0.30), grain)
+        color = _mix((0.45, 0.26, 0.12), (0.80, 0.56, 0.30), grain)
         frame = view.cover(0.75 * side - np.maximum(np.abs(across), np.abs(down)))
         brace = view.cover(np.abs(across - down) / math.sqrt(2) - 0.09 * side)
-        colour = _blend(colour, np.array((0.36, 0.20, 0.10), np.float32), np.maximum(frame, brace) * 0.8)
-        return _blend(picture, colour, view.cover(distance))
+        color = _blend(color, np.array((0.36, 0.20, 0.10), np.float32), np.maximum(frame, brace) * 0.8)
+        return _blend(picture, color, view.cover(distance))
 
     def _ball(self, picture: Array, view: _FrameCoordinates, time: float) -> Array:
-        """Draw a shaded ball that rolls from right to left in hops."""
+        """Render a shaded ball that bounces from right to left."""
         radius = 0.17
         x = 0.75 - 0.85 * time
         y = 0.20 - 0.22 * abs(math.sin(2 * math.pi * (time + 0.12)))
+        # A soft contact shadow that stays on the ground while the ball bounces.
         shadow = np.hypot((view.u - x) / 1.2, (view.v - 0.40) * 4) - 0.75 * radius
         picture = picture * (1 - 0.35 * np.clip(0.5 - shadow / 0.12, 0, 1)[..., None])
         across = (view.u - x) / radius
@@ -127,35 +129,36 @@ class _Scene:
         spin = -2.2 * math.pi * time
         rotated = math.cos(spin) * across + math.sin(spin) * down
         stripe = np.clip(0.5 + 5 * np.sin(4.2 * np.arctan2(rotated, depth + 0.15)), 0, 1)
-        colour = _mix((0.85, 0.16, 0.13), (0.98, 0.90, 0.80), stripe.astype(np.float32))
-        colour = colour * (0.30 + 0.75 * light + 0.08 * self.skin(across, down))[..., None]
-        colour = colour + 0.7 * (light**30)[..., None]
-        return _blend(picture, colour, view.cover((np.hypot(across, down) - 1).astype(np.float32) * radius))
+        color = _mix((0.85, 0.16, 0.13), (0.98, 0.90, 0.80), stripe.astype(np.float32))
+        color = color * (0.30 + 0.75 * light + 0.08 * self.skin(across, down))[..., None]
+        # Specular highlight.
+        color = color + 0.7 * (light**30)[..., None]
+        return _blend(picture, color, view.cover((np.hypot(across, down) - 1).astype(np.float32) * radius))
 
     def _star(self, picture: Array, view: _FrameCoordinates, time: float) -> Array:
-        """Draw a five-pointed star that spins across the sky, in front of everything."""
+        """Render a spinning five-pointed star that crosses the sky in front of everything."""
         x = -0.55 + 1.35 * time
         y = -0.23 + 0.10 * math.sin(2 * math.pi * time + 0.5)
         across, down = _rotated(view, x, y, 1.4 * math.pi * time)
-        # Folds the star onto half a tip by its symmetry.
+        # By symmetry, every point of the star is equivalent to one in half a tip; 0 is the direction of the tip.
         sector = 2 * math.pi / 5
         angle = np.abs((np.arctan2(across, -down) + sector / 2) % sector - sector / 2)
         reach = np.hypot(across, down)
         radius = 0.16
         inner = 0.068
-        # signed distance to the line from the tip (angle 0) to the notch (angle sector / 2)
+        # Signed distance to the line from the tip (angle 0) to the notch (angle sector / 2).
         edge_x = inner * math.cos(sector / 2) - radius
         edge_y = inner * math.sin(sector / 2)
         along = reach * np.cos(angle) - radius
         beside = reach * np.sin(angle)
         distance = (along * -edge_y + beside * edge_x) / -math.hypot(edge_x, edge_y)
         glow = np.clip(1 - reach / radius, 0, 1)
-        colour = _mix((0.95, 0.62, 0.10), (1.0, 0.93, 0.45), glow.astype(np.float32))
-        return _blend(picture, colour, view.cover(distance))
+        color = _mix((0.95, 0.62, 0.10), (1.0, 0.93, 0.45), glow.astype(np.float32))
+        return _blend(picture, color, view.cover(distance))
 
 
 def _rotated(view: _FrameCoordinates, x: float, y: float, angle: float) -> tuple[Array, Array]:
-    """Coordinates around a point, turned."""
+    """Return pixel coordinates relative to a point, rotated by `angle` radians."""
     across = view.u - x
     down = view.v - y
     c = math.cos(angle)
@@ -164,26 +167,27 @@ def _rotated(view: _FrameCoordinates, x: float, y: float, angle: float) -> tuple
 
 
 def synthetic_clip(frames: int = 24, height: int = 128, width: int = 256, seed: int = 0) -> Clip:
-    """Paint a clip: a panning, zooming camera over hills; a ball, a crate and a star move, turn and hide each other.
+    """Render a synthetic clip: a ball, a crate and a star move and occlude each other before a panning, zooming camera.
 
-    Everything is smooth in space and time, so a small network learns it in minutes. The same arguments give the same
-    clip wherever numpy's PCG64 runs (up to the last bit of the platform's sine).
+    Everything is smooth in space and time, so a small network learns the clip in minutes. The same arguments give the
+    same clip on every platform, up to the last bit of its sine.
 
     Args:
-        frames: number of frames; more frames mean slower motion, not a longer story.
-        height: pixels.
-        width: pixels.
-        seed: other textures and another piece of the hills.
+        frames: number of frames. More frames slow the motion down; they do not extend it.
+        height: frame height in pixels.
+        width: frame width in pixels.
+        seed: seed of the textures and of the section of the hills.
 
     Raises:
-        InputError: for sizes below 1.
+        InputError: if a size is below 1.
     """
     for name, value in (("frames", frames), ("height", height), ("width", width)):
         if value < 1:
-            msg = f"a synthetic clip with {name}={value}: it must be at least 1"
+            msg = f"{name} of a synthetic clip must be at least 1, got {value}"
             raise InputError(msg)
     scene = _Scene(seed)
+    # A clip of one frame shows time 0.
     last = max(frames - 1, 1)
     pictures = np.stack([np.rint(scene.draw(i / last, height, width) * 255).astype(np.uint8) for i in range(frames)])
-    film = torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous()
-    return Clip.of(film, source=f"synthetic clip, seed {seed}")
+    channels_first = torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous()
+    return Clip.of(channels_first, source=f"synthetic clip, seed {seed}")

@@ -1,4 +1,4 @@
-"""A clip from a video file, decoded by FFmpeg through PyAV."""
+"""Read a clip from a video file, decoded by FFmpeg through PyAV."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,17 +26,17 @@ _QUARTER_TURNS = {
     -180: Image.Transpose.ROTATE_180,
     -90: Image.Transpose.ROTATE_270,
 }
-_READ_AHEAD = 48  # decode on rather than seek when the wanted frame is at most this many frames ahead
+_READ_AHEAD = 48  # frames: up to this distance, decoding forward is preferred to seeking
 
 
 @dataclass
 class VideoFile:
-    """The frames of the first video stream of a file, turned upright.
+    """Reads the frames of the first video stream of a file, with the stored rotation applied.
 
-    `scan` must run to its end once before `read`: it learns every frame's time stamp, by which `read` seeks.
+    `scan` must run once to the end before `read`: it records the time stamps by which `read` seeks.
 
     Raises:
-        ClipError: the file is no video, holds no video stream, is cut short, or changes its frame size.
+        ClipError: if the file is not a video, has no video stream, is truncated, or changes its frame size.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class VideoFile:
 
     @property
     def names(self) -> Sequence[str]:
-        """`frame_00012` for the frame with index 12 in the file."""
+        """Frame names by index in the file, such as `frame_00012`."""
         return [f"frame_{index:05d}" for index in self._indices]
 
     def scan(self) -> Iterator[UInt8[Tensor, "3 height width"]]:
@@ -65,32 +65,33 @@ class VideoFile:
         while not self.selection.ends_before(cursor.decoded) and (frame := cursor.next()) is not None:
             index = cursor.decoded - 1
             size = size or (frame.height, frame.width)
+            # Streams may change their resolution midway, which a clip of equal frames cannot represent.
             if size != (frame.height, frame.width):
                 raise ClipError(_size_change(self.path, index, size, frame))
             if self.selection.includes(index):
                 self._indices.append(index)
-                # -1 marks a missing stamp, which disables seeking.
+                # -1 marks a missing time stamp, which disables seeking for the whole file.
                 self._stamps.append(-1 if frame.pts is None else frame.pts)
                 yield self._finish(frame)
         self.selection.refuse_nothing(len(self._indices), cursor.decoded, self.path)
         cursor.close()
 
     def read(self, index: int) -> UInt8[Tensor, "3 height width"]:
-        """Decode one frame by seeking to the key frame before it, or by decoding on where it is near."""
+        """Decode one frame by seeking to the preceding key frame, or by decoding forward if it is close."""
         frame_index = self._indices[index]
         stamp = self._stamps[index]
         if self._cursor is None:
             self._cursor = _Cursor(self.path)
-        # Seeking by time needs stamps that are unique, ascending and not negative.
+        # Seeking by time requires unique, ascending, nonnegative time stamps.
         seekable = all(a < b for a, b in zip(self._stamps, self._stamps[1:], strict=False)) and self._stamps[0] >= 0
         frame = self._cursor.seek(frame_index, stamp) if seekable else None
-        if frame is None:  # no usable time stamps: count from the beginning
+        if frame is None:  # without usable time stamps, frames are counted from the beginning
             self._cursor.close()
             self._cursor = _Cursor(self.path)
             while self._cursor.decoded <= frame_index:
                 frame = self._cursor.next()
         if frame is None:
-            msg = f"frame {frame_index} of {self.path} is gone: the file changed while it was in use; start again"
+            msg = f"frame {frame_index} of {self.path} no longer exists: the file was changed during use; start again"
             raise ClipError(msg)
         return self._finish(frame)
 
@@ -108,10 +109,10 @@ class VideoFile:
 
 
 class _Cursor:
-    """An open video with a place in it.
+    """An open video with a read position.
 
     Attributes:
-        decoded: number of frames decoded since the start (the index of the next one); exact until the first seek.
+        decoded: index of the next frame; after a seek only as accurate as the time stamps.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,13 +132,13 @@ class _Cursor:
         return frame
 
     def seek(self, frame_index: int, stamp: int) -> "VideoFrame | None":
-        """Return the frame with this index and time stamp, or None if the stamps do not lead to it."""
+        """Return the frame with this index and time stamp, or None if it cannot be found by its time stamp."""
         if not 0 <= frame_index - self.decoded <= _READ_AHEAD:
-            # Seeking lands on the key frame at or before the stamp; decoding goes on from there.
+            # Seeking lands on the key frame at or before the time stamp; decoding continues from there.
             self.container.seek(stamp, stream=self.stream, backward=True)
             self._frames = self._decode(checked=False)
         for frame in self._frames:
-            # Past the stamp: this file's stamps cannot be trusted for seeking.
+            # Beyond the time stamp: the time stamps of this file are not reliable for seeking.
             if frame.pts is None or frame.pts > stamp:
                 return None
             if frame.pts == stamp:
@@ -146,11 +147,16 @@ class _Cursor:
         return None
 
     def _decode(self, *, checked: bool = True) -> "Iterator[VideoFrame]":
-        """Yield frames; a file that ends early raises where the whole of it is read."""
+        """Yield frames; if `checked`, raise at the end of a truncated or damaged file.
+
+        Raises:
+            ClipError: if the file is truncated or damaged.
+        """
         problem = ""
         try:
-            # Packet by packet, to notice those that FFmpeg marks as corrupt.
+            # container.decode would hide which packets FFmpeg marks as corrupt.
             for packet in self.container.demux(self.stream):
+                # PyAV ends with an empty packet that flushes the decoder.
                 self._packets += packet.size > 0
                 if packet.is_corrupt:
                     problem = "a damaged packet"
@@ -159,17 +165,19 @@ class _Cursor:
                     yield frame
         except FFmpegError as error:
             problem = error.strerror or type(error).__name__
-        # A file cut at a packet border decodes without an error; the header tells.
+        # A file cut at a packet boundary decodes without errors; only its header reveals the missing frames.
         problem = problem or self._missing()
         if checked and problem:
             raise ClipError(_cut_short(self.path, self.decoded, problem))
 
     def _missing(self) -> str:
-        """Say what the header promised beyond what the file holds, or nothing."""
+        """Describe the frames that the header states but the file lacks; '' if none are missing."""
         if self.stream.frames > self._packets:
             return f"the header states {self.stream.frames} frames"
         stated_seconds = (self.container.duration or 0) / av.time_base
         only_stream = len(self.container.streams) == 1
+        # The duration covers all streams, so it says nothing about the video if there is a longer audio stream. Stated
+        # durations are often rounded, so 10 % and one frame are tolerated.
         if (
             only_stream
             and self.stream.frames == 0
@@ -181,38 +189,38 @@ class _Cursor:
 
 def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
     if path.suffix.lower() in IMAGE_SUFFIXES:
-        msg = f"{path} is one image, not a clip: give the folder that holds the frames, or a video file"
+        msg = f"{path} is a single image, not a clip: pass the folder of the frames, or a video file"
         raise ClipError(msg)
     try:
         container = av.open(str(path))
     except (FFmpegError, OSError) as error:
         msg = (
-            f"{path} cannot be opened as a video ({error.strerror}): it is cut short or in a format FFmpeg does not "
-            "know; copy it again, or extract its frames to a folder of PNG files and give that"
+            f"{path} cannot be opened as a video ({error.strerror}): it is cut short or in a format that FFmpeg does "
+            "not support; copy it again, or extract its frames to a folder of PNG files and pass the folder"
         )
         raise ClipError(msg) from error
     if not container.streams.video:
         kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
         container.close()
-        msg = f"{path} holds no video stream (found: {kinds}): give a file with pictures in it"
+        msg = f"{path} has no video stream (found: {kinds}): pass a video file"
         raise ClipError(msg)
     stream = container.streams.video[0]
-    # Lets FFmpeg decode frames in parallel where the codec can.
+    # AUTO lets FFmpeg decode frames in parallel if the codec supports it; PyAV's default is slices only.
     stream.thread_type = "AUTO"
     return container, stream
 
 
 def _cut_short(path: Path, decoded: int, problem: str) -> str:
     if decoded == 0:
-        return f"no frame of {path} can be decoded ({problem}): copy or encode the file again"
+        return f"no frames of {path} can be decoded ({problem}): copy or encode the file again"
     return (
-        f"{path} is cut short or damaged after {decoded} frames, the last good one is frame {decoded - 1} ({problem}): "
-        f"copy or encode the file again, or read only the good part with count={decoded} (at stride 1)"
+        f"{path} is cut short or damaged after {decoded} frames, the last intact frame is {decoded - 1} ({problem}): "
+        f"copy or encode the file again, or read only the intact part with count={decoded} (at stride 1)"
     )
 
 
 def _size_change(path: Path, index: int, size: tuple[int, int], frame: "VideoFrame") -> str:
     return (
-        f"{path} changes its size at frame {index}, from {size[0]}_{size[1]} to {frame.height}_{frame.width} "
-        f"(height_width): read the first part with count={index}, or encode it at one size"
+        f"the frame size of {path} changes at frame {index}, from {size[0]}_{size[1]} to {frame.height}_{frame.width} "
+        f"(height_width): read the first part with count={index}, or encode the file at one size"
     )

@@ -1,4 +1,4 @@
-"""File formats that several rooms share: reading and writing them without torch, and without knowing what they hold."""
+"""File formats shared by several packages, read and written without torch and without interpreting their contents."""
 
 from typing import TYPE_CHECKING
 

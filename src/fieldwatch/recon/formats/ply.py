@@ -1,8 +1,8 @@
-"""PLY files: elements as numpy tables; ASCII and binary of either byte order, with lists.
+"""Read and write PLY files, ASCII or binary of either byte order, as numpy structured arrays.
 
-A row with lists is a row of a table, too: a list ``vertex_indices`` is two columns, its length in
-``vertex_indices count`` and its entries in ``vertex_indices``, an array of that length. All rows of one table have
-lists of the same length, so an element with lists may need several tables.
+A list property becomes two columns: ``vertex_indices`` has its length in ``vertex_indices count`` and its entries in
+``vertex_indices``, an array of that length. All rows of one table have lists of the same length, so an element with
+lists of different lengths is returned as several tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,18 +24,20 @@ _TYPES: Final = {
     "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
     "float32": "f4", "float64": "f8", "int64": "i8", "uint64": "u8",
 }  # fmt: skip
+# 64-bit integers are read, but not written: they are not part of the original format.
 _NAMES: Final = {
     "i1": "char", "u1": "uchar", "i2": "short", "u2": "ushort", "i4": "int", "u4": "uint", "f4": "float",
     "f8": "double",
 }  # fmt: skip
 _ORDERS: Final = {"binary_little_endian": "<", "binary_big_endian": ">", "ascii": "="}
+# Bytes and entries; real files stay far below, damaged ones would otherwise allocate without bound.
 _LONGEST_HEADER: Final = 1 << 16
 _LONGEST_LIST: Final = 1 << 20
-_COUNT: Final = " count"  # no name in a header contains a space, so that no property has this column's name
+_COUNT: Final = " count"  # names in a header cannot contain a space, so no property has this column's name
 
 
 class PlyError(InputError):
-    """A PLY file cannot be read or written; the message says what came, what was wanted and what to do."""
+    """Raised when a PLY file cannot be read or written. The message states the problem and how to fix it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +45,9 @@ class PlyProperty:
     """One property of an element.
 
     Attributes:
-        name: its name.
-        kind: numpy's code of its type, such as ``f4``, without the byte order.
-        count_kind: of a list, the code of the type of its length; empty otherwise.
+        name: property name, such as ``x``.
+        kind: numpy type code of the values, such as ``f4``, without the byte order.
+        count_kind: numpy type code of the length of a list; empty for a scalar property.
     """
 
     name: str
@@ -55,12 +57,12 @@ class PlyProperty:
 
 @dataclass(frozen=True, kw_only=True)
 class PlyElement:
-    """One element, as the header describes it.
+    """One element of a PLY file, as described by the header.
 
     Attributes:
-        name: its name, such as ``vertex``.
-        count: how many rows it has.
-        properties: its properties, in order.
+        name: element name, such as ``vertex``.
+        count: number of rows.
+        properties: properties in file order.
     """
 
     name: str
@@ -69,23 +71,23 @@ class PlyElement:
 
     @property
     def lists(self) -> tuple[str, ...]:
-        """The names of its lists."""
+        """Names of the list properties."""
         return tuple(item.name for item in self.properties if item.count_kind)
 
 
 @final
 class PlyReader:
-    """Reads the elements of a PLY file in their order.
+    """Reads the elements of a PLY file one after another.
 
     Args:
-        file: the file, at its start, opened in binary mode; it has to be seekable.
+        file: seekable binary file, positioned at its start.
 
     Attributes:
-        elements: what the header describes.
-        ascii: whether it is an ASCII file.
+        elements: elements described by the header, in file order.
+        ascii: whether the body is ASCII.
 
     Raises:
-        PlyError: the file is not PLY, or its header is damaged.
+        PlyError: if the file is not PLY or its header is damaged.
     """
 
     def __init__(self, file: BufferedIOBase) -> None:
@@ -94,21 +96,22 @@ class PlyReader:
         self._body = _body_of(file, order, size)
 
     def read(self, element: PlyElement) -> list[Table]:
-        """Return the rows of the next element, in order, as tables of rows with lists of the same length.
+        """Read the rows of an element, in file order, as tables whose rows have lists of equal length.
 
-        An element without lists is one table.
+        Elements must be read in the order of `elements`. An element without lists is a single table.
 
         Raises:
-            PlyError: the file is cut short or damaged.
+            PlyError: if the file is truncated or damaged.
         """
         if not element.properties:
             if element.count:
                 raise PlyError(
-                    f"its header promises {element.count} of {element.name} with no property: write the file again"
+                    f"the header declares {element.count} rows of element {element.name} but no property: write the "
+                    "file again"
                 )
             return [np.empty(0, np.dtype([]))]
         if not element.lists:
-            # Rows of fixed size: one read takes them all.
+            # Without lists all rows have the same size, so a single read suffices.
             columns: list[Column] = [(item.name, item.kind) for item in element.properties]
             return [self._body.take(columns, element.count)]
         tables = list[Table]()
@@ -121,19 +124,20 @@ class PlyReader:
         return tables
 
     def remaining(self) -> int:
-        """Return how many bytes, or numbers of an ASCII file, follow what was read."""
+        """Return the number of bytes (binary) or numbers (ASCII) that have not been read yet."""
         return self._body.remaining()
 
 
 def write_ply(file: BufferedIOBase, elements: Mapping[str, Table]) -> None:
-    """Write a PLY file, binary little endian.
+    """Write a binary little-endian PLY file.
 
     Args:
-        file: where to, opened in binary mode.
-        elements: a table for each element, in order; of lists see the module. Columns are little endian.
+        file: destination, opened in binary mode.
+        elements: table of each element, in file order, with little-endian columns. Lists are two columns each, as
+            described in the module docstring.
 
     Raises:
-        PlyError: a column has a type that PLY lacks.
+        PlyError: if PLY has no type for a column.
     """
     lines = ["ply", "format binary_little_endian 1.0"]
     for name, table in elements.items():
@@ -152,7 +156,7 @@ def _property_lines(dtype: np.dtype[Any]) -> list[str]:
         type_code = column_type.base.str.lstrip("<|=")
         if type_code not in _NAMES:
             raise PlyError(
-                f"column {name} has the type {column_type.base}: expected one of {', '.join(_NAMES)}, little endian"
+                f"column {name} has type {column_type.base}: expected one of {', '.join(_NAMES)}, little endian"
             )
         if name.endswith(_COUNT):
             count_type = _NAMES[type_code]
@@ -164,23 +168,24 @@ def _property_lines(dtype: np.dtype[Any]) -> list[str]:
 
 
 def _bytes_of(table: Table) -> NDArray[np.uint8]:
-    """View a contiguous table as its bytes."""
+    """Return a view of a contiguous table as bytes."""
     return table.reshape(-1).view(np.uint8) if table.size else np.empty(0, np.uint8)
 
 
 def _read_header(file: BufferedIOBase) -> tuple[str, tuple[PlyElement, ...], int]:
-    """Return the order of the body, the elements, and where the body begins."""
+    """Return the format of the body, the elements, and the offset of the body in bytes."""
     # A header has no stated length: one bounded read keeps a large foreign file out of memory.
     start = file.read(_LONGEST_HEADER)
     end = start.find(b"end_header")
     if not start.startswith(b"ply") or end < 0:
-        raise PlyError(f"it is no PLY file (it begins with {start[:12]!r}): give a .ply file")
+        raise PlyError(f"not a PLY file (it begins with {start[:12]!r}): pass a .ply file")
     order = ""
     elements = list[tuple[str, int, list[PlyProperty]]]()
     for line in start[:end].decode("ascii", "replace").splitlines()[1:]:
         tokens = line.split()
         if not tokens or tokens[0] in {"comment", "obj_info"}:
             continue
+        # Unknown formats fall through to the error below.
         if tokens[0] == "format" and len(tokens) > 1 and tokens[1] in _ORDERS:
             order = tokens[1]
         # Fewer than 19 digits: the count fits a signed 64-bit integer.
@@ -190,14 +195,14 @@ def _read_header(file: BufferedIOBase) -> tuple[str, tuple[PlyElement, ...], int
             name, _, properties = elements[-1]
             if any(item.name == parsed.name for item in properties):
                 raise PlyError(
-                    f"its header names a property of {name} twice ({parsed.name}), which is not PLY: write it again"
+                    f"the header declares property {parsed.name} of element {name} twice: write the file again"
                 )
             properties.append(parsed)
         else:
-            raise PlyError(f"its header has the line {line!r}, which is not PLY: it is damaged, write or copy it again")
+            raise PlyError(f"invalid header line {line!r}: the file is damaged, write or copy it again")
     if not order:
-        raise PlyError("its header does not say whether it is ascii or binary: it lacks a format line; write it again")
-    # The body begins right after the line of end_header, which may itself end in "\r\n".
+        raise PlyError("the header has no format line (ascii or binary): write the file again")
+    # The body begins right after the line break of end_header, which may be "\r\n".
     line_end = start.find(b"\n", end)
     size = line_end + 1 if line_end >= 0 else len(start)
     parsed_elements = tuple(
@@ -207,7 +212,7 @@ def _read_header(file: BufferedIOBase) -> tuple[str, tuple[PlyElement, ...], int
 
 
 def _property(tokens: Sequence[str]) -> PlyProperty | None:
-    """Return what a line of a header describes; None if that is no property."""
+    """Parse a property line of the header; return None if it is invalid."""
     if len(tokens) == 3 and tokens[1] in _TYPES:
         return PlyProperty(name=tokens[2], kind=_TYPES[tokens[1]])
     if len(tokens) == 5 and tokens[1] == "list" and tokens[3] in _TYPES:
@@ -223,40 +228,43 @@ def _property(tokens: Sequence[str]) -> PlyProperty | None:
 
 @runtime_checkable
 class _Body(Protocol):
-    """What follows the header, read from front to back."""
+    """The data after the header, read sequentially."""
 
     def peek(self, columns: Sequence[Column], count: int) -> Table:
-        """Return the next rows without moving on.
+        """Return the next rows without advancing.
 
         Raises:
-            PlyError: there are fewer.
+            PlyError: if fewer rows are left.
         """
         ...
 
     def take(self, columns: Sequence[Column], count: int) -> Table:
-        """Return the next rows and move on behind them."""
+        """Return the next rows and advance past them."""
         ...
 
     def remaining(self) -> int:
-        """Return how many bytes or numbers follow."""
+        """Return the number of unread bytes or numbers."""
         ...
 
 
 def _body_of(file: BufferedIOBase, order: str, start: int) -> _Body:
+    # An ASCII body is parsed at once, since its rows have no fixed size to seek by.
     if order != "ascii":
         return _BinaryBody(file, _ORDERS[order], start)
     file.seek(start)
+    # float64 represents all integers up to 2^53 exactly, so one parser suffices for all types.
     try:
         return _AsciiBody(np.array(file.read().split(), np.float64))
     except ValueError as error:
         raise PlyError(
-            f"it says ascii, but holds something else than numbers ({error}): write or copy it again"
+            f"the header declares ascii, but the body holds something other than numbers ({error}): write or copy the "
+            "file again"
         ) from error
 
 
 @final
 class _BinaryBody:
-    """A binary body; only what is asked for is read."""
+    """Binary body. Only the requested rows are read from the file."""
 
     def __init__(self, file: BufferedIOBase, order: str, start: int) -> None:
         self._file = file
@@ -269,14 +277,14 @@ class _BinaryBody:
         kind = np.dtype([(name, self._order + code, *size) for name, code, *size in columns])
         if self.remaining() < kind.itemsize * count:
             raise PlyError(
-                f"{count} rows of {kind.itemsize} bytes are due, {self.remaining()} bytes are left: "
-                "it is cut short, copy it again"
+                f"expected {count} more rows of {kind.itemsize} bytes, got {self.remaining()} bytes: the file is cut "
+                "short, copy it again"
             )
         table = np.empty(count, kind)
         self._file.seek(self._offset)
         # readinto fills the table in place: no second copy of a large file.
         if self._file.readinto(_bytes_of(table).data) < table.nbytes:
-            raise PlyError("it became shorter while it was read: copy it again")
+            raise PlyError("the file became shorter while it was read: copy it again")
         return table
 
     def take(self, columns: Sequence[Column], count: int) -> Table:
@@ -290,7 +298,7 @@ class _BinaryBody:
 
 @final
 class _AsciiBody:
-    """An ASCII body: numbers, however they are spread over lines."""
+    """ASCII body: a sequence of numbers, regardless of line breaks."""
 
     def __init__(self, numbers: NDArray[np.float64]) -> None:
         self._numbers = numbers
@@ -301,7 +309,7 @@ class _AsciiBody:
         row = sum(widths)
         if self.remaining() < row * count:
             raise PlyError(
-                f"{count} rows of {row} numbers are due, {self.remaining()} numbers are left: it is cut short, "
+                f"expected {count} more rows of {row} numbers, got {self.remaining()} numbers: the file is cut short, "
                 "copy it again"
             )
         block = self._numbers[self._offset : self._offset + row * count].reshape(count, row)
@@ -324,7 +332,7 @@ class _AsciiBody:
 
 
 def _width(column: Column) -> int:
-    """Return how many numbers a column has in each row."""
+    """Return the number of values that a column has in each row."""
     _, _, *size = column
     return int(np.prod(size[0])) if size else 1
 
@@ -332,19 +340,20 @@ def _width(column: Column) -> int:
 def _check_integers(name: str, code: str, values: NDArray[np.float64]) -> None:
     if code.startswith("f"):
         return
-    # All numbers were parsed as float64; an integer column must hold what its type can hold.
+    # Every number was parsed as float64, so a fraction or an overflow would be truncated silently by the assignment.
     limits = np.iinfo(code)
     good = np.isfinite(values) & (values == np.floor(values)) & (values >= limits.min) & (values <= limits.max)
     if not good.all():
         raise PlyError(
-            f"{name} holds {float(values[~good][0]):g}, not {limits.dtype} as its header promises: copy it again"
+            f"property {name} holds {float(values[~good][0]):g}, expected {limits.dtype} as declared in the header: "
+            "copy the file again"
         )
 
 
 def _next_columns(body: _Body, element: PlyElement) -> list[Column]:
-    """Return the columns of the next row, its lists as long as they are there."""
+    """Return the columns of the next row, with the lengths that its lists have."""
     columns = list[Column]()
-    # The count of a list decides how long its next column is, so columns are found one by one.
+    # The length of a list is stored right before its entries, so the columns are determined one by one.
     for item in element.properties:
         if not item.count_kind:
             columns.append((item.name, item.kind))
@@ -354,24 +363,26 @@ def _next_columns(body: _Body, element: PlyElement) -> list[Column]:
         length = int(body.peek(columns, 1)[count_name][0])
         if not 0 <= length <= _LONGEST_LIST:
             raise PlyError(
-                f"{item.name} of a {element.name} has {length} entries: it is damaged, write or copy it again"
+                f"list {item.name} of element {element.name} has {length} entries: the file is damaged, write or copy "
+                "it again"
             )
         columns.append((item.name, item.kind, (length,)))
     return columns
 
 
 def _uniform_row_count(body: _Body, columns: Sequence[Column], element: PlyElement, remaining: int) -> int:
-    """Return how many of the next rows have lists as long as those of the first, found in growing strides."""
-    body.peek(columns, 1)  # the first row is there, whole
+    """Return the number of next rows whose lists are as long as those of the first row, found in growing strides."""
+    body.peek(columns, 1)  # raises if the first row is incomplete
     uniform = 1
     stride = 1
     counts = [f"{name}{_COUNT}" for name in element.lists]
     while uniform == stride < remaining:
-        # Strides grow fourfold: files with lists of one length take few passes, mixed ones lose little.
+        # Strides grow fourfold: lists of one length need few passes, mixed lengths waste little.
         stride = min(4 * stride, remaining)
         try:
             table = body.peek(columns, stride)
-        except PlyError:  # later rows are shorter, or missing: row by row, the next look says which
+        # Later rows have shorter lists or are missing; the next call, at those rows, tells which.
+        except PlyError:
             return uniform
         same = np.logical_and.reduce([table[name] == table[name][0] for name in counts])
         uniform = stride if same.all() else int(same.argmin())

@@ -1,4 +1,4 @@
-"""Geometry: pure tensor maths (cameras, rotations, lenses, normals, harmonics, similarities); nearest neighbours."""
+"""Geometry: cameras, lenses, rotations, normals, spherical harmonics, similarities and nearest neighbors."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Pinhole cameras: OpenCV axes (x right, y down, z forward), pixel centres at +0.5, lengths in world units."""
+"""Pinhole cameras with OpenCV axes (x right, y down, z forward), pixel centers at +0.5 and lengths in world units."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,23 +13,23 @@ from fieldwatch.recon.geometry.rigid import inverse_rigid, transform_points
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Camera:
-    """One pinhole camera and where it stands.
+    """A pinhole camera with pose.
 
-    The centre of the pixel in row r and column c is the point (c + 0.5, r + 0.5) of the picture, so that the corners
-    of the picture are (0, 0) and (width, height) at every scale.
+    The center of the pixel in row r and column c has image coordinates (c + 0.5, r + 0.5), so the corners of the image
+    are (0, 0) and (width, height) at every scale.
 
     Attributes:
-        name: of the photo it took.
-        width: pixels.
-        height: pixels.
-        fx: focal length in pixels, across.
-        fy: focal length in pixels, down.
-        cx: principal point in pixels from the left edge; it need not be the centre.
-        cy: principal point in pixels from the upper edge.
-        world_from_camera: rigid motion that takes camera coordinates to the world.
+        name: name of the photo.
+        width: image width in pixels.
+        height: image height in pixels.
+        fx: horizontal focal length in pixels.
+        fy: vertical focal length in pixels.
+        cx: horizontal principal point in pixels from the left edge, not necessarily the image center.
+        cy: vertical principal point in pixels from the top edge.
+        world_from_camera: rigid transformation from camera to world coordinates.
 
     Raises:
-        ValueError: a size below one pixel, a focal length that is not positive, or numbers that are not finite.
+        ValueError: if the size is below one pixel, a focal length is not positive, or a number is not finite.
     """
 
     name: str
@@ -42,125 +42,131 @@ class Camera:
     world_from_camera: Float[Tensor, "4 4"]
 
     def __post_init__(self) -> None:
-        """Refuse what no camera can be."""
+        """Validate size, intrinsics and pose."""
         lens = (self.fx, self.fy, self.cx, self.cy)
+        # Comparisons with NaN are False, so `abs(x) < inf` also rejects NaN.
         finite = bool(torch.isfinite(self.world_from_camera).all()) and all(abs(x) < float("inf") for x in lens)
         if not finite or min(self.width, self.height) < 1 or min(self.fx, self.fy) <= 0:
             msg = (
-                f"camera {self.name!r} is {self.width}x{self.height} pixels with fx, fy, cx, cy = {lens} and a pose "
-                f"that is {'finite' if finite else 'not finite'}: it needs a size and focal lengths above 0, all finite"
+                f"camera {self.name!r}: size and focal lengths must be greater than 0 and all numbers finite, got "
+                f"{self.width}x{self.height} pixels and fx, fy, cx, cy = {lens}"
+                f"{'' if finite else ' (intrinsics or pose are not finite)'}"
             )
             raise ValueError(msg)
 
     @property
     def camera_from_world(self) -> Float[Tensor, "4 4"]:
-        """The rigid motion that takes the world to camera coordinates."""
+        """Rigid transformation from world to camera coordinates."""
         return inverse_rigid(self.world_from_camera)
 
     @property
     def position(self) -> Float[Tensor, "3"]:
-        """Where the camera stands in the world."""
+        """Position of the camera in the world."""
         return self.world_from_camera[:3, 3]
 
     @property
     def forward(self) -> Float[Tensor, "3"]:
-        """Where it looks, as a unit vector of the world."""
+        """Viewing direction as a unit vector in the world."""
         return self.world_from_camera[:3, 2]
 
     @property
-    def K(self) -> Float[Tensor, "3 3"]:  # noqa: N802 - the matrix of intrinsics is called K wherever it is used
-        """Matrix of intrinsics: pixels (times depth) from camera coordinates."""
+    def K(self) -> Float[Tensor, "3 3"]:  # noqa: N802 - the conventional name of the intrinsic matrix
+        """Intrinsic matrix, from camera coordinates to pixels times depth."""
         rows = [[self.fx, 0.0, self.cx], [0.0, self.fy, self.cy], [0.0, 0.0, 1.0]]
         return torch.tensor(rows, dtype=self.world_from_camera.dtype, device=self.world_from_camera.device)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Return the camera with its pose on another device or in another precision."""
+        """Return the camera with its pose on another device or with another dtype."""
         return replace(self, world_from_camera=self.world_from_camera.to(device=device, dtype=dtype))
 
     def resized(self, width: int, height: int) -> Self:
-        """Return the camera that sees the same through another number of pixels."""
+        """Return the camera with the same field of view at another image size."""
         across = width / self.width
         down = height / self.height
+        # With pixel corners at integers, the principal point scales without a half-pixel offset.
         lens = {"fx": self.fx * across, "fy": self.fy * down, "cx": self.cx * across, "cy": self.cy * down}
         return replace(self, width=width, height=height, **lens)
 
     def scaled(self, factor: float) -> Self:
-        """Return the camera with `factor` times as many pixels each way, rounded, at least one."""
+        """Return the camera with width and height multiplied by `factor`, rounded, and at least one pixel."""
         return self.resized(max(round(self.width * factor), 1), max(round(self.height * factor), 1))
 
     def pixel_centres(self) -> Float[Tensor, "height width 2"]:
-        """Return the point (x, y) of the picture at every pixel's centre."""
+        """Return the image coordinates (x, y) of every pixel center."""
         options = {"dtype": self.world_from_camera.dtype, "device": self.world_from_camera.device}
         down = torch.arange(self.height, **options) + 0.5
         across = torch.arange(self.width, **options) + 0.5
         return torch.stack(torch.meshgrid(across, down, indexing="xy"), -1)
 
     def directions(self) -> Float[Tensor, "height width 3"]:
-        """Return camera coordinates of what every pixel sees at depth 1 (so z is 1, the length is not)."""
+        """Return the camera coordinates of every pixel center at depth 1; z is 1, so these are not unit vectors."""
         x, y = self.pixel_centres().unbind(-1)
         return torch.stack([(x - self.cx) / self.fx, (y - self.cy) / self.fy, torch.ones_like(x)], -1)
 
     def rays(self) -> tuple[Float[Tensor, "height width 3"], Float[Tensor, "height width 3"]]:
-        """Return origins and unit directions, in the world, of the rays through every pixel's centre."""
-        turned = self.directions() @ self.world_from_camera[:3, :3].T
-        directions = turned / turned.norm(dim=-1, keepdim=True)
+        """Return world-space origins and unit directions of the rays through every pixel center."""
+        rotated = self.directions() @ self.world_from_camera[:3, :3].T
+        directions = rotated / rotated.norm(dim=-1, keepdim=True)
         return self.position.expand_as(directions), directions
 
     def unproject(self, depth: Float[Tensor, "height width"]) -> Float[Tensor, "height width 3"]:
-        """Return the world points that every pixel sees; `depth` is along the optical axis (z), not along the ray."""
+        """Return the world points at a depth map; `depth` is along the optical axis (z), not along the ray."""
         directions = self.directions().to(depth)
         return transform_points(self.world_from_camera.to(depth), directions * depth[..., None])
 
     def project(self, points: Float[Tensor, "*n 3"]) -> tuple[Float[Tensor, "*n 2"], Float[Tensor, "*n"]]:
-        """Return where world points fall in the picture (pixels, x then y) and their depth.
+        """Project world points; return image coordinates (x, y) in pixels and depth along the optical axis.
 
-        Points with a depth of 0 or less are behind the camera: their place in the picture means nothing.
+        The image coordinates of points behind the camera (depth <= 0) are meaningless.
         """
-        # Full perspective projection; points in the camera's plane get a harmless divisor.
+        # Points in the camera plane get divisor 1, which avoids division by 0 and NaN gradients.
         x, y, depth = transform_points(self.camera_from_world.to(points), points).unbind(-1)
         safe = torch.where(depth == 0, torch.ones_like(depth), depth)
         return torch.stack([self.fx * x / safe + self.cx, self.fy * y / safe + self.cy], -1), depth
 
 
 _FAR_RATIO = 20.0
-"""Times the median camera's distance from the middle, from which on a camera is taken for misplaced."""
+"""Multiple of the median distance from the center beyond which a camera is considered misplaced."""
 _MAX_FAR_SHARE = 0.1
-"""Share of the cameras that may stand that far away: more of them are how the scene was photographed."""
+"""Maximum fraction of misplaced cameras; if there are more, the scene was captured that way."""
 _MIN_CAMERAS = 4
 
 
 def camera_extent(cameras: Sequence[Camera]) -> float:
-    """Return the spatial extent of cameras, in world units: 1.1 times the largest distance from their mean position.
+    """Return the spatial extent of cameras in world units: 1.1 times the largest distance from their mean position.
 
-    The scale to which 3D Gaussian splatting refers learning rates and sizes (E in the literature's notation). Cameras
-    that stand far away from all others (`far_cameras`) do not count: one wrong pose would set the scale of everything.
+    Denoted E. 3D Gaussian splatting scales learning rates and size thresholds by it (`spatial_lr_scale`).
+    Outliers (see `far_cameras`) are ignored, since a single wrong pose would otherwise determine the scale.
 
     Raises:
-        ValueError: no camera.
+        ValueError: if there are no cameras.
     """
     if not cameras:
-        msg = "the extent of no cameras was asked for: give at least one camera"
+        msg = "the extent of cameras requires at least one camera, got none"
         raise ValueError(msg)
+    # As getNerfppNorm of 3D Gaussian splatting, except for the outliers.
     positions = torch.stack([camera.position.double().cpu() for camera in near_cameras(cameras)])
     return 1.1 * float((positions - positions.mean(0)).norm(dim=-1).max())
 
 
 def far_cameras(cameras: Sequence[Camera]) -> tuple[int, ...]:
-    """Return the cameras, by their places, that stand so far away from all others that their pose is probably wrong.
+    """Return the indices of cameras so far away from all others that their poses are probably wrong.
 
-    A camera is far when its distance from the middle (the median of each coordinate) is over 20 times the median of
-    these distances. None is, where there are fewer than four cameras, or where more than a tenth of them would be.
+    A camera is far if its distance from the center (the median of each coordinate) exceeds 20 times the median
+    distance. The result is empty for fewer than four cameras, or if more than a tenth of the cameras (and more than
+    one) would be far.
     """
     if len(cameras) < _MIN_CAMERAS:
         return ()
     positions = torch.stack([camera.position.double().cpu() for camera in cameras])
-    # Medians, so that the misplaced cameras do not shift the center they are measured from.
+    # A mean would be shifted by the misplaced cameras that it should expose.
     distances = (positions - positions.quantile(0.5, dim=0)).norm(dim=-1)
     far = (distances > _FAR_RATIO * distances.quantile(0.5)).nonzero()[:, 0].tolist()
+    # One outlier is accepted even among fewer than ten cameras.
     return tuple(far) if len(far) <= max(_MAX_FAR_SHARE * len(cameras), 1) else ()
 
 
 def near_cameras(cameras: Sequence[Camera]) -> list[Camera]:
-    """Return the cameras without those of `far_cameras`."""
+    """Return the cameras that are not in `far_cameras`."""
     far = set(far_cameras(cameras))
     return [camera for index, camera in enumerate(cameras) if index not in far]

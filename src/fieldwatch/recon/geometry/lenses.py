@@ -1,4 +1,4 @@
-"""Lenses: how each of COLMAP's camera models bends what a pinhole camera would see."""
+"""Lens distortion for COLMAP's camera models."""
 
 import math
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 
 _FULL = "k1 k2 p1 p2 k3 k4 k5 k6"
+# Models that apply the equidistant projection before their radial polynomial.
 _FISHEYE = frozenset(
     {
         "SIMPLE_FISHEYE", "FISHEYE", "OPENCV_FISHEYE", "SIMPLE_RADIAL_FISHEYE", "RADIAL_FISHEYE",
@@ -19,6 +20,7 @@ _FISHEYE = frozenset(
     }
 )  # fmt: skip
 
+# Numbers and parameter order follow colmap/src/colmap/sensor/models.h.
 LENS_MODELS: dict[str, tuple[int, tuple[str, ...]]] = {
     name: (number, tuple(parameters.split()))
     for number, name, parameters in (
@@ -41,29 +43,29 @@ LENS_MODELS: dict[str, tuple[int, tuple[str, ...]]] = {
         (16, "EUCM", "fx fy cx cy alpha beta"),
     )
 }
-"""COLMAP's number and the parameters, in its order, of every model that a pinhole camera can stand in for."""
+"""COLMAP's id and ordered parameter names of every model that can be undistorted to a pinhole camera."""
 
-_RADIUS_STEPS = 4096  # radii at which a lens is checked for folding over
-_MIN_SQUARED_RADIUS = 1e-12  # of a squared radius: nearer to the axis no lens bends anything
+_RADIUS_STEPS = 4096  # number of radii at which the distortion is checked for monotonicity
+_MIN_SQUARED_RADIUS = 1e-12  # squared radius below which distortion is replaced by its limit at the axis
 
 
 class LensError(InputError):
-    """A camera model is not known, or its parameters are not what it takes; the message says what to do."""
+    """Raised for an unknown camera model or invalid parameters. The message states how to fix it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lens:
-    """The inside of a camera as calibrated: size in pixels, focal lengths, principal point and distortion.
+    """Calibrated intrinsics of a camera: size, focal lengths, principal point and distortion.
 
     Attributes:
-        model: a name of `LENS_MODELS`.
-        width: pixels.
-        height: pixels.
-        fx: focal length in pixels, across.
-        fy: focal length in pixels, down.
-        cx: principal point, pixels from the left edge (the centre of the first pixel is at 0.5).
-        cy: principal point, pixels from the upper edge.
-        distortion: the model's other parameters, by name.
+        model: camera model, a key of `LENS_MODELS`.
+        width: image width in pixels.
+        height: image height in pixels.
+        fx: horizontal focal length in pixels.
+        fy: vertical focal length in pixels.
+        cx: horizontal principal point in pixels from the left edge; the center of the first pixel is at 0.5.
+        cy: vertical principal point in pixels from the top edge.
+        distortion: names and values of the other parameters of the model.
     """
 
     model: str
@@ -77,23 +79,32 @@ class Lens:
 
     @classmethod
     def of(cls, model: str, width: int, height: int, parameters: Sequence[float]) -> Self:
-        """Make a lens of a COLMAP camera.
+        """Create a lens from a COLMAP camera.
+
+        Args:
+            model: camera model, a key of `LENS_MODELS`.
+            width: image width in pixels.
+            height: image height in pixels.
+            parameters: parameters in COLMAP's order.
 
         Raises:
-            LensError: an unknown model, the wrong number of parameters, or ones that no lens has.
+            LensError: if the model is unknown, or the number or values of the parameters are invalid.
         """
         if model not in LENS_MODELS:
             msg = (
-                f"camera model {model!r} is not one that a pinhole camera can stand in for "
-                f"({', '.join(LENS_MODELS)}): undistort the photos with 'colmap image_undistorter' first"
+                f"unsupported camera model {model!r}: expected one of {', '.join(LENS_MODELS)}; undistort the photos "
+                "with 'colmap image_undistorter' first"
             )
             raise LensError(msg)
         names = LENS_MODELS[model][1]
         if len(parameters) != len(names):
-            msg = f"camera model {model} takes {len(names)} parameters ({' '.join(names)}), {len(parameters)} came"
+            msg = (
+                f"camera model {model} takes {len(names)} parameters ({' '.join(names)}), got {len(parameters)}: "
+                "export the cameras again"
+            )
             raise LensError(msg)
         values = dict(zip(names, map(float, parameters), strict=True))
-        # Models with one focal length call it f; the others have fx and fy.
+        # Models with a single focal length name it f, the others have fx and fy.
         fx = values.pop("f", values.get("fx", 0.0))
         fy = values.pop("fy", 0.0)
         values.pop("fx", None)
@@ -102,8 +113,8 @@ class Lens:
         plausible = all(map(math.isfinite, parameters)) and fx > 0 and (fy or fx) > 0 and min(width, height) > 0
         if not plausible:
             msg = (
-                f"a {model} camera of {width}x{height} pixels with {' '.join(names)} = {list(parameters)}: size and "
-                "focal lengths must be above 0 and all numbers finite; run the reconstruction again"
+                f"size and focal lengths of a camera must be greater than 0 and all numbers finite, got {model} "
+                f"{width}x{height} with {' '.join(names)} = {list(parameters)}; run the reconstruction again"
             )
             raise LensError(msg)
         intrinsics = {"fx": fx, "fy": fy or fx, "cx": cx, "cy": cy}
@@ -111,33 +122,33 @@ class Lens:
 
     @property
     def distorts(self) -> bool:
-        """Whether it sees anything else than a pinhole camera."""
+        """Whether the lens differs from a pinhole camera."""
         straight = self.model in {"SIMPLE_PINHOLE", "PINHOLE"}
         curved = self.model in _FISHEYE | {"FOV", "EUCM"}
         return not straight and (curved or any(value != 0 for _, value in self.distortion))
 
     def resized(self, width: int, height: int) -> Self:
-        """Return the lens in front of another number of pixels."""
+        """Return the lens with the same field of view at another image size."""
         across = width / self.width
         down = height / self.height
         intrinsics = {"fx": self.fx * across, "fy": self.fy * down, "cx": self.cx * across, "cy": self.cy * down}
         return replace(self, width=width, height=height, **intrinsics)
 
     def distort(self, points: Float[Tensor, "*n 2"]) -> Float[Tensor, "*n 2"]:
-        """Bend points of the plane at depth 1 (x / z, y / z)."""
+        """Distort normalized image coordinates (x / z, y / z)."""
         k = dict(self.distortion)
         if self.model in _FISHEYE:
             points = _equidistant(points)
         squared = points.square().sum(-1, keepdim=True)
         distorted = points * self._radial(squared, k)
-        # RAD_TAN adds tangential and prism terms to the radially distorted point, the others to the plain one.
+        # RAD_TAN evaluates tangential and prism terms at the radially distorted point, the others at the original one.
         shifted = distorted if self.model.startswith("RAD_TAN") else points
         return distorted + _tangential(shifted, k) + _prism(shifted, k)
 
     def project(self, points: Float[Tensor, "*n 2"]) -> tuple[Float[Tensor, "*n 2"], Bool[Tensor, "*n"]]:
-        """Return where points of the plane at depth 1 fall in the picture, and whether they fall into it at all.
+        """Project normalized image coordinates (x / z, y / z) to pixels; return pixels and which are in the image.
 
-        Points beyond the radius at which the lens's formula folds over, where it no longer describes the glass, do not.
+        Points beyond `valid_radius`, where the distortion formula is no longer monotonic, count as outside.
         """
         distorted = self.distort(points)
         x = self.fx * distorted[..., 0] + self.cx
@@ -149,11 +160,12 @@ class Lens:
         return torch.stack([x, y], -1), inside
 
     def _radial(self, squared: Tensor, k: dict[str, float]) -> Tensor:
-        """Return the factor by which a point moves away from the axis."""
+        """Return the factor between distorted and undistorted radius."""
         if self.model == "FOV":
             return _field_of_view(squared, k["omega"])
         if self.model.endswith("DIVISION"):
-            return 2 / (1 + (1 - 4 * k["k1"] * squared).sqrt())  # not a number where nothing is seen
+            return 2 / (1 + (1 - 4 * k["k1"] * squared).sqrt())  # NaN outside the field of view
+        # Enhanced unified camera model (Khomutenko, Garcia and Martinet 2016) at depth 1.
         if self.model == "EUCM":
             return 1 / (k["alpha"] * (k["beta"] * squared + 1).sqrt() + 1 - k["alpha"])
         if self.model == "FULL_OPENCV":
@@ -162,30 +174,30 @@ class Lens:
         return _polynomial(squared, [k.get(f"k{i}", 0.0) for i in range(1, 7)])
 
     def valid_radius(self, limit: float) -> float:
-        """Return the distance from the axis at depth 1, at most `limit`, up to which the lens's formula holds.
+        """Return the radius in the plane at depth 1, at most `limit`, up to which the distortion is monotonic.
 
-        Farther out it folds over: a point farther out would be seen nearer to the centre.
+        Beyond it the formula folds over: points farther out would project nearer to the center.
         """
         radii = torch.linspace(0, limit, _RADIUS_STEPS, dtype=torch.float64)
         axis = torch.stack([radii, torch.zeros_like(radii)], -1)
-        # Tangential and prism terms are small and not radial: folding is judged without them.
+        # Tangential and prism terms are small and not radial, so they are omitted here.
         radial = tuple((name, value) for name, value in self.distortion if name[0] not in "ps")
         radial_lens = replace(self, distortion=radial)
         distorted = radial_lens.distort(axis)[:, 0]
-        # The first radius at which the distorted radius stops growing; NaN counts as folding, too.
+        # The first radius at which the distorted radius stops growing. Negating `>` also catches NaN.
         folds = torch.nonzero(~(distorted.diff() > 0))[:, 0]
         return float(radii[int(folds[0])]) if len(folds) else limit
 
 
 def _equidistant(points: Tensor) -> Tensor:
-    """Bring points to the distance from the axis that is their angle to it."""
+    """Apply the equidistant fisheye projection: the new radius is the angle to the axis."""
     squared = points.square().sum(-1, keepdim=True)
     radius = squared.clamp_min(_MIN_SQUARED_RADIUS).sqrt()
     return points * torch.where(squared > _MIN_SQUARED_RADIUS, torch.atan(radius) / radius, torch.ones_like(radius))
 
 
 def _polynomial(squared: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """1 + c1 * squared + c2 * squared^2 + ..., by Horner's rule."""
+    """Evaluate 1 + c1 * squared + c2 * squared^2 + ... by Horner's rule."""
     total = torch.zeros_like(squared)
     for coefficient in reversed(coefficients):
         total = (total + coefficient) * squared
@@ -193,8 +205,8 @@ def _polynomial(squared: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 
 def _field_of_view(squared: Tensor, omega: float) -> Tensor:
-    """Devernay and Faugeras, Straight lines have to be straight, 2001."""
-    # The limit omega -> 0 is the identity; the formula would divide 0 by 0.
+    """Return the radial factor of the FOV model (Devernay and Faugeras, Straight lines have to be straight, 2001)."""
+    # For omega -> 0 the limit is the identity, where the formula would divide 0 by 0.
     if abs(omega) < math.sqrt(_MIN_SQUARED_RADIUS):
         return torch.ones_like(squared)
     stretch = 2 * math.tan(omega / 2)
@@ -204,6 +216,7 @@ def _field_of_view(squared: Tensor, omega: float) -> Tensor:
 
 
 def _tangential(points: Tensor, k: dict[str, float]) -> Tensor:
+    # As in OpenCV: dx = 2 p1 x y + p2 (r^2 + 2 x^2), dy = p1 (r^2 + 2 y^2) + 2 p2 x y.
     p1 = k.get("p1", 0.0)
     p2 = k.get("p2", 0.0)
     x, y = points.unbind(-1)

@@ -1,4 +1,4 @@
-"""Tables of neighbours on disk, found again by the content of their points."""
+"""Cache of neighbor tables on disk, keyed by the content of the points."""
 
 import hashlib
 import os
@@ -14,11 +14,11 @@ from fieldwatch.files import ArrayFileError, read_npz
 from fieldwatch.recon.geometry.neighbours import NeighbourTable, nearest_neighbours
 
 _FORMAT = b"fieldwatch neighbours 1"
-_LIMIT = 2 * 2**30  # bytes of all tables in a folder; the oldest go first
+_LIMIT = 2 * 2**30  # bytes of all tables in a folder; the oldest are deleted first
 
 
 def neighbour_cache_folder() -> Path:
-    """Folder of the tables, `$XDG_CACHE_HOME/fieldwatch/neighbours` or `~/.cache/fieldwatch/neighbours`."""
+    """Return the cache folder: `$XDG_CACHE_HOME/fieldwatch/neighbours` or `~/.cache/fieldwatch/neighbours`."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "fieldwatch" / "neighbours"
 
@@ -26,17 +26,17 @@ def neighbour_cache_folder() -> Path:
 def cached_neighbours(
     points: Float[Tensor, "n 3"], count: int = 16, *, folder: Path | None = None, limit: int = _LIMIT
 ) -> NeighbourTable:
-    """Return `nearest_neighbours`, from disk where these very points were searched before.
+    """Return `nearest_neighbours(points, count)`, from disk if the same points were searched before.
 
-    The key is a hash of the coordinates, so a table is never stale. Meant for points that are loaded (a checkpoint),
-    not for points that move at every step. A file that is damaged is searched and written anew; a folder that can not
-    be written costs only the search.
+    The key is a hash of the coordinates, so a table is never stale. Use this for loaded points (a checkpoint), not for
+    points that move at every step. Damaged files are replaced. If the folder is not writable, the table is searched
+    and not stored.
 
     Args:
-        points: in world units.
-        count: neighbours of each, itself included.
-        folder: of the tables; None is `neighbour_cache_folder`.
-        limit: bytes of all tables in the folder; beyond it the ones not written for longest are deleted.
+        points: points in world units.
+        count: number of neighbors per point, including the point itself.
+        folder: cache folder; None uses `neighbour_cache_folder`.
+        limit: maximum number of bytes of all tables in the folder; the least recently written ones are deleted.
 
     Raises:
         ValueError: see `nearest_neighbours`.
@@ -50,23 +50,23 @@ def cached_neighbours(
     try:
         _write(file, table)
         _trim(folder, limit, file)
-    except OSError:  # a full or read-only disk: the table itself is there
+    except OSError:  # a full or read-only disk: the table can be returned without caching it
         return table
     return table
 
 
 def _key(points: Tensor, count: int) -> str:
     coordinates = np.ascontiguousarray(points.detach().numpy(force=True))
-    # Type, shape and count are part of the key, as equal bytes may mean other points.
+    # Type, shape and count are part of the key, since equal bytes may represent different points.
     digest = hashlib.blake2b(_FORMAT + f" {coordinates.dtype.str} {coordinates.shape} {count}".encode(), digest_size=20)
     digest.update(coordinates.data)
     return digest.hexdigest()
 
 
 def _read(file: Path, points: int, count: int) -> NeighbourTable | None:
-    """The table in a file, or None where there is no sound one."""
+    """Read a table; return None if the file is missing or damaged."""
     try:
-        # The size limit keeps a damaged header from allocating more than the table takes.
+        # With the size limit, a damaged header cannot allocate more than the table needs.
         arrays = read_npz(file, ("indices", "squared"), largest=8 * points * count)
         indices = arrays["indices"]
         squared = arrays["squared"]
@@ -75,16 +75,16 @@ def _read(file: Path, points: int, count: int) -> NeighbourTable | None:
     shapes = indices.shape == squared.shape == (points, count)
     if not shapes or indices.dtype != np.int32 or squared.dtype != np.float32:
         return None
-    # A wrong index would read other rows silently, or crash much later.
+    # Out-of-range indices would fail much later, and negative ones would silently read other rows.
     if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < points:
         return None
     return NeighbourTable(indices=torch.from_numpy(indices), squared=torch.from_numpy(squared))
 
 
 def _write(file: Path, table: NeighbourTable) -> None:
-    """Write whole or not at all, whoever else writes the same."""
+    """Write a table atomically, also if several processes write the same one."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    # On the same file system, so that the rename is atomic.
+    # The draft is on the same file system, so that the rename is atomic.
     with tempfile.TemporaryDirectory(dir=file.parent, prefix="writing-") as folder:
         draft = Path(folder) / file.name
         np.savez(draft, indices=table.indices.numpy(force=True), squared=table.squared.numpy(force=True))
@@ -92,13 +92,14 @@ def _write(file: Path, table: NeighbourTable) -> None:
 
 
 def _trim(folder: Path, limit: int, newest: Path) -> None:
-    """Delete the oldest tables, but not the one just written, until the rest fits the limit."""
-    # Oldest first, by modification time.
+    """Delete the oldest tables, except the one just written, until the rest fits the limit."""
+    # Tuples sort by modification time first.
     sizes = sorted((file.stat().st_mtime_ns, file.stat().st_size, file) for file in folder.glob("*.npz"))
     total = sum(size for _, size, _ in sizes)
     for _, size, file in sizes:
         if total <= limit:
             return
         if file != newest:
+            # Another process may have deleted the file meanwhile.
             file.unlink(missing_ok=True)
             total -= size

@@ -1,4 +1,4 @@
-"""Neighbours that are searched beside the training, not in its way."""
+"""Asynchronous neighbor search that does not block training."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fieldwatch.recon.geometry.neighbours import NeighbourTable, nearest_neighbo
 
 @dataclass(kw_only=True, eq=False)
 class _PendingSearch:
-    """One search under way: for which points, on which device, and which of them are still wanted."""
+    """A running search: its points, their device, and a mask of the points not pruned since its start."""
 
     future: Future[NeighbourTable]
     points: Float[Tensor, "n 3"]
@@ -23,43 +23,44 @@ class _PendingSearch:
 
 
 class NeighbourRefresher:
-    """The current table of neighbours, and its refresh on a thread of its own (scipy searches without Python's lock).
+    """Holds the current neighbor table and refreshes it in a background thread (scipy's search releases the GIL).
 
-        neighbours = NeighbourRefresher(count=16)
-        neighbours.start(means)          # at step 500
-        ...                              # the old table serves
-        table = neighbours.take()        # at step 510, say: always at the same step, so that a run repeats
+        neighbors = NeighbourRefresher(count=16)
+        neighbors.start(means)           # at step 500
+        ...                              # training continues with the old table
+        table = neighbors.take()         # at a fixed step, such as 510, so that runs are reproducible
 
     Args:
-        count: neighbours of each point, itself included.
+        count: number of neighbors per point, including the point itself.
     """
 
     def __init__(self, *, count: int = 16) -> None:
         self.count = count
         self.table: NeighbourTable | None = None
+        # One worker: searches run in order and never compete for the CPU.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="neighbours")
         self._search: _PendingSearch | None = None
 
     @property
     def searching(self) -> bool:
-        """Whether a search was started whose table has not been taken."""
+        """Whether a search was started and its table has not been taken."""
         return self._search is not None
 
     @property
     def ready(self) -> bool:
-        """Whether `take` would not have to wait."""
+        """Whether `take` would return without waiting."""
         return self._search is not None and self._search.future.done()
 
     def start(self, points: Float[Tensor, "n 3"], *, cached: bool = False, folder: Path | None = None) -> None:
-        """Begin to search the neighbours of the points as they are now; a table not yet taken is given up.
+        """Start searching the neighbors of the current points; a previous search that was not taken is dropped.
 
         Args:
-            points: in world units; copied, so they may change at once.
-            cached: look on disk first and keep the table there: for points from a checkpoint.
-            folder: of the tables on disk; None is the user's cache folder.
+            points: points in world units; they are copied and may change immediately.
+            cached: whether to use the cache on disk, for points from a checkpoint.
+            folder: cache folder; None uses the user's cache folder.
         """
         self.drop()
-        # copy=True also on a CPU: the optimizer moves the points while the thread searches.
+        # Without copy=True, the optimizer would move CPU points while the thread searches.
         positions = points.detach().to("cpu", copy=True)
         if cached:
             future = self._worker.submit(cached_neighbours, positions, self.count, folder=folder)
@@ -69,55 +70,55 @@ class NeighbourRefresher:
         self._search = _PendingSearch(future=future, points=positions, device=points.device, keep=keep)
 
     def take(self) -> NeighbourTable:
-        """Wait for the search that was started, make its table the current one and return it.
+        """Wait for the running search, make its table the current one and return it.
 
         Raises:
-            RuntimeError: no search was started.
-            ValueError: the points could not be searched, see `nearest_neighbours`.
+            RuntimeError: if no search was started.
+            ValueError: if the search failed, see `nearest_neighbours`.
         """
         search = self._search
         self._search = None
         if search is None:
-            raise RuntimeError("there is no search of neighbours to take: call start(points) first, then take() once")
+            raise RuntimeError("no neighbor search is running: call start(points) first, then take() once")
         table = search.future.result()
         if not bool(search.keep.all()):
-            # Points were removed while the search ran: renumber, and search the broken rows again.
+            # Points were pruned while the search ran: renumber the rows and search incomplete ones again.
             table = table.pruned(search.keep, search.points[search.keep])
         self.table = table.to(search.device)
         return self.table
 
     def prune(self, keep: Bool[Tensor, " n"], points: Float[Tensor, "survivors 3"]) -> None:
-        """Let go of points: in the current table, and in the one being searched.
+        """Remove points from the current table and from the running search.
 
         Args:
-            keep: which of the points there were stay.
-            points: those that stay.
+            keep: mask over the points before pruning; True for those to keep.
+            points: points after pruning, in world units.
 
         Raises:
-            ValueError: see `NeighbourTable.pruned`; or `keep` is of another length than the points being searched.
+            ValueError: if `keep` does not have the length of the points being searched; also see
+                `NeighbourTable.pruned`.
         """
         search = self._search
         if search is not None:
             searched = int(search.keep.sum())
             if len(keep) != searched:
                 msg = (
-                    f"a prune of {len(keep)} points came while neighbours of {searched} are searched: after points "
-                    "were "
-                    f"added, call start(points) again"
+                    f"expected a mask over the {searched} points being searched, got {len(keep)}: call start(points) "
+                    f"again after adding points"
                 )
                 raise ValueError(msg)
-            # The mask counts the points of the start; `keep` only those that are left since.
+            # `search.keep` refers to the points at the start, `keep` only to those that are left since then.
             search.keep[search.keep.nonzero()[:, 0]] = keep.to("cpu")
         if self.table is not None:
             self.table = self.table.pruned(keep, points)
 
     def drop(self) -> None:
-        """Give up the search under way, if any; the current table stays."""
+        """Drop the running search, if any; the current table is kept."""
         if self._search is not None:
             self._search.future.cancel()
         self._search = None
 
     def close(self) -> None:
-        """End the thread, after the search under way."""
+        """End the thread after its current search."""
         self.drop()
         self._worker.shutdown()

@@ -1,4 +1,4 @@
-"""The nearest neighbours of every point, by a k-d tree on the CPU: exact, deterministic, each point its own first."""
+"""Exact, deterministic nearest neighbors with a k-d tree on the CPU; the first neighbor is the point itself."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NeighbourTable:
-    """The k nearest neighbours of n points, nearest first; the first of every point is itself.
+    """The k nearest neighbors of n points, nearest first; the first one is the point itself.
 
     Attributes:
-        indices: of the neighbours; 4 bytes each, so 64 MB for a million points with 16 neighbours.
-        squared: squared distances, in squared world units, at the time of the search.
+        indices: indices of the neighbors; int32, so 64 MB for a million points with 16 neighbors.
+        squared: squared distances in squared world units at the time of the search.
     """
 
     indices: Int32[Tensor, "n k"]
@@ -27,27 +27,27 @@ class NeighbourTable:
         return NeighbourTable(indices=self.indices.to(device), squared=self.squared.to(device))
 
     def pruned(self, keep: Bool[Tensor, " n"], points: Float[Tensor, "survivors 3"]) -> "NeighbourTable":
-        """Return the table of the points that are kept.
+        """Return the table after pruning points.
 
-        A row that lost none of its neighbours is only renumbered; the others are searched anew.
+        Rows that lost no neighbors are only renumbered; the others are searched again.
 
         Args:
-            keep: the points that stay.
-            points: those that stay, in their order.
+            keep: mask of the points to keep.
+            points: remaining points in world units, in the same order.
 
         Raises:
-            ValueError: `points` are not as many as `keep` says, or there are points that are not finite.
+            ValueError: if the number of points does not match `keep`, or a point is not finite.
         """
         survivors = int(keep.sum())
         if len(points) != survivors:
-            msg = f"{survivors} points are kept, but {len(points)} were given: pass the points after the prune"
+            msg = f"expected the {survivors} points that `keep` selects, got {len(points)}: pass the remaining points"
             raise ValueError(msg)
         device = self.indices.device
         keep = keep.to(self.indices.device)
-        # Running count of survivors: the new row of every point that stays.
+        # The running count of survivors is the new index of each remaining point.
         new_rows = torch.cumsum(keep, 0, dtype=torch.int32) - 1
         rows = self.indices[keep]
-        # A row stays valid when all its neighbors survive: what was nearest still is.
+        # If all neighbors of a row survive, they are still the nearest ones.
         intact = keep[rows].all(-1) & (rows.shape[-1] <= survivors)
         count = min(rows.shape[-1], survivors)
         indices = new_rows[rows][:, :count]
@@ -60,22 +60,22 @@ class NeighbourTable:
 
 
 def nearest_neighbours(points: Float[Tensor, "n 3"], count: int = 16) -> NeighbourTable:
-    """Find the nearest neighbours of every point, itself included and first.
+    """Find the nearest neighbors of every point, including the point itself as the first one.
 
-    Distances are computed in float64; the same points give the same table, also among equal distances.
+    Distances are computed in float64. The same points give the same table, also for equal distances.
 
     Args:
-        points: in world units, on any device.
-        count: neighbours of each, itself included; with fewer points than that, all of them.
+        points: points in world units, on any device.
+        count: number of neighbors per point, including the point itself; at most the number of points is used.
 
     Returns:
-        The table, on the device of the points.
+        Neighbor table on the device of the points.
 
     Raises:
-        ValueError: count is below 1, or there are points that are not finite.
+        ValueError: if `count` is below 1, or a point is not finite.
     """
     if count < 1:
-        msg = f"{count} neighbours were asked for: every point has at least one, itself, so ask for 1 or more"
+        msg = f"count of neighbors, which includes the point itself, must be at least 1, got {count}"
         raise ValueError(msg)
     coordinates = _checked(points)
     arrays = _searched(coordinates, np.arange(len(coordinates), dtype=np.int32), min(count, len(coordinates)))
@@ -84,12 +84,13 @@ def nearest_neighbours(points: Float[Tensor, "n 3"], count: int = 16) -> Neighbo
 
 
 def _checked(points: Tensor) -> Float[ndarray, "n 3"]:
+    # force=True also copies from a GPU.
     coordinates = points.detach().numpy(force=True).astype(np.float64)
     wrong = np.flatnonzero(~np.isfinite(coordinates).all(-1))
     if len(wrong):
         msg = (
-            f"{len(wrong)} of {len(coordinates)} points are not finite, the first is number {wrong[0]} at "
-            f"{tuple(coordinates[wrong[0]].tolist())}: neighbours exist for finite points only, so prune these first"
+            f"{len(wrong)} of {len(coordinates)} points are not finite, the first at index {wrong[0]}: "
+            f"{tuple(coordinates[wrong[0]].tolist())}; neighbors exist only for finite points, so prune these first"
         )
         raise ValueError(msg)
     return coordinates
@@ -98,22 +99,25 @@ def _checked(points: Tensor) -> Float[ndarray, "n 3"]:
 def _searched(
     coordinates: Float[ndarray, "n 3"], query_rows: Int32[ndarray, " rows"], count: int
 ) -> tuple[Int32[ndarray, "rows k"], Float32[ndarray, "rows k"]]:
-    """Neighbours of the points `query_rows`, in that order; `count` is at most the number of points."""
+    """Return neighbors and squared distances of the points `query_rows`, in that order.
+
+    `count` must be at most the number of points.
+    """
     if not len(query_rows):
         return np.empty((0, count), np.int32), np.empty((0, count), np.float32)
-    # Median balancing costs build time and does not change the answers.
+    # Median balancing would only add build time; the results are the same.
     tree = KDTree(coordinates, balanced_tree=False)
-    # in the tree's own order the search visits memory that it has just seen
+    # Querying in the order of the tree's leaves makes consecutive searches visit the same memory.
     order = np.asarray(tree.indices, dtype=np.int32)
     if len(query_rows) < len(coordinates):
         order = order[np.isin(order, query_rows, assume_unique=True)]
-    distances, neighbour_rows = tree.query(coordinates[order], k=count)
+    distances, neighbor_rows = tree.query(coordinates[order], k=count)
     target_rows = np.searchsorted(query_rows, order)
     indices = np.empty((len(query_rows), count), np.int32)
     squared = np.empty((len(query_rows), count), np.float32)
-    # one neighbour comes without its axis
+    # For k = 1, scipy drops the neighbor axis.
     indices[target_rows], squared[target_rows] = (
-        np.reshape(array, (-1, count)) for array in (neighbour_rows, np.square(distances))
+        np.reshape(array, (-1, count)) for array in (neighbor_rows, np.square(distances))
     )
     _self_first(indices, squared, query_rows)
     return indices, squared
@@ -122,12 +126,12 @@ def _searched(
 def _self_first(
     indices: Int32[ndarray, "rows k"], squared: Float32[ndarray, "rows k"], self_rows: Int32[ndarray, " rows"]
 ) -> None:
-    """Put every point first in its row: among points at one place the tree may put another first, or leave it out."""
+    """Move every point to the front of its row; with duplicate points the tree may return another one first or only."""
     rows = np.flatnonzero(indices[:, 0] != self_rows)
     if not len(rows):
         return
     is_self = indices[rows] == self_rows[rows, None]
-    # Where the point is not in its own row, it replaces the farthest neighbor.
+    # A point that is missing from its row replaces the farthest neighbor.
     self_column = np.where(is_self.any(-1), is_self.argmax(-1), indices.shape[1] - 1)[:, None]
     columns = np.arange(indices.shape[1])[None]
     source = np.where(columns == 0, self_column, np.where(columns <= self_column, columns - 1, columns))

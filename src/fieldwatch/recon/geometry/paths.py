@@ -1,4 +1,4 @@
-"""Where cameras may stand: looking at a point, on rings, on turntables and on spirals."""
+"""Camera paths: rings, spirals and turntables that look at a target."""
 
 import math
 from collections.abc import Sequence
@@ -13,28 +13,29 @@ from fieldwatch.recon.geometry.rigid import rigid
 
 Point = Sequence[float]
 
-_MIN_SINE = 1e-6  # sine of the angle to `up` below which up says nothing
+_MIN_SINE = 1e-6  # sine of the angle between view direction and `up` below which `up` is ignored
 
 
 def look_at(position: Point, target: Point, up: Point = (0.0, 0.0, 1.0)) -> Float[Tensor, "4 4"]:
-    """Return `world_from_camera` of a camera at `position` that looks at `target`, with `up` upwards in its picture.
+    """Return `world_from_camera` of a camera at `position` that looks at `target`, with `up` pointing up in the image.
 
-    Where the view runs along `up`, some other direction is upwards.
+    If the view direction is parallel to `up`, another up direction is chosen.
 
     Raises:
-        ValueError: position and target are the same point.
+        ValueError: if position and target are the same point.
     """
     origin = torch.tensor(list(position), dtype=torch.float64)
     forward = torch.tensor(list(target), dtype=torch.float64) - origin
     if float(forward.norm()) == 0:
-        msg = f"a camera at {tuple(position)} can not look at the point where it stands: move the camera or the target"
+        msg = f"position and target of a camera must differ, got {tuple(position)} for both"
         raise ValueError(msg)
     forward = forward / forward.norm()
     right = torch.linalg.cross(forward, torch.tensor(list(up), dtype=torch.float64))
     if float(right.norm()) < _MIN_SINE * math.sqrt(sum(x * x for x in up)):
-        # Any axis far from the view direction serves as a substitute for up.
+        # The coordinate axis farthest from the view direction replaces `up`.
         right = torch.linalg.cross(forward, torch.eye(3, dtype=torch.float64)[int(forward.abs().argmin())])
     right = right / right.norm()
+    # Columns are the camera axes in the world: x right, y down (forward x right), z forward.
     return rigid(torch.stack([right, torch.linalg.cross(forward, right), forward], -1), origin)
 
 
@@ -46,59 +47,58 @@ def ring(
     target: Point = (0.0, 0.0, 0.0),
     start: float = 0.0,
 ) -> Float[Tensor, "count 4 4"]:
-    """Return cameras evenly on a horizontal circle (z is up) around `target`, all looking at it.
+    """Return poses spaced evenly on a horizontal circle (z is up) that look at `target`.
 
     Args:
-        count: cameras.
-        radius: of the circle, in world units.
-        height: of the circle above `target`.
-        target: what they look at.
-        start: share of the turn, 0 .. 1, by which the first one is turned from the x axis.
+        count: number of cameras.
+        radius: radius of the circle in world units.
+        height: height of the circle above `target` in world units.
+        target: point that the cameras look at.
+        start: angle of the first camera from the x axis, as a fraction of a full turn.
     """
     return _orbit_poses([(radius, height, start + i / count) for i in range(count)], target)
 
 
-def spiral(  # noqa: PLR0913 - the numbers that make a spiral
+def spiral(  # noqa: PLR0913 - parameters of the path
     count: int, *, radius: float, lowest: float, highest: float, turns: float, target: Point = (0.0, 0.0, 0.0)
 ) -> Float[Tensor, "count 4 4"]:
-    """Return cameras that climb over a sphere around `target` (z is up) while they circle it, all looking at it.
+    """Return poses on a rising spiral over a sphere around `target` (z is up) that look at it.
 
     Args:
-        count: cameras.
-        radius: distance from the target, in world units.
-        lowest: elevation of the first, in degrees above the horizon.
-        highest: elevation of the last, below 90.
-        turns: how often they circle it.
-        target: what they look at.
+        count: number of cameras.
+        radius: distance from the target in world units.
+        lowest: elevation of the first camera in degrees above the horizon.
+        highest: elevation of the last camera in degrees, below 90.
+        turns: number of turns around the target.
+        target: point that the cameras look at.
     """
-    shares = [i / max(count - 1, 1) for i in range(count)]
-    angles = [math.radians(lowest + (highest - lowest) * share) for share in shares]
-    orbit = [
-        (radius * math.cos(a), radius * math.sin(a), turns * share) for a, share in zip(angles, shares, strict=True)
-    ]
+    steps = [i / max(count - 1, 1) for i in range(count)]
+    angles = [math.radians(lowest + (highest - lowest) * step) for step in steps]
+    orbit = [(radius * math.cos(a), radius * math.sin(a), turns * step) for a, step in zip(angles, steps, strict=True)]
     return _orbit_poses(orbit, target)
 
 
 def turntable(cameras: Sequence[Camera], count: int) -> list[Camera]:
-    """Return cameras for a film around what some cameras looked at: a circle through the middle of where they stood.
+    """Return cameras for a turntable video: on a circle around the focus point, at the median radius and height.
 
-    The circle is level with respect to the mean of their own upward directions; size and focal length are those of
-    the first one, with the principal point in the centre.
+    The circle is perpendicular to the mean up direction of the cameras. Size and focal length are those of the first
+    camera, with the principal point at the image center.
 
     Raises:
-        ValueError: no camera.
+        ValueError: if there are no cameras.
     """
     if not cameras:
-        msg = "a turntable around what no cameras see was asked for: give the cameras of the photos"
+        msg = "a turntable requires at least one camera, got none: pass the cameras of the photos"
         raise ValueError(msg)
     target = focus_point(cameras)
     positions = torch.stack([camera.position.double().cpu() for camera in cameras]) - target
-    # Cameras have y down, so the mean of -y is up.
+    # The y axis of a camera points down.
     up = -torch.stack([camera.world_from_camera[:3, 1].double().cpu() for camera in cameras]).mean(0)
     up = up / up.norm().clamp_min(_MIN_SINE)
-    # Split positions into height and horizontal part with respect to that direction.
+    # Split positions into height and horizontal part with respect to `up`.
     heights = positions @ up
     flat = positions - heights[:, None] * up
+    # Medians ignore single cameras closer to or farther from the object.
     radius = float(flat.norm(dim=-1).median())
     height = float(heights.median())
     first = flat[int(flat.norm(dim=-1).argmax())]
@@ -115,29 +115,29 @@ def turntable(cameras: Sequence[Camera], count: int) -> list[Camera]:
 
 
 def focus_point(cameras: Sequence[Camera]) -> Float[Tensor, "3"]:
-    """Return the point nearest to all optical axes, in the least squares sense (float64).
+    """Return the point nearest to all optical axes in the least squares sense, float64.
 
-    Cameras that all look the same way have no such point: then it is their mean position plus their mean view. Cameras
-    that stand far away from all others (`far_cameras`) do not count.
+    If all cameras have the same view direction, the point is undetermined and the mean position plus the mean view
+    direction is returned. Outliers (see `far_cameras`) are ignored.
     """
     cameras = near_cameras(cameras)
     positions = torch.stack([camera.position.double().cpu() for camera in cameras])
     forward = torch.stack([camera.forward.double().cpu() for camera in cameras])
-    # Projectors perpendicular to each axis: normal equations of the squared distances.
+    # I - f f^T projects perpendicular to an axis; the sum gives the normal equations of the squared distances.
     across = torch.eye(3, dtype=torch.float64) - forward[:, :, None] * forward[:, None, :]
     matrix = across.sum(0)
     right = (across @ positions[..., None]).sum(0)[:, 0]
-    # Parallel axes make the system singular.
+    # For parallel axes the system is singular.
     if float(torch.linalg.eigvalsh(matrix)[0]) < _MIN_SINE * len(cameras):
         return positions.mean(0) + forward.mean(0)
     return torch.linalg.solve(matrix, right)
 
 
 def _orbit_poses(orbit: Sequence[tuple[float, float, float]], target: Point) -> Float[Tensor, "count 4 4"]:
-    """Poses at (radius, height, share of a turn) around a target."""
+    """Return poses at (radius, height, fraction of a turn) around a target."""
     poses: list[Tensor] = []
-    for radius, height, share in orbit:
-        angle = 2 * math.pi * share
+    for radius, height, fraction in orbit:
+        angle = 2 * math.pi * fraction
         offset = (radius * math.cos(angle), radius * math.sin(angle), height)
         poses.append(look_at([t + o for t, o in zip(target, offset, strict=True)], target))
     return torch.stack(poses)

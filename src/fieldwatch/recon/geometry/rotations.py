@@ -1,25 +1,27 @@
-"""Rotations as quaternions (w, x, y, z) and as matrices; safe to differentiate."""
+"""Rotations as quaternions (w, x, y, z), matrices and rotation vectors, with finite gradients everywhere."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 _SMALL_ANGLE = 1e-6
-"""Squared radians below which the exponential is its series; what that leaves out is below 1e-14."""
-_MIN_SQUARED_LENGTH = 1e-12  # of a squared length: below it a quaternion has no direction in float32
+"""Squared angle (radians) below which `exponential` uses a series, with a truncation error below 1e-14."""
+_MIN_SQUARED_LENGTH = 1e-12  # squared length below which a quaternion has no direction in float32
 
 
 def normalized_quaternions(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 4"]:
-    """Scale quaternions to length 1; one of length 0 stays 0, with a gradient that is finite."""
+    """Scale quaternions to length 1; zero quaternions stay zero, with finite gradients."""
     return quaternions * (quaternions.square().sum(-1, keepdim=True) + _MIN_SQUARED_LENGTH**2).rsqrt()
 
 
 def quaternion_to_matrix(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3 3"]:
-    """Turn quaternions of any length but 0 into rotation matrices.
+    """Convert quaternions to rotation matrices.
 
     Args:
-        quaternions: w, x, y, z; normalised here, so the gradient is orthogonal to them.
+        quaternions: quaternions (w, x, y, z) of any nonzero length. They are normalized here, so their gradients are
+            orthogonal to them.
     """
+    # Standard formula for unit quaternions, for example in Shoemake, Animating rotation with quaternion curves, 1985.
     w, x, y, z = normalized_quaternions(quaternions).unbind(-1)
     rows = [
         1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
@@ -30,10 +32,10 @@ def quaternion_to_matrix(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor
 
 
 def matrix_to_quaternion(matrices: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 4"]:
-    """Turn rotation matrices into unit quaternions (w, x, y, z) with w >= 0.
+    """Convert rotation matrices to unit quaternions (w, x, y, z) with w >= 0.
 
-    Four times the outer product of the quaternion with itself is linear in the matrix; its row with the largest
-    diagonal entry (at least 1) is the quaternion times a factor, whatever the angle.
+    Four times the outer product of the quaternion with itself is linear in the matrix. Its row with the largest
+    diagonal entry, which is at least 1 for any angle, is a multiple of the quaternion.
     """
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in matrices.unbind(-2))
     one = torch.ones_like(xx)
@@ -44,21 +46,22 @@ def matrix_to_quaternion(matrices: Float[Tensor, "*batch 3 3"]) -> Float[Tensor,
         yx - xy, xz + zx, yz + zy, one - xx - yy + zz,
     ]  # fmt: skip
     table = torch.stack(outer, -1).unflatten(-1, (4, 4))
-    # The largest diagonal entry avoids dividing by a component near 0 (Shepperd's method).
+    # Choosing the largest diagonal entry avoids division by a component near 0 (Shepperd's method).
     best = table.diagonal(dim1=-2, dim2=-1).argmax(-1)
     row = table.take_along_dim(best[..., None, None], -2)[..., 0, :]
     quaternion = row / row.norm(dim=-1, keepdim=True)
+    # q and -q are the same rotation; w >= 0 makes the result unique.
     return torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)
 
 
 def exponential(rotation_vectors: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3 3"]:
-    """Turn rotation vectors (axis times angle, radians) into rotation matrices: exp of so(3) (Rodrigues).
+    """Convert rotation vectors (axis times angle in radians) to rotation matrices: exp of so(3), Rodrigues' formula.
 
-    I + a K + b K^2 with a = sin(t) / t and b = (1 - cos(t)) / t^2 = sinc(t / 2)^2 / 2; near 0 their series, so that the
-    gradient is right there, too, where poses begin to be learned.
+    I + a K + b K^2 with a = sin(t) / t and b = (1 - cos(t)) / t^2 = sinc(t / 2)^2 / 2. Near 0, series of a and b give
+    correct gradients at the identity, from which poses are optimized.
     """
     squared = rotation_vectors.square().sum(-1)[..., None, None]
-    # Both branches are evaluated; the inner `where` keeps the unused one's gradient finite.
+    # `where` evaluates both branches; the inner one keeps the gradient of the unused branch finite.
     small = squared < _SMALL_ANGLE
     angle = torch.where(small, 1, squared).sqrt()
     a = torch.where(small, 1 - squared / 6, angle.sin() / angle)

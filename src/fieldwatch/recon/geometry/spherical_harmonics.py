@@ -1,7 +1,7 @@
-"""Colours that depend on the direction: real spherical harmonics, in the order and with the signs of splat files.
+"""View-dependent colors as real spherical harmonics (SH), with the order and signs of splat files.
 
-Functions of degree l stand at l*l .. (l+1)*(l+1)-1, by order m = -l .. l, each with the sign (-1)^m (Condon-Shortley):
-the first degree is (-y, z, -x) times sqrt(3 / 4 pi). They are orthonormal over the sphere.
+The functions of degree l have indices l*l to (l+1)*(l+1)-1, by order m = -l to l, with the sign (-1)^m
+(Condon-Shortley): degree 1 is (-y, z, -x) times sqrt(3 / 4 pi). They are orthonormal over the sphere.
 """
 
 import math
@@ -12,6 +12,7 @@ from torch import Tensor
 
 MAX_DEGREE = 3
 
+# Normalization constants of degrees 0 to 3.
 _C0 = math.sqrt(1 / (4 * math.pi))
 _C1 = math.sqrt(3 / (4 * math.pi))
 _C2 = math.sqrt(15 / (4 * math.pi))
@@ -19,26 +20,26 @@ _C3 = math.sqrt(7 / (4 * math.pi))
 
 
 def harmonics_count(degree: int) -> int:
-    """Return how many functions there are up to a degree.
+    """Return the number of SH functions up to a degree.
 
     Raises:
-        ValueError: a degree outside 0 .. 3.
+        ValueError: if the degree is not in 0 to 3.
     """
     if not 0 <= degree <= MAX_DEGREE:
-        msg = f"spherical harmonics of degree {degree} were asked for: degrees 0 to {MAX_DEGREE} are built"
+        msg = f"SH degree must be in 0 to {MAX_DEGREE}, got {degree}"
         raise ValueError(msg)
     return (degree + 1) ** 2
 
 
 def harmonics(directions: Float[Tensor, "*n 3"], degree: int) -> Float[Tensor, "*n functions"]:
-    """Return the values of all functions up to `degree` (0 .. 3).
+    """Evaluate all (degree + 1)^2 SH functions up to `degree`.
 
     Args:
         directions: unit vectors.
-        degree: the highest; (degree + 1)^2 functions come back.
+        degree: maximum degree, 0 to 3.
 
     Raises:
-        ValueError: a degree outside 0 .. 3.
+        ValueError: if the degree is not in 0 to 3.
     """
     harmonics_count(degree)
     x, y, z = directions.unbind(-1)
@@ -53,6 +54,7 @@ def harmonics(directions: Float[Tensor, "*n 3"], degree: int) -> Float[Tensor, "
 
 
 def _second(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
+    # Orders -2 to 2.
     return [
         _C2 * x * y,
         -_C2 * y * z,
@@ -63,6 +65,7 @@ def _second(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
 
 
 def _third(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
+    # Orders -3 to 3.
     outer = _C3 * math.sqrt(5 / 8)
     inner = _C3 * math.sqrt(3 / 8)
     return [
@@ -79,23 +82,23 @@ def _third(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
 def harmonic_colours(
     coefficients: Float[Tensor, "n functions channels"], directions: Float[Tensor, "n 3"]
 ) -> Float[Tensor, "n channels"]:
-    """Return colours seen in the given unit directions, 0 or above: the sum of the functions plus 0.5, clamped at 0.
+    """Evaluate colors in the given directions: the weighted sum of the SH functions plus 0.5, clamped at 0.
 
     Args:
-        coefficients: 1, 4, 9 or 16 per channel.
-        directions: from the camera to the Gaussian.
+        coefficients: SH coefficients, 1, 4, 9 or 16 per channel.
+        directions: unit vectors from the camera to the Gaussian.
     """
     degree = math.isqrt(coefficients.shape[1]) - 1
     values = harmonics(directions, degree)
-    # Splat files store colors around mid-grey, hence the 0.5.
+    # Splat files store colors relative to mid-gray.
     return ((values[..., None] * coefficients).sum(1) + 0.5).clamp_min(0)
 
 
 def colours_to_constant(colours: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3"]:
-    """Return the coefficient of the constant function that shows a colour (0 .. 1) from everywhere."""
+    """Convert colors (0 to 1) to SH coefficients of degree 0."""
     return (colours - 0.5) / _C0
 
 
 def constant_to_colours(constant: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3"]:
-    """Return the colour that a coefficient of the constant function shows; outside 0 .. 1 where it overshoots."""
+    """Convert SH coefficients of degree 0 to colors; they are not clamped to 0 to 1."""
     return constant * _C0 + 0.5

@@ -1,4 +1,4 @@
-"""Losses: one error term per function."""
+"""Loss terms, one per function."""
 
 from typing import TYPE_CHECKING
 

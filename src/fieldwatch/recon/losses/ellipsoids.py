@@ -1,4 +1,4 @@
-"""Gaussians as shapes: the normal of each, samples near them, and the terms that ask for opaque, flat ones."""
+"""Gaussians as ellipsoids: normals, samples near them, and regularizers for opaque, flat Gaussians."""
 
 import functools
 from dataclasses import dataclass
@@ -9,21 +9,22 @@ from torch import Tensor
 
 from fieldwatch.recon.geometry import quaternion_to_matrix
 
-_SMALLEST_SCALE = 1e-8  # in world units: thinner Gaussians count as this thick
-_LOG_EPSILON = 1e-10  # added inside the logarithms of the entropy, as the authors' code does
+_SMALLEST_SCALE = 1e-8  # world units: lower bound of scales where they are divisors
+_LOG_EPSILON = 1e-10  # added inside the logarithms of the entropy, as in SuGaR's code
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ellipsoids:
-    """Gaussians with their activated values, as the surface terms see them.
+    """Gaussians with activated parameters, the input of the surface terms.
 
-    What is derived from them is computed once, so make a new one for every step (its graph dies with `backward`).
+    Derived quantities are computed once and cached, so create a new instance for every step: `backward` frees their
+    graph.
 
     Attributes:
-        means: centres, in world units.
-        scales: standard deviations along the three axes, in world units.
-        quaternions: w, x, y, z of any length but 0.
-        opacities: 0 .. 1.
+        means: centers in world units.
+        scales: standard deviations along the three axes in world units.
+        quaternions: rotations as (w, x, y, z), of any nonzero length.
+        opacities: opacities, 0 to 1.
     """
 
     means: Float[Tensor, "n 3"]
@@ -33,32 +34,32 @@ class Ellipsoids:
 
     @functools.cached_property
     def rotations(self) -> Float[Tensor, "n 3 3"]:
-        """Rotation matrices; their columns are the axes."""
+        """Rotation matrices, whose columns are the axes of the Gaussians."""
         return quaternion_to_matrix(self.quaternions)
 
     @functools.cached_property
     def whitening(self) -> Float[Tensor, "n 3 3"]:
-        """Matrices that turn an offset from the centre into standard deviations along the axes."""
+        """Matrices that convert an offset from the center to standard deviations along the axes."""
         return self.rotations.transpose(-1, -2) / self.scales.clamp_min(_SMALLEST_SCALE)[..., None]
 
     @functools.cached_property
     def thickness(self) -> Float[Tensor, " n"]:
-        """The smallest scale of each."""
+        """Smallest scale of each Gaussian in world units."""
         return self.scales.amin(-1)
 
     @functools.cached_property
     def normals(self) -> Float[Tensor, "n 3"]:
-        """The axis of the smallest scale, with either sign."""
+        """Unit axis of the smallest scale, with arbitrary sign."""
         return _thinnest_axes(self.scales, self.rotations)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Samples:
-    """Points in space, each drawn near one Gaussian.
+    """Points in space, each sampled near one Gaussian.
 
     Attributes:
-        points: in world units.
-        owners: the Gaussian each was drawn from.
+        points: sample positions in world units.
+        owners: index of the Gaussian that each point was sampled from.
     """
 
     points: Float[Tensor, "samples 3"]
@@ -74,16 +75,18 @@ def smallest_axis_normals(
     """Return the unit axis of each Gaussian's smallest scale (SuGaR, section 4.1).
 
     Args:
-        scales: along the three axes; equal ones: the first of them.
-        quaternions: w, x, y, z.
-        towards: directions to turn the normals to, say from the centres to the camera; None leaves the sign as it is.
+        scales: scales along the three axes; of equal ones, the first is used.
+        quaternions: rotations as (w, x, y, z).
+        towards: directions that the normals should face, for example from the centers to the camera; None leaves the
+            signs arbitrary.
     """
     normals = _thinnest_axes(scales, quaternion_to_matrix(quaternions))
     return normals if towards is None else facing(normals, towards)
 
 
 def facing(normals: Float[Tensor, "*batch 3"], towards: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 3"]:
-    """Turn round the normals that point away from `towards`; those at right angles to it stay."""
+    """Flip the normals that point away from `towards`; normals perpendicular to it are kept."""
+    # The choice of sign is not differentiable.
     away = (normals.detach() * towards.detach()).sum(-1, keepdim=True) < 0
     return torch.where(away, -normals, normals)
 
@@ -96,28 +99,28 @@ def sample_near(
     spread: float = 1.5,
     generator: torch.Generator | None = None,
 ) -> Samples:
-    """Draw points from visible Gaussians, every Gaussian being as likely as any other (SuGaR, eq. 9 and its code).
+    """Sample points near visible Gaussians, all with equal probability (SuGaR, eq. 9 and its code).
 
-    p = mean + rotation (spread * scales * noise). The points move with their Gaussian: gradients reach its mean, scales
-    and quaternion through them; detach them to hold them where they are. Any number of Gaussians will do
-    (`torch.multinomial` ends at 2^24).
+    p = mean + rotation (spread * scales * noise). Gradients flow through the points to means, scales and quaternions;
+    detach the points to prevent this. The number of Gaussians is not limited (`torch.multinomial` is limited to 2^24
+    categories).
 
     Args:
-        ellipsoids: to draw from.
-        count: points.
-        visible: those to draw from; None is all.
-        spread: standard deviations of the points, in those of their Gaussian.
-        generator: of the device of the Gaussians.
+        ellipsoids: Gaussians to sample from.
+        count: number of points.
+        visible: mask of the Gaussians to sample from; None means all.
+        spread: standard deviation of the points relative to that of their Gaussian.
+        generator: random generator on the device of the Gaussians.
 
     Returns:
-        `count` samples, in the order of their owners; none where no Gaussian is visible.
+        `count` samples sorted by owner; no samples if no Gaussian is visible.
     """
     device = ellipsoids.means.device
     candidates = torch.arange(len(ellipsoids.means), device=device) if visible is None else visible.nonzero()[:, 0]
     count = count if len(candidates) else 0
-    # Owner indices drawn uniformly; max(..., 1) because randint refuses an empty range.
+    # randint does not accept an empty range, even for 0 samples.
     picks = torch.randint(max(len(candidates), 1), (count,), generator=generator, device=device)
-    # in order of their owners, gathering neighbours and summing their gradients visits memory just seen
+    # Sorting by owner makes gathering neighbors and accumulating their gradients cache friendly.
     owners = candidates[picks.sort().values]
     means = ellipsoids.means.index_select(0, owners)
     scales = ellipsoids.scales.index_select(0, owners)
@@ -128,25 +131,26 @@ def sample_near(
 
 
 def opacity_entropy(opacities: Float[Tensor, " n"], visible: Bool[Tensor, " n"] | None = None) -> Float[Tensor, ""]:
-    """Mean binary entropy of the opacities of visible Gaussians, in nats; 0 where all are 0 or 1, ln 2 at one half.
+    """Return the mean binary entropy of the opacities of visible Gaussians in nats; 0 if all are 0 or 1.
 
-    -o ln(o + 1e-10) - (1 - o) ln(1 - o + 1e-10), SuGaR section 5 and its code. The gradient stays below 24 in size.
+    -o ln(o + 1e-10) - (1 - o) ln(1 - o + 1e-10), SuGaR section 5 and its code, with the maximum ln 2 at one half. The
+    magnitude of the gradient is below 24.
     """
-    # Both logarithms are shifted inside, so that opacities of 0 and 1 stay finite.
+    # The epsilons keep value and gradient finite for opacities of 0 and 1.
     rest = 1 - opacities
     entropy = -opacities * (opacities + _LOG_EPSILON).log() - rest * (rest + _LOG_EPSILON).log()
     return weighted_mean(entropy, visible)
 
 
 def flatness_error(scales: Float[Tensor, "n 3"], visible: Bool[Tensor, " n"] | None = None) -> Float[Tensor, ""]:
-    """Mean smallest scale of visible Gaussians, in world units: 0 where all are discs (NeuSG, PGSR: loss of scales)."""
+    """Return the mean smallest scale of visible Gaussians in world units; 0 for flat discs (NeuSG, PGSR)."""
     return weighted_mean(scales.amin(-1), visible)
 
 
 def weighted_mean(
     values: Float[Tensor, "*batch"], weights: Float[Tensor, "*batch"] | Bool[Tensor, "*batch"] | None
 ) -> Float[Tensor, ""]:
-    """Mean over a mask or with weights (no gradient to them), without a host read; 0 where nothing has a weight."""
+    """Return a mean over a mask or with (detached) weights, without a device sync; 0 if all weights are 0."""
     weights = torch.ones_like(values) if weights is None else weights.detach().to(values.dtype)
     total = weights.sum()
     return (values * weights).sum() / torch.where(total > 0, total, torch.ones_like(total))
@@ -155,12 +159,11 @@ def weighted_mean(
 def gathered_columns(
     values: Float[Tensor, "n columns"], rows: Int[Tensor, "samples k"]
 ) -> Float[Tensor, "columns samples k"]:
-    """Values of some rows, one plane per column: sums over three axes then run along memory, not across it.
-
-    torch adds gradients by int32 numbers one row at a time, ten times as slow as by int64 ones.
-    """
+    """Gather rows and return one plane per column, so that sums over three axes access contiguous memory."""
+    # torch accumulates gradients of int32 indices row by row, ten times slower than those of int64 indices.
     return values.T.contiguous().index_select(1, rows.reshape(-1).long()).view(-1, *rows.shape)
 
 
 def _thinnest_axes(scales: Float[Tensor, "n 3"], rotations: Float[Tensor, "n 3 3"]) -> Float[Tensor, "n 3"]:
+    # The index of the thinnest axis has no gradient; the axis itself receives it through the rotation.
     return rotations.take_along_dim(scales.detach().argmin(-1)[:, None, None], -1)[..., 0]

@@ -1,4 +1,4 @@
-"""The named pixel losses of the neural video family: L1, L2, SSIM and their weighted sums `Fusion1` to `Fusion12`."""
+"""Named pixel losses of neural video representations: L1, L2, SSIM and the weighted sums `Fusion1` to `Fusion12`."""
 
 import difflib
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from fieldwatch.recon.losses.structural import ms_ssim, ssim
 
 @dataclass(frozen=True, kw_only=True)
 class PixelLoss:
-    """Weighted sum of pixel and structural errors of images in [0, 1]; weights of 0 are not computed.
+    """Weighted sum of pixel and structural errors of images in [0, 1]. Terms with weight 0 are not computed.
 
     Attributes:
-        name: as given on the command line.
+        name: name of the loss on the command line.
         l1: weight of the mean absolute error.
         l2: weight of the mean squared error.
         ssim: weight of 1 - SSIM.
-        ms_ssim: weight of 1 - MS-SSIM (see `ms_ssim_window` for patches of 160 pixels and less).
+        ms_ssim: weight of 1 - MS-SSIM; see `ms_ssim_window` for images of 160 pixels or less.
         frequency: weight of the mean absolute error of the discrete Fourier transform.
     """
 
@@ -36,6 +36,7 @@ class PixelLoss:
         self, prediction: Float[Tensor, "batch channels h w"], target: Float[Tensor, "batch channels h w"]
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch."""
+        # Zero terms are skipped, because MS-SSIM raises errors for small patches.
         loss = prediction.new_zeros(())
         if self.l1:
             loss = loss + self.l1 * l1(prediction, target)
@@ -53,10 +54,11 @@ class PixelLoss:
 def frequency_error(
     prediction: Float[Tensor, "batch channels h w"], target: Float[Tensor, "batch channels h w"]
 ) -> Float[Tensor, ""]:
-    """Mean absolute difference of the unnormalised Fourier transforms, over real and imaginary parts.
+    """Return the mean absolute difference of the unnormalized Fourier transforms, over real and imaginary parts.
 
-    (Boosting NeRV, Zhang et al. 2024.) The transform is linear: the difference is transformed once.
+    From Boosting NeRV, Zhang et al. 2024.
     """
+    # The transform is linear, so a single transform of the difference suffices.
     return torch.view_as_real(torch.fft.fft2(prediction - target)).abs().mean()
 
 
@@ -78,22 +80,24 @@ PIXEL_LOSSES: dict[str, PixelLoss] = {
         PixelLoss(name="Fusion10", l1=0.7, ms_ssim=0.3),
         PixelLoss(name="Fusion11", l1=0.9, ms_ssim=0.1),
         PixelLoss(name="Fusion12", l1=0.8, ms_ssim=0.2),
+        # 60 x Fusion10, since the unnormalized transform is much larger than the pixel errors.
         PixelLoss(name="Fusion10_freq", l1=42.0, ms_ssim=18.0, frequency=1.0),
     )
 }
-"""Every named loss, as HNeRV defines them; `Fusion10_freq` is Boosting NeRV's (60 x Fusion10 + the frequency error)."""
+"""All named losses as defined by HNeRV; `Fusion10_freq` (60 x Fusion10 + frequency error) is from Boosting NeRV."""
 
 
 def pixel_loss(name: str) -> PixelLoss:
-    """Look up a loss by its name.
+    """Return the loss with the given name.
 
     Raises:
-        InputError: for an unknown name; the message lists all and the nearest one.
+        InputError: if the name is unknown. The message lists all names and suggests the closest one.
     """
     if name in PIXEL_LOSSES:
         return PIXEL_LOSSES[name]
+    # Lower case on both sides makes "fusion6" match "Fusion6".
     by_lower = {known.lower(): known for known in PIXEL_LOSSES}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     hint = f" Did you mean {by_lower[near[0]]}?" if near else ""
-    msg = f"--loss {name!r} is not known.{hint} Known are {', '.join(PIXEL_LOSSES)}"
+    msg = f"unknown --loss {name!r}.{hint} Expected one of {', '.join(PIXEL_LOSSES)}"
     raise InputError(msg)

@@ -1,4 +1,4 @@
-"""LPIPS: how different two images look to a network that has learned to see (Zhang 2018), from weights on the disk."""
+"""LPIPS perceptual distance on VGG16 (Zhang et al. 2018), with weights from disk."""
 
 import importlib.util
 import os
@@ -15,38 +15,40 @@ from torch.nn import functional
 from fieldwatch import InputError
 
 FOLDER_VARIABLE = "FIELDWATCH_LPIPS"
-"""Environment variable that may name a folder with both files of weights."""
+"""Environment variable with the folder of both weight files."""
 FEATURES_FILE = "vgg16-397923af.pth"
-"""State of VGG16, as torchvision saves it."""
+"""State dict of VGG16 from torchvision."""
 WEIGHTS_FILE = "vgg.pth"
-"""Weights of the five layers, as the `lpips` package ships them (version 0.1)."""
+"""Weights of the five layers from the `lpips` package (version 0.1)."""
 
+# Index in `features` and number of output channels of the convolutions of each stage.
 _STAGES = (((0, 64), (2, 64)), ((5, 128), (7, 128)), ((10, 256), (12, 256), (14, 256)))
 _STAGES += (((17, 512), (19, 512), (21, 512)), ((24, 512), (26, 512), (28, 512)))
 _WIDTHS = tuple(stage[-1][1] for stage in _STAGES)
-_MIN_SIDE = 16  # pixels: the last layer sees a sixteenth of each side
-# ImageNet's statistics, of images in [-1, 1]
+_MIN_SIDE = 16  # pixels: the last layer has a sixteenth of the resolution
+# Mean and standard deviation of ImageNet for images in [-1, 1], as in the lpips package.
 _SHIFT = (-0.030, -0.088, -0.188)
 _SCALE = (0.458, 0.448, 0.450)
 _EPSILON = 1e-10
 
 _UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError)
-"""What `torch.load` raises for files that are not what it wrote."""
+"""Exceptions that `torch.load` raises for damaged or foreign files."""
 
 
 class Lpips(nn.Module):
-    """The LPIPS distance on VGG16: 0 for equal images, larger the more different they look.
+    """LPIPS distance on VGG16: 0 for equal images, larger for perceptually more different ones.
 
     Args:
-        features: weights of VGG16's convolutions, `features.N.weight` and `.bias`, among other keys.
-        weights: of the five layers, `linN.model.1.weight` of shape (1, channels, 1, 1).
+        features: state dict of VGG16 with the entries `features.N.weight` and `features.N.bias`; others are ignored.
+        weights: weights of the five layers, `linN.model.1.weight` of shape (1, channels, 1, 1).
 
     Raises:
-        InputError: a tensor is missing, or has another shape.
+        InputError: if a tensor is missing or has another shape.
     """
 
     def __init__(self, features: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         super().__init__()
+        # Buffers instead of parameters: LPIPS is never trained, but moves with `to`.
         for name, shape in _feature_shapes():
             self.register_buffer(_buffer(name), _checked(features, name, shape))
         for layer, width in enumerate(_WIDTHS):
@@ -58,20 +60,21 @@ class Lpips(nn.Module):
     def forward(
         self, image: Float[Tensor, "batch 3 height width"], photo: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, " batch"]:
-        """Return the distance of each image in [0, 1] from its photo.
+        """Return the distance between each image and its photo, both in [0, 1].
 
         Raises:
-            InputError: a side has fewer than 16 pixels.
+            InputError: if a side has fewer than 16 pixels.
         """
         if min(image.shape[-2:]) < _MIN_SIDE:
             raise InputError(
-                f"LPIPS of images of {image.shape[-1]}x{image.shape[-2]} pixels was asked for: VGG16 halves them four "
-                f"times, so each side needs {_MIN_SIDE} pixels or more; use larger images, or leave LPIPS out"
+                f"LPIPS got images of {image.shape[-1]}x{image.shape[-2]} pixels: VGG16 halves them four times, so "
+                f"each side must have at least {_MIN_SIDE} pixels; use larger images, or leave LPIPS out"
             )
         total = image.new_zeros(len(image))
         for layer, (image_features, photo_features) in enumerate(
             zip(self._layers(image), self._layers(photo), strict=True)
         ):
+            # LPIPS: unit vectors per pixel, squared difference, learned channel weights, spatial mean.
             difference = (_unit(image_features) - _unit(photo_features)).square()
             weighted = functional.conv2d(difference, self.get_buffer(_buffer(f"lin{layer}.model.1.weight")))
             total = total + weighted.mean((1, 2, 3))
@@ -80,11 +83,11 @@ class Lpips(nn.Module):
     def _layers(
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Iterator[Float[Tensor, "batch channels rows columns"]]:
-        """Yield what VGG16 sees after the last rectifier of each of its five stages."""
-        # LPIPS expects images in [-1, 1], normalized by ImageNet's statistics.
+        """Yield the activations of VGG16 after the last ReLU of each of its five stages."""
+        # LPIPS scales images to [-1, 1] before it normalizes them with ImageNet statistics.
         activations = (2 * images - 1 - self.get_buffer("shift")) / self.get_buffer("scale")
         for number, stage in enumerate(_STAGES):
-            # Pooling opens every stage but the first.
+            # All stages except the first begin with pooling.
             activations = functional.max_pool2d(activations, 2) if number else activations
             for index, _ in stage:
                 kernel, bias = (self.get_buffer(_buffer(f"features.{index}.{part}")) for part in ("weight", "bias"))
@@ -93,61 +96,61 @@ class Lpips(nn.Module):
 
 
 class LpipsFiles(NamedTuple):
-    """The two files of weights."""
+    """Paths of the two weight files."""
 
     features: Path
     weights: Path
 
     def load(self) -> Lpips:
-        """Read them.
+        """Load LPIPS from the files.
 
         Raises:
-            InputError: a file is damaged or holds something else; the message names it.
+            InputError: if a file is damaged or contains other data. The message names it.
         """
         states = [_state(path) for path in self]
         try:
             return Lpips(*states).eval()
         except ValueError as error:
             raise InputError(
-                f"{self.features} and {self.weights} are not LPIPS's weights ({error}): copy them again"
+                f"{self.features} and {self.weights} are not LPIPS weights ({error}): copy them again"
             ) from error
 
 
 def find_lpips() -> tuple[Lpips | None, str]:
-    """Look for LPIPS's weights on the disk; nothing is ever downloaded.
+    """Load LPIPS if its weights are on disk; nothing is downloaded.
 
-    $FIELDWATCH_LPIPS may name a folder with `vgg16-397923af.pth` and `vgg.pth`. Else the first is looked for where
-    torchvision puts it, the second in an installed `lpips` package, which is not imported.
+    The files `vgg16-397923af.pth` and `vgg.pth` are read from $FIELDWATCH_LPIPS if it is set. Otherwise, the first is
+    searched in torchvision's cache and the second in an installed `lpips` package, which is not imported.
 
     Returns:
-        The distance, and where its weights come from; or None, and what is missing.
+        The distance and the paths of its weights, or None and a description of the missing file.
 
     Raises:
-        ValueError: a file is damaged; the message names it.
+        ValueError: if a file is damaged. The message names it.
     """
     chosen_folder = os.environ.get(FOLDER_VARIABLE, "")
     folders = [Path(chosen_folder).expanduser()] if chosen_folder else _hub_folders()
     features = _first(folders, FEATURES_FILE)
     if features is None:
-        return None, f"no {FEATURES_FILE} in {' or '.join(map(str, folders))} (${FOLDER_VARIABLE} may name a folder)"
+        return None, f"no {FEATURES_FILE} in {' or '.join(map(str, folders))} (set ${FOLDER_VARIABLE} to its folder)"
     weights = _first([Path(chosen_folder).expanduser()] if chosen_folder else _package_folders(), WEIGHTS_FILE)
     if weights is None:
         where = chosen_folder or "an installed lpips package"
-        return None, f"no {WEIGHTS_FILE} in {where} (${FOLDER_VARIABLE} may name a folder)"
+        return None, f"no {WEIGHTS_FILE} in {where} (set ${FOLDER_VARIABLE} to its folder)"
     return LpipsFiles(features, weights).load(), f"{features}, {weights}"
 
 
 def _hub_folders() -> list[Path]:
-    """Where torchvision keeps what it once downloaded."""
+    """Return the folders in which torchvision caches downloaded weights."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     homes = [Path(os.environ["TORCH_HOME"])] if os.environ.get("TORCH_HOME") else []
     return [home.expanduser() / "hub" / "checkpoints" for home in (*homes, cache / "torch")]
 
 
 def _package_folders() -> list[Path]:
-    """Where an installed `lpips` package keeps its weights."""
+    """Return the weight folders of an installed `lpips` package."""
+    # Importing the package would import torchvision.
     package = importlib.util.find_spec("lpips")
-    # Found without importing the package, which would import torchvision.
     roots = package.submodule_search_locations if package is not None else None
     return [Path(root) / "weights" / "v0.1" for root in roots or ()]
 
@@ -158,12 +161,13 @@ def _first(folders: list[Path], name: str) -> Path | None:
 
 def _state(path: Path) -> Mapping[str, Any]:
     try:
+        # weights_only prevents code execution by a manipulated file.
         state = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE as error:
-        raise InputError(f"{path} cannot be read as saved weights ({error}): copy or download it again") from error
+        raise InputError(f"{path} cannot be read as a state dict ({error}): copy or download it again") from error
     if not isinstance(state, Mapping):
         kind = type(state).__name__
-        raise InputError(f"{path} holds a {kind}, wanted are weights by name: copy it again")
+        raise InputError(f"{path}: expected a state dict, got {kind}: copy it again")
     return state
 
 
@@ -178,15 +182,16 @@ def _feature_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
 def _checked(state: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Tensor:
     tensor = state.get(name)
     if not isinstance(tensor, Tensor) or tuple(tensor.shape) != shape or not bool(tensor.isfinite().all()):
-        description = f"of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else "missing"
-        raise InputError(f"{name} is {description}, wanted is a finite tensor of shape {shape}")
+        description = f"a tensor of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else "none"
+        raise InputError(f"{name}: expected a finite tensor of shape {shape}, got {description}")
     return tensor.detach().float().clone()
 
 
 def _buffer(name: str) -> str:
-    """Buffers may not have dots in their names."""
+    """Return a buffer name, which must not contain dots."""
     return name.replace(".", "_")
 
 
 def _unit(features: Float[Tensor, "batch channels rows columns"]) -> Float[Tensor, "batch channels rows columns"]:
+    # The epsilon is outside the root, as in the reference code.
     return features / (features.square().sum(1, keepdim=True).sqrt() + _EPSILON)

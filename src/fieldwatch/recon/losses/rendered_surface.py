@@ -1,4 +1,4 @@
-"""What a volume-rendered surface is held to: normals, silhouette, depth up to scale, a true distance (NeuS, PMNI)."""
+"""Losses of volume-rendered surfaces: normals, silhouettes, depth up to scale, and the eikonal term (NeuS, PMNI)."""
 
 from typing import Literal
 
@@ -16,16 +16,17 @@ _MIN_SQUARED_LENGTH = 1e-24  # squared length below which a gradient has no dire
 def eikonal_error(
     gradients: Float[Tensor, "*batch 3"], valid: Bool[Tensor, "*batch"] | None = None
 ) -> Float[Tensor, ""]:
-    """Mean of (||grad f|| - 1)^2: 0 for a true distance (Gropp 2020, IGR; NeuS).
+    """Return the mean of (||grad f|| - 1)^2, which is 0 for a distance field (IGR, Gropp et al. 2020; NeuS).
 
-    0 where there are no samples. A gradient of length 0 has an error of 1 and no slope.
+    A gradient of length 0 has error 1 and passes no gradient. The result is 0 if there are no samples.
 
     Args:
-        gradients: of the field at samples.
-        valid: samples that count; None is all.
+        gradients: gradients of the field at the samples.
+        valid: mask of the samples to use; None means all.
     """
     squared = gradients.square().sum(-1)
     has_direction = squared > _MIN_SQUARED_LENGTH
+    # The inner `where` keeps the infinite slope of the square root at 0 out of the graph.
     lengths = torch.where(has_direction, torch.where(has_direction, squared, 1).sqrt(), 0)
     return weighted_mean((lengths - 1).square(), valid)
 
@@ -37,17 +38,18 @@ def normal_error(
     *,
     norm: Literal["l1", "l2"] = "l2",
 ) -> Float[Tensor, ""]:
-    """Mean over in-mask rays of ||N - n||^2, or of ||N - n||_1 (SuperNormal; PMNI).
+    """Return the mean of ||N - n||^2 or ||N - n||_1 over rays in the mask (SuperNormal; PMNI).
 
-    N = sum w grad f is not normalised, so this also pulls the opacity and the length of gradients to 1: an empty ray
-    has an error of 1. 0 where no ray is in the mask.
+    N = sum w grad f is not normalized, so the term also drives opacity and gradient norm toward 1: an empty ray has
+    error 1 (`l2`). The result is 0 if no ray is in the mask.
 
     Args:
-        rendered: N, in the frame of `normals`.
-        normals: n, of length 1, as observed, turned into the world by the pose.
-        mask: rays that see the object.
-        norm: `l2` sums squares, `l1` absolute values, over the three components.
+        rendered: rendered normals N in the frame of `normals`.
+        normals: observed unit normals n, rotated to world axes by the pose.
+        mask: rays that hit the object.
+        norm: `l2` sums squares of the three components, `l1` absolute values.
     """
+    # Rendered normals are not normalized here, see above: their length is part of the loss.
     difference = rendered - normals
     return weighted_mean((difference.square() if norm == "l2" else difference.abs()).sum(-1), mask)
 
@@ -59,45 +61,46 @@ def mask_error(
     *,
     floor: float = 1e-5,
 ) -> Float[Tensor, ""]:
-    """Mean binary cross-entropy between opacity and silhouette (NeuS), in logits.
+    """Return the mean binary cross-entropy between opacity and silhouette (NeuS).
 
-    Instead of a clip, which ends the gradient exactly where opacity is most wrong, opacity is squeezed into
-    [floor, 1 - floor]: an empty ray inside the silhouette costs -log(floor) and has a slope of about 1 / floor. 0 where
-    there are no rays.
+    Opacity is rescaled to [floor, 1 - floor] instead of clipped, because clipping removes the gradient exactly where
+    the opacity is most wrong. An empty ray inside the silhouette has loss -log(floor) and a slope of about 1 / floor.
+    The result is 0 if there are no rays.
 
     Args:
-        opacity: in [0, 1].
-        mask: 1 on the object; shares of a pixel are fine.
-        weights: how much each ray counts, for rays that are not drawn evenly over the picture: one side of the
-            silhouette drawn more often than the other moves it, by about 0.7 ln(ratio) over the sharpness.
-        floor: above 0, below 0.5.
+        opacity: accumulated opacity of the rays in [0, 1].
+        mask: 1 on the object, 0 elsewhere; fractional coverage is allowed.
+        weights: weights of the rays, for rays that are not sampled uniformly over the image. Without them, sampling one
+            side of the silhouette more often shifts it by about 0.7 ln(ratio) / sharpness.
+        floor: distance of the rescaled opacity from 0 and 1, greater than 0 and less than 0.5.
 
     Raises:
-        ValueError: the floor is not in (0, 0.5).
+        ValueError: if the floor is out of range.
     """
     if not 0 < floor < 0.5:
-        raise ValueError(f"opacity is kept {floor} from 0 and 1: choose a floor above 0 and below 0.5, such as 1e-5")
-    # The squeezed opacity as a logit: logsigmoid is then exact at both ends.
+        raise ValueError(f"floor must be greater than 0 and less than 0.5, for example 1e-5, got {floor}")
+    # logsigmoid of the logit of the rescaled opacity is accurate at both ends.
     logits = torch.log(floor + (1 - 2 * floor) * opacity) - torch.log(floor + (1 - 2 * floor) * (1 - opacity))
-    # Boolean masks and shares of pixels alike.
-    share = mask.to(logits.dtype)
-    return -weighted_mean(share * functional.logsigmoid(logits) + (1 - share) * functional.logsigmoid(-logits), weights)
+    coverage = mask.to(logits.dtype)
+    log_likelihood = coverage * functional.logsigmoid(logits) + (1 - coverage) * functional.logsigmoid(-logits)
+    return -weighted_mean(log_likelihood, weights)
 
 
 def depth_scale(
     integrated: Float[Tensor, " rays"], rendered: Float[Tensor, " rays"], mask: Bool[Tensor, " rays"]
 ) -> Float[Tensor, ""]:
-    """Least-squares factor a = <z, z_r> / <z, z> from integrated to rendered depth, over in-mask rays (PMNI).
+    """Return the least squares factor a = <z, z_r> / <z, z> from integrated to rendered depth in the mask (PMNI).
 
-    0 where <z, z> is below 1e-10: nothing integrated in the mask. Not positive where what is rendered has no relation
-    to it: a sign worth a look.
+    The result is 0 if <z, z> is below 1e-10, that is if there is no integrated depth in the mask. A factor that is not
+    positive indicates that rendered and integrated depth are unrelated.
 
     Args:
-        integrated: z, known up to one factor for each view; whatever is outside the mask does not count (NaN included).
-        rendered: z_r of the same kind (distance or z-depth).
-        mask: rays that see the object.
+        integrated: integrated depth z, known up to one factor per view; values outside the mask are ignored and may be
+            NaN.
+        rendered: rendered depth z_r of the same kind (distance or z-depth).
+        mask: rays that hit the object.
     """
-    # `where` and not a product: outside the mask depth may be NaN.
+    # A product with the mask would keep NaN outside it.
     masked_depth = torch.where(mask, integrated, 0)
     square = masked_depth.square().sum()
     has_depth = square >= _MIN_SQUARED_DEPTH
@@ -109,12 +112,14 @@ def depth_scale(
 def depth_scale_error(
     integrated: Float[Tensor, " rays"], rendered: Float[Tensor, " rays"], mask: Bool[Tensor, " rays"]
 ) -> Float[Tensor, ""]:
-    """Mean over in-mask rays of |a z - z_r| with a of `depth_scale` (PMNI, eq. 13 as corrected by its erratum).
+    """Return the mean of |a z - z_r| over in-mask rays with a = `depth_scale` (PMNI, eq. 13 with its erratum).
 
-    One factor for the rays of one view: call it for each view by itself. Unchanged when the integrated depth is scaled;
-    gradients flow through a. 0 where no ray is in the mask or nothing was integrated there. Arguments as `depth_scale`.
+    All rays must belong to one view, which has one factor. The loss is invariant to scaling of the integrated depth,
+    and gradients flow through the factor. The result is 0 if there is no integrated depth in the mask. See
+    `depth_scale` for the arguments.
     """
     masked_depth = torch.where(mask, integrated, 0)
+    # Without integrated depth the factor is 0, and comparing rendered depth with 0 would pull it to the camera.
     has_depth = masked_depth.square().sum() >= _MIN_SQUARED_DEPTH
     difference = depth_scale(integrated, rendered, mask) * masked_depth - torch.where(mask, rendered, 0)
     return weighted_mean(difference.abs(), mask & has_depth)

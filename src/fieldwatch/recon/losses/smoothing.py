@@ -1,11 +1,11 @@
-"""A surface of Gaussians that is smooth: each centre in the middle of its neighbours', along its normal."""
+"""Smoothness of a surface of Gaussians: offsets of centers from their neighbors' mean along the normal."""
 
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from fieldwatch.recon.losses.ellipsoids import Ellipsoids
 
-_PER_EXTENT = 10.0  # distances are told in tenths of the extent, as those of the samples
+_PER_EXTENT = 10.0  # distances are measured in tenths of the camera extent, as in `surface`
 
 
 def smoothing_error(
@@ -14,26 +14,27 @@ def smoothing_error(
     neighbours: Int[Tensor, "samples k"],
     extent: float,
 ) -> Float[Tensor, ""]:
-    """Mean distance of centres from the middle of their neighbours, along their normals, in tenths of the extent.
+    """Return the mean distance of centers from their neighbors' mean along their normals, in tenths of the extent.
 
-    The uniform Laplacian of SuGaR's mesh term (weight 5 there), on neighbours in space instead of edges; only the part
-    along the normal, so that Gaussians may lie as densely as they like. 0 on a plane.
+    This is the uniform Laplacian of SuGaR's mesh term (weight 5 there) with spatial neighbors instead of edges. Only
+    the normal component is used, so the density of Gaussians along the surface is free. The result is 0 on a plane.
 
     Args:
         ellipsoids: all Gaussians.
-        owners: the Gaussians that count.
-        neighbours: of each of them, itself among them.
-        extent: of the cameras, world units.
+        owners: indices of the Gaussians to regularize.
+        neighbours: neighbor indices of each owner, including the owner itself.
+        extent: camera extent E in world units, see `camera_extent`.
 
     Raises:
-        ValueError: the extent is not positive.
+        ValueError: if the extent is not positive.
     """
     if not extent > 0:
-        msg = f"distances are told in tenths of the cameras' extent, which is {extent}: it must be above 0"
+        msg = f"the camera extent, the unit of distances, must be greater than 0, got {extent}"
         raise ValueError(msg)
+    # index_select takes flat indices only.
     rows = neighbours.reshape(-1)
     shape = neighbours.shape
-    middles = ellipsoids.means.index_select(0, rows).view(*shape, 3).mean(1)
+    neighbor_means = ellipsoids.means.index_select(0, rows).view(*shape, 3).mean(1)
     normals = ellipsoids.normals.index_select(0, owners)
-    distances = ((ellipsoids.means.index_select(0, owners) - middles) * normals).sum(-1)
+    distances = ((ellipsoids.means.index_select(0, owners) - neighbor_means) * normals).sum(-1)
     return distances.abs().sum() * _PER_EXTENT / (extent * max(len(owners), 1))

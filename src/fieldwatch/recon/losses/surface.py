@@ -1,4 +1,4 @@
-"""How far samples are from the surface, and the terms that pull the Gaussians' own idea of it there (SuGaR)."""
+"""Distances of samples to the surface, and the losses that align Gaussians with it (SuGaR)."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,13 +8,13 @@ from torch.nn import functional
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.losses.ellipsoids import Ellipsoids, Samples, gathered_columns, weighted_mean
 
-_PER_EXTENT = 10.0  # distances are told in tenths of the extent, and end at ten times the extent
-_SMALLEST_THICKNESS = 1e-6  # in world units, in the weights of neighbouring normals
+_PER_EXTENT = 10.0  # distances are measured in tenths of the camera extent
+_SMALLEST_THICKNESS = 1e-6  # world units: lower bound in the weights of neighboring normals
 _MIN_TOTAL_WEIGHT = 1e-6
 
 
 def projected_distance(samples: Samples, ellipsoids: Ellipsoids) -> Float[Tensor, " samples"]:
-    """Signed distance of each sample to the tangent plane of its own Gaussian: <p - mu_g, n_g> (SuGaR, eq. 5)."""
+    """Return signed distances of samples to the tangent planes of their Gaussians, <p - mu_g, n_g> (SuGaR, eq. 5)."""
     offsets = samples.points - ellipsoids.means.index_select(0, samples.owners)
     return (offsets * ellipsoids.normals.index_select(0, samples.owners)).sum(-1)
 
@@ -26,34 +26,34 @@ def sdf_from_depth(
     *,
     near: float = 0.01,
 ) -> tuple[Float[Tensor, " samples"], Bool[Tensor, " samples"]]:
-    """Estimate signed distances as depth seen minus depth of the point: z_map(proj p) - z(p) (SuGaR, section 4.1).
+    """Estimate signed distances from a depth map as z_map(proj p) - z(p), positive in front (SuGaR, section 4.1).
 
-    Positive in front of the surface. The map is read bilinearly, outside the picture at its border.
+    The map is sampled bilinearly, and at its border for points outside the image.
 
     Args:
-        points: in world units.
-        depth: along the optical axis, in world units.
-        camera: that sees `depth`.
-        near: points with less depth than this, in world units, have no estimate.
+        points: points in world units.
+        depth: depth along the optical axis in world units.
+        camera: camera of `depth`.
+        near: minimum depth of a point in world units.
 
     Returns:
-        Distances (0 where there is none) and where there is one.
+        Distances (0 where there is no estimate), and a mask of the points with an estimate.
 
     Raises:
-        ValueError: the depth map and the camera have different sizes.
+        ValueError: if depth map and camera have different sizes.
     """
     if depth.shape != (camera.height, camera.width):
         msg = (
-            f"a depth map of {depth.shape[1]}x{depth.shape[0]} (width x height) for camera {camera.name!r} of "
-            f"{camera.width}x{camera.height}: bring them to one size, with camera.resized"
+            f"depth map and camera {camera.name!r} must have the same size (width x height), got "
+            f"{depth.shape[1]}x{depth.shape[0]} and {camera.width}x{camera.height}: use camera.resized"
         )
         raise ValueError(msg)
     valid = camera.project(points.detach())[1] > near
-    # Points behind the camera are replaced by one in front: no division by 0 in the projection.
+    # Replacing points behind the camera by one in front avoids division by 0 in the projection.
     ahead = (camera.position + camera.forward).to(points)
     pixels, point_depth = camera.project(torch.where(valid[:, None], points, ahead))
     size = torch.tensor([camera.width, camera.height], dtype=points.dtype, device=points.device)
-    # grid_sample takes positions in [-1, 1] with the corners at the picture's borders.
+    # With align_corners=False, -1 and 1 are the image borders, so no half-pixel offset is needed.
     grid = (2 * pixels / size - 1)[None, None]
     surface_depth = functional.grid_sample(
         depth[None, None], grid.to(depth.dtype), mode="bilinear", padding_mode="border", align_corners=False
@@ -64,11 +64,12 @@ def sdf_from_depth(
 def near_depth(
     ellipsoids: Ellipsoids, depth: Float[Tensor, "height width"], camera: Camera, *, deviations: float = 2.0
 ) -> Bool[Tensor, " n"]:
-    """Which Gaussians lie at the surface that a camera sees: within 2 standard deviations along the ray (SuGaR's code).
+    """Return which Gaussians are within `deviations` standard deviations of the depth map along the ray (SuGaR's code).
 
-    These are the ones to draw samples from when `sdf_from_depth` is the estimate.
+    Samples for `sdf_from_depth` are drawn from these Gaussians.
     """
-    rotations = ellipsoids.rotations  # computed once for all terms: not where no graph is kept
+    # The cached property must be evaluated outside no_grad, because other terms need its graph.
+    rotations = ellipsoids.rotations
     with torch.no_grad():
         distance, valid = sdf_from_depth(ellipsoids.means, depth, camera)
         offsets = ellipsoids.means - camera.position.to(ellipsoids.means)
@@ -83,16 +84,16 @@ def sdf_error(
     extent: float,
     valid: Bool[Tensor, " samples"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Mean of min(| sdf - |estimate| | / (E / 10), 10 E) (SuGaR, eq. 8): term `sdf_estimation`.
+    """Return the mean of min(| sdf - |estimate| | / (E / 10), 10 E) (SuGaR, eq. 8), the term `sdf_estimation`.
 
     Args:
-        sdf: of `sdf_from_density`, in world units.
-        estimate: of `sdf_from_depth` or `projected_distance`.
-        extent: E of the cameras, in world units (`camera_extent`).
-        valid: samples that count; None is all.
+        sdf: result of `sdf_from_density` in world units.
+        estimate: result of `sdf_from_depth` or `projected_distance` in world units.
+        extent: camera extent E in world units, see `camera_extent`.
+        valid: mask of the samples to use; None means all.
 
     Raises:
-        ValueError: the extent is not positive.
+        ValueError: if the extent is not positive.
     """
     return _distance_error((sdf - estimate.abs()).abs(), extent, valid)
 
@@ -100,15 +101,17 @@ def sdf_error(
 def samples_on_surface_error(
     distance: Float[Tensor, " samples"], extent: float, valid: Bool[Tensor, " samples"] | None = None
 ) -> Float[Tensor, ""]:
-    """Mean of min(|f| / (E / 10), 10 E): pulls the samples, and so their Gaussians, to the surface (SuGaR's code).
+    """Return the mean of min(|f| / (E / 10), 10 E) (SuGaR's code).
+
+    The loss moves the samples, and through them their Gaussians, to the surface.
 
     Args:
-        distance: to the surface, in world units, with either sign.
-        extent: E of the cameras, in world units.
-        valid: samples that count; None is all.
+        distance: signed or unsigned distances f to the surface in world units.
+        extent: camera extent E in world units, see `camera_extent`.
+        valid: mask of the samples to use; None means all.
 
     Raises:
-        ValueError: the extent is not positive.
+        ValueError: if the extent is not positive.
     """
     return _distance_error(distance.abs(), extent, valid)
 
@@ -119,30 +122,31 @@ def better_normal_error(
     contributed: Float[Tensor, "samples k"],
     ellipsoids: Ellipsoids,
 ) -> Float[Tensor, ""]:
-    """Mean squared difference of a Gaussian's normal and its neighbours' weighted one (SuGaR, eq. 10, as in its code).
+    """Return the mean squared difference of normals and their neighbors' weighted normals (SuGaR, eq. 10 and code).
 
-    |n_g - sum_j w_j n_j|^2 with n_j turned to n_g's side, w_j ~ o_j g_j(p) |<p - mu_j, n_j>| / s_j^2: the weights of
-    the density's own gradient. Only normals receive gradients.
+    |n_g - sum_j w_j n_j|^2 with n_j flipped to the side of n_g and w_j ~ o_j g_j(p) |<p - mu_j, n_j>| / s_j^2, the
+    weights in the gradient of the density. Only normals receive gradients.
 
     Args:
-        samples: points and the Gaussians they were drawn from.
-        neighbours: of each sample.
-        contributed: o_j g_j(p), of `contributions`.
+        samples: sample points and their Gaussians.
+        neighbours: neighbor indices of each sample.
+        contributed: o_j g_j(p), the result of `contributions`.
         ellipsoids: all Gaussians.
     """
     normal = ellipsoids.normals.index_select(0, samples.owners).T[:, :, None]
-    neighbour_normals = gathered_columns(ellipsoids.normals, neighbours)
+    neighbor_normals = gathered_columns(ellipsoids.normals, neighbours)
     with torch.no_grad():
-        # An ellipsoid's normal has no sign: turn each neighbor's to this one's side.
-        side = torch.where((neighbour_normals * normal).sum(0) < 0, -1.0, 1.0).to(neighbour_normals)
+        # The sign of an ellipsoid's normal is arbitrary, so neighbors are flipped to the side of this one.
+        side = torch.where((neighbor_normals * normal).sum(0) < 0, -1.0, 1.0).to(neighbor_normals)
         attributes = torch.cat([ellipsoids.means, ellipsoids.thickness[:, None]], 1)
         columns = gathered_columns(attributes, neighbours)
         offsets = samples.points.T[:, :, None] - columns[:3]
         thickness = columns[3].clamp_min(_SMALLEST_THICKNESS)
-        weights = contributed * (offsets * neighbour_normals).sum(0).abs() / thickness.square()
+        weights = contributed * (offsets * neighbor_normals).sum(0).abs() / thickness.square()
         weights = weights / weights.sum(-1, keepdim=True).clamp_min(_MIN_TOTAL_WEIGHT)
-    # n_g times the sum of the weights, which is 1 but where nothing contributes: there is no error to speak of
-    difference = weights.sum(-1) * normal[..., 0] - (weights * side * neighbour_normals).sum(-1)
+    # The sum of the weights is 1, or 0 where nothing contributes, which then has no error.
+    difference = weights.sum(-1) * normal[..., 0] - (weights * side * neighbor_normals).sum(-1)
+    # The bound gives 0 instead of NaN without samples.
     return difference.square().sum() / max(len(samples.owners), 1)
 
 
@@ -150,7 +154,7 @@ def _distance_error(
     distance: Float[Tensor, " samples"], extent: float, valid: Bool[Tensor, " samples"] | None
 ) -> Float[Tensor, ""]:
     if not extent > 0:
-        msg = f"distances are told in tenths of the cameras' extent, which is {extent}: it must be above 0"
+        msg = f"the camera extent, the unit of distances, must be greater than 0, got {extent}"
         raise ValueError(msg)
-    # The cap keeps samples far from any surface from dominating the mean.
+    # Without the cap, samples far from any surface would dominate the mean.
     return weighted_mean((distance * _PER_EXTENT / extent).clamp_max(_PER_EXTENT * extent), valid)

@@ -1,4 +1,4 @@
-"""What two views that look at one place are held to: that they saw the same normal there (PMNI)."""
+"""Consistency of the normals of two views at the same surface point (PMNI)."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -12,16 +12,17 @@ def view_consistency_error(
     visible: Bool[Tensor, " n"],
     weights: Float[Tensor, " n"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Sum over places of w |n_1 - n_2|^2, over the number of places that both views see (PMNI's con term).
+    """Return the mean of w |n_1 - n_2|^2 over the points seen by both views (PMNI's con term).
 
-    For normals of length 1 a place counts 2 w (1 - cos of their angle). Unchanged when both views are turned together,
-    and when their roles are changed. 0, without a slope, where no place is seen by both.
+    For unit normals, a point contributes 2 w (1 - cos(angle)). The loss is invariant to a common rotation of both views
+    and to swapping them. The result is 0 without gradient if no point is seen by both views.
 
     Args:
-        first: normals as one view observed them, turned into the world by its pose.
-        second: the same of the other view.
-        visible: places that both views see and have a normal of.
-        weights: w, of each place: how much the surface is there, in [0, 1]; None is 1. No gradient flows into them.
+        first: normals observed by one view, rotated to world axes by its pose.
+        second: normals observed by the other view, in world axes.
+        visible: mask of the points that both views see and have normals for.
+        weights: weight w of each point in [0, 1], such as its surface probability, detached; None means 1.
     """
+    # The normalization is the number of points, not the sum of weights, so that low weights lower the loss.
     squared = (first - second).square().sum(-1)
     return weighted_mean(squared if weights is None else squared * weights.detach(), visible)

@@ -1,4 +1,4 @@
-"""Which charts a dashboard shows, on which tabs."""
+"""Charts of a dashboard and their arrangement on tabs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which charts stand on which tab of a dashboard."""
+"""Layout of a dashboard: tabs, and the charts on each of them."""
 
 import re
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ from fieldwatch.record.metric import Metric
 
 @dataclass(frozen=True, kw_only=True)
 class Margin:
-    """A curve with a band around it.
+    """A curve with a shaded band around it.
 
     Attributes:
         value: tag of the curve.
-        lower: tag of the band's lower edge.
-        upper: tag of the band's upper edge.
+        lower: tag of the band's lower bound.
+        upper: tag of the band's upper bound.
     """
 
     value: str
@@ -27,15 +27,15 @@ class Margin:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """One chart: several curves, or curves with bands.
+    """One chart, which shows either plain curves or curves with bands.
 
     Attributes:
-        title: what stands above it.
-        tags: regular expressions; each tag that one of them matches is a curve.
-        margins: curves with bands; instead of ``tags``.
+        title: heading of the chart.
+        tags: regular expressions; every matching tag becomes a curve.
+        margins: curves with bands, as an alternative to ``tags``.
 
     Raises:
-        ValueError: it names both or neither.
+        ValueError: if both or neither of ``tags`` and ``margins`` are given.
     """
 
     title: str
@@ -45,31 +45,33 @@ class Chart:
     def __post_init__(self) -> None:
         if bool(self.tags) == bool(self.margins):
             raise ValueError(
-                f"chart '{self.title}' came with {len(self.tags)} tags and {len(self.margins)} margins: name either"
+                f"chart '{self.title}' needs either tags or margins, got {len(self.tags)} tags and "
+                f"{len(self.margins)} margins"
             )
 
     @classmethod
     def of(cls, title: str, *tags: str) -> Self:
-        """One chart with exactly these tags on it."""
+        """Return a chart of exactly the given tags."""
+        # Chart tags are regular expressions, in which a dot or bracket of a tag would have a meaning.
         return cls.matching(title, *map(re.escape, tags))
 
     @classmethod
     def matching(cls, title: str, *patterns: str) -> Self:
-        """One chart with every tag that one of the regular expressions describes in full."""
+        """Return a chart of every tag that one of the regular expressions matches in full."""
         return cls(title=title, tags=tuple(f"^{pattern}$" for pattern in patterns))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tab:
-    """One tab of charts.
+    """A tab with one or more charts.
 
     Attributes:
-        title: its name.
-        charts: at least one.
-        closed: whether it starts folded.
+        title: name of the tab.
+        charts: one or more charts, in display order.
+        closed: whether the tab is collapsed initially.
 
     Raises:
-        ValueError: there is no chart.
+        ValueError: if ``charts`` is empty.
     """
 
     title: str
@@ -78,15 +80,15 @@ class Tab:
 
     def __post_init__(self) -> None:
         if not self.charts:
-            raise ValueError(f"tab '{self.title}' has no chart: give it one, or leave the tab out")
+            raise ValueError(f"tab '{self.title}' has no chart: add at least one, or remove the tab")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """All tabs, in order.
+    """All tabs of a dashboard, in display order.
 
     Raises:
-        ValueError: two tabs share a title.
+        ValueError: if two tabs have the same title.
     """
 
     tabs: tuple[Tab, ...]
@@ -94,20 +96,21 @@ class Layout:
     def __post_init__(self) -> None:
         titles = [tab.title for tab in self.tabs]
         if len(set(titles)) < len(titles):
-            raise ValueError(f"tabs {titles} share a title: TensorBoard would show only one of them")
+            raise ValueError(f"tab titles must be unique, got {titles}: TensorBoard would show only one of the tabs")
 
 
 def default_layout(catalogue: Iterable[Metric]) -> Layout:
-    """Arrange the declared scalars: one tab per first path part of the tag, one chart per next part.
+    """Arrange the declared scalars: one tab per first path component of the tag, one chart per second component.
 
     ``Train/Loss/pixel`` and ``Train/Loss/clip`` share the chart ``Loss`` on the tab ``Train``; ``Train/PSNR`` has a
-    chart of its own there; the tags that one pattern (``Loss/share_<term>``) stands for share one chart. Bookkeeping
-    columns are left out, as they are not shown.
+    separate chart there. All tags that match one pattern (``Loss/share_<term>``) share one chart. Bookkeeping metrics
+    are skipped, because sinks never receive them.
     """
+    # Dicts keep the order of declaration, which becomes the order of tabs and charts.
     tabs: dict[str, dict[str, list[str]]] = {}
     for metric in catalogue:
         if metric.kind == "scalar" and not tags.is_bookkeeping(metric.name):
-            # Tag ``a/b/c`` goes on tab ``a`` in chart ``b``; a tag without a slash goes on the tab ``Other``.
+            # Tag ``a/b/c`` belongs to chart ``b`` on tab ``a``; a tag without a slash belongs to tab ``Other``.
             first, _, rest = metric.name.rpartition("/")[0].partition("/") if "/" in metric.name else ("Other", "", "")
             charts = tabs.setdefault(first, {})
             charts.setdefault(rest or metric.name.rpartition("/")[2], []).append(tag_pattern(metric.name))

@@ -1,4 +1,4 @@
-"""The chart tab that every run with memory tags can show."""
+"""The dashboard tab for runs that record memory tags."""
 
 from fieldwatch.record.charts.layout import Chart, Tab
 
@@ -13,4 +13,4 @@ MEMORY_TAB = Tab(
     ),
     closed=True,
 )
-"""What is allocated at every step, and whose it is at the profiled ones."""
+"""Allocated memory at every step, and its owners at profiled steps."""

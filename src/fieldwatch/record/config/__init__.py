@@ -1,4 +1,4 @@
-"""Configs: the bounds of their settings, their plain JSON values, and the way back to dataclasses."""
+"""Configs: bounds of their settings, conversion to plain JSON values, and conversion back to dataclasses."""
 
 from typing import TYPE_CHECKING
 

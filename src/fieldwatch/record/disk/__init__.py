@@ -1,4 +1,4 @@
-"""A full disk: blocks that a run reserves, and writes that wait in memory until there is room."""
+"""Handling of a full disk: a reserve of disk blocks, and a backlog of writes that wait in memory."""
 
 from typing import TYPE_CHECKING
 

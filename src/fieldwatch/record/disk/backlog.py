@@ -1,4 +1,4 @@
-"""What a full disk refuses waits here, in order, until there is room; the training goes on meanwhile."""
+"""Backlog of writes that wait in memory, in order, while the disk is full. Training continues meanwhile."""
 
 import threading
 import time
@@ -12,18 +12,18 @@ from fieldwatch.base import DiskFullError, disk_full, lacks_space
 from fieldwatch.record.disk.reserve import ROWS_BYTES, Reserve
 
 DISK_FULL: Final = "disk_full"
-"""The event at the start of a pause."""
+"""Kind of the event at the start of a pause."""
 DISK_FREED: Final = "disk_freed"
-"""The event at its end, with what waited."""
+"""Kind of the event at the end of a pause, with the number of delayed writes."""
 DISK_EVENTS: Final = (DISK_FULL, DISK_FREED)
 LIMIT: Final = 256 << 20
-"""Bytes that may wait in memory, of all files together. More ends the run."""
+"""Maximum size of all waiting writes, in bytes. Exceeding it stops the run."""
 OPTIONAL_LIMIT: Final = 64 << 20
-"""Bytes of pictures and histograms among them. More of these are dropped, and counted."""
+"""Maximum size of waiting images and histograms, in bytes. Further ones are dropped and counted."""
 RETRY_SECONDS: Final = 0.5
-"""Time between two tries to write what waits."""
+"""Seconds between two attempts to write the backlog."""
 MARGIN: Final = ROWS_BYTES
-"""Bytes that have to be free beside the reserve before the disk counts as free again."""
+"""Bytes that must be free in addition to the reserve before the pause ends."""
 
 Result = TypeVar("Result")
 
@@ -33,13 +33,13 @@ class FullDiskPause:
     """A period during which the disk was full.
 
     Attributes:
-        began: when, on the clock of :class:`WriteBacklog`.
-        seconds: how long it took; 0 until it is over.
-        rows: rows of the journal that had to wait in memory.
-        writes: writes of any kind that had to.
-        nbytes: their bytes.
-        dropped: pictures, histograms and other optional things that were given up.
-        over: whether there is room again, and everything that waited is written.
+        began: start time, on the clock of :class:`WriteBacklog`.
+        seconds: duration; 0 while the pause lasts.
+        rows: number of journal rows that had to wait in memory.
+        writes: number of writes of any kind that had to wait.
+        nbytes: total size of these writes, in bytes.
+        dropped: number of images, histograms and other optional writes that were dropped.
+        over: whether the disk has space again and all waiting writes are done.
     """
 
     began: float
@@ -60,10 +60,12 @@ class _Write:
 
 @final
 class WriteQueue:
-    """The pending writes of one file, in order; without :meth:`attach` it writes at once, and errors come through.
+    """The pending writes of one file, in order.
+
+    Until :meth:`attach` is called, data is written immediately and errors are raised.
 
     Args:
-        write: appends to the file, all or nothing.
+        write: appends data to the file, all or nothing.
     """
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
@@ -73,27 +75,27 @@ class WriteQueue:
         self._backlog: WriteBacklog | None = None
 
     def attach(self, backlog: "WriteBacklog", *, from_reserve: bool = False) -> None:
-        """Let what a full disk refuses wait.
+        """Let writes wait in a backlog while the disk is full.
 
         Args:
-            backlog: where.
-            from_reserve: whether the file may use the blocks that were reserved for rows.
+            backlog: backlog of the run.
+            from_reserve: whether the file may use the disk blocks reserved for rows.
         """
         self._backlog = backlog
         self.from_reserve = from_reserve
         backlog.add(self)
 
     def append(self, data: bytes, *, rows: int = 0, optional: bool = False) -> None:
-        """Write, or wait.
+        """Write data, or queue it if the disk is full.
 
         Args:
-            data: what to append.
-            rows: how many rows of the journal that is.
-            optional: it may be dropped when too much waits.
+            data: bytes to append.
+            rows: number of journal rows in the data.
+            optional: whether the data may be dropped if too many optional writes are waiting.
 
         Raises:
-            DiskFullError: too much waits already.
-            OSError: the system refused for another reason than lack of space.
+            DiskFullError: if the backlog is full.
+            OSError: if the write fails for a reason other than lack of space.
         """
         if self._backlog is None:
             self.write(data)
@@ -102,27 +104,28 @@ class WriteQueue:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait to be appended."""
+        """Number of bytes waiting to be written."""
         return sum(len(write.data) for write in self.pending)
 
 
 @final
 class WriteBacklog:
-    """The waiting writes of one run, a queue per file. Any thread may write.
+    """The waiting writes of one run, with one queue per file. Thread-safe.
 
-    While the disk has no room (ENOSPC, EDQUOT), the journal and the events first use up the reserve; then all writes
-    wait in memory. Each queue keeps its order: nothing is lost or written twice. The disk counts as free again when
-    everything is written and the reserve is whole.
+    While the disk is full (ENOSPC, EDQUOT), the journal and the events first use up the reserve; after that, all writes
+    wait in memory. Each queue preserves its order, so nothing is lost or written twice. The pause ends when everything
+    is written and the reserve is complete again.
 
     Args:
         folder: the run folder, for messages.
-        reserve: blocks to be used when the disk is full.
-        limit: bytes that may wait; more is an error. None for :data:`LIMIT`.
-        optional_limit: bytes of optional things that may wait; more are dropped. None for :data:`OPTIONAL_LIMIT`.
-        clock: seconds that only ever go forward.
+        reserve: disk blocks to use when the disk is full.
+        limit: maximum number of waiting bytes; exceeding it is an error. None for :data:`LIMIT`.
+        optional_limit: maximum number of waiting bytes of optional writes; further ones are dropped. None for
+            :data:`OPTIONAL_LIMIT`.
+        clock: monotonic clock, in seconds.
 
     Attributes:
-        pause: the present period without room; None while there is room.
+        pause: the current pause; None while the disk has space.
     """
 
     def __init__(
@@ -143,53 +146,55 @@ class WriteBacklog:
         self._queues: list[WriteQueue] = []
         self._nbytes = 0
         self._optional_nbytes = 0
+        # Reentrant, because `flush` and `close` read `rows` while they hold the lock.
         self._lock = threading.RLock()
         self._next_retry = 0.0
         self._closed = False
 
     @property
     def rows(self) -> int:
-        """Rows of the journal that wait at this moment."""
+        """Number of journal rows currently waiting."""
         with self._lock:
             return sum(write.rows for queue in self._queues for write in queue.pending)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait at this moment."""
+        """Number of bytes currently waiting."""
         return self._nbytes
 
     def add(self, queue: WriteQueue) -> None:
-        """Take a queue in; done by :meth:`WriteQueue.join`."""
+        """Register a queue. Called by :meth:`WriteQueue.attach`."""
         with self._lock:
             self._queues.append(queue)
 
     def write(self, queue: WriteQueue, data: bytes, *, rows: int, optional: bool) -> None:
-        """Write to a queue's file, or keep it; see :meth:`WriteQueue.append`.
+        """Write data to a queue's file, or queue it; see :meth:`WriteQueue.append`.
 
         Raises:
-            DiskFullError: too much waits already.
-            OSError: the system refused for another reason than lack of space.
+            DiskFullError: if the backlog is full.
+            OSError: if the write fails for a reason other than lack of space.
         """
         with self._lock:
-            # Never past older data of the same file: order within a file is what readers rely on.
+            # Never overtake older data of the same file: readers rely on the order within a file.
             if queue.pending or not self._try_write(queue, data):
                 self._keep(queue, _Write(data=data, rows=rows, optional=optional))
 
     def retry(self) -> None:
-        """Try again to write what waits, if it is time to, and to take the reserve back; costs nothing otherwise."""
-        # Read without the lock: called for every row, and a stale answer only delays a retry.
+        """If a retry is due, try to write the backlog and to refill the reserve. Cheap enough to call for every row."""
+        # Read without the lock, since this is called for every row; a stale value only delays a retry.
         if self.pause is not None and self._clock() >= self._next_retry:
             with self._lock:
                 self._drain()
                 self._next_retry = self._clock() + RETRY_SECONDS
 
     def flush(self) -> None:
-        """Write everything that waits, now.
+        """Write the whole backlog now.
 
         Raises:
-            DiskFullError: there is no room.
-            OSError: the system refused for another reason.
+            DiskFullError: if the disk is still full.
+            OSError: if a write fails for another reason.
         """
+        # Nothing waits in the common case: skip the lock.
         if not self._nbytes:
             return
         with self._lock:
@@ -198,16 +203,19 @@ class WriteBacklog:
                 raise disk_full(self._folder, f"{self.rows} rows and {self._nbytes:,} bytes in all wait for free space")
 
     def try_optional(self, action: Callable[[], object]) -> bool:
-        """Do something that needs space and can be left out; False, and counted as dropped, where there is none.
+        """Run an optional action that writes to the disk.
+
+        Returns:
+            True on success; False if the disk is full. The action then counts as dropped.
 
         Raises:
-            DiskFullError: too much waits already.
-            OSError: the system refused for another reason.
+            DiskFullError: if the backlog is full.
+            OSError: if the action fails for another reason.
         """
         try:
             action()
         except OSError as error:
-            # DiskFullError means that the backlog is at its limit; only a plain lack of space may be passed over.
+            # DiskFullError means that the backlog has reached its limit; only a plain lack of space may be ignored.
             if isinstance(error, DiskFullError) or not lacks_space(error):
                 raise
             with self._lock:
@@ -216,14 +224,15 @@ class WriteBacklog:
         return True
 
     def run_required(self, action: Callable[[], Result]) -> Result:
-        """Do something that cannot wait, such as the final writes of a run: on a full disk in the rest of the reserve.
+        """Run an action that cannot wait, such as the final writes of a run. If the disk is full, release the reserve.
 
         Args:
-            action: may be called twice.
+            action: callable that writes to the disk; may be called twice.
 
         Raises:
-            DiskFullError, OSError: there is no room even then, or the system refused for another reason.
+            DiskFullError, OSError: if even the reserve does not suffice, or the action fails for another reason.
         """
+        # Try without touching the reserve first, unless the disk is known to be full.
         if self.pause is None:
             try:
                 return action()
@@ -236,20 +245,21 @@ class WriteBacklog:
         return action()
 
     def close(self) -> tuple[int, int]:
-        """Write what can be written, and delete the reserve.
+        """Delete the reserve and write as much of the backlog as possible.
 
         Returns:
-            How many rows of the journal, and how many bytes in all, are lost with this process.
+            Number of journal rows and total number of bytes that could not be written and are lost.
         """
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._reserve.close()  # its blocks are room for what waits
+                self._reserve.close()  # frees its blocks for the waiting writes
                 self._drain()
             return self.rows, self._nbytes
 
     def _try_write(self, queue: WriteQueue, data: bytes) -> bool:
-        """Write, in the reserve's blocks if need be; False where there is no room."""
+        """Write data, using blocks of the reserve if necessary; return False if the disk is full."""
+        # Each pass releases another piece of the reserve, until the write succeeds or nothing is left to release.
         while True:
             try:
                 queue.write(data)
@@ -271,16 +281,17 @@ class WriteBacklog:
     def _keep(self, queue: WriteQueue, write: _Write) -> None:
         pause = self._begin_pause()
         nbytes = len(write.data)
-        # Pictures must not push out rows: they have a smaller limit of their own.
+        # Images have a separate, smaller limit, so that they cannot displace rows.
         if write.optional and self._optional_nbytes + nbytes > self._optional_limit:
             pause.dropped += 1
             return
+        # The memory of the training must not be exhausted by its record: stop with a clear error instead.
         if self._nbytes + nbytes > self._limit:
             since = self._clock() - pause.began
             raise disk_full(
                 self._folder,
-                f"the disk has been full for {since:.0f} s; expected at most {self._limit:,} bytes of the record to "
-                f"wait in memory, got {self._nbytes + nbytes:,}: free space, then resume the run",
+                f"the disk has been full for {since:.0f} s; at most {self._limit:,} bytes of the record can wait in "
+                f"memory, got {self._nbytes + nbytes:,}: free disk space, then resume the run",
             )
         queue.pending.append(write)
         self._count(write, 1)
@@ -293,14 +304,14 @@ class WriteBacklog:
         self._optional_nbytes += sign * len(write.data) * write.optional
 
     def _drain(self) -> None:
-        """Write what waits, as far as there is room; the pause is over when all is written and the reserve is whole."""
+        """Write as much of the backlog as fits; end the pause if all is written and the reserve is complete again."""
         for queue in self._queues:
-            # The head stays queued until it is written: an error in between loses nothing.
+            # Keep the head in the queue until it is written, so that an error loses nothing.
             while queue.pending and self._try_write(queue, queue.pending[0].data):
                 self._count(queue.pending.popleft(), -1)
         if self.pause is None or self._nbytes:
             return
-        # A margin beyond the reserve, or a disk with little room would be full again at the next row.
+        # Require a margin beyond the reserve; otherwise a nearly full disk would start a new pause at the next row.
         if self._closed or self._reserve.refill(beyond=MARGIN):
             self.pause.seconds = self._clock() - self.pause.began
             self.pause.over = True
@@ -308,7 +319,7 @@ class WriteBacklog:
 
 
 def try_optional(waiting: WriteBacklog | None, action: Callable[[], object]) -> bool:
-    """Do what :meth:`WriteBacklog.try_optional` does, where there is one; else do it, and let errors come through."""
+    """Run an optional action via :meth:`WriteBacklog.try_optional`; without a backlog, let its errors propagate."""
     if waiting is not None:
         return waiting.try_optional(action)
     action()

@@ -1,4 +1,4 @@
-"""The record of a run in the files of other tools: Parquet, CSV, TensorBoard."""
+"""Export the record of a run to Parquet, CSV or TensorBoard files."""
 
 from typing import TYPE_CHECKING
 

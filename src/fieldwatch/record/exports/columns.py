@@ -1,4 +1,4 @@
-"""The columns of an exported table: those that every row has, and one per metric."""
+"""Columns of an exported table: head columns, which every row has, and one column per metric."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ EVENT_COLUMNS: dict[str, ColumnType] = {
     "message": "text",
     "event": "text",
 }
-"""Of the table of events: the texts that many kinds have, null in the others, and the whole event as JSON."""
+"""Columns of the events table: fields that many kinds share (null in other kinds), and the whole event as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What an exported table is made of.
+    """The columns of an exported table.
 
     Attributes:
-        head: the columns that every row has, and their types.
-        metrics: metric name to column name: the same, unless a metric is called like a column of the head.
+        head: names and types of the columns that every row has.
+        metrics: metric name to column name; they differ only if a metric has the name of a head column.
     """
 
     head: Mapping[str, ColumnType]
@@ -39,7 +39,8 @@ class Columns:
 
     @classmethod
     def of(cls, axis: Axis, metrics: Iterable[str], *, names_samples: bool) -> "Columns":
-        """Return the columns of an axis' table."""
+        """Return the columns of the table of an axis."""
+        # The axis comes first; a table on the epoch axis also has the step that recorded each row.
         head: dict[str, ColumnType] = {"epoch": "int"} if axis == "epoch" else {}
         head |= {"step": "int", "seconds": "real", "segment": "int"}
         if names_samples:
@@ -47,7 +48,7 @@ class Columns:
         return cls(head=head, metrics={name: f"{name} (metric)" if name in head else name for name in metrics})
 
     def head_of(self, batch: WideBatch) -> list[Cells]:
-        """Return the values of the head's columns."""
+        """Return the values of the head columns."""
         values: dict[str, Any] = {
             "epoch": batch.positions,
             "step": batch.steps,
@@ -59,7 +60,8 @@ class Columns:
 
 
 def event_cells(event: Mapping[str, Any]) -> list[Any]:
-    """Return an event as a row of the table of events."""
+    """Return an event as a row of the events table."""
+    # Other kinds of events may use these keys for values that are not strings: those stay in the JSON column only.
     texts = {name: event.get(name) for name in EVENT_COLUMNS}
     cells = [value if isinstance(value, str) else None for value in texts.values()]
     return [event["step"], *cells[1:-1], orjson.dumps(event).decode()]

@@ -1,4 +1,4 @@
-"""CSV files of a run, for spreadsheets and everything else."""
+"""Write the tables of an export as CSV files."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -18,35 +18,37 @@ from fieldwatch.record.exports.wide import WideBatch
 
 
 class CsvTable:
-    """One CSV file with the columns of the Parquet file.
+    """Writer of one CSV file with the same columns as the Parquet file.
 
-    A metric that was not recorded in a step is an empty field; non-finite values are ``nan``, ``inf`` and ``-inf``.
-    Numbers have all their digits. Names of samples are joined by ``;``. A text that a spreadsheet would take for a
-    formula gets an apostrophe in front of it.
+    A metric that was not recorded in a step is an empty field. Non-finite values are ``nan``, ``inf`` and ``-inf``.
+    Numbers are written with full precision. Sample names are joined by ``;``. A text that a spreadsheet would interpret
+    as a formula is prefixed with an apostrophe.
 
     Args:
-        path: the file.
-        columns: its columns.
-        catalogue: not used: CSV has no place for what metrics mean.
-        about: not used either.
+        path: path of the file.
+        columns: columns of the table.
+        catalogue: ignored, because CSV has no column metadata.
+        about: ignored, because CSV has no file metadata.
     """
 
     suffix = ".csv"
 
     def __init__(self, path: Path, columns: Columns, catalogue: Catalogue, about: Mapping[str, str]) -> None:  # noqa: ARG002  as ParquetTable
+        # newline="": the csv module writes line ends itself.
         self._file = TextIOWrapper(BufferedWriter(open_new(path)), newline="", encoding="utf-8")
         self._writer = csv.writer(self._file, lineterminator="\n")
         self._kinds = tuple(columns.head.values())
+        # Tags may come from anywhere: escape names that a spreadsheet would run as a formula.
         self._writer.writerow([spreadsheet_cell(name) for name in (*columns.head, *columns.metrics.values())])
 
     def write(self, batch: WideBatch, head: Sequence[Cells]) -> None:
-        """Append a batch; ``head`` are the columns before the metrics."""
-        shown = [
+        """Append a batch; ``head`` holds the columns that precede the metrics."""
+        head_cells = [
             [spreadsheet_cell(";".join(names)) for names in values] if kind == "texts" else _plain(values)
             for kind, values in zip(self._kinds, head, strict=True)
         ]
         cells = [_texts(values, present) for values, present in zip(batch.values, batch.present, strict=True)]
-        self._writer.writerows(zip(*shown, *cells, strict=True))
+        self._writer.writerows(zip(*head_cells, *cells, strict=True))
 
     def write_events(self, events: Sequence[Sequence[Any]]) -> None:
         """Append events."""
@@ -60,13 +62,13 @@ class CsvTable:
 
 
 def _plain(values: Cells) -> Sequence[Any]:
-    """Return numbers as Python's own, which print with all their digits."""
+    """Convert numbers to Python's types, which print with full precision, and escape texts for spreadsheets."""
     return values.tolist() if isinstance(values, np.ndarray) else [spreadsheet_cell(value) for value in values]
 
 
 def _texts(values: NDArray[np.float64], present: NDArray[np.bool_]) -> list[str]:
-    """Return each cell's text: the number, a name where it is not finite, nothing where there is none."""
-    # orjson writes null for non-finite numbers; these are replaced below.
+    """Format a column: finite numbers, names of non-finite ones, and empty strings for absent values."""
+    # orjson formats the whole column in one call but writes null for non-finite numbers; these are replaced below.
     texts = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
     for i in np.flatnonzero(~np.isfinite(values)).tolist():
         texts[i] = repr(float(values[i])) if present[i] else ""

@@ -1,4 +1,4 @@
-"""A run's record as TensorBoard's event files: one clean curve per metric, one event per step."""
+"""Export a run's record to TensorBoard event files: one continuous curve per metric, one event per step."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,26 +16,27 @@ from fieldwatch.record.sinks import TensorBoard
 
 
 def write_event_files(source: ExportSource, out: Path) -> dict[Axis, int]:
-    """Write a run's standing rows, its config and the arrangement of its charts; returns how many rows.
+    """Write a run's valid rows, its config and its chart layout; return the number of rows per axis.
 
-    Wall times are those of the training, counted from the run's first start.
+    Wall times are the run's first start plus the training time.
 
     Raises:
-        ValueError: a step is negative, or larger than TensorBoard takes.
+        ValueError: if a step is negative or exceeds TensorBoard's limit.
         CorruptRecord: see :func:`read_history`.
     """
     began = _start(source.manifest)
+    # The sink derives wall times from its clock. A list, so that the time can be set in the loop below.
     clock = [began]
     sink = TensorBoard(out, clock=lambda: clock[0])
     recorded = [name for outline in source.outlines.values() for name in outline.columns]
-    shown = dict.fromkeys(metric for name in recorded if (metric := source.catalogue.find(name)) is not None)
-    if shown:
-        sink.layout(default_layout(shown))
+    declared = dict.fromkeys(metric for name in recorded if (metric := source.catalogue.find(name)) is not None)
+    if declared:
+        sink.layout(default_layout(declared))
     sink.config(flattened(source.manifest.config), {})
     rows: dict[Axis, int] = {}
     for axis, batch in batches(source):
         for block in _blocks(axis, tuple(source.outlines[axis].columns), batch):
-            if not rows:  # the sink counts back from the last row of its first block
+            if not rows:  # the sink derives the start time from its clock and the last row of the first block
                 clock[0] = began + float(block.seconds[-1])
             sink(block)
             rows[axis] = rows.get(axis, 0) + len(block)
@@ -44,7 +45,7 @@ def write_event_files(source: ExportSource, out: Path) -> dict[Axis, int]:
 
 
 def _start(manifest: Manifest) -> float:
-    """Return when the run's first segment started, in seconds since 1970; 0 where that is not known."""
+    """Return the start time of the run's first segment, in seconds since 1970; 0 if unknown."""
     started = manifest.segments[0].get("started", "") if manifest.segments else ""
     try:
         return datetime.fromisoformat(started).timestamp()
@@ -53,8 +54,8 @@ def _start(manifest: Manifest) -> float:
 
 
 def _blocks(axis: Axis, columns: tuple[str, ...], batch: WideBatch) -> Iterator[Block]:
-    """Yield a batch as blocks of rows that recorded the same metrics."""
-    # Cut wherever the set of recorded metrics changes: a block has one set of columns.
+    """Split a batch into blocks of consecutive rows that recorded the same metrics."""
+    # All rows of a block share one set of columns, so cut wherever the set of recorded metrics changes.
     borders = np.flatnonzero((batch.present[:, 1:] != batch.present[:, :-1]).any(axis=0)) + 1
     for start, stop in zip([0, *borders], [*borders, len(batch)], strict=True):
         present = np.flatnonzero(batch.present[:, start])

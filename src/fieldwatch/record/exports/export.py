@@ -1,4 +1,4 @@
-"""Writing the record of a run as a folder of files for other tools: all of them, or none."""
+"""Export the record of a run to a folder of files for other tools. The folder is created atomically."""
 
 import os
 import shutil
@@ -32,14 +32,14 @@ _TABLES = tuple(f"{name}{kind}" for name in (*_NAMES.values(), "events") for kin
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedRecord:
-    """What was written.
+    """Result of an export.
 
     Attributes:
-        folder: where.
-        files: file name to its size in bytes.
-        rows: table ("steps", "epochs", "events") to its number of rows.
-        columns: table to its number of metrics.
-        damage: what is damaged in the run's record, and left out.
+        folder: folder of the exported files.
+        files: size of each file in bytes, by file name.
+        rows: number of rows of each table ("steps", "epochs", "events").
+        columns: number of metrics of each table.
+        damage: damaged parts of the run's record, which were skipped.
     """
 
     folder: Path
@@ -50,23 +50,24 @@ class ExportedRecord:
 
 
 def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite: bool = False) -> ExportedRecord:
-    """Write the rows of a run that stand, and its events, into a folder of their own.
+    """Export the valid rows and the events of a run to a new folder.
 
-    Parquet and CSV: ``steps`` (one row per step, one column per metric), ``epochs`` (what is counted by epochs) and
-    ``events``, each where there is any. TensorBoard: one event file. The folder appears when it is complete.
-    Memory stays flat: the record is read twice, some ten thousand rows at a time.
+    Parquet and CSV exports contain the tables ``steps`` (one row per step, one column per metric), ``epochs`` (metrics
+    on the epoch axis) and ``events``, except empty ones. A TensorBoard export is a single event file. The folder
+    appears only once it is complete. Memory use is constant: the record is read twice, in batches of about ten thousand
+    rows.
 
     Args:
-        folder: the run's.
-        to: the kind of files.
-        out: the folder to write; made, with those above it.
-        overwrite: whether a folder that is there may be replaced; only one that an export wrote.
+        folder: the run folder.
+        to: format of the export.
+        out: folder to create, including missing parents.
+        overwrite: whether to replace an existing folder, provided that an earlier export wrote it.
 
     Raises:
-        NotARun: there is no run.
-        FileExistsError: the folder is there; the message says what to do.
-        InputError: nothing has been recorded yet, or TensorBoard has no place for a step.
-        MissingExtra: pyarrow is not installed.
+        NotARun: if the folder holds no run.
+        FileExistsError: if ``out`` exists and may not be replaced; the message says what to do.
+        InputError: if nothing has been recorded yet, or a step exceeds TensorBoard's limit.
+        MissingExtra: if pyarrow is not installed.
     """
     run = Path(folder)
     target = Path(out)
@@ -74,45 +75,46 @@ def export_record(folder: Path | str, to: Target, out: Path | str, *, overwrite:
     refuse_existing(target, overwrite=overwrite)
     damage = DamageTally()
     note_damage(run, damage)
-    found = read_outlines(run, damage)
-    # An export of nothing would be an empty folder that looks like a failure of the tool.
-    if not found and (to == "tensorboard" or next(read_events(run), None) is None):
-        raise InputError(f"{run} has recorded nothing yet that --to {to} could show: wanted a row; train a step first")
-    source = ExportSource(folder=run, manifest=manifest, catalogue=manifest.catalogue(), outlines=found)
+    outlines = read_outlines(run, damage)
+    # Refuse to export an empty record: an empty folder would look like a bug of the exporter.
+    if not outlines and (to == "tensorboard" or next(read_events(run), None) is None):
+        raise InputError(f"{run} has no recorded rows to export with --to {to}: train at least one step first")
+    source = ExportSource(folder=run, manifest=manifest, catalogue=manifest.catalogue(), outlines=outlines)
     with _whole_folder(target) as draft:
         rows = _write_event_files(source, draft) if to == "tensorboard" else _write_tables(source, draft, to)
         files = {path.name: path.stat().st_size for path in sorted(draft.iterdir())}
-    columns = {_NAMES[axis]: len(outline.columns) for axis, outline in found.items()}
-    # Events are read once more only to count their damage; TensorBoard files hold none.
+    columns = {_NAMES[axis]: len(outline.columns) for axis, outline in outlines.items()}
+    # Read the events once more to count their damage; a TensorBoard export has not read them at all.
     deque(read_events(run, damage), maxlen=0)
     return ExportedRecord(folder=target, files=files, rows=rows, columns=columns, damage=damage.entries)
 
 
 def refuse_existing(target: Path, *, overwrite: bool) -> None:
-    """Raise FileExistsError where something is that may not be replaced."""
+    """Raise FileExistsError if the target exists and may not be replaced, or if its name is that of a file."""
     if target.suffix in {".parquet", ".csv"}:
-        raise ExistingPathError(f"{target} is the name of a file, and an export is a folder of several: name a folder")
+        raise ExistingPathError(f"{target} is a file name, but an export is a folder of several files: give a folder")
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir() or target.is_symlink():
-        raise ExistingPathError(f"{target} is there and no folder: name another one for the export")
-    # Deleting a folder is allowed only where an export made everything in it.
-    strange = [path.name for path in target.iterdir() if path.name not in _TABLES and ".tfevents." not in path.name]
-    if strange:
-        raise ExistingPathError(f"{target} holds {strange[0]!r}, which no export wrote: name another folder")
+        raise ExistingPathError(f"{target} exists and is not a folder: choose another folder for the export")
+    # Replace a folder only if all of its files come from an export.
+    foreign = [path.name for path in target.iterdir() if path.name not in _TABLES and ".tfevents." not in path.name]
+    if foreign:
+        raise ExistingPathError(f"{target} contains {foreign[0]!r}, which no export wrote: choose another folder")
     if not overwrite and any(target.iterdir()):
-        raise ExistingPathError(f"{target} is there: name another folder, or say --overwrite to replace that export")
+        raise ExistingPathError(f"{target} already exists: choose another folder, or replace it with --overwrite")
 
 
 @contextmanager
 def _whole_folder(target: Path) -> Generator[Path]:
-    """Give out a folder to write into; it gets its name when it is complete, and whoever fails leaves none behind."""
+    """Yield a temporary folder that replaces ``target`` on success and is deleted on failure."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Next to the target, because a rename is atomic only within one file system.
     draft, old = (target.with_name(f".{target.name}.{os.getpid()}{end}") for end in ("", ".old"))
     draft.mkdir()
     try:
         yield draft
-        # The old export is renamed, not deleted, so that one of the two is there at any moment.
+        # Rename the old export instead of deleting it: if the second rename fails, no data is lost yet.
         if target.exists():
             target.replace(old)
         draft.replace(target)
@@ -140,17 +142,17 @@ def _write_tables(source: ExportSource, draft: Path, to: Literal["parquet", "csv
         tables: dict[str, ParquetTable | CsvTable] = {}
         for axis in source.outlines:
             path = draft / f"{_NAMES[axis]}{kind.suffix}"
-            shown = columns[axis]
-            tables[axis] = stack.enter_context(kind(path, shown, source.catalogue, about))
+            tables[axis] = stack.enter_context(kind(path, columns[axis], source.catalogue, about))
         for axis, batch in batches(source):
             tables[axis].write(batch, columns[axis].head_of(batch))
             rows[_NAMES[axis]] = rows.get(_NAMES[axis], 0) + len(batch)
+    # In batches, since a long run may have millions of events.
     events = read_events(source.folder)
     event_batch = list(islice(events, _EVENT_ROWS))
     if event_batch:
         path = draft / f"events{kind.suffix}"
-        shown = Columns(head=EVENT_COLUMNS, metrics={})
-        with kind(path, shown, source.catalogue, about) as table:
+        event_columns = Columns(head=EVENT_COLUMNS, metrics={})
+        with kind(path, event_columns, source.catalogue, about) as table:
             while event_batch:
                 table.write_events([event_cells(event) for event in event_batch])
                 rows["events"] = rows.get("events", 0) + len(event_batch)

@@ -1,6 +1,6 @@
-"""Parquet files of a run, for DuckDB, Polars, pandas and Spark (needs the extra ``fieldwatch[parquet]``)."""
+"""Write the tables of an export as Parquet files (requires the extra ``fieldwatch[parquet]``)."""
 
-# pyarrow carries no types, so strict checking ends here.
+# pyarrow has no type annotations, so strict checking is disabled in this module.
 # pyright: basic
 
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ from fieldwatch.record.sinks import MissingExtra
 
 
 class ParquetTable:
-    """One Parquet file that grows by row groups.
+    """Writer of one Parquet file, which grows by row groups.
 
-    Numbers are doubles: a metric that was not recorded in a step is null, one that was not a number is NaN. A column's
-    metadata says ``unit``, ``meaning`` and ``better`` where the metric is declared.
+    Metrics are doubles: null if not recorded in a step, NaN if the recorded value was NaN. The metadata of a column
+    contains ``unit``, ``meaning`` and ``better`` if the metric is declared.
 
     Args:
-        path: the file.
-        columns: its columns.
-        catalogue: what metrics mean.
+        path: path of the file.
+        columns: columns of the table.
+        catalogue: declarations of the metrics.
         about: metadata of the file.
 
     Raises:
-        MissingExtra: pyarrow is not installed.
+        MissingExtra: if pyarrow is not installed.
     """
 
     suffix = ".parquet"
@@ -42,19 +42,20 @@ class ParquetTable:
         kinds = {"int": pa.int64(), "real": pa.float64(), "text": pa.string(), "texts": pa.list_(pa.string())}
         fields = [pa.field(name, kinds[kind]) for name, kind in columns.head.items()]
         fields += [
-            pa.field(shown, pa.float64(), metadata=_metadata(catalogue, name))
-            for name, shown in columns.metrics.items()
+            pa.field(column, pa.float64(), metadata=_metadata(catalogue, name))
+            for name, column in columns.metrics.items()
         ]
         self._schema = pa.schema(fields, metadata=dict(about))
+        # Dictionary encoding pays off for repeated texts only; metric values are mostly distinct.
         texts: Any = [name for name, kind in columns.head.items() if kind == "text"]
         texts += [f"{name}.list.element" for name, kind in columns.head.items() if kind == "texts"]
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=texts)
 
     def write(self, batch: WideBatch, head: Sequence[Cells]) -> None:
-        """Append a batch as one row group; ``head`` are the columns before the metrics."""
+        """Append a batch as one row group; ``head`` holds the columns that precede the metrics."""
         arrays = [self._pa.array(values, type=self._schema.field(i).type) for i, values in enumerate(head)]
         for values, present in zip(batch.values, batch.present, strict=True):
-            # A mask makes nulls; without it `from_pandas=False` keeps NaN as a value.
+            # The mask marks nulls; `from_pandas=False` keeps NaN as a value instead of turning it into a null.
             absent = None if present.all() else ~present
             arrays.append(self._pa.array(values, mask=absent, from_pandas=False))
         self._append(arrays)
@@ -62,7 +63,7 @@ class ParquetTable:
     def write_events(self, events: Sequence[Sequence[Any]]) -> None:
         """Append events as one row group."""
         columns = list(zip(*events, strict=True)) if events else [()] * len(EVENT_COLUMNS)
-        self._append([self._pa.array(list(one), type=self._schema.field(i).type) for i, one in enumerate(columns)])
+        self._append([self._pa.array(list(cells), type=self._schema.field(i).type) for i, cells in enumerate(columns)])
 
     def _append(self, arrays: list[Any]) -> None:
         self._writer.write_batch(self._pa.record_batch(arrays, schema=self._schema))
@@ -75,7 +76,7 @@ class ParquetTable:
 
 
 def _metadata(catalogue: Catalogue, name: str) -> dict[str, str] | None:
-    """Return what is known of a metric."""
+    """Return the column metadata of a metric, or None if it is not declared."""
     metric = catalogue.find(name)
     if metric is None:
         return None

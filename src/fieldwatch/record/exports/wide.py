@@ -1,4 +1,4 @@
-"""The standing rows of a run as wide tables: one row per step (or epoch), one column per metric, in order."""
+"""Convert the valid rows of a run to wide tables: one row per step (or epoch), one column per metric."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -22,16 +22,16 @@ _MIN_BATCH_ROWS = 512
 
 @dataclass(frozen=True, kw_only=True)
 class WideBatch:
-    """Some consecutive rows of a wide table.
+    """Consecutive rows of a wide table.
 
     Attributes:
-        positions: ``[rows]`` step or epoch; strictly ascending.
-        steps: ``[rows]`` 0-based step during which it was recorded.
+        positions: ``[rows]`` step or 1-based epoch, strictly ascending.
+        steps: ``[rows]`` 0-based step that recorded the row.
         seconds: ``[rows]`` training time.
-        segments: ``[rows]`` which start of the process recorded it, from 1.
-        samples: per row, the names of the batch's samples.
-        values: ``[columns, rows]``; NaN and infinity mean just that.
-        present: ``[columns, rows]`` whether the metric was recorded there.
+        segments: ``[rows]`` 1-based number of the segment that recorded the row.
+        samples: sample names of each row's batch.
+        values: ``[columns, rows]``; NaN and infinity are recorded values where ``present`` is True.
+        present: ``[columns, rows]`` whether the metric was recorded in the row.
     """
 
     positions: NDArray[np.int64]
@@ -43,19 +43,20 @@ class WideBatch:
     present: NDArray[np.bool_]
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return len(self.positions)
 
 
 @dataclass(kw_only=True)
 class Outline:
-    """What a first pass over all rows of one axis finds.
+    """Summary of all rows of one axis, collected in a first pass.
 
     Attributes:
-        columns: the metrics, in order of first appearance.
-        rows: how many rows came, late ones included.
-        names_samples: whether a row names samples.
-        late: rows that came after one of the same or a later position, merged where several did; few, and so kept.
+        columns: index of each metric, in order of first appearance.
+        rows: number of rows, including late ones.
+        names_samples: whether any row names samples.
+        late: late rows by position, that is rows recorded after one of the same or a later position; several late rows
+            of one position are merged. They are few, so they are kept in memory.
     """
 
     columns: dict[str, int] = field(default_factory=dict[str, int])
@@ -65,7 +66,7 @@ class Outline:
     _last: int = -1
 
     def add(self, block: Block) -> None:
-        """Take in the next block."""
+        """Add the next block."""
         for name in block.columns:
             self.columns.setdefault(name, len(self.columns))
         self.rows += len(block)
@@ -73,6 +74,7 @@ class Outline:
         late, self._last = lateness(block, self._last)
         if late.any():
             for row in block.part(late).rows():
+                # Merge with an earlier late row of the same position: the later value of a metric wins.
                 before = self.late.get(row.position)
                 values = {**before.values, **row.values} if before else row.values
                 samples = row.samples or (before.samples if before else ())
@@ -87,34 +89,39 @@ class Outline:
 
 
 def lateness(block: Block, last: int) -> tuple[NDArray[np.bool_], int]:
-    """Return ``[rows]`` whether a row's position was reached before it, and the last position reached after them."""
-    # A row is late if its position is not above all earlier ones.
+    """Return ``[rows]`` whether each row is late, and the highest position reached by the end of the block.
+
+    Args:
+        block: next block of an axis.
+        last: highest position reached before the block.
+    """
+    # A row is late if its position does not exceed all earlier positions.
     reached = np.maximum.accumulate(np.concatenate(([last], block.positions)))
     return block.positions <= reached[:-1], int(reached[-1])
 
 
 def read_outlines(folder: Path, damage: DamageTally | None = None) -> dict[Axis, Outline]:
-    """Read all valid rows once.
+    """Read all valid rows once and summarize them per axis.
 
     Args:
-        folder: the run's.
-        damage: counts the damaged lines, which are left out.
+        folder: the run folder.
+        damage: counter of damaged lines, which are skipped.
     """
-    found: dict[Axis, Outline] = {}
+    outlines: dict[Axis, Outline] = {}
     for block in read_blocks(folder, damage):
-        found.setdefault(block.axis, Outline()).add(block)
-    return found
+        outlines.setdefault(block.axis, Outline()).add(block)
+    return outlines
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSource:
-    """A run whose record is exported.
+    """A run to export.
 
     Attributes:
-        folder: the run's.
-        manifest: its run.json.
-        catalogue: what its metrics mean.
-        outlines: the outline of its rows, per axis.
+        folder: the run folder.
+        manifest: contents of its run.json.
+        catalogue: declarations of its metrics.
+        outlines: summary of its rows, per axis.
     """
 
     folder: Path
@@ -124,10 +131,10 @@ class ExportSource:
 
 
 def batches(source: ExportSource) -> Iterator[tuple[Axis, WideBatch]]:
-    """Yield the wide tables of all axes piece by piece; memory stays flat, however long the run is.
+    """Yield the wide tables of all axes in batches, with constant memory use.
 
-    A position has one row: what came late is merged into it, the later value wins. What is recorded while this reads
-    is left out.
+    Each position has one row: late rows are merged into it, and the later value wins. Rows that are recorded during the
+    export are not included.
 
     Raises:
         CorruptRecord: see :func:`read_history`.
@@ -149,13 +156,14 @@ class _BatchBuilder:
     """Collects the rows of one axis into batches.
 
     Args:
-        outline: of all rows.
-        starts: the steps that the segments of the run start from.
+        outline: summary of all rows of the axis.
+        starts: first step of each segment of the run.
     """
 
     def __init__(self, outline: Outline, starts: list[int]) -> None:
         self._outline = outline
         self._starts = starts
+        # Limit the number of cells rather than rows, since a run may have thousands of columns.
         columns = len(outline.columns)
         self._batch_rows = max(_MIN_BATCH_ROWS, min(_MAX_BATCH_ROWS, _BATCH_CELLS // max(columns, 1)))
         self._late = sorted(outline.late)
@@ -165,24 +173,26 @@ class _BatchBuilder:
         self._column_indices: dict[tuple[str, ...], NDArray[np.intp]] = {}
 
     def add(self, block: Block) -> Iterator[WideBatch]:
-        """Take in the next block, and yield the batch that is full."""
-        # Rows that the run appends between the two passes are not in the outline.
+        """Add the next block, and yield a batch once enough rows are collected."""
+        # Skip rows that the run has appended since the first pass: they are not in the outline.
         block = block.part(slice(self._rows_left))
         self._rows_left -= len(block)
         late, self._last = lateness(block, self._last)
+        # Late rows were already collected by the outline.
         block = block.part(~late) if late.any() else block
         if len(block):
             self._blocks.append(block)
+        # Late rows up to the last position belong to this batch; those beyond it wait for their batch.
         if sum(map(len, self._blocks)) >= self._batch_rows:
             yield self._batch(self._take_late(bisect_right(self._late, int(self._blocks[-1].positions[-1]))))
 
     def rest(self) -> Iterator[WideBatch]:
-        """Yield what is left."""
+        """Yield the remaining rows."""
         if self._blocks or self._late:
             yield self._batch(self._take_late(len(self._late)))
 
     def _take_late(self, count: int) -> list[Row]:
-        """Return the late rows of the first ``count`` positions, which are not asked for again."""
+        """Remove and return the late rows of the first ``count`` positions."""
         taken = self._late[:count]
         self._late = self._late[count:]
         return [self._outline.late[position] for position in taken]
@@ -190,9 +200,10 @@ class _BatchBuilder:
     def _batch(self, late: list[Row]) -> WideBatch:
         blocks = [*self._blocks, *map(Block.of, late)]
         self._blocks = []
-        # Late rows come last, so their values overwrite those of the rows they repeat.
+        # Late rows come last, so that their values overwrite those of earlier rows of the same position.
         arrivals = np.concatenate([block.positions for block in blocks])
         positions, rows = np.unique(arrivals, return_inverse=True)
+        # Columns first, because the table writers process one column at a time.
         shape = len(self._outline.columns), len(positions)
         values = np.full(shape, np.nan)
         present = np.zeros(shape, np.bool_)
@@ -203,7 +214,7 @@ class _BatchBuilder:
         for block in blocks:
             at = rows[start : start + len(block)]
             start += len(block)
-            # Without late rows positions ascend: a slice, which is a view, replaces fancy indexing.
+            # Without late rows the indices are consecutive: a slice is faster than fancy indexing.
             cells = (
                 np.ix_(self._indices_of(block.columns), at) if late else (self._indices_of(block.columns), _span(at))
             )
@@ -211,11 +222,12 @@ class _BatchBuilder:
             present[cells] = True
             steps[at] = block.steps
             seconds[at] = block.seconds
+            # Not strict: `samples` is empty in a block without sample names.
             for i, names in zip(at.tolist(), block.samples, strict=False):
                 samples[i] = names or samples[i]
         segments = np.zeros(len(positions), np.int32)
         for number, resume in enumerate(self._starts, 1):
-            # Later segments overwrite earlier ones, since each holds all steps from its resume step on.
+            # Later segments overwrite earlier ones: each contains all steps from its resume step on.
             segments[steps >= resume] = number
         return WideBatch(
             positions=positions,
@@ -228,18 +240,18 @@ class _BatchBuilder:
         )
 
     def _indices_of(self, columns: tuple[str, ...]) -> NDArray[np.intp]:
-        """Return the rows of the table's array that these columns have."""
+        """Return the indices of these columns in the outline; columns that are not in it are skipped."""
         known = self._column_indices.get(columns)
         if known is None:
-            places = [self._outline.columns[name] for name in columns if name in self._outline.columns]
-            known = self._column_indices[columns] = np.array(places, np.intp)
+            indices = [self._outline.columns[name] for name in columns if name in self._outline.columns]
+            known = self._column_indices[columns] = np.array(indices, np.intp)
         return known
 
     def _is_outlined(self, columns: tuple[str, ...]) -> list[bool]:
-        """Return which of these columns were found in the first pass."""
+        """Return for each of these columns whether the first pass has found it."""
         return [name in self._outline.columns for name in columns]
 
 
 def _span(at: NDArray[np.intp]) -> slice:
-    """Return consecutive places as a slice."""
+    """Convert consecutive indices to a slice."""
     return slice(int(at[0]), int(at[-1]) + 1)

@@ -1,4 +1,4 @@
-"""The memory logs of a run: censuses as JSON lines, and snapshots in the text format of the original profiler."""
+"""Memory logs of a run: censuses as JSON lines, and tensor snapshots in the text format of the original profiler."""
 
 from typing import TYPE_CHECKING
 

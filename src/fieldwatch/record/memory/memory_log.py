@@ -1,4 +1,4 @@
-"""The memory log of a run: one census of the device's memory per line of JSON, every number in bytes."""
+"""The memory log of a run: one census of the device memory per JSON line, with all sizes in bytes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,14 +15,14 @@ _COUNTS = ("step", "allocated", "reserved")
 
 
 class MemoryLog(SegmentedFile):
-    """Writer of ``memory.jsonl`` in a run's folder.
+    """Writer of ``memory.jsonl`` in a run folder.
 
     A census is a mapping with at least ``step`` (0-based), ``allocated`` and ``reserved`` (bytes). A line
-    ``{"segment": 2, "resume": 400, ...}`` voids earlier censuses with step >= 400. Each line ends with its checksum, as
-    in the journal. Opening cuts off a torn last line.
+    ``{"segment": 2, "resume": 400, ...}`` invalidates earlier censuses with step >= 400. Each line ends with its
+    checksum, as in the journal. Opening the file truncates a torn last line.
 
     Args:
-        folder: the run's folder; made if missing.
+        folder: the run folder; created if missing.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -32,32 +32,30 @@ class MemoryLog(SegmentedFile):
         """Write one census.
 
         Raises:
-            ValueError: ``step``, ``allocated`` or ``reserved`` is missing or no count.
-            TypeError: a value is not a number, text, list or mapping.
+            ValueError: if ``step``, ``allocated`` or ``reserved`` is missing or not an integer of at least 0.
+            TypeError: if a value is not a number, string, list or mapping.
         """
         problem = _problem(census)
         if problem:
-            raise ValueError(
-                f"a census {problem}: wanted at least step, allocated and reserved (bytes) as whole numbers"
-            )
+            raise ValueError(f"a census {problem}: step, allocated and reserved (bytes) must be integers of at least 0")
         self._file.append(add_checksum(orjson.dumps({**census, **self.segment_fields})))
 
 
 def read_memory_log(location: Path | str, damage: DamageTally | None = None) -> list[dict[str, Any]]:
-    """Return the censuses that stand, in order; a missing file is empty, a torn last line was not written.
+    """Return the valid censuses, in order. A missing file counts as empty; a torn last line is ignored.
 
     Args:
-        location: the run's folder, or the file itself.
-        damage: counts the damaged lines, which are left out.
+        location: the run folder, or the file itself.
+        damage: counter of damaged lines, which are skipped.
     """
     location = Path(location)
     path = location / MEMORY_LOG if location.is_dir() else location
-    tally = DamageTally() if damage is None else damage
+    counter = DamageTally() if damage is None else damage
     censuses: list[dict[str, Any]] = []
     segment_number = 1
-    for _, line, _ in checked_lines(path, _problem_of, tally):
+    for _, line, _ in checked_lines(path, _problem_of, counter):
         segment = segment_in(line)
-        # A census of a later segment stands in for that segment's own line, which may be damaged.
+        # Any line of a later segment implies that segment's own line, which may be damaged.
         if segment is not None and ("segment" in line or segment.number > segment_number):
             segment_number = max(segment_number, segment.number)
             censuses = [census for census in censuses if census["step"] < segment.resume]
@@ -68,7 +66,7 @@ def read_memory_log(location: Path | str, damage: DamageTally | None = None) -> 
 
 
 def _problem_of(line: Any) -> str:
-    """Say why a parsed line is neither a census nor a segment; nothing if it is one."""
+    """Return why a parsed line is neither a census nor a segment; an empty string if it is one."""
     if not _is_mapping(line):
         return "is not a census"
     if ("segment" in line or SEGMENT_KEY in line) and segment_in(line) is None:
@@ -84,9 +82,10 @@ def _is_mapping(line: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def _problem(census: Mapping[str, Any]) -> str:
-    """Say what is wrong with a census; nothing if it is one."""
+    """Return why a census is invalid; an empty string if it is valid."""
     for key in _COUNTS:
         value = census.get(key)
+        # bool is a subclass of int, so it must be excluded explicitly.
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             return f"has {key} {value!r}"
     return ""

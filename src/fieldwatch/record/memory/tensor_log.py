@@ -1,4 +1,4 @@
-"""The text log of tensor memory: one snapshot after another, in the grammar of the original profiler."""
+"""Write the text log of tensor memory: a sequence of snapshots in the format of the original profiler."""
 
 import os
 import re
@@ -15,11 +15,12 @@ from fieldwatch.record.lines import write_all
 
 RULE = "=" * 80
 TOP = 5
-# The ruled line and the head below it, where a snapshot begins.
+# The start of a snapshot: a line of equals signs, followed by the head.
 _HEAD = re.compile(rb"(?:^|\n)=+\r?\nIteration ")
-# The last section of a snapshot; the list of the largest tensors follows where there are large ones.
+# The last section of a snapshot, followed by the list of the largest tensors if there are large ones.
 _END = re.compile(rb"\nLarge Tensors \(>\d+ *MB\): (\d+)\r?\n(?:Top \d+[^\n]*\n((?:  [^\n]*\n)*))?")
 _NAME = re.compile(r"\w+")
+# Bytes to search for the last snapshot. A snapshot takes a few KB, so its head is always within this range.
 _TAIL = 1 << 20
 
 
@@ -28,9 +29,9 @@ class LargeTensor:
     """One of the largest tensors of a snapshot.
 
     Attributes:
-        size: in MB (2**20 bytes).
-        shape: as text, such as ``"(4200000, 15, 3)"``.
-        dtype: such as ``"float32"``.
+        size: size in MB (2**20 bytes).
+        shape: shape as text, such as ``"(4200000, 15, 3)"``.
+        dtype: name of the dtype, such as ``"float32"``.
     """
 
     size: float
@@ -44,20 +45,20 @@ def _none() -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSnapshot:
-    """Where the memory of a device was at one iteration; MB means 2**20 bytes.
+    """Memory of a device at one iteration. MB means 2**20 bytes.
 
     Attributes:
-        iteration: the iteration it was taken at.
+        iteration: iteration of the snapshot.
         time: local time, to the second.
-        total_tensors: how many tensors there were.
-        allocated: MB that tensors held.
-        reserved: MB that the allocator held, its cache included.
-        fragmentation: percent of the reserved memory that was not allocated; most of it can be used again at once.
-        categories: MB by what the memory is for.
-        dtypes: MB by type of the entries.
-        large_count: how many tensors were above the threshold.
-        large_threshold: that threshold, in MB.
-        largest: the largest tensors, the largest first.
+        total_tensors: number of tensors.
+        allocated: memory allocated by tensors, in MB.
+        reserved: memory held by the allocator including its cache, in MB.
+        fragmentation: percentage of the reserved memory that is not allocated; most of it is reusable at once.
+        categories: memory by purpose, in MB.
+        dtypes: memory by dtype, in MB.
+        large_count: number of tensors above the threshold.
+        large_threshold: threshold for large tensors, in MB.
+        largest: largest tensors, in descending order of size.
     """
 
     iteration: int
@@ -74,14 +75,15 @@ class TensorSnapshot:
 
 
 def format_snapshot(snapshot: TensorSnapshot) -> str:
-    """Return the snapshot as the original profiler wrote it, from the empty line before it to the last newline.
+    """Format a snapshot as the original profiler does, from the empty line before it to the last newline.
 
-    At most five of the largest tensors are listed, and only where some tensor is above the threshold.
+    At most five of the largest tensors are listed, and only if any tensor exceeds the threshold.
 
     Raises:
-        ValueError: a category or dtype is not one word, a shape holds what would break the line, or fewer of the
-            largest tensors are given than are to be listed.
+        ValueError: if a category or dtype is not a single word, a shape contains characters that would break the line,
+            or ``largest`` has fewer entries than need to be listed.
     """
+    # The format is fixed: existing tools parse these logs, so every space counts.
     lines = ["", RULE, f"Iteration {snapshot.iteration} | {snapshot.time:%Y-%m-%d %H:%M:%S}", RULE]
     lines.append(f"Total Tensors: {snapshot.total_tensors}")
     held = f"Allocated: {snapshot.allocated:.2f} MB | Reserved: {snapshot.reserved:.2f} MB"
@@ -96,20 +98,22 @@ def format_snapshot(snapshot: TensorSnapshot) -> str:
 
 
 class TensorLog:
-    """Appends snapshots to a log, each with one write to the system, whole or not at all.
+    """Appends snapshots to a log, each with a single write that succeeds completely or not at all.
 
-    Opening cuts off a torn last snapshot (a process that was killed, a disk that lost power).
+    Opening the file truncates a torn last snapshot, left by a killed process or a power failure.
 
     Args:
-        path: the file; it and its folder are made if missing. See :meth:`in_folder` for the usual name.
+        path: path of the file; the file and its folder are created if missing. See :meth:`in_folder` for the usual
+            name.
 
     Raises:
-        ValueError: the file holds something else than such a log.
+        ValueError: if the file is not a tensor log.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._file = open_for_append(self.path)
+        # Do not leak the open file if it turns out to be something else.
         try:
             self._size = _whole_size(self.path)
         except ValueError:
@@ -121,7 +125,7 @@ class TensorLog:
 
     @classmethod
     def in_folder(cls, run: Path | str, now: datetime) -> Self:
-        """Open ``profiles/tensor_profile_<YYYYmmdd_HHMMSS>.log`` in a run's folder."""
+        """Open ``profiles/tensor_profile_<YYYYmmdd_HHMMSS>.log`` in a run folder."""
         return cls(output_path(Path(run), "profiles", f"tensor_profile_{now:%Y%m%d_%H%M%S}.log"))
 
     def append(self, snapshot: TensorSnapshot) -> None:
@@ -129,21 +133,21 @@ class TensorLog:
 
         Raises:
             ValueError: see :func:`format_snapshot`.
-            OSError: the system refused (disk full); the file is as it was before.
+            OSError: if the write fails (disk full); the file is then unchanged.
         """
         self._queue.append(format_snapshot(snapshot).encode())
 
     def defer_to(self, backlog: WriteBacklog) -> None:
-        """Let snapshots that a full disk refuses wait there."""
+        """Queue snapshots in a backlog while the disk is full."""
         self._queue.attach(backlog)
 
     def flush(self, *, fsync: bool = False) -> None:
-        """Do nothing (nothing is held back), or return when everything is on the disk (``fsync=True``)."""
+        """With ``fsync=True``, block until everything is on the disk; else do nothing, since writes are unbuffered."""
         if fsync:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file; more than once is fine."""
+        """Close the file. May be called more than once."""
         self._file.close()
 
     def _write(self, text: bytes) -> None:
@@ -158,57 +162,61 @@ class TensorLog:
 
 
 def _check_listed(snapshot: TensorSnapshot) -> None:
-    wanted = min(snapshot.large_count, TOP)
-    if len(snapshot.largest) < wanted:
+    # A shorter list than the count implies is how readers recognize a torn snapshot.
+    expected = min(snapshot.large_count, TOP)
+    if len(snapshot.largest) < expected:
         raise ValueError(
-            f"{snapshot.large_count} large tensors came with {len(snapshot.largest)} of them named: "
-            f"wanted the largest {wanted} (a reader takes a shorter list for a torn one)"
+            f"a snapshot with {snapshot.large_count} large tensors must list the largest {expected}, got "
+            f"{len(snapshot.largest)}"
         )
 
 
 def _sizes(sizes: Mapping[str, float]) -> list[str]:
-    """Return the lines of a mapping to MB, the largest first."""
-    wrong = next((name for name in sizes if not _NAME.fullmatch(name)), None)
-    if wrong is not None:
-        raise ValueError(f"category or dtype {wrong!r} cannot stand in a tensor log: wanted one word like 'gradients'")
+    """Format sizes in MB by name, one line each, in descending order."""
+    invalid = next((name for name in sizes if not _NAME.fullmatch(name)), None)
+    if invalid is not None:
+        raise ValueError(f"a category or dtype in a tensor log must be one word such as 'gradients', got {invalid!r}")
+    # Largest first; the sort is stable, so equal sizes keep their order.
     ordered = sorted(sizes.items(), key=lambda pair: -pair[1])
     return [f"  {name:<15}: {size:8.2f} MB" for name, size in ordered]
 
 
 def _large(tensor: LargeTensor) -> str:
+    # A newline or pipe in a shape would break the line format.
     if not tensor.shape.isprintable() or "|" in tensor.shape or not _NAME.fullmatch(tensor.dtype):
-        wanted = "wanted texts like '(1000, 3)' and 'float32'"
+        expected = "expected texts such as '(1000, 3)' and 'float32'"
         raise ValueError(
-            f"a large tensor with shape {tensor.shape!r}, dtype {tensor.dtype!r} cannot be logged: {wanted}"
+            f"a large tensor with shape {tensor.shape!r}, dtype {tensor.dtype!r} cannot be logged: {expected}"
         )
     return f"  {tensor.size:.2f} MB | shape={tensor.shape} | dtype={tensor.dtype}"
 
 
 def _whole_size(path: Path) -> int:
-    """Return the size of the log up to the end of its last whole snapshot.
+    """Return the size of the log in bytes, up to the end of its last whole snapshot.
 
     Raises:
-        InputError: the file's end shows no snapshot.
+        InputError: if the end of the file contains no snapshot.
     """
     size = path.stat().st_size
     start = max(0, size - _TAIL)
     with path.open("rb") as file:
         tail = os.pread(file.fileno(), size - start, start)
     heads = [match.start() for match in _HEAD.finditer(tail)]
-    # Only blank lines and rules without a head: the file is empty, or was torn inside its first head.
+    # Only blank lines and lines of "=" mean that the file is empty or was torn inside its first head. Anything else
+    # without a head is not a tensor log.
     if not heads and tail.strip(b"\r\n="):
-        raise InputError(f"{path} holds something else than a tensor log: nothing is appended to it; name another file")
+        raise InputError(f"{path} is not a tensor log, so nothing is appended to it: choose another file")
     if not heads:
         return start
     return start + heads[-1] + _whole_end(tail[heads[-1] :])
 
 
 def _whole_end(snapshot: bytes) -> int:
-    """Return where a snapshot ends, 0 if some of it is missing."""
+    """Return the length of a snapshot in bytes, or 0 if it is incomplete."""
     end = _END.search(snapshot)
     if end is None:
         return 0
     listed = end[2]
     if listed is None:
-        return 0 if snapshot[end.end() :].startswith(b"T") else end.end()  # cut off within "Top 5 largest:"
+        return 0 if snapshot[end.end() :].startswith(b"T") else end.end()  # torn inside "Top 5 largest:"
     return end.end() if listed.count(b"\n") >= min(int(end[1]), TOP) else 0

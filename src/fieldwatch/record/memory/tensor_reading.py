@@ -1,4 +1,4 @@
-"""Reading tensor logs back, our own and those of the original profiler."""
+"""Read tensor logs, those of this toolkit and those of the original profiler."""
 
 import mmap
 import re
@@ -15,7 +15,9 @@ from fieldwatch.base import InputError
 from fieldwatch.record.memory.tensor_grammar import HEAD, SIZE, SNAPSHOT, SPACED, TIME
 from fieldwatch.record.memory.tensor_table import Floats, TensorLogTable
 
+# Characters between snapshots that are not garbage: blank space and the lines of equals signs.
 _BLANK = b"\r\n\t ="
+# Bound for the number of columns: a foreign file could otherwise name millions of categories.
 _MAX_NAMES = 256
 _CHUNK_SNAPSHOTS = 8192
 _OTHER_FORMATS = (
@@ -28,19 +30,20 @@ _OTHER_FORMATS = (
 )
 
 
-class NotATensorLog(InputError):  # noqa: N818  says what the file is
-    """The file holds no snapshot of a tensor log."""
+class NotATensorLog(InputError):  # noqa: N818  named after the finding
+    """Raised when a file contains no snapshot of a tensor log."""
 
 
 def read_tensor_log(path: Path | str) -> TensorLogTable:
-    """Read a tensor log: ours, the original profiler's, with Unix or Windows line ends, any threshold, any category.
+    """Read a tensor log of this toolkit or of the original profiler.
 
-    A snapshot counts when nothing of it is missing; others are left out and reported (``dropped``, ``truncated``),
-    never read as zeros. The list of the largest tensors may be absent where the writer leaves it out throughout.
+    Unix and Windows line ends, any threshold and any categories are accepted. Incomplete snapshots are skipped and
+    reported (``dropped``, ``truncated``), never read as zeros. The list of the largest tensors may be absent if the
+    writer omits it in all snapshots.
 
     Raises:
-        OSError: the file cannot be read.
-        NotATensorLog: the file is empty or holds something else; the message says what.
+        OSError: if the file cannot be read.
+        NotATensorLog: if the file is empty or has another format; the message describes its contents.
     """
     path = Path(path)
     if not path.stat().st_size:
@@ -48,15 +51,15 @@ def read_tensor_log(path: Path | str) -> TensorLogTable:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         table = _LogParser(text).table(path)
         if not len(table) and not table.dropped:
-            wanted = "'Iteration 50 | 2026-01-29 13:36:21' under a ruled line, and so on"
+            expected = "'Iteration 50 | 2026-01-29 13:36:21' below a line of equals signs, and so on"
             raise NotATensorLog(
-                f"{path} is no tensor log: it {_describe_format(text[:512])}. Wanted snapshots: {wanted}"
+                f"{path} is not a tensor log: it {_describe_format(text[:512])}. Expected snapshots: {expected}"
             )
     return table
 
 
 class _LogParser:
-    """One pass over a log's text, in chunks, so that only numbers stay in memory."""
+    """Parses a log in one pass and in chunks, so that only the numbers are kept in memory."""
 
     def __init__(self, text: mmap.mmap) -> None:
         self._text = text
@@ -66,13 +69,14 @@ class _LogParser:
         self._dropped: list[int] = []
         self._garbage = 0
         self._end = 0
+        # Whether any snapshot has a list of the largest tensors: then a missing one at the end means a torn file.
         self._lists_largest = False
         self._last: re.Match[bytes] | None = None
 
     def table(self, path: Path) -> TensorLogTable:
-        """Read everything."""
+        """Parse the whole log."""
         snapshots = self._snapshots()
-        # In chunks: the matches of a whole log of a million snapshots would not fit in memory.
+        # The match objects of a log with a million snapshots would not fit in memory.
         while chunk := list(islice(snapshots, _CHUNK_SNAPSHOTS)):
             self._add_chunk(chunk)
         torn = self._tail()
@@ -83,6 +87,8 @@ class _LogParser:
         }
         rows = len(columns["iterations"])
         iterations = columns["iterations"]
+        # Segments: an iteration that does not increase means that the run was resumed. The prepended value makes the
+        # first difference 1, so that counting starts at 0.
         table = TensorLogTable(
             path=path,
             **columns,
@@ -90,6 +96,7 @@ class _LogParser:
             dtypes=self._dtypes.columns(rows),
             segments=np.cumsum(np.diff(iterations, prepend=iterations[:1] - 1) <= 0, dtype=np.int64),
         )
+        # The last snapshot was parsed completely except for its list: drop its row again.
         if last_torn:
             self._dropped.append(int(iterations[-1]))
             table = table.rows(np.arange(rows - 1))
@@ -102,7 +109,7 @@ class _LogParser:
         )
 
     def _snapshots(self) -> Iterator[re.Match[bytes]]:
-        """Yield whole snapshots, and note what lies between them."""
+        """Yield complete snapshots, and record damaged or foreign text between them."""
         for match in SNAPSHOT.finditer(self._text):
             self._skip(match.start())
             if self._last is not None:
@@ -112,8 +119,8 @@ class _LogParser:
             yield match
 
     def _skip(self, end: int) -> None:
-        """Note what stands before ``end`` and is no part of a snapshot."""
-        # A few KB suffice to see whether anything but blanks follows.
+        """Record the text between the last snapshot and ``end`` as dropped snapshots or garbage."""
+        # A few KB suffice to tell whether there is anything but blank lines.
         rest = self._text[self._end : min(end, self._end + 4096)].strip(_BLANK)
         if not rest:
             return
@@ -123,11 +130,11 @@ class _LogParser:
             self._garbage += end - self._end
 
     def _tail(self) -> bool:
-        """Note what follows the last whole snapshot; tell whether it is the beginning of another."""
+        """Record the text after the last complete snapshot; return whether it is the start of another snapshot."""
         size = len(self._text)
         known = len(self._dropped)
         rest = self._text[self._end : self._end + 4096].strip()
-        if rest and b"Iteration ".startswith(rest.lstrip(_BLANK)):  # cut off in its head
+        if rest and b"Iteration ".startswith(rest.lstrip(_BLANK)):  # torn inside its head
             self._dropped.append(-1)
             return True
         if not self._is_list(rest):
@@ -135,7 +142,7 @@ class _LogParser:
         return len(self._dropped) > known
 
     def _last_is_torn(self) -> bool:
-        """Tell whether the list of largest tensors that ends the last snapshot is cut off."""
+        """Whether the list of the largest tensors at the end of the last snapshot is torn."""
         last = self._last
         if last is None or not int(last[10]) or HEAD.search(self._text, self._end):
             return False
@@ -144,7 +151,7 @@ class _LogParser:
         return last[12].count(b"\n") < min(int(last[10]), int(last[11]))
 
     def _is_list(self, rest: bytes) -> bool:
-        """Whether the rest of the text is a torn piece of the last snapshot's list of largest tensors."""
+        """Whether the rest of the text is a torn part of the last snapshot's list of the largest tensors."""
         listing = self._last is not None and self._last[12] is not None
         return bool(rest) and (rest[:1].isdigit() if listing else b"Top 5 largest:".startswith(rest[:14]))
 
@@ -156,7 +163,7 @@ class _LogParser:
 
 
 class _Sizes:
-    """Sizes by name, as they come, then as one column per name."""
+    """Collects sizes by name from many snapshots and converts them to one column per name."""
 
     def __init__(self) -> None:
         self._codes: dict[bytes, int] = {}
@@ -165,40 +172,41 @@ class _Sizes:
         self._values: list[Floats] = []
 
     def add(self, first: int, blocks: list[bytes]) -> None:
-        """Take the lines of some snapshots in, of which the first is row ``first``.
+        """Add the size lines of consecutive snapshots, starting at row ``first``.
 
         Raises:
-            NotATensorLog: there are too many names.
+            NotATensorLog: if there are too many different names.
         """
-        # One findall over the joined blocks is several times faster than one per block.
-        found = cast("list[tuple[bytes, bytes]]", SIZE.findall(b"".join(blocks)))
+        # One findall over the joined blocks is several times faster than one per block. It matches single-word names
+        # only, so a count mismatch means that some line needs the slower, tolerant pattern.
+        pairs = cast("list[tuple[bytes, bytes]]", SIZE.findall(b"".join(blocks)))
         counts = [block.count(b"\n") for block in blocks]
-        if sum(counts) != len(found):  # a name with spaces, a line of another kind
-            each = [cast("list[tuple[bytes, bytes]]", SPACED.findall(block)) for block in blocks]
-            counts = [len(pairs) for pairs in each]
-            found = [pair for pairs in each for pair in pairs]
+        if sum(counts) != len(pairs):  # a name with spaces, or a line of another kind
+            by_block = [cast("list[tuple[bytes, bytes]]", SPACED.findall(block)) for block in blocks]
+            counts = [len(block_pairs) for block_pairs in by_block]
+            pairs = [pair for block_pairs in by_block for pair in block_pairs]
         codes = self._codes
         self._rows.append(np.repeat(np.arange(first, first + len(blocks)), counts))
-        self._columns.append(np.array([codes.setdefault(name, len(codes)) for name, _ in found], np.intp))
-        self._values.append(np.array([float(value) for _, value in found]))
+        self._columns.append(np.array([codes.setdefault(name, len(codes)) for name, _ in pairs], np.intp))
+        self._values.append(np.array([float(value) for _, value in pairs]))
         if len(codes) > _MAX_NAMES:
             raise NotATensorLog(
                 f"the log names more than {_MAX_NAMES} categories or dtypes, the last {next(reversed(codes))[:40]!r}: "
-                f"wanted a handful, such as 'gradients' or 'float32'"
+                f"expected a few, such as 'gradients' or 'float32'"
             )
 
     def columns(self, count: int) -> dict[str, Floats]:
-        """Return ``[count]`` values per name, 0 where a row does not have it."""
+        """Return ``[count]`` values for each name; 0 in rows that do not list it."""
         if not self._codes:
             return {}
         table = np.zeros((len(self._codes), count))
-        # Scatter: names that a snapshot lacks stay 0.
+        # Scatter the values; names that a snapshot lacks stay 0.
         table[np.concatenate(self._columns), np.concatenate(self._rows)] = np.concatenate(self._values)
         return {name.decode(errors="replace"): table[code] for name, code in self._codes.items()}
 
 
 def _columns(chunk: Sequence[re.Match[bytes]]) -> dict[str, NDArray[Any]]:
-    """Return the columns of some snapshots, without the sizes by name."""
+    """Return the columns of a chunk of snapshots, except the sizes by name."""
     texts = [match.group(1, 2, 3, 4, 5, 6, 9, 10) for match in chunk]
     whole = {"iterations": 0, "total_tensors": 2, "large_thresholds": 6, "large_counts": 7}
     real = {"allocated": 3, "reserved": 4, "fragmentation": 5}
@@ -212,7 +220,7 @@ def _parse_times(texts: Sequence[bytes]) -> NDArray[Any]:
     known = [text.strip().decode() if TIME.fullmatch(text.strip()) else "NaT" for text in texts]
     try:
         return np.array(known, "datetime64[s]")
-    except ValueError:  # the 31st of a month that has none
+    except ValueError:  # an impossible date such as February 30: parse one by one to find it
         return np.array([_parse_time(text) for text in known], "datetime64[s]")
 
 
@@ -224,27 +232,27 @@ def _parse_time(text: str) -> np.datetime64:
 
 
 def _implausible(table: TensorLogTable) -> tuple[str, ...]:
-    """Say which numbers cannot be true."""
+    """Describe implausible numbers, in at most ten sentences."""
     columns = {"allocated": table.allocated, "reserved": table.reserved, "fragmentation": table.fragmentation}
-    found: list[str] = []
+    problems: list[str] = []
     for name, values in (columns | table.categories | table.dtypes).items():
         wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
         if len(wrong):
             first = f"{values[wrong[0]]:g} at iteration {table.iterations[wrong[0]]}"
-            found.append(f"{name} is negative or not finite in {len(wrong)} snapshots, first {first}")
-    # 0.01 MB is the rounding of the log's two decimals.
+            problems.append(f"{name} is negative or not finite in {len(wrong)} snapshots, first {first}")
+    # The log rounds to two decimals, so allow a difference of 0.01 MB.
     over = np.flatnonzero(table.allocated > table.reserved + 0.01)
     if len(over):
         first = f"first at iteration {table.iterations[over[0]]}"
-        found.append(f"allocated is above reserved in {len(over)} snapshots, {first}")
-    return tuple(found[:10])
+        problems.append(f"allocated is above reserved in {len(over)} snapshots, {first}")
+    return tuple(problems[:10])
 
 
 def _describe_format(start: bytes) -> str:
-    """Say what a file looks like that is no tensor log."""
-    for magic, what in _OTHER_FORMATS:
+    """Describe the apparent format of a file that is not a tensor log."""
+    for magic, description in _OTHER_FORMATS:
         if start.startswith(magic):
-            return f"looks like {what}"
+            return f"looks like {description}"
     if not start.strip():
         return "is blank"
     if b"\0" in start or not start.isascii():

@@ -1,4 +1,4 @@
-"""A tensor log as columns."""
+"""The contents of a tensor log as columns."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,26 +17,27 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class TensorLogTable:
-    """A tensor log as columns, one row per whole snapshot, in the order of the file; MB means 2**20 bytes.
+    """A tensor log as columns, one row per complete snapshot in file order. MB means 2**20 bytes.
 
     Attributes:
-        path: the file.
-        iterations: ``[n]`` int64.
-        times: ``[n]`` datetime64[s], NaT where the text is no time.
-        total_tensors: ``[n]`` int64.
-        allocated: ``[n]`` MB.
-        reserved: ``[n]`` MB.
-        fragmentation: ``[n]`` percent.
-        categories: name to ``[n]`` MB; 0 where a snapshot does not list it.
-        dtypes: name to ``[n]`` MB; 0 where a snapshot does not list it.
-        large_counts: ``[n]`` int64, how many tensors were above the threshold.
-        large_thresholds: ``[n]`` int64, that threshold in MB.
-        segments: ``[n]`` int64; an iteration that does not go up starts a new one (the run was resumed).
-        spans: ``[n, 2]`` int64, where each snapshot stands in the file, in bytes.
-        dropped: iterations of snapshots that are damaged or cut off and were left out; -1 where even that is torn.
-        truncated: whether the last snapshot of the file is among them.
-        garbage: how many bytes between snapshots are none of the log's.
-        implausible: what cannot be true (a negative or non-finite number), one sentence each, at most ten.
+        path: path of the log.
+        iterations: ``[n]`` int64, iteration of each snapshot.
+        times: ``[n]`` datetime64[s], local time; NaT if the text is not a valid time.
+        total_tensors: ``[n]`` int64, number of tensors.
+        allocated: ``[n]`` float64, allocated memory in MB.
+        reserved: ``[n]`` float64, reserved memory in MB.
+        fragmentation: ``[n]`` float64, percentage of the reserved memory that is not allocated.
+        categories: name to ``[n]`` float64 in MB; 0 if a snapshot does not list the category.
+        dtypes: name to ``[n]`` float64 in MB; 0 if a snapshot does not list the dtype.
+        large_counts: ``[n]`` int64, number of tensors above the threshold.
+        large_thresholds: ``[n]`` int64, threshold for large tensors in MB.
+        segments: ``[n]`` int64, segment number from 0; an iteration that does not increase starts a new segment,
+            because the run was resumed.
+        spans: ``[n, 2]`` int64, byte offsets of the start and end of each snapshot in the file.
+        dropped: iterations of damaged or torn snapshots, which were skipped; -1 if even the iteration is torn.
+        truncated: whether the last snapshot of the file is among the dropped ones.
+        garbage: number of bytes between snapshots that do not belong to the log.
+        implausible: descriptions of impossible values (such as negative or non-finite ones), at most ten sentences.
     """
 
     path: Path
@@ -61,24 +62,25 @@ class TensorLogTable:
         return len(self.iterations)
 
     def snapshot(self, row: int) -> TensorSnapshot:
-        """Read one snapshot from the file again, its largest tensors included.
+        """Read one snapshot from the file again, including its largest tensors.
 
         Raises:
-            OSError: the file is gone.
-            InputError: the file has changed since.
+            OSError: if the file no longer exists.
+            InputError: if the file has changed since the table was read.
         """
         # Negative rows count from the end, and rows out of range raise IndexError.
         row = range(len(self))[row]
         start, end = self.spans[row].tolist()
         with self.path.open("rb") as file:
             file.seek(start)
+            # Compare the iteration too: after a rewrite, another snapshot may start at the same offset.
             match = SNAPSHOT.match(file.read(end - start))
         if match is None or int(match[1]) != self.iterations[row]:
-            raise InputError(f"{self.path} has changed since it was read: read it again")
+            raise InputError(f"{self.path} has changed since it was read: call read_tensor_log again")
         moment = self.times[row].astype(object)
         return TensorSnapshot(
             iteration=int(match[1]),
-            time=moment if isinstance(moment, datetime) else datetime.min,  # noqa: DTZ901  the log's own kind of time
+            time=moment if isinstance(moment, datetime) else datetime.min,  # noqa: DTZ901  times in the log are naive
             total_tensors=int(match[3]),
             allocated=float(match[4]),
             reserved=float(match[5]),
@@ -91,11 +93,11 @@ class TensorLogTable:
         )
 
     def valid(self) -> "TensorLogTable":
-        """Return the rows that no later segment has gone back over, in ascending order of iteration."""
+        """Return the rows that no later segment repeats, in ascending order of iteration."""
         return self.rows(valid_rows(self.iterations))
 
     def rows(self, which: NDArray[np.intp]) -> "TensorLogTable":
-        """Return some rows, in the order given."""
+        """Return the selected rows, in the given order."""
         arrays = ("iterations", "times", "total_tensors", "allocated", "reserved", "fragmentation")
         arrays = (*arrays, "large_counts", "large_thresholds", "segments", "spans")
         chosen: dict[str, Any] = {name: getattr(self, name)[which] for name in arrays}
@@ -105,13 +107,13 @@ class TensorLogTable:
 
 
 def valid_rows(iterations: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the places of iterations that no later one goes back over: what stands after every resume.
+    """Return the indices of rows that remain valid after every resume: no later row has the same or a lower iteration.
 
     Args:
-        iterations: ``[n]``, in the order of recording.
+        iterations: ``[n]`` iterations, in order of recording.
     """
     if not len(iterations):
         return np.empty(0, np.intp)
-    # The smallest iteration from here on: a row is valid if every later one is above it.
+    # Running minimum from the end: a row is valid if all later iterations are above its own.
     later = np.minimum.accumulate(iterations[::-1])[::-1]
     return np.flatnonzero(np.append(iterations[:-1] < later[1:], True))

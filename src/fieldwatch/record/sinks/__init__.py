@@ -1,4 +1,4 @@
-"""Sinks: where a run's rows are shown. None of them is the store; the journal is."""
+"""Sinks: destinations that display a run's rows. They are exports; the journal is the authoritative record."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a sink may be able to do besides taking rows: each ability is a protocol of its own."""
+"""Optional capabilities of sinks besides receiving rows, one protocol each."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -12,93 +12,93 @@ from fieldwatch.record.disk.backlog import WriteBacklog
 
 @runtime_checkable
 class Closable(Protocol):
-    """Must be told when the run is over."""
+    """A sink that must be closed at the end of the run."""
 
     def close(self) -> None:
-        """Write what is left and let go of files."""
+        """Write remaining data and release files and other resources."""
         ...
 
 
 @runtime_checkable
 class Flushable(Protocol):
-    """May hold rows back."""
+    """A sink that may buffer rows."""
 
     def flush(self) -> None:
-        """Write what is held back."""
+        """Write all buffered data."""
         ...
 
 
 @runtime_checkable
 class Rewindable(Protocol):
-    """Can take back what it wrote after a point, so that a resumed run shows one clean curve."""
+    """A sink that can undo everything written after a mark, so that a resumed run shows one continuous curve."""
 
     def mark(self) -> dict[str, Any]:
-        """Return where it stands now, in plain JSON values; goes into the checkpoint."""
+        """Return the current write position as plain JSON values, to be stored in a checkpoint."""
         ...
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
-        """Cut everything written after the mark; None cuts everything."""
+        """Remove everything written after the mark; with None, remove everything."""
         ...
 
 
 @runtime_checkable
 class Deferrable(Protocol):
-    """Can let what a full disk refuses wait. A sink that cannot is dropped when it meets a full disk."""
+    """A sink that can queue writes while the disk is full. Other sinks are dropped when they run into a full disk."""
 
     def defer_to(self, backlog: WriteBacklog) -> None:
-        """Let what a full disk refuses wait there from now on."""
+        """Queue writes in a backlog while the disk is full, from now on."""
         ...
 
 
 @runtime_checkable
 class ImageSink(Protocol):
-    """Can show images."""
+    """A sink that supports images."""
 
     def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
-        """Show an encoded PNG of ``width`` x ``height`` pixels under ``name`` at ``position``."""
+        """Log an encoded PNG of ``width`` x ``height`` pixels under ``name`` at ``position``."""
         ...
 
 
 @runtime_checkable
 class HistogramSink(Protocol):
-    """Can show distributions."""
+    """A sink that supports histograms."""
 
     def histogram(self, name: str, position: int, values: NDArray[np.floating[Any]]) -> None:
-        """Show the distribution of all entries of ``values`` under ``name`` at ``position``."""
+        """Log the distribution of all entries of ``values`` under ``name`` at ``position``."""
         ...
 
 
 @runtime_checkable
 class TextSink(Protocol):
-    """Can show text."""
+    """A sink that supports text."""
 
     def text(self, name: str, position: int, markdown: str) -> None:
-        """Show Markdown under ``name`` at ``position``."""
+        """Log Markdown under ``name`` at ``position``."""
         ...
 
 
 @runtime_checkable
 class ConfigSink(Protocol):
-    """Can show a run's configuration beside its outcome."""
+    """A sink that supports hyperparameters and final metrics."""
 
     def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
-        """Show the configuration (flat names to plain values) and the final metrics (empty at the start)."""
+        """Log the configuration (dotted names to plain values) and the final metrics (empty at the start of a run)."""
         ...
 
 
 @runtime_checkable
 class LayoutSink(Protocol):
-    """Can arrange charts."""
+    """A sink that supports chart layouts."""
 
     def layout(self, layout: Layout) -> None:
-        """Arrange the charts in tabs."""
+        """Set the arrangement of charts on tabs."""
         ...
 
 
 @runtime_checkable
 class EventSink(Protocol):
-    """Wants the run's events (findings, refusals, phases) as well as its rows."""
+    """A sink that also receives the run's events (findings, refusals, phases)."""
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Take one event: ``kind``, ``step`` and the kind's own entries."""
+        """Log one event: a mapping with ``kind``, ``step`` and further keys that depend on the kind."""
         ...

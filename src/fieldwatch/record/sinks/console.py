@@ -1,4 +1,4 @@
-"""The run in the terminal: one line now and then, findings as they come."""
+"""Sink that prints a run's progress to the terminal: periodic status lines, and events as they occur."""
 
 import math
 import time
@@ -15,23 +15,23 @@ from fieldwatch.record.terminal import Terminal
 _STYLES = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 _SHOWN_EVENTS = ("finding", "refusal", "phase", "evaluation", "died", "restarted", "hung")
 _FLAT = 0.005
-"""Relative change below which a trend counts as flat."""
+"""Absolute relative change below which a trend is shown as flat."""
 
 
 class Console:
-    """Prints one line every few seconds: step, total, and per term its value, share of the total and trend.
+    """Prints a status line every few seconds: step, total loss, and value, share of the total and trend of each term.
 
-    ``step 400  coarse  loss 0.0120 ↓1.0%  pixel 0.0100 83% ↓3.2%  |grad| 0.41``. Findings, refusals, phases and
-    evaluations are printed as they come.
+    Example: ``step 400  coarse  loss 0.0120 ↓1.0%  pixel 0.0100 83% ↓3.2%  |grad| 0.41``. Findings, refusals, phases,
+    evaluations and restarts are printed immediately.
 
     Args:
-        console: where to print; rich's default console if not given.
-        every: seconds between two lines.
-        window: values in each of the two windows that a trend compares.
-        clock: seconds that only ever go forward.
+        console: output console; by default, a :class:`~fieldwatch.record.Terminal` on standard output.
+        every: minimum interval between two lines, in seconds.
+        window: number of values in each of the two windows that a trend compares.
+        clock: monotonic clock, in seconds.
 
     Raises:
-        ValueError: ``every`` is negative or ``window`` not positive.
+        ValueError: if ``every`` is negative or ``window`` is not positive.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Console:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if every < 0:
-            raise ValueError(f"a console line every {every} seconds: wanted 0 or more")
+            raise ValueError(f"Console: every must be at least 0 seconds, got {every}")
         self._console = console or Terminal()
         self._digest = Digest(window)
         self._every = every
@@ -51,18 +51,18 @@ class Console:
         self._clock = clock
 
     def __call__(self, block: Block) -> None:
-        """Take a block in; print a line if one is due."""
+        """Add a block, and print a status line if one is due."""
         if block.axis != "step" or not len(block):
             return
         self._digest.add(block)
         now = self._clock()
         if now >= self._due:
-            # From now, not from the last due time: after a pause there is one line, not a burst.
+            # Schedule from now, not from the last due time, so that a pause is not followed by a burst of lines.
             self._due = now + self._every
             self._print(_line(self._digest.report(block)))
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Print a finding, refusal, phase or evaluation."""
+        """Print a finding, refusal, phase, evaluation or restart."""
         self._digest.event(event)
         kind = event["kind"]
         if kind in _SHOWN_EVENTS:
@@ -71,6 +71,7 @@ class Console:
             self._print(text.append(f"  {message}" if message else "").append(_remedy(event), "dim"))
 
     def _print(self, text: Text) -> None:
+        # soft_wrap: the terminal wraps long lines, and a redirected output keeps them whole.
         self._console.print(text, soft_wrap=True)
 
 
@@ -84,13 +85,14 @@ def _line(report: Report) -> Text:
         text.append(f"  {report.phase}", "magenta")
     text.append(f"  loss {report.total:.4g}").append(*_arrow(report.total_trend))
     for term in report.terms:
+        # Dim terms that contribute less than 1 % to the total.
         text.append(f"  {term.name} {term.value:.4g}", "dim" if term.share < 0.01 else "")
         text.append("" if math.isnan(term.share) else f" {100 * term.share:.0f}%").append(*_arrow(term.trend))
     return text if math.isnan(report.gradient) else text.append(f"  |grad| {report.gradient:.4g}")
 
 
 def _arrow(change: float) -> tuple[str, str]:
-    """Return arrow and colour of a trend of something that should fall."""
+    """Return the text and style of a trend; decreasing is good."""
     if math.isnan(change):
         return "", ""
     if abs(change) < _FLAT:

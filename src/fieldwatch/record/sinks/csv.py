@@ -1,4 +1,4 @@
-"""One CSV file in long format, for spreadsheets and data frames."""
+"""Sink that writes one CSV file in long format, for spreadsheets and data frames."""
 
 import csv
 import io
@@ -18,17 +18,18 @@ HEADER = "step,axis,position,seconds,metric,value\n"
 class Csv:
     """Writes one line per value: ``step,axis,position,seconds,metric,value``.
 
-    Long format rather than one wide file per set of columns: terms switch on and off during a run, so wide files would
-    come one per phase and would have to be joined again; here a metric that appears at step 7000 is just another line,
-    nothing is held in memory, and a resume only has to cut the file. ``pandas.read_csv(path).pivot(index="step",
-    columns="metric", values="value")`` makes it wide. The price is size, about 60 bytes per value.
+    The format is long rather than wide because terms switch on and off during a run: wide files would need one file per
+    phase, which would have to be joined again. In long format, a metric that first appears at step 7000 is just another
+    line, nothing is kept in memory, and a resume only has to truncate the file. To convert it to wide format, use
+    ``pandas.read_csv(path).pivot(index="step", columns="metric", values="value")``. The drawback is the size, about 60
+    bytes per value.
 
-    A name that a spreadsheet would take for a formula (``=``, ``+``, ``-``, ``@`` in front) gets an apostrophe in front
-    of it. Values are written with all their digits; non-finite ones as ``nan``, ``inf`` and ``-inf``.
-    Bookkeeping columns are left out.
+    A name that a spreadsheet would interpret as a formula (starting with ``=``, ``+``, ``-`` or ``@``) is prefixed with
+    an apostrophe. Values are written with full precision; non-finite ones as ``nan``, ``inf`` and ``-inf``.
+    Bookkeeping columns are skipped.
 
     Args:
-        path: the file, such as ``runs/bear/metrics.csv``.
+        path: path of the file, such as ``runs/bear/metrics.csv``.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -43,6 +44,7 @@ class Csv:
         heads = zip(block.steps.tolist(), block.positions.tolist(), block.seconds.tolist(), strict=True)
         rows = block.values[:, indices].tolist()
         lines = [
+            # repr gives the shortest text that reads back as the same float64.
             f"{step},{block.axis},{position},{seconds:.6f},{name},{value!r}\n"
             for (step, position, seconds), row in zip(heads, rows, strict=True)
             for name, value in zip(names, row, strict=True)
@@ -50,15 +52,15 @@ class Csv:
         self._file.append("".join(lines))
 
     def defer_to(self, backlog: WriteBacklog) -> None:
-        """Let lines that a full disk refuses wait there."""
+        """Queue lines in a backlog while the disk is full."""
         self._file.queue.attach(backlog)
 
     def mark(self) -> dict[str, Any]:
-        """Return the file's size."""
+        """Return the size of the file in bytes, by file name."""
         return self._file.mark()
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
-        """Cut the file back to the mark; to its header for None."""
+        """Truncate the file to the mark; with None, to its header."""
         self._file.rewind(mark)
 
     def close(self) -> None:
@@ -66,8 +68,8 @@ class Csv:
         self._file.close()
 
     def _name(self, name: str) -> str:
-        """Quote a name where CSV needs it."""
-        # The same few names come in every line; the csv module is slow enough to cache its answers.
+        """Quote a name if CSV requires it."""
+        # The csv module is slow and the same few names occur in every row, so cache the results.
         quoted = self._quoted.get(name)
         if quoted is None:
             text = io.StringIO()

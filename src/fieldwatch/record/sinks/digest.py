@@ -1,4 +1,4 @@
-"""What a one-line report of a run says: total, and per active term its value, share and trend."""
+"""Contents of a one-line report of a run: total loss, and value, share and trend of each active term."""
 
 import math
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from fieldwatch.record.history import History
 from fieldwatch.record.row import Block
 
 STATISTICS = "Statistics/"
-"""Tags that begin so are a line's own: what a loop wants to see in every one."""
+"""Prefix of tags that a training loop wants to see in every report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TermReport:
-    """One active loss term at the time of a report.
+    """One active loss term at the step of a report.
 
     Attributes:
-        name: the term.
-        value: its raw value.
-        share: weighted value / total, NaN where unknown.
-        trend: relative change of its median over the last window against the one before, NaN where unknown.
+        name: name of the term.
+        value: unweighted value.
+        share: weighted value divided by the total loss; NaN if unknown.
+        trend: relative change of the median between the last two windows of values; NaN if unknown.
     """
 
     name: str
@@ -33,16 +33,16 @@ class TermReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a report says.
+    """The contents of a one-line report.
 
     Attributes:
-        step: the step it stands at.
-        phase: the named phase, empty if none was named.
-        total: the total loss, NaN if not recorded.
-        total_trend: its trend.
-        terms: the active terms, in order of recording.
-        gradient: total gradient norm, NaN if not recorded.
-        statistics: what else was recorded of this step for the line, by name.
+        step: 0-based step of the report.
+        phase: name of the current phase; empty if it has none.
+        total: total loss; NaN if not recorded.
+        total_trend: trend of the total loss, as in :class:`TermReport`; NaN if unknown.
+        terms: active terms, in order of recording.
+        gradient: total gradient norm; NaN if not recorded.
+        statistics: values of the step's ``Statistics/...`` tags, by name without that prefix.
     """
 
     step: int
@@ -55,39 +55,40 @@ class Report:
 
 
 class Digest:
-    """Keeps what the next report needs: the last two windows of values, and the phase.
+    """Keeps the data for the next report: the last two windows of values, and the phases.
 
     Args:
-        window: how many values each of the two windows of a trend holds.
+        window: number of values in each of the two windows that a trend compares.
 
     Raises:
-        ValueError: the window is not positive.
+        ValueError: if the window is not positive.
     """
 
     def __init__(self, window: int) -> None:
         if window < 1:
-            raise ValueError(f"a trend window of {window} values: wanted at least 1")
+            raise ValueError(f"trend window must be at least 1 value, got {window}")
         self._window = window
         self._phases: dict[int, str] = {}
         self.clear()
 
     def clear(self) -> None:
-        """Forget the values, as after a resume; the phases stay."""
-        # A trend compares two windows, so two windows of values are kept.
+        """Drop all values, as is needed after a resume; keep the phases."""
+        # A trend compares two windows.
         self._history = History(capacity=2 * self._window)
 
     def add(self, block: Block) -> None:
-        """Take a block of the step axis in."""
+        """Add a block of the step axis."""
         self._history.extend(block)
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Note the name of a phase and the step from which on it holds, which may lie ahead."""
+        """Record the name and first step of a phase, which may lie in the future; ignore other events."""
         if event["kind"] == "phase":
             self._phases[int(event["step"])] = str(event.get("name", ""))
 
     def report(self, block: Block) -> Report:
-        """Report at the last row of a block that was just taken in."""
+        """Return a report for the last row of a block that was just added."""
         step = int(block.steps[-1])
+        # The current phase is the one that started last at or before this step.
         started = max((first for first in self._phases if first <= step), default=None)
         row = dict(zip(block.columns, block.values[-1].tolist(), strict=True))
         terms = tuple(

@@ -1,4 +1,4 @@
-"""TensorBoard's event files: framed records, a name that TensorBoard finds, and a clean end after a resume."""
+"""TensorBoard event files: record framing, file names that TensorBoard recognizes, and rewinding after a resume."""
 
 # google_crc32c carries no types, so strict checking ends here.
 # pyright: basic
@@ -23,35 +23,36 @@ from fieldwatch.base import protobuf, refuse_link, sync_folder
 from fieldwatch.record.disk.backlog import WriteQueue
 from fieldwatch.record.lines import write_all
 
-# The constant by which TFRecord files mask their checksums.
+# Masking constant of checksums in the TFRecord format.
 _MASK_DELTA = 0xA282EAD8
-# TensorBoard's naming scheme with our suffix: files of other writers are left alone.
+# TensorBoard's naming scheme with a suffix of ours, so that files of other writers are left alone.
 _NAME = re.compile(r"events\.out\.tfevents\.\d+\..*\.fieldwatch\.(\d+)")
 # Numbers of event.proto: the field of a log message in an event, and its level "info".
 _LOG_MESSAGE = 6
 _LOG_INFO = 20
 _FRAME = 16
-"""Bytes that frame a record: length (8), checksum of the length (4), record, checksum of the record (4)."""
+"""Overhead per record in bytes: length (8), checksum of the length (4) and checksum of the record (4)."""
 
 
 def masked(crc: int) -> int:
-    """Return the masked form in which TFRecord files hold a crc32c."""
+    """Mask a CRC-32C as in the TFRecord format."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def frame_head(length: int) -> bytes:
-    """Return what stands before a record of ``length`` bytes."""
+    """Return the 12 bytes that precede a record of ``length`` bytes."""
     head = struct.pack("<Q", length)
     return head + struct.pack("<I", masked(google_crc32c.value(head)))
 
 
 def frame(record: bytes) -> bytes:
-    """Return a framed record (TFRecord: length, masked crc32c of it, record, masked crc32c of it)."""
+    """Frame a record as in the TFRecord format: length, its masked CRC-32C, record, its masked CRC-32C."""
     return frame_head(len(record)) + record + struct.pack("<I", masked(google_crc32c.value(record)))
 
 
 def masked_checksums(records: list[bytes]) -> NDArray[np.uint32]:
-    """Return the masked crc32c of each record, ``[n]``."""
+    """Return ``[n]`` masked CRC-32C of each record."""
+    # uint64, so that the left shift by 17 does not overflow.
     crc = np.fromiter(map(google_crc32c.value, records), np.uint64, len(records))
     return (
         (((crc >> np.uint64(15)) | (crc << np.uint64(17))) + np.uint64(_MASK_DELTA)) & np.uint64(0xFFFFFFFF)
@@ -59,12 +60,12 @@ def masked_checksums(records: list[bytes]) -> NDArray[np.uint32]:
 
 
 def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield each whole record's end (bytes from the start of the file) and content; ends at the first torn one."""
+    """Yield end offset and content of each record, up to the first torn one."""
     end = 0
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:
             length = int.from_bytes(head[:8], "little")
-            # Checked before reading the body: a damaged length could ask for gigabytes.
+            # Verify the length before reading the body: a damaged one could request gigabytes.
             if head != frame_head(length):
                 return
             body = file.read(length + 4)
@@ -77,7 +78,7 @@ def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _CopiedRange:
-    """Bytes ``start`` to ``end`` of a file, which are the first bytes of the file once named ``origin``."""
+    """Byte range ``[start, end)`` of a file, which is a copy of the first bytes of a file named ``origin``."""
 
     path: Path
     start: int
@@ -86,19 +87,19 @@ class _CopiedRange:
 
 
 class EventFiles:
-    """The event files that this toolkit wrote in one folder, of which at most one is being appended to.
+    """The event files that this toolkit wrote in one folder. At most one of them is open for appending.
 
-    After a resume the kept prefix is copied to a file with a new name and the old ones are removed: a TensorBoard that
-    watches the folder cannot un-read what it has read, but drops a file that is gone. The second record of such a copy
-    (a log message, which TensorBoard skips) says which files it was copied from, so that an older mark, which names
-    those files, still finds its place.
+    After a resume, the valid prefix is copied to a file with a new name and the old files are removed: a TensorBoard
+    that watches the folder cannot undo what it has read, but it drops files that no longer exist. The second record of
+    such a copy, a log message that TensorBoard skips, lists the files that it was copied from. Older marks, which refer
+    to those files, can therefore still be resolved.
 
     Args:
-        folder: made if missing.
-        clock: returns seconds since 1970, for the files' names and events.
+        folder: folder of the event files; created if missing.
+        clock: returns seconds since 1970, for file names and events.
 
     Attributes:
-        queue: where records wait that a full disk refuses, once it has joined a run's.
+        queue: queue of records that wait for disk space, once attached to a backlog.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
@@ -111,33 +112,35 @@ class EventFiles:
         folder.mkdir(parents=True, exist_ok=True)
 
     def append(self, records: bytes, *, optional: bool = False) -> None:
-        """Append framed records with one write; the first one starts a file.
+        """Append framed records with a single write. The first call creates the file.
 
         Args:
-            records: what to append.
-            optional: it may be dropped when too much waits for a full disk.
+            records: framed records.
+            optional: whether the records may be dropped if too many optional writes wait for disk space.
 
         Raises:
-            OSError: the system refused; the file still ends with a whole record.
+            OSError: if the write fails; the file still ends with a whole record.
         """
-        if self._path is None:  # its name is known from now on, even if the disk has no room for it yet
+        if self._path is None:  # fix the name now, even if a full disk delays the creation of the file
             self._path = self._new_path()
             self.queue.append(frame(self._version()))
         self.queue.append(records, optional=optional)
 
     def mark(self) -> dict[str, int]:
-        """Return the size in bytes of each of our files, once everything that waits is written."""
+        """Return the size of each file in bytes, by file name, including data that waits for disk space."""
+        # Waiting bytes count as written: the backlog appends them before anything that follows the mark.
         sizes = {path.name: path.stat().st_size for path in self._paths()}
         if self._path is not None and self.queue.nbytes:
             sizes[self._path.name] = sizes.get(self._path.name, 0) + self.queue.nbytes
         return sizes
 
     def rewind(self, mark: Mapping[str, int] | None) -> None:
-        """Make the folder end exactly at the mark (at nothing, for None); torn last records are dropped.
+        """Restore the folder to its state at the mark; with None, remove all files. Torn last records are dropped.
 
         Warns:
-            UserWarning: a file of the mark is gone, so that its part of the curves cannot be kept.
+            UserWarning: if a file of the mark no longer exists, so that its part of the curves is lost.
         """
+        # Remove drafts of a rewind that was interrupted.
         self.close()
         for draft in self.folder.glob(".events.out.tfevents.*.part"):
             draft.unlink()
@@ -149,8 +152,9 @@ class EventFiles:
             self._file = self._open(draft, frame(self._version()) + frame(self._lineage(ranges)))
             for copied in ranges:
                 write_all(self._file, copied.path.read_bytes()[copied.start : copied.end], os.fstat(self._file).st_size)
+            # Sync before the rename: after a power failure, the new name must not refer to an empty file.
             os.fsync(self._file)
-            # TensorBoard opens a file as soon as it sees its name, so the name comes when the content is complete.
+            # TensorBoard opens a file as soon as its name appears, so rename it only once the content is complete.
             draft.replace(path)
             self._path = path
         for path in old:
@@ -158,7 +162,7 @@ class EventFiles:
         sync_folder(self.folder)
 
     def close(self) -> None:
-        """Close the file that is being appended to; the next record starts another."""
+        """Close the current file; the next record starts a new one."""
         if self._file is not None:
             os.close(self._file)
         self._file = self._path = None
@@ -170,10 +174,11 @@ class EventFiles:
             write_all(self._file, records, os.fstat(self._file).st_size)
 
     def _paths(self) -> list[Path]:
-        found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-        return [path for _, path in sorted(found)]
+        numbered = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+        return [path for _, path in sorted(numbered)]
 
     def _new_path(self) -> Path:
+        # The running number at the end of the name orders files that were created within the same second.
         last = self._paths()[-1:]
         number = int(last[0].name.rpartition(".")[2]) + 1 if last else 0
         stamp = int(self._clock())
@@ -194,29 +199,31 @@ class EventFiles:
         return protobuf.double(1, self._clock()) + protobuf.sized(_LOG_MESSAGE, message)
 
     def _find(self, name: str, size: int, paths: list[Path]) -> _CopiedRange | None:
-        """Find the first ``size`` bytes of the file once called ``name``, less a torn record at their end."""
+        """Locate the first ``size`` bytes of the file originally named ``name``, without a torn record at their end."""
         for path in paths:
             if path.name == name:
                 return _CopiedRange(path=path, start=0, end=_whole(path, size), origin=name)
         for path in paths:
-            # The file may have been copied by an earlier resume: its lineage says where its bytes are now.
+            # An earlier resume may have copied the file: the lineage record of the copy tells where its bytes are now.
             for origin, start, length in _copied_from(path):
                 if origin == name and size <= length:
                     return _CopiedRange(path=path, start=start, end=_whole(path, start + size), origin=name)
         warnings.warn(
-            f"{self.folder / name} is gone: TensorBoard's curves lose what it held. The journal still has it",
+            f"{self.folder / name} no longer exists: its part of the TensorBoard curves is lost. The journal still has "
+            "it: `fieldwatch export --to tensorboard` rebuilds the curves",
             stacklevel=4,
         )
         return None
 
 
 def _whole(path: Path, limit: int) -> int:
-    """Return the end of the last whole record that ends at or before ``limit``."""
+    """Return the end offset of the last record that ends at or before ``limit``."""
     return max((end for end, _ in read_records(path) if end <= limit), default=0)
 
 
 def _copied_from(path: Path) -> list[tuple[str, int, int]]:
-    """Return, from the lineage record of a copy, files of whose first bytes it has one: name, place here, length."""
+    """Return the lineage of a copied file: name, offset in this file and length of the prefix of each original."""
+    # The first record is the file version; the second one is the lineage, if there is one.
     records = read_records(path)
     next(records, None)
     end, record = next(records, (0, b""))
@@ -228,7 +235,7 @@ def _copied_from(path: Path) -> list[tuple[str, int, int]]:
 
 
 def _origins(ranges: list[_CopiedRange]) -> Iterator[tuple[str, int, int]]:
-    """Yield name, place and length of all files, older ones too, of whose first bytes the joined parts hold a copy."""
+    """Yield name, offset and length of each original file, including indirect ones, in the concatenated ranges."""
     offset = 0
     for copied in ranges:
         yield copied.origin, offset, copied.end - copied.start

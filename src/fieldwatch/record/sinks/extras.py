@@ -1,13 +1,13 @@
-"""The error for a sink whose library is not installed."""
+"""Error for a sink whose optional library is not installed."""
 
 from fieldwatch.base import MissingPackageError
 
 
-class MissingExtra(MissingPackageError):  # noqa: N818  says what is wanted
-    """An optional library is not installed.
+class MissingExtra(MissingPackageError):  # noqa: N818  named after the finding
+    """Raised when an optional library is not installed.
 
     Args:
-        extra: the extra of this package that brings it.
+        extra: extra of this package that installs the library.
     """
 
     def __init__(self, extra: str) -> None:

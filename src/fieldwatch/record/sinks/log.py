@@ -1,4 +1,4 @@
-"""log.txt: the run as lines that grep finds."""
+"""Sink that writes a run's progress as greppable ``key=value`` lines."""
 
 import re
 import time
@@ -17,33 +17,33 @@ from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.digest import Digest, Report
 from fieldwatch.record.sinks.text_file import TextFile
 
-# A text that needs no quotes: no space, quote or equals sign.
+# Text that needs no quoting: it has no whitespace, double quote or equals sign.
 _BARE = re.compile(r"[^\s\"=]+")
 
 
 class Log:
-    """Writes one line of ``key=value`` pairs per report, per row of the epoch axis and per event.
+    """Writes one line of ``key=value`` pairs for each report, each row of the epoch axis and each event.
 
-    ``2026-11-21T02:03:04Z step=400 phase=coarse loss=1.2e-02 loss_trend=-1.0% pixel=1.0e-02 pixel_share=83.0%
-    pixel_trend=-3.2% grad_norm=0.41``. What is not known (the trend of the first steps) is left out; what is not
-    finite is written as nan or inf. Texts with spaces are in JSON quotes. Tags ``Statistics/...`` follow by their
-    names: ``samples_per_ray=3.1``.
+    Example: ``2026-11-21T02:03:04Z step=400 phase=coarse loss=0.012 loss_trend=-1.0% pixel=0.01 pixel_share=83.0%
+    pixel_trend=-3.2% grad_norm=0.41``. Unknown values (such as trends in the first steps) are omitted; non-finite ones
+    are written as nan or inf. Texts with spaces are quoted as in JSON. Tags ``Statistics/...`` follow without their
+    prefix: ``samples_per_ray=3.1``.
 
     Args:
-        path: the file, such as ``runs/bear/log.txt``.
-        every: steps between two reports.
-        window: values in each of the two windows that a trend compares.
-        clock: seconds since 1970.
+        path: path of the file, such as ``runs/bear/log.txt``.
+        every: number of steps between two reports.
+        window: number of values in each of the two windows that a trend compares.
+        clock: returns seconds since 1970.
 
     Raises:
-        ValueError: ``every`` or ``window`` is not positive.
+        ValueError: if ``every`` or ``window`` is not positive.
     """
 
     def __init__(
         self, path: Path | str, *, every: int = 100, window: int = 100, clock: Callable[[], float] = time.time
     ) -> None:
         if every < 1:
-            raise ValueError(f"a log line every {every} steps: wanted at least 1")
+            raise ValueError(f"Log: every must be at least 1 step, got {every}")
         self._digest = Digest(window)
         self._file = TextFile(Path(path))
         self._every = every
@@ -51,7 +51,7 @@ class Log:
         self._clock = clock
 
     def __call__(self, block: Block) -> None:
-        """Take a block in; write a line at every row at which a report is due."""
+        """Add a block, and write a line at every row at which a report is due."""
         if not len(block):
             return
         if block.axis == "epoch":
@@ -59,7 +59,7 @@ class Log:
                 visible = {name: _number(row.values[name]) for name in visible_columns(block.columns)}
                 self._write({"step": row.step, "epoch": row.position} | visible)
             return
-        # Reports are due at multiples of `every`, wherever blocks begin and end.
+        # Reports are due at multiples of `every`, regardless of block boundaries.
         start = 0
         while (due := int(np.searchsorted(block.steps, self._next))) < len(block):
             part = _cut(block, slice(start, due + 1))
@@ -70,21 +70,23 @@ class Log:
         self._digest.add(_cut(block, slice(start, None)))
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Write a line about a finding, a refusal, a phase or any other event."""
+        """Write a line for a finding, a refusal, a phase or any other event."""
         self._digest.event(event)
+        # Kind and step come first in the line; the line's time stamp replaces the seconds.
         rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
         self._write({"step": event["step"], "event": event["kind"]} | rest)
 
     def defer_to(self, backlog: WriteBacklog) -> None:
-        """Let lines that a full disk refuses wait there."""
+        """Queue lines in a backlog while the disk is full."""
         self._file.queue.attach(backlog)
 
     def mark(self) -> dict[str, Any]:
-        """Return the file's size."""
+        """Return the size of the file in bytes, by file name."""
         return self._file.mark()
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
-        """Cut the file back to the mark; None empties it."""
+        """Truncate the file to the mark; with None, empty it."""
+        # Trends must not mix values from before and after the resume.
         self._file.rewind(mark)
         self._digest.clear()
         self._next = 0
@@ -125,8 +127,8 @@ def _fields(report: Report) -> dict[str, Any]:
 
 
 def _percent(name: str, value: float, sign: str = "") -> dict[str, str]:
-    """Return the pair of a percentage, or nothing where it is not known (NaN)."""
-    return {} if value != value else {name: f"{100 * value:{sign}.1f}%"}  # noqa: PLR0124  NaN is the one that differs
+    """Format a fraction as a percentage, keyed by name; an empty dict if it is unknown (NaN)."""
+    return {} if value != value else {name: f"{100 * value:{sign}.1f}%"}  # noqa: PLR0124  only NaN differs from itself
 
 
 def _number(value: float) -> str:

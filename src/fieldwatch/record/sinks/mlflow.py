@@ -1,4 +1,4 @@
-"""MLflow, as an export of the journal (needs the extra ``fieldwatch[mlflow]``)."""
+"""Sink that exports the journal to MLflow (requires the extra ``fieldwatch[mlflow]``)."""
 
 import re
 import time
@@ -13,28 +13,29 @@ from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.extras import MissingExtra
 
 LOGGED = "fieldwatch.logged"
-"""Tag of the MLflow run: the last position logged per axis."""
-# Everything but word characters and ``- . : /`` and spaces.
+"""Tag of the MLflow run that stores the last logged position of each axis."""
+# Characters that MLflow rejects in names: all but word characters, ``-``, ``.``, ``:``, ``/`` and spaces.
 _REFUSED = re.compile(r"[^\w\-. :/]")
 _BATCH = 1000
-"""Most metrics that MLflow takes in one call."""
+"""Maximum number of metrics that MLflow accepts per call."""
 
 
 class MLflow:
-    """Logs rows to one run of an MLflow store; a block is one call.
+    """Logs rows to one run of an MLflow store, in calls of up to 1000 values.
 
-    MLflow cannot take back what was logged, so after a resume the same run is continued and positions that it already
-    has are skipped; how far it got stands in its tag ``fieldwatch.logged``, written together with the rows. Characters
-    that MLflow refuses in a name become ``_``. MLflow itself stores infinity as the largest float64.
+    MLflow cannot delete logged values. After a resume, the same MLflow run is therefore continued and positions that it
+    already has are skipped. The last logged position is stored in the tag ``fieldwatch.logged``, written together with
+    the rows. Characters that MLflow rejects in names are replaced by ``_``. MLflow itself stores infinity as the
+    largest float64.
 
     Args:
-        store: tracking address, such as ``sqlite:///runs/mlflow.db``; a local file's folder is made if missing.
-        experiment: name of the experiment; made if missing.
-        name: what the run is called; MLflow invents one if not given.
-        clock: seconds since 1970.
+        store: tracking URI, such as ``sqlite:///runs/mlflow.db``; the folder of a local file is created if missing.
+        experiment: name of the experiment; created if missing.
+        name: name of the run; if None, MLflow generates one.
+        clock: returns seconds since 1970.
 
     Raises:
-        MissingExtra: mlflow is not installed.
+        MissingExtra: if mlflow is not installed.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class MLflow:
         self._skip = dict(self._logged)
 
     def __call__(self, block: Block) -> None:
-        """Log the rows of a block, except those that were logged before a resume."""
+        """Log the rows of a block, except those already logged before a resume."""
         visible = visible_columns(block.columns)
         if not len(block) or not visible:
             return
         if self._start is None:
+            # Anchor the training time at the wall clock: MLflow needs time stamps in milliseconds since 1970.
             self._start = self._clock() - float(block.seconds[-1])
         make = self._entities.Metric
         start = self._start
@@ -81,9 +83,10 @@ class MLflow:
         self._log(metrics)
 
     def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
-        """Log the configuration as parameters (those not logged yet), and the final metrics as ``Final/<name>``."""
+        """Log the configuration as parameters (unless already logged) and the final metrics as ``Final/<name>``."""
         run = self._open()
         entities = self._entities
+        # MLflow parameters are immutable: logging one again with another value is an error.
         known = self._client.get_run(run).data.params
         names = {name: _REFUSED.sub("_", name) for name in flat_config}
         params = [
@@ -98,11 +101,11 @@ class MLflow:
         self._client.log_batch(run, metrics=metrics, params=params)
 
     def mark(self) -> dict[str, Any]:
-        """Return the id of the MLflow run."""
+        """Return the ID of the MLflow run."""
         return {"run": self._open()}
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
-        """Continue the run of the mark, skipping what it already has; None starts a new run."""
+        """Continue the MLflow run of the mark, skipping rows that it already has; with None, start a new run."""
         self._run = str(mark["run"]) if mark else None
         self._skip = {"step": -1, "epoch": -1}
         if self._run is not None:
@@ -126,6 +129,6 @@ class MLflow:
     def _log(self, metrics: list[Any]) -> None:
         tag = self._entities.RunTag(LOGGED, orjson.dumps(self._logged).decode())
         for start in range(0, len(metrics), _BATCH):
-            # The tag says how far the log goes, so it goes with the last batch: a crash repeats rows, and loses none.
+            # Send the tag with the last batch only: a crash in between repeats rows after the resume but loses none.
             last = start + _BATCH >= len(metrics)
             self._client.log_batch(self._open(), metrics=metrics[start : start + _BATCH], tags=[tag] if last else [])

@@ -1,4 +1,4 @@
-"""TensorBoard's messages: one event per row of scalars, images, histograms, text, hyperparameters, chart layouts."""
+"""TensorBoard protobuf messages: rows of scalars, images, histograms, text, hyperparameters and chart layouts."""
 
 import struct
 from collections.abc import Mapping
@@ -19,29 +19,31 @@ _HPARAMS = "_hparams_"
 _NULL_TENSOR = protobuf.integer(1, 1) + protobuf.sized(2, protobuf.sized(2, b"", always=True))
 _STATUS_SUCCESS = 1
 HISTOGRAM_BINS = 30
-# Five bytes of seven bits each: steps up to 2**35 - 1.
+# A varint of five bytes holds seven bits per byte: steps up to 2**35 - 1.
 _STEP_BYTES = 5
 _LARGEST_STEP = (1 << 7 * _STEP_BYTES) - 1
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
-"""PNG colour type (byte 25 of the file) to TensorBoard's count of channels."""
+"""Number of channels, as TensorBoard expects it, by PNG color type (byte 25 of the file)."""
 
 
 class ScalarRows:
-    """Serializes whole blocks of rows of one set of tags: one event per row, which carries all its scalars.
+    """Serializes blocks of rows with the same tags: one event per row, which contains all of its scalars.
 
-    The event is serialized twice, with other numbers. The bytes in which the two differ are the
-    numbers' places, which are then filled for all rows at once. A step is written as a varint padded to 5 bytes (which
-    every protobuf reader takes), so that all records have one length.
+    Only two template events are serialized. The bytes in which they differ are the positions of the numbers, which are
+    then filled in for all rows at once. Steps are written as varints padded to 5 bytes, which every protobuf reader
+    accepts, so that all records have the same length.
 
     Args:
-        tags: the tags, one per column.
+        tags: tags, one per column.
     """
 
     def __init__(self, tags: tuple[str, ...]) -> None:
-        # Two events that differ only in the bytes of their numbers show where those bytes are.
+        # The two templates differ in every byte of their numbers and nowhere else.
         with_ones, with_twos = (np.frombuffer(_scalars_event(tags, digit), np.uint8) for digit in (1, 2))
         varying = np.flatnonzero(with_ones != with_twos)
         length = len(with_ones)
+        # Order of the numbers in an event: wall time (8 bytes), step (5), values (4 each). A frame head of 12 bytes
+        # precedes the event.
         self._wall, self._step, self._values = np.split(varying + 12, [8, 8 + _STEP_BYTES])
         self._length = length
         self._frame = np.zeros(length + 16, np.uint8)
@@ -49,36 +51,44 @@ class ScalarRows:
         self._frame[12:-4] = with_ones
 
     def __call__(self, wall: NDArray[np.float64], steps: NDArray[np.int64], values: NDArray[np.float64]) -> bytes:
-        """Return the framed records of all rows; wall times in seconds since 1970.
+        """Serialize rows.
+
+        Args:
+            wall: ``[rows]`` wall time in seconds since 1970.
+            steps: ``[rows]`` step.
+            values: ``[rows, tags]`` scalars.
+
+        Returns:
+            Framed records of all rows.
 
         Raises:
-            InputError: a step is negative or too large.
+            InputError: if a step is negative or too large.
         """
         if steps.min() < 0 or steps.max() > _LARGEST_STEP:
             raise InputError(
-                f"a row came with step {steps.min()} to {steps.max()}: TensorBoard takes 0 to {_LARGEST_STEP}"
+                f"TensorBoard steps must be from 0 to {_LARGEST_STEP}, got steps {steps.min()} to {steps.max()}"
             )
         count = len(steps)
         rows = np.tile(self._frame, (count, 1))
         rows[:, self._wall] = wall.astype("<f8").view(np.uint8).reshape(count, 8)
-        # Base-128 varint: seven bits per byte, lowest first; the high bit says that another byte follows.
+        # Base-128 varint: seven bits per byte, lowest first; the high bit marks that another byte follows.
         digits = (steps[:, None] >> np.arange(0, 7 * _STEP_BYTES, 7)) & 0x7F
         digits[:, :-1] |= 0x80
         rows[:, self._step] = digits
-        # TensorBoard stores float32; larger values become infinite, without a warning at every row.
+        # TensorBoard stores float32: larger values become infinite. Suppress numpy's warning about it.
         with np.errstate(over="ignore"):
             singles = np.ascontiguousarray(values, "<f4")
         rows[:, self._values] = singles.view(np.uint8).reshape(count, -1)
         text = rows.tobytes()
         size = self._length + 16
         records = [text[start + 12 : start + 12 + self._length] for start in range(0, count * size, size)]
-        # The checksum of the record comes last, since it covers the numbers filled in above.
+        # Compute the checksums last, since they cover the numbers filled in above.
         rows[:, -4:] = masked_checksums(records).view(np.uint8).reshape(count, 4)
         return rows.tobytes()
 
 
 def _scalars_event(tags: tuple[str, ...], digit: int) -> bytes:
-    """Serialize an event all of whose numbers consist of bytes that end in ``digit``."""
+    """Serialize a template event in which every byte of every number equals ``digit``, up to the varint flag bits."""
     # Numbers whose bytes all equal the digit, so that every byte of every number differs between two templates.
     number = struct.unpack("<f", bytes([digit]) * 4)[0]
     step = sum(digit << 7 * i for i in range(_STEP_BYTES))
@@ -89,20 +99,21 @@ def _scalars_event(tags: tuple[str, ...], digit: int) -> bytes:
 
 
 def event(value: bytes, *, wall: float, step: int = 0) -> bytes:
-    """Serialize an event of one value."""
+    """Serialize an event with a single summary value."""
     summary = protobuf.sized(1, value, always=True)
     return protobuf.double(1, wall) + protobuf.integer(2, step) + protobuf.sized(5, summary, always=True)
 
 
 def image(tag: str, png: bytes, width: int, height: int) -> bytes:
-    """Make an image of an encoded PNG.
+    """Build an image summary from an encoded PNG.
 
     Raises:
-        ValueError: the bytes are not a PNG.
+        ValueError: if the bytes are not a PNG.
     """
     if len(png) < 26 or not png.startswith(b"\x89PNG\r\n\x1a\n"):
         raise ValueError(
-            f"image '{tag}' came with {len(png)} bytes that are not a PNG: encode it first (Pillow: save 'PNG')"
+            f"image '{tag}': expected an encoded PNG, got {len(png)} other bytes: encode the image first (Pillow: save "
+            "'PNG')"
         )
     channels = _CHANNELS.get(png[25], 3)
     content = (
@@ -115,7 +126,7 @@ def image(tag: str, png: bytes, width: int, height: int) -> bytes:
 
 
 def histogram(tag: str, values: NDArray[np.floating[Any]]) -> bytes | None:
-    """Make a histogram of 30 equal bins of the finite values; None where there are none."""
+    """Build a histogram of the finite values with 30 equal bins; None if no value is finite."""
     finite = values[np.isfinite(values)].astype(np.float64).ravel()
     if not len(finite):
         return None
@@ -133,12 +144,12 @@ def histogram(tag: str, values: NDArray[np.floating[Any]]) -> bytes | None:
 
 
 def text(tag: str, markdown: str) -> bytes:
-    """Make a text for the text dashboard."""
+    """Build a text summary for the text dashboard."""
     return protobuf.text(1, tag) + _text_tensor(markdown.encode()) + _metadata("text")
 
 
 def session_start(config: Mapping[str, Any], started: float) -> bytes:
-    """Make the hyperparameters of a run; values that are not truth values, numbers or texts are shown as text."""
+    """Build the hyperparameters of a run; values that are not truth values, numbers or texts are shown as text."""
     info = b"".join(
         protobuf.sized(1, protobuf.text(1, name) + protobuf.sized(2, _hyperparameter(value), always=True), always=True)
         for name, value in config.items()
@@ -147,13 +158,13 @@ def session_start(config: Mapping[str, Any], started: float) -> bytes:
 
 
 def session_end(ended: float) -> bytes:
-    """Make the mark that a run has ended well."""
+    """Build the summary that marks a run as finished successfully."""
     info = protobuf.integer(1, _STATUS_SUCCESS) + protobuf.double(2, ended)
     return _hparams("session_end_info", protobuf.sized(4, info, always=True))
 
 
 def chart_layout(layout: Layout) -> bytes:
-    """Make the custom scalars dashboard's arrangement of charts."""
+    """Build the chart layout of the custom scalars dashboard."""
     tabs = [
         protobuf.text(1, tab.title)
         + b"".join(protobuf.sized(2, _chart(chart), always=True) for chart in tab.charts)

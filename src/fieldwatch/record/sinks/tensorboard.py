@@ -1,4 +1,4 @@
-"""TensorBoard, as an export of the journal: one event per row, written by ourselves."""
+"""Sink that exports the journal to TensorBoard: one event per row, with a fast event writer."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,15 +17,15 @@ from fieldwatch.record.sinks.event_files import EventFiles, frame
 
 
 class TensorBoard:
-    """Writes event files that TensorBoard shows: scalars, images, histograms, text, hyperparameters, chart layout.
+    """Writes TensorBoard event files: scalars, images, histograms, text, hyperparameters and the chart layout.
 
-    One event carries all scalars of a row, at the row's position (the step, or the 1-based epoch); bookkeeping columns
-    are left out; NaN and infinity are written as they are (TensorBoard marks them). Wall times follow training time
-    from the moment of the first block. Each block is one write; nothing is held back.
+    One event contains all scalars of a row, at the row's position (the step or the 1-based epoch). Bookkeeping columns
+    are skipped. NaN and infinity are written unchanged, and TensorBoard marks them. Wall times follow the training
+    time, anchored at the first block. Each block is a single unbuffered write.
 
     Args:
-        folder: the event files' folder; made if missing.
-        clock: seconds since 1970.
+        folder: folder of the event files; created if missing.
+        clock: returns seconds since 1970.
     """
 
     def __init__(self, folder: Path | str, *, clock: Callable[[], float] = time.time) -> None:
@@ -33,6 +33,7 @@ class TensorBoard:
         self._clock = clock
         self._start: float | None = None
         self._position = 0
+        # Serializers by set of columns: building one is expensive, and few sets alternate in a run.
         self._layouts: dict[tuple[str, ...], tuple[NDArray[np.intp], summaries.ScalarRows]] = {}
 
     def __call__(self, block: Block) -> None:
@@ -40,7 +41,7 @@ class TensorBoard:
         if not len(block):
             return
         if self._start is None:
-            # Wall times count back from the first block's last row, so that a resumed curve continues in time.
+            # Count back from the last row of the first block, so that the curve of a resumed run continues in time.
             self._start = self._clock() - float(block.seconds[-1])
         known = self._layouts.get(block.columns)
         if known is None:
@@ -53,25 +54,27 @@ class TensorBoard:
         self._position = int(block.positions[-1])
 
     def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
-        """Show an encoded PNG of ``width`` x ``height`` pixels.
+        """Log an encoded PNG of ``width`` x ``height`` pixels.
 
         Raises:
-            ValueError: the bytes are not a PNG.
+            ValueError: if the bytes are not a PNG.
         """
+        # Images and histograms are optional: on a full disk, they must not displace rows.
         self._write(summaries.image(name, png_bytes, width, height), position, optional=True)
 
     def histogram(self, name: str, position: int, values: NDArray[np.floating[Any]]) -> None:
-        """Show the distribution (30 bins) of the finite entries; nothing where there are none."""
+        """Log the distribution of the finite entries in 30 bins; do nothing if there are none."""
         visible = summaries.histogram(name, np.asarray(values))
         if visible is not None:
             self._write(visible, position, optional=True)
 
     def text(self, name: str, position: int, markdown: str) -> None:
-        """Show Markdown."""
+        """Log Markdown."""
         self._write(summaries.text(name, markdown), position)
 
     def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
-        """Show the hyperparameters; with final metrics, also those (as ``Final/<name>``) and that the run has ended."""
+        """Log hyperparameters; if there are final metrics, log them as ``Final/<name>`` and mark the run as ended."""
+        # The hparams plugin identifies a session by its start record.
         self._write(summaries.session_start(flat_config, self._clock()))
         if final_metrics:
             rows = summaries.ScalarRows(tuple(f"Final/{name}" for name in final_metrics))
@@ -80,30 +83,30 @@ class TensorBoard:
             self._write(summaries.session_end(self._clock()))
 
     def layout(self, layout: Layout) -> None:
-        """Arrange the charts of the custom scalars dashboard."""
+        """Set the chart layout of the custom scalars dashboard."""
         self._write(summaries.chart_layout(layout))
 
     def defer_to(self, backlog: WriteBacklog) -> None:
-        """Let records that a full disk refuses wait there."""
+        """Queue records in a backlog while the disk is full."""
         self._files.queue.attach(backlog)
 
     def flush(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing, since writes are unbuffered."""
 
     def mark(self) -> dict[str, Any]:
-        """Return the sizes of the event files."""
+        """Return the size of each event file in bytes, by file name."""
         return self._files.mark()
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
-        """Make the folder end exactly at the mark, in one file of a new name; None removes all of our files.
+        """Restore the curves at the mark, in one file with a new name; with None, remove all files of this sink.
 
         Warns:
-            UserWarning: a file of the mark is gone.
+            UserWarning: if a file of the mark no longer exists.
         """
         self._files.rewind(mark)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the current event file."""
         self._files.close()
 
     def _write(self, value: bytes, position: int = 0, *, optional: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""A text file that grows, and that a resume can cut back to where a checkpoint left it."""
+"""An append-only text file that can be truncated to its size at a checkpoint."""
 
 import os
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from fieldwatch.record.lines import write_all
 
 
 class TextFile:
-    """Appends text to one file, each call with one write; cut back in place by :meth:`rewind`.
+    """Appends text to one file, unbuffered; :meth:`rewind` truncates it in place.
 
     Args:
-        path: the file; it and its folder are made if missing.
-        header: what a new file starts with.
+        path: path of the file; the file and its folder are created if missing.
+        header: first line of a new file, with its newline.
 
     Attributes:
-        queue: where text waits that a full disk refuses, once it has joined a run's.
+        queue: queue of text that waits for disk space, once attached to a backlog.
     """
 
     def __init__(self, path: Path, header: str = "") -> None:
@@ -29,21 +29,22 @@ class TextFile:
         self._start()
 
     def append(self, text: str) -> None:
-        """Write text, whole lines of it.
+        """Append whole lines of text.
 
         Raises:
-            OSError: the system refused; the file is as it was before.
+            OSError: if the write fails; the file is then unchanged.
         """
+        # Lone surrogates, for example from undecodable file names, cannot be encoded as UTF-8.
         self.queue.append(text.encode(errors="backslashreplace"))
 
     def mark(self) -> dict[str, int]:
-        """Return the file's size, once everything that waits is written."""
+        """Return the size of the file in bytes, by file name, including text that waits for disk space."""
         return {self.path.name: self._size() + self.queue.nbytes}
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
-        """Cut the file back to its size at the mark, and to its header for None."""
+        """Truncate the file to its size at the mark; with None, to its header."""
         size = int(mark.get(self.path.name, 0)) if mark else 0
-        # Never longer: a file that was cut by hand must not be filled with zero bytes.
+        # Never extend the file: if it was shortened by hand, truncate would fill it with zero bytes.
         os.ftruncate(self._file.fileno(), min(size, self._size()))
         self._start()
 
@@ -55,13 +56,13 @@ class TextFile:
         write_all(self._file.fileno(), data, self._size())
 
     def _start(self) -> None:
-        """Write the header of an empty file, and end a line that was torn."""
+        """Write the header of an empty file, or terminate a torn last line."""
         if not self._size():
             self._file.write(self._header)
             return
         with self.path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
-            # A torn line must not run into the next one.
+            # Keep the torn line from merging with the next one.
             if file.read() != b"\n":
                 self._file.write(b"\n")
 

@@ -1,4 +1,4 @@
-"""Weights & Biases, as an export of the journal (needs the extra ``fieldwatch[wandb]``)."""
+"""Sink that exports the journal to Weights & Biases (requires the extra ``fieldwatch[wandb]``)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,20 +15,21 @@ STATE = "fieldwatch-wandb.json"
 
 
 class Wandb:
-    """Logs rows to one wandb run; works offline, where ``wandb sync`` uploads the folder later.
+    """Logs rows to one wandb run. Offline runs can be uploaded later with ``wandb sync``.
 
-    Rows carry their own axes (``step`` and ``epoch``, declared with ``define_metric``), because wandb drops rows whose
-    own step goes back. wandb cannot take back what was logged, so after a resume the same run id is continued and rows
-    of steps that were logged before are skipped; how far it got stands in ``fieldwatch-wandb.json`` in the folder.
+    The axes ``step`` and ``epoch`` are logged as values and declared with ``define_metric``, because wandb drops rows
+    whose built-in step decreases. wandb cannot delete logged rows. After a resume, the same run ID is therefore
+    continued and rows that were already logged are skipped. The last logged position is stored in
+    ``fieldwatch-wandb.json`` in the folder.
 
     Args:
-        folder: where wandb keeps its files; made if missing.
-        project: the wandb project.
-        name: what the run is called there; wandb invents one if not given.
-        mode: ``"offline"``, ``"online"``, or None for what wandb's own settings say.
+        folder: folder for wandb's files; created if missing.
+        project: name of the wandb project.
+        name: name of the run; if None, wandb generates one.
+        mode: ``"offline"``, ``"online"``, or None to use wandb's settings.
 
     Raises:
-        MissingExtra: wandb is not installed.
+        MissingExtra: if wandb is not installed.
     """
 
     def __init__(
@@ -54,34 +55,35 @@ class Wandb:
         self._on_epochs: set[str] = set()
 
     def __call__(self, block: Block) -> None:
-        """Log the rows of a block, except those that were logged before a resume."""
+        """Log the rows of a block, except those already logged before a resume."""
         visible = visible_columns(block.columns)
         if not len(block) or not visible:
             return
         run = self._open()
         self._declare_axis(block.axis, visible)
         for row in block.rows():
-            # wandb cannot take rows back: those that it has from before the resume are skipped.
+            # wandb cannot delete rows, so skip those that it already has from before the resume.
             if row.position > self._skip[block.axis]:
                 run.log({block.axis: row.position} | {name: row.values[name] for name in visible})
         self._logged[block.axis] = max(self._logged[block.axis], int(block.positions[-1]))
         self._save()
 
     def config(self, flat_config: Mapping[str, Any], final_metrics: Mapping[str, float]) -> None:
-        """Show the configuration, and the final metrics in the run's summary."""
+        """Log the configuration, and the final metrics in the run's summary."""
         run = self._open()
+        # A resumed run may differ in settings such as the device, which wandb otherwise rejects.
         run.config.update(dict(flat_config), allow_val_change=True)
         run.summary.update({f"Final/{name}": value for name, value in final_metrics.items()})
 
     def mark(self) -> dict[str, Any]:
-        """Return the id of the wandb run."""
+        """Return the ID of the wandb run."""
         return {"id": self._open().id}
 
     def rewind(self, mark: Mapping[str, Any] | None) -> None:
-        """Continue the run of the mark, skipping what it already has; None starts a new run.
+        """Continue the wandb run of the mark, skipping rows that it already has; with None, start a new run.
 
-        A run that this process has open stays open: wandb names its folder after run and second, so a run that is
-        finished and opened again within a second would overwrite its own file.
+        A run that is open in this process stays open: wandb names its folder after run ID and second, so a run that is
+        finished and reopened within a second would overwrite its own file.
         """
         if not mark or mark["id"] != self._id:
             self.close()
@@ -101,10 +103,11 @@ class Wandb:
 
     def _open(self) -> Any:
         if self._run is None:
+            # resume="allow" continues the run if its ID exists, else it creates the run.
             settings = self._wandb.Settings(console="off", silent=True)
             self._run = self._wandb.init(**self._options, id=self._id, resume="allow", settings=settings)
             self._id = self._run.id
-            # A new wandb process knows no axes yet.
+            # A new wandb process does not know the axes yet.
             self._on_epochs.clear()
             self._run.define_metric("*", step_metric="step")
         return self._run

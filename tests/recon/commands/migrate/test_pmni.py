@@ -261,9 +261,13 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
         (
             "model.ray_marching.occ_threshold",
             "0.7",
-            "model.ray_marching.occ_threshold sets what is refused here: --grid-threshold is 0.7",
+            "model.ray_marching.occ_threshold sets what is refused here: --grid-threshold must be above 0",
         ),
-        ("train.learning_rate", "-1", "train.learning_rate sets what is refused here: --lr is -1"),
+        (
+            "train.learning_rate",
+            "-1",
+            "train.learning_rate sets what is refused here: --lr must be a finite number above 0, got -1",
+        ),
         (
             "train.gradient_method",
             "dfd",

@@ -1,4 +1,4 @@
-"""A ball whose signed distance, normals and pictures are known: what rendered views and meshes are measured with."""
+"""A ball with known signed distance, normals and images, against which views and meshes are measured."""
 
 from dataclasses import dataclass, replace
 
@@ -49,12 +49,12 @@ class BallField(nn.Module):
 
 @dataclass(frozen=True)
 class BallPictures:
-    """The pictures of a ball in the middle of the scene."""
+    """Images of a ball at the center of the scene."""
 
     radius: float = RADIUS
 
     def depth(self, camera: Camera) -> Float[Tensor, "height width"]:
-        """Depth along the axis, float64; 0 beside the ball."""
+        """Return the depth along the optical axis, float64; 0 outside the ball."""
         origins, directions = camera.to("cpu", torch.float64).rays()
         middle = -(origins * directions).sum(-1)
         inside = self.radius**2 - (origins + middle[..., None] * directions).square().sum(-1)
@@ -63,7 +63,7 @@ class BallPictures:
         return torch.where(inside > 0, distance / along, torch.zeros_like(inside))
 
     def normals(self, camera: Camera) -> Float[Tensor, "height width 3"]:
-        """Outward normals in the world, float64; 0 beside the ball."""
+        """Return outward normals in world axes, float64; 0 outside the ball."""
         depth = self.depth(camera)
         points = camera.to("cpu", torch.float64).unproject(depth)
         unit = points / points.norm(dim=-1, keepdim=True)
@@ -131,7 +131,7 @@ def ball_model(config: NormalsConfig, scene: NormalsScene, *balls, sharpness: fl
 
 @dataclass(frozen=True)
 class Ball:
-    """All that the tests make of a ball."""
+    """Factories of settings, scenes and models of a ball."""
 
     config = staticmethod(small_config)
     scene = staticmethod(ball_scene)
@@ -165,7 +165,7 @@ class Sphere(nn.Module):
 
 @pytest.fixture
 def settings():
-    """Make small settings of 20 nominal steps, with other fields as they are given."""
+    """Make small settings of 20 nominal steps, with the given fields."""
 
     def make(**changes):
         render = RenderOptions(grid_resolution=16, first_step=4e-2, last_step=2e-2, grid_every=2, empty_samples=8)
@@ -185,7 +185,7 @@ def tiny_maps():
 
 @pytest.fixture
 def scene_of(tiny_maps):
-    """Make a scene of the tiny maps, or of others."""
+    """Make a scene of the tiny maps, or of given maps."""
 
     def make(config, maps=tiny_maps, test=()):
         return NormalsScene(

@@ -1,4 +1,4 @@
-"""Rays of a step: drawn where they should be, weighted to speak of the whole picture, the same when resumed."""
+"""Rays of a step: sampled in the right regions, weighted for the whole image, identical after a resume."""
 
 import pytest
 import torch

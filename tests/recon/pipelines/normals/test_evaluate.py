@@ -1,4 +1,4 @@
-"""Figures of an evaluation against what is known of a ball."""
+"""Metrics of an evaluation against the known values of a ball."""
 
 from dataclasses import replace
 
@@ -95,7 +95,7 @@ def test_nothing_seen_is_the_worst_score(ball):
 
 
 def test_poses_that_differ_by_a_similarity_have_no_error(ball):
-    """The whole scene turned, scaled and shifted, field and all: no picture can tell, and nor can the evaluation."""
+    """Rotating, scaling and shifting the whole scene with its field changes no image and no evaluation."""
     config = ball.config(held_out=4, poses=ball.learned)
     back = CHANGE.inverse()
     scene = ball.scene(config, size=32, start=back.apply_to_pose)
@@ -109,7 +109,7 @@ def test_poses_that_differ_by_a_similarity_have_no_error(ball):
 
 
 def test_a_wrong_rotation_shows_in_the_world_and_not_in_the_picture(ball):
-    """Cameras that roll about their own axes stay in place and still see a ball."""
+    """Cameras that roll about their axes stay in place and still see a ball."""
     config = ball.config(poses=ball.learned)
     roll = torch.eye(4, dtype=torch.float64)
     roll[:3, :3] = exponential(torch.tensor([[0.0, 0.0, np.radians(10)]], dtype=torch.float64))[0]

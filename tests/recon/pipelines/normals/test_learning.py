@@ -1,4 +1,4 @@
-"""Rates by group and step, who steps when, and limits of gradients."""
+"""Learning rates by group and step, active optimizers, and gradient norm limits."""
 
 import pytest
 

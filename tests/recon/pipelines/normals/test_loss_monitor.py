@@ -1,4 +1,4 @@
-"""A loss that has jumped, told from one that is noisy, newly weighted or refused."""
+"""Detection of a loss that jumps, as opposed to one that is noisy, newly weighted or refused."""
 
 import math
 
@@ -9,7 +9,7 @@ from fieldwatch.recon.pipelines.normals.loss_monitor import SETTLED, LossMonitor
 
 
 def shown(steps, *, look_every=5, restored=()):
-    """A watch that was shown steps with these terms, and how many were high at each look."""
+    """Return a monitor that observed steps with these terms, and the number of high steps at each `judge`."""
     watch, highs = LossMonitor(10.0), []
     for index, terms in enumerate(steps):
         weights, values = ({name: pair[i] for name, pair in terms.items()} for i in (0, 1))

@@ -1,4 +1,4 @@
-"""The model at the start: a sphere, its grid, its sharpness, and what is learned of it."""
+"""The initial model: a sphere, its grid, its sharpness, and its trainable parameters."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ POSES = torch.eye(4, dtype=torch.float64)[None]
 
 @pytest.fixture(scope="module")
 def seeds():
-    """The field of the preset `seeds`, with a grid that is small."""
+    """The field of the preset `seeds` with a small grid."""
     torch.manual_seed(3)
     return NormalsModel(NormalsConfig(rendering=RenderOptions(grid_resolution=32)), POSES)
 

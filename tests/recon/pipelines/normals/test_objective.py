@@ -1,4 +1,4 @@
-"""Terms of rays: those with a weight are computed, and the scale of a view's integrated depth does not matter."""
+"""Terms of rays: only weighted ones are computed, and the scale of a view's integrated depth does not matter."""
 
 from dataclasses import replace
 

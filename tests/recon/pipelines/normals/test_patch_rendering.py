@@ -1,4 +1,4 @@
-"""Patches of rays: what they look at, what is left out of it, and what they see at a silhouette."""
+"""Patches of rays: their samples, what is dropped, and their rendering at a silhouette."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def model():
 
 
 def batch_at(*middles, side=3):
-    """Patches around places given in pixels from the middle of the picture."""
+    """Return patches around positions in pixels from the image center."""
     reach = torch.arange(side) - side // 2
     y, x = torch.meshgrid(reach, reach, indexing="ij")
     places = torch.tensor(middles, dtype=torch.float32)[:, None] + torch.stack([x, y], -1).view(1, -1, 2)
@@ -99,7 +99,7 @@ def test_all_rays_of_a_patch_have_their_samples_on_the_planes_of_the_middle_one(
 
 @pytest.mark.parametrize("middle", [(0, 0), (61, 0), (61, 3), (90, 90)], ids=["inside", "edge", "edge too", "outside"])
 def test_pixels_see_what_each_would_see_alone(model, middle):
-    """Across the silhouette (61 pixels from the middle) some pixels of a patch see the object, and some see nothing."""
+    """Across the silhouette (61 pixels from the center) only some pixels of a patch see the object."""
     batch = batch_at(middle)
     patches = patches_of(batch)
     samples = dense(patches.central)
@@ -114,7 +114,7 @@ def test_pixels_see_what_each_would_see_alone(model, middle):
 
 
 def test_light_decides_for_a_whole_patch(model):
-    """A section stays as long as any pixel of its patch sees it: at a silhouette, behind what the middle ray meets."""
+    """A section is kept while any pixel of its patch sees it: at a silhouette, even behind the central ray's hit."""
     patches = patches_of(batch_at((0, 0), (58, 0)))
     samples = dense(patches.central)
     sharpness = model.deviation().item()
@@ -144,7 +144,7 @@ def test_nothing_is_left_out_where_no_threshold_asks_for_it(model):
 
 
 def test_a_patch_that_reaches_out_of_the_box_keeps_only_what_is_whole(model):
-    """Straight at the tip of the box: the middle ray begins 1.0 from the origin, its neighbours' planes beyond it."""
+    """At the tip of the box the central ray starts 1.0 from the origin, its neighbors' planes beyond it."""
     patches = patches_of(batch_at((0, 0), (0, 95)))
     central = replace(patches.central, near=torch.tensor([1.9, 1.9]), far=torch.tensor([2.5, 2.5]))
     samples = dense(central, 100)
@@ -169,5 +169,5 @@ def test_rays_that_are_no_patches_are_refused():
     batch = batch_at((0, 0))
     rays = rays_in_scene(batch, POSE[None])
     for wrong in (replace(batch, patch=1), replace(batch, patch=5)):
-        with pytest.raises(ValueError, match="whole patches of 3 x 3 or more"):
+        with pytest.raises(ValueError, match="whole patches with an odd side of at least 3"):
             Patches.of(rays, wrong, POSE[None])

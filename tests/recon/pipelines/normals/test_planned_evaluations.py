@@ -1,4 +1,4 @@
-"""Evaluations write what they promise, and do not disturb training: neither when they work nor when they fail."""
+"""Evaluations write their files, and neither a successful nor a failed one disturbs training."""
 
 import json
 import math
@@ -28,7 +28,7 @@ def few_points():
 
 
 class Loop:
-    """A tiny training that uses everything a validation could disturb: random numbers, the grid, Adam, gradients."""
+    """A tiny training with everything an evaluation could disturb: random numbers, the grid, Adam, gradients."""
 
     def __init__(self, ball, folder, **changes):
         defaults = {"steps": TOTAL, "nominal": 120, "evaluate_at": 50, "mesh_at": 50, "poses_at": 50}

@@ -1,4 +1,4 @@
-"""Where cameras start, and what is learned about them."""
+"""Initial poses of the cameras, and their optimization."""
 
 import math
 
@@ -18,7 +18,7 @@ RING = torch.stack([camera.world_from_camera for camera in ring_cameras(3, 24)])
 
 
 def seen_by(cameras, mask=None):
-    """Views of these cameras; without a mask, of nothing."""
+    """Return views of these cameras; without a mask they are empty."""
     size = (cameras[0].height, cameras[0].width)
     mask = torch.zeros(size, dtype=torch.bool) if mask is None else mask
     return [NormalView(name=one.name, camera=one, normals=torch.zeros(*size, 3), mask=mask) for one in cameras]

@@ -1,4 +1,4 @@
-"""Presets: each can be trained, and is what it is called."""
+"""Presets: each can be trained and matches its name."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a finished run gives to others can be read again and says the same."""
+"""Results of a finished run can be read back and agree with it."""
 
 import csv
 import json

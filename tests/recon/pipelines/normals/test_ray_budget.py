@@ -1,4 +1,4 @@
-"""Rays of a step, and the bound of its samples."""
+"""Number of rays of a step, and the bound of its samples."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The rays of a step are cut into micro-batches whose shares add up to the step."""
+"""The rays of a step are split into micro-batches whose fractions sum to 1."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_pieces_of_a_batch_count_by_their_rays(drawn, count):
 
 @pytest.mark.parametrize("count", range(1, 33))
 def test_a_share_has_the_gradient_of_a_division(count):
-    """Training with several graphs per step keeps its bits, whether totals are divided or multiplied by shares."""
+    """Training with several graphs per step is bit-identical for divided totals and for weighted sums."""
     divided, shared = (torch.full((3,), 0.7, requires_grad=True) for _ in range(2))
     (Terms(mask=(0.1, divided.sin().sum())).total / count).backward()
     (Terms(mask=(0.1, shared.sin().sum())).total * (1 / count)).backward()

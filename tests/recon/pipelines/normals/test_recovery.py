@@ -1,4 +1,4 @@
-"""A lost surface: the grid is made anew, the run goes back, the run stops; and what is no loss is left alone."""
+"""A lost surface: the grid is rebuilt, the run is rolled back or stops; a healthy run is left alone."""
 
 import math
 from functools import partial
@@ -48,7 +48,7 @@ def settings(*, grid_every=4, first_sharpness=20.0, **recovery):
 
 
 class Fit:
-    """A field that is fitted to a sphere of radius 0.45 at random points; rays to the middle say what is starved."""
+    """Fits a field to a sphere of radius 0.45 at random points; rays to the center measure starvation."""
 
     def __init__(self, config):
         torch.manual_seed(0)
@@ -176,7 +176,7 @@ def test_a_surface_that_is_lost_again_and_again_stops_the_run_with_a_diagnosis(t
         train(tmp_path, settings(), lambda fit, index: index >= FAULT and push(fit, 2.0))
     assert [kind for kind, _ in answers(tmp_path)].count("rolled_back") == 3
     words = str(stopped.value)
-    for part in ("positive everywhere, the surface is gone", "0.0% of it inside", "3 times back", "0.125", "doctor"):
+    for part in ("positive everywhere, the surface is gone", "0.0% of it inside", "3 rollbacks", "0.125", "doctor"):
         assert part in words
     assert stopped.value.step < FAULT + 6 * PATIENCE
     with pytest.raises(Diverged, match="negative everywhere"):
@@ -212,7 +212,7 @@ def test_a_loss_that_has_jumped_for_long_goes_back(tmp_path):
 
 
 def test_rays_that_never_had_samples_are_no_collapse(tmp_path):
-    """An object larger than the sphere that training starts from."""
+    """An object larger than the initial sphere of a training."""
 
     def fault(fit, index):
         if index == 0:

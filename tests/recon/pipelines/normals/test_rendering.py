@@ -1,4 +1,4 @@
-"""Rays of an exact sphere: opacity, normals and distances in closed form, and no section lost that matters."""
+"""Rays of an exact sphere: opacity, normals and distances in closed form, and no visible section is lost."""
 
 import math
 from dataclasses import replace
@@ -27,7 +27,7 @@ PLAIN = RenderOptions(empty_samples=8, unseen=0.0)
 
 
 def shifts():
-    """A source of shifts and noise; its pixels are not looked at."""
+    """A source of jitter and noise; its pixels are not used."""
     camera = Camera(name="0", width=2, height=2, fx=1.0, fy=1.0, cx=1.0, cy=1.0, world_from_camera=POSE[0])
     mask = torch.tensor([[True, True], [False, False]])
     view = NormalView(name="0", camera=camera, normals=torch.zeros(2, 2, 3), mask=mask)
@@ -41,7 +41,7 @@ def looked(model, batch, step, options, most=None):
 
 
 def aimed(passing, inside=None):
-    """A batch of rays of the one camera that pass the origin at given distances, each to another side."""
+    """Return rays of the only camera that pass the origin at given distances, each on another side."""
     distance = float(POSE[0, :3, 3].norm())
     passing = torch.as_tensor(passing)
     across, around = passing / distance, 2.4 * torch.arange(len(passing))
@@ -101,7 +101,7 @@ def test_opacity_at_the_silhouette_is_that_of_a_blurred_edge(sphere_model):
 
 
 REACH = {20.0: 2.0, 148.0: 3.0, 400.0: 3.0, 1500.0: 3.0}
-"""Of a surface, in 1 / s; at 20 the grid itself ends at 2.2 / s, where its occupancy falls to the threshold."""
+"""Width of a surface in 1 / s; at 20 the grid ends at 2.2 / s, where its occupancy falls to the threshold."""
 
 
 def places(samples):
@@ -221,7 +221,7 @@ def test_no_samples_at_all_are_blended_to_nothing(sphere_model):
 
 @pytest.mark.parametrize("balanced", [True, False])
 def test_the_silhouette_is_where_the_mask_ends_only_if_rays_are_balanced(sphere_model, balanced):
-    """Both sides of an edge, one drawn more often: it moves to where ratio log(1 + exp(-o)) = log(1 + exp(o))."""
+    """An edge with one side sampled more often moves to where ratio log(1 + exp(-o)) = log(1 + exp(o))."""
     sharpness, band, rays, ratio = 100.0, 0.08, 160, 0.7 / 0.225
     steps = (torch.arange(rays) + 0.5) / rays
     often = torch.cat([torch.full((rays,), ratio), torch.ones(rays)])

@@ -1,4 +1,4 @@
-"""Rules about a surface learned as a distance: each names a planted fault, and is silent on its healthy twin."""
+"""Rules of normals runs: each finds a planted fault, and is silent on a healthy run."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def from_step(before, after, at=600, count=1000):
 
 
 def judged_at(rule, history, step):
-    """The one finding, which is not there one recording earlier."""
+    """Return the only finding, after checking that it is absent one recording earlier."""
     (found,) = rule(history)
     assert found.step == step
     history.discard(step)

@@ -1,4 +1,4 @@
-"""Pixels of views of different sizes and lenses in one row of memory; what tells scenes apart."""
+"""Pixels of views of different sizes and lenses in flat tensors; the digest of a scene."""
 
 from dataclasses import replace
 

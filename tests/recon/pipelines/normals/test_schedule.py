@@ -1,4 +1,4 @@
-"""When what happens: the numbers of the preset `seeds`, in a run of nominal length and in any other."""
+"""The schedule: values of the preset `seeds` in a run of nominal length and in other lengths."""
 
 import math
 import re

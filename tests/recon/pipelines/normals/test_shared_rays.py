@@ -1,4 +1,4 @@
-"""Rays divided among ranks: their gradients and terms together are those of one process, whoever runs out of memory."""
+"""Rays divided among ranks: gradients and terms equal those of one process, even after out-of-memory errors."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ ALL = "all@0 normal=1 depth=0.5 mask=2 eikonal=0.1 point_cloud=0.3 surface=0.4 c
 
 
 class ThreadRank(Ranks):
-    """A rank that is a thread, and meets the others as its `Together` says."""
+    """A rank that runs as a thread and communicates through its `Together`."""
 
     def __init__(self, rank, world, meet):
         super().__init__(rank, world)
@@ -43,7 +43,7 @@ class ThreadRank(Ranks):
 
 
 class Together:
-    """Ranks that are threads of one process: each adds its tensors to the others'."""
+    """Ranks as threads of one process, whose tensors are summed."""
 
     def __init__(self, world):
         self.world, self.met = world, 0
@@ -63,7 +63,7 @@ class Together:
             one.copy_(total)
 
     def run(self, work):
-        """Do the work as every rank at once; returns what came of it, by rank."""
+        """Run the work on all ranks at once; return the results by rank."""
 
         def alive(number):
             try:
@@ -81,7 +81,7 @@ class Together:
 
 
 class Bounded(RayBudget):
-    """A budget with a bound of samples that bites."""
+    """A budget whose sample bound takes effect."""
 
     bound = 1 << 20
 
@@ -93,7 +93,7 @@ MAPS = synthetic_normal_maps(views=8, size=24)
 
 
 def make(scene_of, config, bound=1 << 20):
-    """All that a step needs: a field that is no sphere, poses that have moved, a grid that lacks a part."""
+    """Everything a step needs: a field that is not a sphere, moved poses, an incomplete grid."""
     scene = scene_of(config, MAPS)
     torch.manual_seed(1)
     model = first_model(config, scene)
@@ -126,7 +126,7 @@ def objective(made, rays, count):
 
 
 def attempt(made, split, count=1, batches=None):
-    """Add up the gradients of a step, as `step.backward` does; return the outputs and the terms of the step."""
+    """Accumulate the gradients of a step like `step.backward`; return its outputs and terms."""
     outputs, pieces = [], []
     for rays, share in split(batches or made.source.draw(made.config.rays.rays), count):
         output = objective(made, rays, count)
@@ -137,7 +137,7 @@ def attempt(made, split, count=1, batches=None):
 
 
 def outcome(made, ranks, count=1):
-    """What a step leaves behind: terms, gradients, numbers, estimates, and the state of the generator."""
+    """Return the results of a step: terms, gradients, numbers, estimates, and the generator's state."""
     outputs, terms = attempt(made, split_for(ranks, made.config, made.scene, made.source), count)
     gradients = {name: one.grad for name, one in made.model.named_parameters() if one.grad is not None}
     rays = RayStatistics.of(outputs)
@@ -152,7 +152,7 @@ def outcome(made, ranks, count=1):
 
 
 def compare(scene_of, config, *, world=2, parts=1, bound=1 << 20):
-    """Check that ranks together have what one process has; returns that."""
+    """Check that the ranks together match a single process; return its results."""
     one = outcome(make(scene_of, config, bound), Ranks(), parts)
     made = [make(scene_of, config, bound) for _ in range(world)]
 
@@ -238,7 +238,7 @@ def test_patches_of_graphs_are_those_that_are_drawn(settings, scene_of, patch, v
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_a_rank_that_runs_out_of_memory_ends_the_attempt_of_all(after):
-    """It fails after some meetings; the others learn it at the next one, and nobody waits for anybody."""
+    """A rank fails after some all-reduces; the others are notified at the next one, and none waits forever."""
 
     def one_attempt(ranks, exchange):
         for meeting in range(3):

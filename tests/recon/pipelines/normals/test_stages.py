@@ -1,4 +1,4 @@
-"""Staged weights: the table of the preset `seeds`, ramps, and texts that are none."""
+"""Staged weights: the table of the preset `seeds`, ramps, and invalid texts."""
 
 import pytest
 
@@ -78,15 +78,18 @@ def test_a_weight_that_is_no_number_is_refused():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ([], r"stages start at \[\]: wanted at least one, the first at 0"),
-        (["a@5 mask=1"], r"stages start at \[5\]"),
-        (["a@0 mask=1", "b@9 mask=1", "c@9 mask=1"], r"stages start at \[0, 9, 9\].*each after the one before"),
-        (["a@0 mask=1", "a@9 mask=1"], r"stages are called \['a', 'a'\]: give each a name of its own"),
-        (["a@0 mask=-1"], r"stage 'a' has the weights \{'mask': -1.0\}: wanted finite numbers, 0 or more"),
-        (["a@0 mask=nan normal=inf"], r"stage 'a' has the weights \{'normal': inf, 'mask': nan\}"),
-        (["a@0 mask=1", "b@9"], "in stage 'b' every weight is 0: nothing would be trained"),
-        (["a@0 mask=1", "b@9+6 mask=2", "c@14 mask=1"], "stage 'b' ramps over 6 iterations and lasts 5"),
-        (["a@0 mask=1", "b@9+92 mask=2"], "stage 'b' ramps over 92 iterations and lasts 91"),
+        ([], r"at least one stage, the first starting at 0 .* got starts \[\]"),
+        (["a@5 mask=1"], r"got starts \[5\]"),
+        (["a@0 mask=1", "b@9 mask=1", "c@9 mask=1"], r"each after the one before, got starts \[0, 9, 9\]"),
+        (["a@0 mask=1", "a@9 mask=1"], r"stages must have unique names, got \['a', 'a'\]"),
+        (["a@0 mask=-1"], r"weights of stage 'a' must be finite and at least 0, got \{'mask': -1.0\}"),
+        (["a@0 mask=nan normal=inf"], r"weights of stage 'a' must be finite .* got \{'normal': inf, 'mask': nan\}"),
+        (["a@0 mask=1", "b@9"], "every weight of stage 'b' is 0, so it trains nothing"),
+        (
+            ["a@0 mask=1", "b@9+6 mask=2", "c@14 mask=1"],
+            "stage 'b' must not be longer .* ramp of 6 iterations in a stage of 5",
+        ),
+        (["a@0 mask=1", "b@9+92 mask=2"], "stage 'b' must not be longer .* ramp of 92 iterations in a stage of 91"),
     ],
 )
 def test_stages_that_no_training_can_follow_are_refused(texts, message):

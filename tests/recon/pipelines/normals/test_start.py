@@ -1,4 +1,4 @@
-"""What a run begins with: maps read and made ready, and a folder that belongs to them."""
+"""Start of a run: prepared maps, and a run folder that belongs to them."""
 
 import json
 from contextlib import nullcontext
@@ -155,17 +155,17 @@ def test_a_run_is_not_continued_on_other_maps(settings, tiny_maps, tmp_path):
 
 def test_a_shorter_schedule_is_told(settings):
     notes = prepare_scene(settings(steps=10)).notes
-    assert any("the schedule of 20 iterations acts within 10 steps" in note for note in notes)
+    assert any("the schedule of 20 iterations is rescaled to 10 steps" in note for note in notes)
     assert not any("schedule" in note for note in prepare_scene(settings()).notes)
 
 
 @pytest.mark.parametrize(
     ("patch", "rays", "message"),
     [
-        (1, RayOptions(rays=8, views_per_graph=1), r"has 2 rays, which 3 processes.*1.5-fold.*--nproc-per-node 2"),
+        (1, RayOptions(rays=8, views_per_graph=1), r"3 processes .* graph of 2 rays.*1.5-fold.*--nproc-per-node 2"),
         (1, RayOptions(rays=512, sample_budget=900, views_per_step=3, views_per_graph=2), ""),
-        (1, RayOptions(rays=11, views_per_step=4, views_per_graph=3), "has 2 rays"),
-        (3, RayOptions(rays=100, views_per_graph=1), "has 2 patches of 3 x 3 rays"),
+        (1, RayOptions(rays=11, views_per_step=4, views_per_graph=3), "graph of 2 rays"),
+        (3, RayOptions(rays=100, views_per_graph=1), "graph of 2 patches of 3 x 3 rays"),
         (3, RayOptions(rays=100, views_per_graph=2), ""),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is recorded about the rays of every step: sums over its micro-batches."""
+"""Recorded ray statistics of every step: sums over its micro-batches."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ from fieldwatch.record import TOOLKIT, read_history
 
 @pytest.fixture
 def recorded(settings, scene_of, tmp_path):
-    """Record some steps without training; return the history, and what was counted by hand."""
+    """Record some steps without training; return the history, and values computed independently."""
 
     def make(steps, **changes):
         config = settings(**changes)

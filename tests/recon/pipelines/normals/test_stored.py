@@ -1,4 +1,4 @@
-"""A normals run in a folder opens again as what it was."""
+"""A normals run reopens unchanged."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ CONFIG = replace(PRESET, poses=PoseOptions(learn_rotation=True, pose_start="nois
 
 
 def left_behind(folder, config=CONFIG, *, saved=(5.0,)):
-    """What a run leaves in its folder: a checkpoint per entry, each with another field."""
+    """Write a run folder with a checkpoint per entry, each with another field."""
     scene = prepare_scene(config)
     model = first_model(config, scene)
     with start_run(config, scene, folder, preset=PRESET, sinks=()) as run:
@@ -100,5 +100,5 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         run.resume()
         for _ in run.steps(1):
             pass
-    with pytest.raises(CheckpointError, match=r"the surface.*run\.json"):
+    with pytest.raises(CheckpointError, match=r"does not match .*run\.json"):
         open_run(tmp_path)

@@ -1,4 +1,4 @@
-"""The mesh of a field: the surface itself, one piece of it, outward, and the same as when every node is asked."""
+"""The mesh of a field: one component, facing outward, identical to that of a full evaluation."""
 
 from dataclasses import replace
 
@@ -91,5 +91,5 @@ def test_the_world_is_scaled_and_shifted(ball, scene):
 
 
 def test_a_resolution_out_of_bounds_is_refused(ball, scene):
-    with pytest.raises(ValueError, match="wanted 2 to 512"):
+    with pytest.raises(ValueError, match="between 2 and 512 nodes"):
         find_surface(model_of(ball, scene), 513)

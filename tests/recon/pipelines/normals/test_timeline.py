@@ -1,4 +1,4 @@
-"""The timeline of poses: what moved, since when; a run that goes back writes it again."""
+"""The pose timeline: changes between entries; a resumed run rewrites it."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_a_run_that_went_back_writes_its_entries_again(tmp_path):
 def test_a_damaged_timeline_is_told(tmp_path):
     add(tmp_path, 0, START)
     (tmp_path / "poses" / "timeline.json").write_text('{"entries": [{"iter')
-    with pytest.raises(ValueError, match=r"timeline of poses \("):
+    with pytest.raises(ValueError, match=r"not a pose timeline \("):
         add(tmp_path, 100, START)
 
 

@@ -1,4 +1,4 @@
-"""Terms between views: on an object of three balls, whose field, depth and normals are known everywhere."""
+"""Terms between views on three balls, whose field, depth and normals are known everywhere."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ ALL = {"point_cloud": 1.0, "surface": 1.0, "consistency": 1.0}
 
 
 def met(origins, directions):
-    """Return where rays first meet the balls (0 where they do not), and the normals there."""
+    """Return the distances at which rays first hit the balls (0 for misses), and the normals there."""
     offset = origins[..., None, :] - CENTRES.to(origins)
     along = -(offset * directions[..., None, :]).sum(-1)
     root = along.square() - offset.square().sum(-1) + RADII.to(origins).square()
@@ -45,7 +45,7 @@ def met(origins, directions):
 
 
 class Balls(nn.Module):
-    """Both as a field with one parameter, a shift of the distance; and as what maps are made of."""
+    """The balls as a field with one parameter, an offset of the distance, and as the solid behind the maps."""
 
     def __init__(self):
         super().__init__()
@@ -88,14 +88,14 @@ def drawn(pixels, rays=1800):
 
 
 def rays_near(batch):
-    """Those of view 2 and its neighbours, before which the others' do not matter to it."""
+    """Return the gradients of view 2 and its neighbors, the only ones that affect it."""
     kept = (batch.view - 2).abs() <= 1
     parts = ("view", "pixel", "directions", "normals", "mask", "known", "distance", "weights")
     return replace(batch, **{name: getattr(batch, name)[kept] for name in parts})
 
 
 def whole(batch):
-    """The rays of one process; they are not rendered here, so that nothing random is drawn."""
+    """The rays of one process, which are not rendered, so that no random numbers are drawn."""
     camera = Camera(name="0", width=1, height=1, fx=1.0, fy=1.0, cx=0.5, cy=0.5, world_from_camera=torch.eye(4))
     view = NormalView(name="0", camera=camera, normals=torch.zeros(1, 1, 3), mask=torch.ones(1, 1, dtype=torch.bool))
     return Rays(batch, RaySource(Pixels.of([view], CPU), RayOptions()))
@@ -103,7 +103,7 @@ def whole(batch):
 
 @torch.no_grad()
 def looked(model, batch):
-    """What the rays see of the true surface, from the model's poses."""
+    """Return the rendering of the true surface from the model's poses."""
     rays = rays_in_scene(batch, model.poses())
     distance, normal = met(rays.origins, rays.directions)
     nothing = torch.zeros(0)
@@ -134,7 +134,7 @@ def moved(model, view, *, turn=(0.0, 0.0, 0.0), shift=(0.0, 0.0, 0.0)):
 
 @pytest.mark.parametrize(("name", "most"), [("point_cloud", 0.025), ("surface", 2e-6), ("consistency", 2e-4)])
 def test_the_truth_has_next_to_no_error(pixels, model, name, most):
-    """What is left: the points of two clouds are half a pixel apart (one is 0.035), normals are read between pixels."""
+    """The remaining error: points of two clouds are half a pixel apart (a pixel is 0.035), normals are interpolated."""
     error = term(name, pixels, model, drawn(pixels))
     assert error.item() < most
     model.poses.rotations.data += 0.08 * torch.randn(VIEWS, 3)
@@ -161,7 +161,7 @@ def test_a_camera_that_was_turned_is_turned_back_by_consistency(pixels, model, t
 
 @pytest.mark.parametrize("name", ["surface", "consistency"])
 def test_a_descent_turns_a_camera_back(pixels, model, name):
-    """Further if it went on: to a sixtieth after 60 steps on more rays."""
+    """With more steps the error would fall further: to a sixtieth after 60 steps on more rays."""
     moved(model, 2, turn=(0.05, -0.04, 0.03))
     poses = model.poses
     truth = poses.start[2]
@@ -180,7 +180,7 @@ def test_a_descent_turns_a_camera_back(pixels, model, name):
 
 @torch.no_grad()
 def _off(poses, truth):
-    """Mean distance between where points of the object are put and where they belong."""
+    """Return the mean distance between transformed and true points of the object."""
     motion = poses()[2] @ torch.linalg.inv(truth)
     points = torch.cat([CENTRES + RADII[:, None] * axis for axis in torch.eye(3)])
     return float((points @ motion[:3, :3].T + motion[:3, 3] - points).norm(dim=1).mean())
@@ -259,7 +259,7 @@ def test_where_nothing_is_seen_errors_are_zero_and_gradients_finite(pixels, mode
 
 
 def test_what_hides_a_place_from_a_neighbour_keeps_it_out(pixels, model):
-    """Seen through the other ball, the pictures show other normals: without visibility the truth would be punished."""
+    """Views occluded by the other ball show other normals: without visibility the true surface would be penalized."""
     batch = drawn(pixels)
     exact = term("consistency", pixels, model, batch).item()
     model.sdf.forward = lambda points: torch.ones(len(points))  # nothing hides anything

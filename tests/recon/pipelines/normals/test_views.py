@@ -1,4 +1,4 @@
-"""A rendered view of a ball is that of a ball, and there is nothing beside it."""
+"""A rendered view of a ball shows the ball and nothing else."""
 
 import math
 from dataclasses import replace

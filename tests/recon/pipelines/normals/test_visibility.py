@@ -1,4 +1,4 @@
-"""Who sees what: a point on a sphere, and one behind another sphere."""
+"""Visibility of a point on a sphere, and of one behind another sphere."""
 
 import torch
 

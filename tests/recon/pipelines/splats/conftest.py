@@ -1,4 +1,4 @@
-"""A scene that is small enough for every test, and Gaussians on its points."""
+"""Fixtures: a scene small enough for every test, and Gaussians on its points."""
 
 import pytest
 import torch

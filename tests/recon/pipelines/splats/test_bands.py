@@ -1,4 +1,4 @@
-"""A picture in bands is the picture: its maps, its gradients, and all that growth reads of it."""
+"""Rendering in bands equals rendering in one piece: maps, gradients, and the input of densification."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ MAPS = ("features", "alpha", "depth", "normals")
 
 @pytest.fixture
 def model(tiny_model):
-    """Gaussians of many sizes whose colours change with the direction, before a grey background."""
+    """Gaussians of many sizes with view-dependent colors, in front of a gray background."""
     torch.manual_seed(0)
     with torch.no_grad():
         tiny_model.gaussians.rest.normal_(0, 0.3)
@@ -23,8 +23,8 @@ def model(tiny_model):
     return tiny_model
 
 
-def drawn(model, view, bands, **options):
-    """Draw a view, go backward through all of its maps; return the picture, all gradients, and a statistics."""
+def rendered_with_gradients(model, view, bands, **options):
+    """Render a view, backpropagate through all of its maps; return the image, all gradients, and the statistics."""
     model.gaussians.zero_grad()
     picture = model.render(view, normals=True, bands=bands, **options)
     weights = torch.Generator().manual_seed(1)
@@ -40,9 +40,9 @@ def drawn(model, view, bands, **options):
 def test_maps_gradients_and_statistics_are_those_of_the_whole_picture(model, tiny_scene, depth, absgrad, antialiased):
     model.antialiased = antialiased
     view = tiny_scene.views[0].scaled(2.1)  # 84 rows: five tiles and a part of one
-    whole, gradients, statistics = drawn(model, view, 1, depth=depth, absgrad=absgrad)
+    whole, gradients, statistics = rendered_with_gradients(model, view, 1, depth=depth, absgrad=absgrad)
     for count in (2, 100):
-        picture, parts, counted = drawn(model, view, count, depth=depth, absgrad=absgrad)
+        picture, parts, counted = rendered_with_gradients(model, view, count, depth=depth, absgrad=absgrad)
         for name in MAPS:
             torch.testing.assert_close(getattr(picture, name), getattr(whole, name), rtol=1e-4, atol=1e-5)
         for name, gradient in gradients.items():
@@ -123,7 +123,7 @@ def test_shares_of_light_and_surfaces_for_meshes_are_those_of_whole_pictures(mod
     assert one.median_depth is not None
     assert other.median_depth is not None
     same = one.median_ids == other.median_ids
-    assert same.float().mean() > 0.99  # half the light may be gone one Gaussian sooner or later, by rounding
+    assert same.float().mean() > 0.99  # by rounding, the median may be one Gaussian earlier or later
     torch.testing.assert_close(one.median_depth[same], other.median_depth[same], rtol=1e-4, atol=1e-4)
 
 

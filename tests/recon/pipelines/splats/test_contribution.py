@@ -1,4 +1,4 @@
-"""The light of each Gaussian: all of a lone one's, none of one behind a wall; what adds next to nothing can go."""
+"""Contribution of Gaussians: all light of a single one, none of one behind a wall; those with little can be pruned."""
 
 import pytest
 import torch

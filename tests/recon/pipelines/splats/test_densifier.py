@@ -1,4 +1,4 @@
-"""Growth, resets and the prune: done when due, each with its event; a prune that would leave nothing is not done."""
+"""Densification, resets and the prune: each when due, with its event; a prune that would leave nothing is skipped."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def scene() -> Scene:
 def events_of(
     config: SplatsConfig, scene: Scene, folder: Path, steps: range, opacity: float = 0.7
 ) -> tuple[list[Any], SplatModel, Densifier]:
-    """Run a stretch of a schedule without training; every Gaussian is pulled at."""
+    """Run a part of a schedule without training, with a large view-space gradient of every Gaussian."""
     torch.manual_seed(0)
     model = initial_model(config, scene)
     with torch.no_grad():
@@ -85,20 +85,20 @@ def test_a_prune_that_would_leave_next_to_nothing_is_not_done(scene: Scene, tmp_
 
 
 def test_the_prune_leaves_what_the_photos_show_of_more_gaussians_than_pixels(scene: Scene, tmp_path: Path) -> None:
-    """Every Gaussian adds less than the least light; together they are the scene."""
+    """Every Gaussian contributes less than the minimum, but together they make up the scene."""
     surface = replace(SHORT.surface, prune_below=0.0, prune_hidden=1e6)
     config = replace(SHORT, surface=surface)
-    drawn = initial_model(config, scene)
+    initial = initial_model(config, scene)
     with torch.no_grad():
-        drawn.gaussians.opacity_logits.fill_(2.0)
-    densifier = Densifier(config, scene, drawn)
-    light = largest_contribution(drawn, scene.training_views)
+        initial.gaussians.opacity_logits.fill_(2.0)
+    densifier = Densifier(config, scene, initial)
+    light = largest_contribution(initial, scene.training_views)
     with Run(tmp_path, outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(91, first=89):
             densifier.densify_and_prune(run, step)
 
     (prune,) = read_history(tmp_path).events("prune")
-    left = largest_contribution(drawn, scene.training_views)
+    left = largest_contribution(initial, scene.training_views)
     assert prune["refused"] == 0
     assert 0 < prune["hidden"] == prune["removed"] < prune["before"]
     assert left.sum() > 0.7 * light.sum()
@@ -136,7 +136,7 @@ def test_the_3d_filter_follows_every_change(scene: Scene, tmp_path: Path) -> Non
 
 
 def test_a_model_that_is_evaluated_has_not_just_grown_or_been_reset(tmp_path: Path) -> None:
-    """Growth after 40 steps and a reset after 60 would fall on evaluations: both follow one step later."""
+    """A densification after 40 steps and a reset after 60 coincide with evaluations: both are deferred by one step."""
     config = replace(SHORT, test_iterations=(4000, 6000))
     events, *_ = events_of(config, prepare_scene(config), tmp_path, range(65))
 

@@ -1,4 +1,4 @@
-"""An evaluation says what is there, and leaves everything as it was."""
+"""Evaluations: their scores, and that they leave training unaffected."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,7 @@ from fieldwatch.recon.render import image_similarity
 
 
 class Plain(Lpips):
-    """Something cheap in the place of the network: it notes where it was asked."""
+    """A cheap replacement of the network that records its calls."""
 
     def __init__(self):
         nn.Module.__init__(self)
@@ -35,7 +35,7 @@ def exposures_of(scene):
 
 
 def with_pictures(scene, change):
-    """The scene with other pixels."""
+    """Return the scene with other pixels."""
     read = scene.photos.read
     return replace(scene, photos=scene.photos.having(read=lambda index: change(index, read(index))))
 
@@ -50,20 +50,20 @@ def masked(index, picture, *, spoiled):
 
 @torch.no_grad()
 def test_scores_are_those_of_the_papers(tiny_scene, tiny_model):
-    found = evaluate(tiny_model, tiny_scene)
+    result = evaluate(tiny_model, tiny_scene)
     by_hand = []
     for index in tiny_scene.photos.test:
         view = tiny_scene.photo_view(index)
         image = tiny_model.render(view.camera).features.clamp(0, 1)
         mse = (image.double() - view.image.double()).square().mean()
         by_hand.append((-10 * math.log10(mse), float(image_similarity(image, view.image).ssim)))
-    assert [row.psnr for row in found.rows] == pytest.approx([psnr for psnr, _ in by_hand], abs=1e-3)
-    assert [row.ssim for row in found.rows] == pytest.approx([ssim for _, ssim in by_hand], abs=1e-5)
-    assert found.metrics["Test/psnr"] == pytest.approx(sum(psnr for psnr, _ in by_hand) / len(by_hand), abs=1e-3)
-    assert found.score == found.metrics["Test/psnr"]
-    assert found.metrics["Test/loss"] == found.metrics["Test/l1"]
-    assert found.metrics["Test/num_gaussians_K"] == pytest.approx(0.3)
-    assert found.metrics["Test/render_time_ms"] > 0
+    assert [row.psnr for row in result.rows] == pytest.approx([psnr for psnr, _ in by_hand], abs=1e-3)
+    assert [row.ssim for row in result.rows] == pytest.approx([ssim for _, ssim in by_hand], abs=1e-5)
+    assert result.metrics["Test/psnr"] == pytest.approx(sum(psnr for psnr, _ in by_hand) / len(by_hand), abs=1e-3)
+    assert result.score == result.metrics["Test/psnr"]
+    assert result.metrics["Test/loss"] == result.metrics["Test/l1"]
+    assert result.metrics["Test/num_gaussians_K"] == pytest.approx(0.3)
+    assert result.metrics["Test/render_time_ms"] > 0
 
 
 def test_colours_brighter_than_a_screen_are_clamped(tiny_scene, tiny_model):
@@ -75,11 +75,11 @@ def test_colours_brighter_than_a_screen_are_clamped(tiny_scene, tiny_model):
 
 def test_every_tag_is_declared(tiny_scene, tiny_model):
     tiny_model.exposures = exposures_of(tiny_scene)
-    found = evaluate(tiny_model, tiny_scene, lpips=Plain())
-    for name in found.metrics:
+    result = evaluate(tiny_model, tiny_scene, lpips=Plain())
+    for name in result.metrics:
         SPLATS_METRICS.require(name)
     assert {"Test/lpips", "Test/psnr_fitted", "Test/ssim_fitted", "Test/psnr_gap", "Surface/mean_distance"} <= set(
-        found.metrics
+        result.metrics
     )
 
 
@@ -112,21 +112,21 @@ def test_photos_without_a_pixel_are_left_out_and_all_of_them_are_refused(tiny_sc
 
 def test_without_held_out_photos_the_training_photos_are_scored_and_it_is_said(tiny_scene, tiny_model):
     everything = tuple(range(len(tiny_scene.photos)))
-    found = evaluate(tiny_model, replace(tiny_scene, photos=tiny_scene.photos.having(train=everything, test=())))
-    assert not found.held_out
-    assert len(found.rows) == len(everything)
-    assert "Test/train_psnr" not in found.metrics
-    assert "Test/psnr_gap" not in found.metrics
+    result = evaluate(tiny_model, replace(tiny_scene, photos=tiny_scene.photos.having(train=everything, test=())))
+    assert not result.held_out
+    assert len(result.rows) == len(everything)
+    assert "Test/train_psnr" not in result.metrics
+    assert "Test/psnr_gap" not in result.metrics
 
 
 def test_the_fitted_score_forgives_exposure_and_the_other_does_not(tiny_scene, tiny_model):
     before = evaluate(tiny_model, tiny_scene)
     darker = with_pictures(tiny_scene, lambda _, p: PhotoPixels(image=(p.image.float() * 0.4).byte()))
     tiny_model.exposures = exposures_of(darker)
-    found = evaluate(tiny_model, darker).metrics
-    assert found["Test/psnr_fitted"] > found["Test/psnr"] + 1
-    assert found["Test/psnr"] == found["Test/psnr_as_drawn"]  # the maps are still identity
-    assert found["Test/psnr_gap"] == pytest.approx(found["Test/train_psnr"] - found["Test/psnr"])
+    result = evaluate(tiny_model, darker).metrics
+    assert result["Test/psnr_fitted"] > result["Test/psnr"] + 1
+    assert result["Test/psnr"] == result["Test/psnr_as_drawn"]  # the transforms are still the identity
+    assert result["Test/psnr_gap"] == pytest.approx(result["Test/train_psnr"] - result["Test/psnr"])
     tiny_model.exposures.raw.data[:] = torch.rand_like(tiny_model.exposures.raw)
     assert evaluate(tiny_model, tiny_scene).metrics["Test/psnr_as_drawn"] == before.metrics["Test/psnr"]
     assert "Test/psnr_as_drawn" not in before.metrics
@@ -150,21 +150,21 @@ def test_training_photos_are_scored_under_their_own_map(tiny_scene, tiny_model):
         with torch.no_grad():
             seen = exposures(tiny_model.render(tiny_scene.views[index]).features, place).clamp(0, 1)
         by_hand.append(-10 * math.log10((seen - tiny_scene.photo_view(index).image).square().mean()))
-    found = evaluate(tiny_model, tiny_scene).metrics["Test/train_psnr"]
-    assert found == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-3)
+    result = evaluate(tiny_model, tiny_scene).metrics["Test/train_psnr"]
+    assert result == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-3)
 
 
 def test_the_worst_views_come_first_with_their_images(tiny_scene, tiny_model):
     spoiled = with_pictures(
         tiny_scene, lambda i, p: PhotoPixels(image=255 - p.image) if i == tiny_scene.photos.test[1] else p
     )
-    found = evaluate(tiny_model, spoiled)
-    values = [one.score.psnr for one in found.worst]
-    assert values == sorted(row.psnr for row in found.rows)[: len(values)]
-    assert found.worst[0].index == tiny_scene.photos.test[1]
+    result = evaluate(tiny_model, spoiled)
+    values = [one.score.psnr for one in result.worst]
+    assert values == sorted(row.psnr for row in result.rows)[: len(values)]
+    assert result.worst[0].index == tiny_scene.photos.test[1]
     with torch.no_grad():
-        drawn = tiny_model.render(spoiled.views[found.worst[0].index]).features.clamp(0, 1)
-    assert torch.equal(found.worst[0].image, drawn)
+        drawn = tiny_model.render(spoiled.views[result.worst[0].index]).features.clamp(0, 1)
+    assert torch.equal(result.worst[0].image, drawn)
 
 
 def test_distances_are_those_of_opaque_centres(tiny_scene):
@@ -172,8 +172,8 @@ def test_distances_are_those_of_opaque_centres(tiny_scene):
     gaussians = Gaussians.from_points(points, torch.zeros(4, 3), degree=0, opacity=0.9, spacing=torch.full((4,), 0.1))
     gaussians.opacity_logits.data[3] = -3
     scene = replace(tiny_scene, distance=lambda points: points[:, 2] - 2, extent=50.0)
-    found = surface_metrics(SplatModel(gaussians, torch.zeros(3)), scene)
-    assert found == pytest.approx(
+    result = surface_metrics(SplatModel(gaussians, torch.zeros(3)), scene)
+    assert result == pytest.approx(
         {"Surface/mean_distance": (1 + 0 + 6) / 3, "Surface/median_distance": 1.0, "Surface/within_1_percent": 1 / 3}
     )
     assert surface_metrics(SplatModel(gaussians, torch.zeros(3)), replace(scene, distance=None)) == {}
@@ -183,14 +183,14 @@ def test_distances_are_those_of_opaque_centres(tiny_scene):
 
 def test_lpips_sees_each_held_out_view_once_and_what_the_mask_leaves(tiny_scene, tiny_model):
     lpips = Plain()
-    found = evaluate(tiny_model, with_pictures(tiny_scene, lambda i, p: masked(i, p, spoiled=0)), lpips=lpips)
+    result = evaluate(tiny_model, with_pictures(tiny_scene, lambda i, p: masked(i, p, spoiled=0)), lpips=lpips)
     assert lpips.seen == [(1, 3, 40, 40)] * 3
-    counted = found.rows[0].l1 * 20 * 20 / 40**2
-    assert found.rows[0].lpips == pytest.approx(3 * counted, rel=1e-4)
+    counted = result.rows[0].l1 * 20 * 20 / 40**2
+    assert result.rows[0].lpips == pytest.approx(3 * counted, rel=1e-4)
 
 
 def trained(scene, evaluating):
-    """A few steps with a random background, and all that is left behind."""
+    """Train a few steps with a random background and return the resulting state."""
     torch.manual_seed(3)
     gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1)
     model = SplatModel(gaussians, torch.zeros(3), exposures=exposures_of(scene))
@@ -201,7 +201,7 @@ def trained(scene, evaluating):
         drawn = model.render(view.camera)
         optimizer.zero_grad()
         (drawn.features - view.image).square().mean().backward()
-        if evaluating:  # between backward and update, where most can be disturbed
+        if evaluating:  # between backward and update, where interference is most likely
             evaluate(model, scene, lpips=Plain())
         optimizer.visible = drawn.ids
         optimizer.step()
@@ -216,6 +216,6 @@ def test_training_is_the_same_bit_by_bit_with_and_without_it(tiny_scene):
 
 
 def test_it_asks_for_no_gradient(tiny_scene, tiny_model):
-    found = evaluate(tiny_model, tiny_scene)
+    result = evaluate(tiny_model, tiny_scene)
     assert tiny_model.gaussians.means.grad is None
-    assert all(not one.image.requires_grad for one in found.worst)
+    assert all(not one.image.requires_grad for one in result.worst)

@@ -1,4 +1,4 @@
-"""An evaluation is found again in the record, in the sinks and as a table."""
+"""Record of an evaluation: in the history, in the sinks, and as a table."""
 
 import csv
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ from fieldwatch.record import TOOLKIT, read_history
 
 
 @dataclass
-class Looking:
-    """A sink that notes its pictures."""
+class ImageSink:
+    """A sink that stores its images."""
 
     images: list = field(default_factory=list)
 
@@ -29,7 +29,7 @@ class Looking:
 
 
 def recorded(folder, scene, model, sink, at):
-    """Three steps of a run with an evaluation after one of them."""
+    """Run three steps with an evaluation after one of them."""
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     with Run(folder, declared=Declared(metrics=TOOLKIT + SPLATS_METRICS), outputs=Outputs(sinks=[sink])) as run:
@@ -47,7 +47,7 @@ def recorded(folder, scene, model, sink, at):
 
 
 def test_it_is_recorded_at_the_number_of_finished_steps(tiny_scene, tiny_model, tmp_path):
-    sink = Looking()
+    sink = ImageSink()
     shown = recorded(tmp_path, tiny_scene, tiny_model, sink, 2)
     history = read_history(tmp_path)
     for name, value in shown.metrics.items():

@@ -1,4 +1,4 @@
-"""Exposures: learned without drift, guessed for photos between, and fitted without a pixel that judges itself."""
+"""Exposures: learned without drift, estimated for photos in between, and fitted without scoring a pixel by itself."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def picture(height=70, width=90, seed=0):
 
 
 def trained(steps=400):
-    """Four photos of one picture: dark, bright, as it is, as it is."""
+    """Train on four photos of one image: dark, bright, and twice unchanged."""
     image, exposures = picture(12, 12), Exposures(NAMES)
     photos = [exposed(image, DARK), exposed(image, BRIGHT), image, image]
     rates = ExposureRates(first=2e-2, last=1e-3, decay_steps=steps)

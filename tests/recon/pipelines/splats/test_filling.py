@@ -1,4 +1,4 @@
-"""Gaps of a reconstruction, filled from photos: where, at what depth, in what colour."""
+"""Gap filling from photos: positions, depths and colors of the added points."""
 
 import pytest
 import torch
@@ -90,5 +90,5 @@ def test_there_may_be_nothing_to_fill_or_nothing_known(settings, points):
 
 @pytest.mark.parametrize("wrong", [{"count": -1}, {"gap": 0.0}, {"neighbours": 0}, {"spread": float("nan")}])
 def test_settings_out_of_bounds_are_refused(wrong):
-    with pytest.raises(ValueError, match="filling by"):
+    with pytest.raises(ValueError, match="gap filling"):
         Filling(**wrong)

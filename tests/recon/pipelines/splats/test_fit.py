@@ -1,4 +1,4 @@
-"""A small scene, fitted from its points: with growth, with MCMC, and continued bit by bit in mid-growth."""
+"""Fits of a small scene from its points: adaptive densification, MCMC, and a bit-exact resume during densification."""
 
 import copy
 import math
@@ -53,7 +53,7 @@ def psnr(gaussians):
 
 @dataclass
 class Fit:
-    """A loop as an author would write it."""
+    """A training loop as a user would write it."""
 
     mcmc: McmcOptions | None = None
     schedule: DensificationSchedule = field(
@@ -80,16 +80,16 @@ class Fit:
         for step in range(first, last):
             view, image = VIEWS[step * 5 % 8]
             rate = RATES.apply(self.optimizer, step, PHOTOS.extent)
-            drawn = render(self.gaussians, view, self.gaussians.degree_at(step, 50))
-            loss = (drawn.features - image).abs().mean()
+            output = render(self.gaussians, view, self.gaussians.degree_at(step, 50))
+            loss = (output.features - image).abs().mean()
             if self.mcmc is not None:
                 loss = loss + self.mcmc.opacity_weight * mean_opacity(self.gaussians)
                 loss = loss + self.mcmc.scale_weight * mean_scale(self.gaussians)
             self.optimizer.zero_grad()
             loss.backward()
-            self.optimizer.visible = drawn.ids
+            self.optimizer.visible = output.ids
             self.optimizer.step()
-            self.statistics.add(drawn, view)
+            self.statistics.add(output, view)
             self.densify(step, rate)
         return self
 

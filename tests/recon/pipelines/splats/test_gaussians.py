@@ -1,4 +1,4 @@
-"""The trained Gaussians: what they start as, how rows come and go, and that a stored state restores them bit by bit."""
+"""Trainable Gaussians: initialization, adding and removing rows, and bit-exact restoration of a stored state."""
 
 import copy
 import math
@@ -20,7 +20,7 @@ def made(count=10, degree=1, seed=0):
 
 
 def stepped(gaussians, steps=3, **options):
-    """Return an optimizer that took some steps with gradients of its own for every row."""
+    """Return an optimizer after some steps with a different gradient for every row."""
     optimizer = make_optimizer(gaussians, Rates(), 1.0, **options)
     for _ in range(steps):
         step(gaussians, optimizer)
@@ -48,22 +48,22 @@ def test_spacing_is_that_of_comparing_all_with_all(count):
 
 def test_points_in_one_place_have_a_size():
     assert (point_spacing(torch.zeros(700, 3)) == 1e-7).all()
-    with pytest.raises(ValueError, match="1 points to 3 neighbours"):
+    with pytest.raises(ValueError, match="1 points to 3 neighbors"):
         point_spacing(torch.zeros(1, 3))
 
 
 def test_points_become_round_gaussians_of_their_colours():
     points = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 2, 0], [0, 0, 3]])
-    colours = torch.tensor([[0, 51, 255]] * 4, dtype=torch.uint8)
-    gaussians = Gaussians.from_points(points, colours, degree=2)
+    colors = torch.tensor([[0, 51, 255]] * 4, dtype=torch.uint8)
+    gaussians = Gaussians.from_points(points, colors, degree=2)
     torch.testing.assert_close(gaussians.scales[0], torch.full((3,), 2.0))
     torch.testing.assert_close(gaussians.opacities, torch.full((4,), 0.1))
-    torch.testing.assert_close(0.5 + gaussians.constant * math.sqrt(1 / (4 * math.pi)), colours / 255)
+    torch.testing.assert_close(0.5 + gaussians.constant * math.sqrt(1 / (4 * math.pi)), colors / 255)
     assert gaussians.rest.shape == (4, 8, 3)
     assert gaussians.unit_quaternions.tolist() == [[1, 0, 0, 0]] * 4
-    least = Gaussians.from_points(points, colours, spacing="least")
+    least = Gaussians.from_points(points, colors, spacing="least")
     torch.testing.assert_close(least.scales[:, 0], torch.tensor([1.0, 1, 2, 3]))
-    given = Gaussians.from_points(points[:1], colours[:1], spacing=torch.tensor([0.5]))
+    given = Gaussians.from_points(points[:1], colors[:1], spacing=torch.tensor([0.5]))
     torch.testing.assert_close(given.scales, torch.full((1, 3), 0.5))
 
 
@@ -72,13 +72,13 @@ def test_bad_starts_are_refused():
         Gaussians.from_points(torch.tensor([[0.0, 0, 0], [0, math.nan, 0]]), torch.zeros(2, 3))
     with pytest.raises(NotFiniteError, match="constant of Gaussian 0 is not finite"):
         Gaussians.from_points(torch.rand(2, 3), torch.full((2, 3), math.inf))
-    with pytest.raises(ValueError, match=r"starting opacity is 1\.0"):
+    with pytest.raises(ValueError, match=r"initial opacity .* got 1\.0"):
         Gaussians.from_points(torch.rand(2, 3), torch.rand(2, 3), opacity=1.0)
     with pytest.raises(ValueError, match="means 0, log_scales 0"):
         Gaussians(made().rows(torch.zeros(0, dtype=torch.int64)))
     with pytest.raises(ValueError, match="means 10, log_scales 3"):
         Gaussians(Rows(made().means, *made(3).rows()[1:]))
-    with pytest.raises(ValueError, match=r"in a box.*low < high"):
+    with pytest.raises(ValueError, match=r"low < high.*in a box"):
         Gaussians.in_box(5, torch.zeros(3), torch.tensor([1.0, 0.0, 1.0]))
 
 
@@ -118,7 +118,7 @@ def test_the_rate_of_the_means_falls_evenly_in_its_logarithm():
     assert [group["name"] for group in optimizer.param_groups] == list(PARAMETERS[:-1])  # degree 0 has no rest
     assert rates.apply(optimizer, 15_000, 3.0) == optimizer.param_groups[0]["lr"] == pytest.approx(4.8e-5)
     assert optimizer.param_groups[3]["lr"] == 5e-2
-    with pytest.raises(ValueError, match=r"rest is 0\.0"):
+    with pytest.raises(ValueError, match=r"Rates\.rest .* got 0\.0"):
         Rates(rest=0.0)
 
 
@@ -126,7 +126,7 @@ def test_the_rate_of_the_means_falls_evenly_in_its_logarithm():
 def test_moments_follow_their_gaussian(visible_only):
     gaussians = made()
     optimizer = stepped(gaussians, visible_only=visible_only)
-    for parameter in gaussians.parameters():  # each row its own number
+    for parameter in gaussians.parameters():  # a different number per row
         numbers = torch.arange(10.0).view(-1, *[1] * (parameter.dim() - 1)).expand_as(parameter)
         optimizer.state[parameter]["exp_avg"] = numbers + 0.25
         optimizer.state[parameter]["exp_avg_sq"] = numbers + 0.5
@@ -145,7 +145,7 @@ def test_moments_follow_their_gaussian(visible_only):
         assert flat["exp_avg_sq"].tolist() == [7.5, 0.5, 3.5, 0, 0]
         assert state["exp_avg"].shape == parameter.shape
         assert state["step"] == 3
-    assert len(optimizer.state) == 6  # nothing is left of the old ones
+    assert len(optimizer.state) == 6  # no state of the old parameters remains
     step(gaussians, optimizer)
 
 
@@ -158,7 +158,7 @@ def test_rows_that_were_visible_before_are_forgotten():
 
 
 def test_a_graph_of_before_does_not_disturb():
-    """Torch remembers a leaf's shape while a graph that used it is alive."""
+    """Torch keeps a leaf's shape as long as a graph that uses it is alive."""
     gaussians = made()
     loss = gaussians.scales.sum()
     loss.backward()
@@ -230,7 +230,7 @@ def test_a_damaged_state_is_refused():
         gaussians.load_state_dict(made(4, degree=2).state_dict())
     with pytest.raises(ValueError, match="Gaussians have nothing"):
         gaussians.load_state_dict({"weights": torch.zeros(3)})
-    with pytest.raises(ValueError, match="stored Gaussians have 4 means: wanted is"):
+    with pytest.raises(ValueError, match="stored Gaussians have 4 means, expected"):
         gaussians.load_state_dict({"means": state["means"]})
     assert len(gaussians) == 10
 

@@ -1,4 +1,4 @@
-"""The run's guide says what the plan of the very run is."""
+"""Guide of a run: it describes the plan of that run."""
 
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.guide import training_guide
@@ -20,5 +20,5 @@ def test_what_does_not_happen_is_not_announced():
     plan = make_plan(SplatsConfig(schedule_scale=1.0, regularization="none"), 7000)
     text = training_guide(plan)
     assert text.startswith("# Steps 7000 to 14999")
-    assert "reset" not in text.partition("# What to look at")[0]
+    assert "reset" not in text.partition("# Metrics to watch")[0]
     assert "`rendering` | 7000 to 14999" in text

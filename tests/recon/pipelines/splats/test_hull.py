@@ -1,4 +1,4 @@
-"""Transparent photos: what lies where they show the background is neither trained nor surface."""
+"""Transparent photos: where they show the background, nothing is trained and no surface is extracted."""
 
 from dataclasses import replace
 
@@ -34,8 +34,8 @@ def picture_of_a_ball(camera: Camera) -> PhotoPixels:
 def photos() -> PhotoSet:
     lens = {"width": SIZE, "height": SIZE, "fx": 1.3 * SIZE, "fy": 1.3 * SIZE, "cx": SIZE / 2, "cy": SIZE / 2}
     cameras = tuple(
-        Camera(name=f"{i:02d}.png", world_from_camera=look_at(place, (0, 0, 0), (0.1, 0.2, 1)), **lens)
-        for i, place in enumerate((2 * evenly(24)).tolist())
+        Camera(name=f"{i:02d}.png", world_from_camera=look_at(position, (0, 0, 0), (0.1, 0.2, 1)), **lens)
+        for i, position in enumerate((2 * evenly(24)).tolist())
     )
     return PhotoSet(
         cameras=cameras,
@@ -103,7 +103,7 @@ def test_random_places_lie_inside(photos: PhotoSet) -> None:
     hull = VisualHull.of(photos)
     places = sample_inside(hull, 500, torch.full((3,), -1.0), torch.full((3,), 1.0))
     assert places.shape == (500, 3)
-    # of the whole box 14 % lie there; nearer to the cameras few photos see a place at all
+    # 14 % of the whole box; near the cameras, few photos show any given position
     assert float((places.norm(dim=1) < 1.3 * RADIUS).float().mean()) > 0.7
     assert bool(hull.covers(places.double().numpy()).all())
     with pytest.raises(ValueError, match="silhouettes"):

@@ -1,4 +1,4 @@
-"""Where Gaussians begin: on points, on filled gaps, scattered before the cameras, or as they were stored."""
+"""Initial Gaussians: at points, in filled gaps, at random positions, or loaded."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_without_points_they_are_scattered_where_the_cameras_look(scene: Scene) 
     assert len(means) == 20_000
     assert bool(((means >= low) & (means <= high)).all())
     middle = (low + high) / 2
-    assert middle.norm() < 0.5  # the solids stand around the origin
+    assert middle.norm() < 0.5  # the solids are around the origin
 
 
 def test_loaded_gaussians_are_taken_as_they_are_and_pruned_only_when_asked(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Speeds and remaining times, from readings of a known clock."""
+"""Speeds and remaining times from readings of a known clock."""
 
 import time
 
@@ -64,11 +64,11 @@ def test_looks_close_together_repeat_what_the_machine_said(clock, monkeypatch):
 
 
 def test_on_a_gpu_the_process_is_measured_and_not_the_device(monkeypatch):
-    """Only torch's own answers are played back here."""
+    """Torch's functions are replaced by fixed answers."""
     card = type("Card", (), {"total_memory": 16 * 2**30})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 3 * 2**30)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 4 * 2**30)
     values = LoopClock(10, torch.device("cuda", 0)).metrics(0, 1.0)
-    shown = {name: value for name, value in values.items() if name.startswith("VRAM/")}
-    assert shown == {"VRAM/allocated_GB": 3, "VRAM/reserved_GB": 4, "VRAM/percent": 25}
+    vram = {name: value for name, value in values.items() if name.startswith("VRAM/")}
+    assert vram == {"VRAM/allocated_GB": 3, "VRAM/reserved_GB": 4, "VRAM/percent": 25}

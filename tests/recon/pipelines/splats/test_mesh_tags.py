@@ -1,4 +1,4 @@
-"""Tags of test meshes: what is measured is declared, and what is declared is measured."""
+"""Metrics of test meshes: exactly the declared metrics are measured."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The 3D filter: as wide as a pixel of the photo that shows a Gaussian largest."""
+"""The 3D filter: as wide as a pixel of the photo with the highest sampling rate."""
 
 import pytest
 import torch

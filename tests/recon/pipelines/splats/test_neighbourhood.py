@@ -1,4 +1,4 @@
-"""Neighbours during the coarse stage: the table changes at fixed steps, and a checkpoint in between changes nothing."""
+"""Neighbors in the coarse stage: the table changes at fixed steps, regardless of checkpoints in between."""
 
 import torch
 from jaxtyping import Float

@@ -1,4 +1,4 @@
-"""Views that no photo has, and films of them."""
+"""Novel views and videos of them."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from fieldwatch.recon.pipelines.splats.novel_views import render_path, render_vi
 
 
 def test_a_view_shows_colour_depth_and_normals_of_its_size(tiny_scene, tiny_model):
-    found = render_view(tiny_model, tiny_scene.views[0])
-    assert {picture.shape for picture in found} == {(40, 40, 3)}
+    pictures = render_view(tiny_model, tiny_scene.views[0])
+    assert {picture.shape for picture in pictures} == {(40, 40, 3)}
     with torch.no_grad():
         drawn = tiny_model.render(tiny_scene.views[0]).features
-    assert np.abs(found.colour / 255 - drawn.clamp(0, 1).numpy()).max() <= 0.5 / 255 + 1e-6
-    assert len(np.unique(found.depth.reshape(-1, 3), axis=0)) > 20
-    assert len(np.unique(found.normal.reshape(-1, 3), axis=0)) > 20
+    assert np.abs(pictures.colour / 255 - drawn.clamp(0, 1).numpy()).max() <= 0.5 / 255 + 1e-6
+    assert len(np.unique(pictures.depth.reshape(-1, 3), axis=0)) > 20
+    assert len(np.unique(pictures.normal.reshape(-1, 3), axis=0)) > 20
 
 
 @pytest.mark.parametrize("path", [turntable_views, spiral_views])

@@ -1,4 +1,4 @@
-"""The terms of a step: which act when, with which weight, and that each reaches the Gaussians."""
+"""Loss terms of a step: when each acts, its weight, and that its gradient reaches the Gaussians."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -33,10 +33,10 @@ def drawn_at(config: SplatsConfig, step: int) -> tuple[Scene, SplatModel, Render
     scene = scene_of(config)
     torch.manual_seed(0)
     model = initial_model(config, scene)
-    with torch.no_grad():  # round Gaussians of one turn have no normals to speak of
+    with torch.no_grad():  # isotropic Gaussians have no meaningful normals
         model.gaussians.quaternions.add_(0.3 * torch.randn(len(model.gaussians), 4))
         model.gaussians.log_scales.add_(0.3 * torch.randn(len(model.gaussians), 3))
-        model.gaussians.opacity_logits.fill_(1.5)  # else no depth is that of a surface
+        model.gaussians.opacity_logits.fill_(1.5)  # otherwise no pixel has the depth of a surface
     wanted = geometry_outputs(config, scene, step)
     view = scene.photo_view(0)
     drawn = model.render(view.camera, **wanted)
@@ -179,7 +179,7 @@ def test_samples_compared_in_chunks_give_the_same_terms_and_gradients(regulariza
     assert slopes.keys() == others.keys()
     for name, slope in slopes.items():
         assert (others[name] - slope).norm() <= 1e-5 * slope.norm(), name
-    assert torch.equal(left, also_left)  # as many random numbers were drawn
+    assert torch.equal(left, also_left)  # the same number of random numbers was sampled
 
 
 def test_samples_of_a_view_come_from_its_own_generator() -> None:
@@ -197,7 +197,7 @@ def test_samples_of_a_view_come_from_its_own_generator() -> None:
 
 
 def test_an_opaque_black_gaussian_before_a_transparent_photo_costs_something() -> None:
-    """Over black alone it is free; over a random color it is pushed towards transparent."""
+    """Over a black background it costs nothing; over a random color its gradient makes it transparent."""
     scene = scene_of(SHORT)
     view = scene.photo_view(0)
     assert view.alpha is not None

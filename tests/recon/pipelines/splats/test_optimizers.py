@@ -1,4 +1,4 @@
-"""Who is stepped, and how fast: rates over the run, exposures one at a time, the thickness with its terms only."""
+"""Optimizers and learning rates: schedules, single exposures, the thickness only with its terms."""
 
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ def test_a_step_is_prepared_for_what_the_photo_showed(scene: Scene) -> None:
     assert exposures.visible.tolist() == [2]
     assert exposures.param_groups[0]["lr"] < 5e-3
     optimizers.set_rates(10, (2, 0, 2), ids)
-    assert exposures.visible.tolist() == [0, 2]  # each once, as VisibleAdam wants it
+    assert exposures.visible.tolist() == [0, 2]  # unique, as VisibleAdam requires
 
 
 def test_the_thickness_is_stepped_with_the_density_alone(scene: Scene) -> None:

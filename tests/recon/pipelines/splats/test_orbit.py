@@ -1,4 +1,4 @@
-"""Films go where cameras were: all round where they were all round, back and forth where they were not."""
+"""Camera paths stay where cameras were: full turns if they surround the scene, back and forth otherwise."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ def around(degrees, reach=2.0, height=1.0, target=(0.0, 0.0, 0.0)):
 
 
 def directions(cameras, target=(0.0, 0.0, 0.0)):
-    """Angles around the vertical, degrees."""
+    """Return azimuths around the vertical axis, degrees."""
     offsets = [one.position - torch.tensor(target, dtype=torch.float64) for one in cameras]
     return [math.degrees(math.atan2(float(o[1]), float(o[0]))) for o in offsets]
 
@@ -54,7 +54,7 @@ def test_a_turntable_goes_all_round_evenly_where_cameras_were_all_round():
 @pytest.mark.parametrize("path", ["turntable", "spiral"])
 @pytest.mark.parametrize("first", [-60, 150])
 def test_nobody_goes_where_nobody_was(path, first):
-    """Cameras on a stretch of 120 degrees, also one that runs over 180."""
+    """Cameras on an arc of 120 degrees, including one across 180."""
     orbit = Orbit.of(around(range(first, first + 121, 20)))
     from_middle = [(d - (first + 60) + 180) % 360 - 180 for d in directions(getattr(orbit, path)(40))]
     assert max(map(abs, from_middle)) <= 60

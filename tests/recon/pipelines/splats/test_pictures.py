@@ -1,4 +1,4 @@
-"""Pictures show what they say."""
+"""Pictures: colors, labels and layout."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is said of the Gaussians as a population: against plain torch, and by planted faults."""
+"""Population statistics, against plain torch and with injected faults."""
 
 import math
 
@@ -23,7 +23,7 @@ def rows():
 
 @pytest.fixture
 def shares(rows):
-    """Make Gaussians with some values replaced, and measure them."""
+    """Measure Gaussians with some values replaced."""
 
     def measure(number=0, last_visible=None, visible=40, **changes):
         gaussians = Gaussians(rows)

@@ -1,4 +1,4 @@
-"""The monitor of the population: what is recorded when, on a real run of a tiny scene."""
+"""Population monitor: what is recorded at which step, on a real run of a tiny scene."""
 
 import pytest
 import torch
@@ -17,8 +17,8 @@ from fieldwatch.record import TOOLKIT, Catalogue, read_history
 CONFIG = SplatsConfig(coarse_iterations=40, regularization="none", schedule_scale=1.0, stats_every=10)
 
 
-class Shown:
-    """A sink that keeps what else it is shown."""
+class RecordingSink:
+    """A sink that stores texts and histograms."""
 
     def __init__(self):
         self.names, self.held = [], {}
@@ -58,9 +58,9 @@ def model(scene):
     return SplatModel(gaussians, scene.background)
 
 
-def looked(folder, scene, model, *, restart=None, sampled_from=None):
-    """Forty steps in which nothing is trained; return the record and what the sink was shown."""
-    monitor, sink = PopulationMonitor(CONFIG, scene, model), Shown()
+def run_monitored(folder, scene, model, *, restart=None, sampled_from=None):
+    """Run forty steps without training; return the history, the sink and the monitor."""
+    monitor, sink = PopulationMonitor(CONFIG, scene, model), RecordingSink()
     catalogue = Catalogue((*TOOLKIT, *SPLATS_METRICS))
     with Run(
         folder,
@@ -70,10 +70,10 @@ def looked(folder, scene, model, *, restart=None, sampled_from=None):
     ) as run:
         run.track(groups=model.groups())
         for step in run.steps(40):
-            drawn = model.render(scene.views[step.index % 4])
-            step.observe(Terms(rendering=(1.0, drawn.features.mean())))
+            output = model.render(scene.views[step.index % 4])
+            step.observe(Terms(rendering=(1.0, output.features.mean())))
             sampled = sampled_from is not None and step.index >= sampled_from
-            monitor.after_update(run, step, drawn.ids, sampled=sampled)
+            monitor.after_update(run, step, output.ids, sampled=sampled)
             if step.index == restart:
                 monitor.rows_changed()
     return read_history(folder), sink, monitor
@@ -84,7 +84,7 @@ def steps_of(history, name):
 
 
 def test_it_looks_at_the_first_step_and_at_every_tenth(tmp_path, scene, model):
-    history, shown, _ = looked(tmp_path / "run", scene, model)
+    history, recorded, _ = run_monitored(tmp_path / "run", scene, model)
     every = [0, 9, 19, 29, 39]
     for name in ("Stats/points_mean", "Population/giant", "System/RAM_percent", "Stats/n_active_gaussians"):
         assert steps_of(history, name) == every
@@ -92,26 +92,26 @@ def test_it_looks_at_the_first_step_and_at_every_tenth(tmp_path, scene, model):
     assert steps_of(history, "Stats/sh_rest_std") == steps_of(history, "Population/non_finite") == [0]
     assert steps_of(history, "Population/never_visible") == every[1:]
     assert "Stats/n_gaussians_sdf_sampling" not in history
-    own = [(name, step) for name, step in shown.names if name != "Guide/metrics"]
+    own = [(name, step) for name, step in recorded.names if name != "Guide/metrics"]
     assert own == [("Training_Guide", 0), ("Histograms/scales", 0), ("Histograms/opacities", 0)]
-    assert shown.held["Training_Guide"].startswith("# Steps 0 to 39")
-    assert shown.held["Histograms/scales"].shape == (len(model.gaussians), 3)
+    assert recorded.held["Training_Guide"].startswith("# Steps 0 to 39")
+    assert recorded.held["Histograms/scales"].shape == (len(model.gaussians), 3)
 
 
 def test_after_growth_nothing_is_said_of_the_unseen_for_two_rounds(tmp_path, scene, model):
-    history, _, _ = looked(tmp_path / "run", scene, model, restart=15)
+    history, _, _ = run_monitored(tmp_path / "run", scene, model, restart=15)
     assert steps_of(history, "Population/never_visible") == [9, 29, 39]
 
 
 def test_the_samples_come_from_what_the_step_showed(tmp_path, scene, model):
-    history, _, _ = looked(tmp_path / "run", scene, model, sampled_from=20)
+    history, _, _ = run_monitored(tmp_path / "run", scene, model, sampled_from=20)
     assert steps_of(history, "Stats/n_gaussians_sdf_sampling") == [29, 39]
     visible = history["Population/visible"].values[-1] * len(model.gaussians)
     assert history["Stats/n_gaussians_sdf_sampling"].values[-1] == pytest.approx(visible)
 
 
 def test_a_checkpoint_carries_it_on(tmp_path, scene, model):
-    _, _, monitor = looked(tmp_path / "run", scene, model)
+    _, _, monitor = run_monitored(tmp_path / "run", scene, model)
     later = PopulationMonitor(CONFIG, scene, model)
     later.load_state_dict(monitor.state_dict())
     assert later.state_dict()["now"] == 39

@@ -1,4 +1,4 @@
-"""What a run gives away can be read by others, and is what was trained."""
+"""Products of a run: other tools can read them, and they equal the trained model."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from fieldwatch.recon.pipelines.splats.start import prepare_scene
 
 
 def stepped(model, scene):
-    """The optimizer after a step, so that it has a state."""
+    """Return the optimizer after a step, so that it has a state."""
     optimizer = make_optimizer(model.gaussians, Rates(decay_steps=5), scene.extent)
     drawn = model.render(scene.views[1])
     drawn.features.square().mean().backward()
@@ -29,7 +29,7 @@ def stepped(model, scene):
 
 
 def under_a_filter(model, scene):
-    """The model with a 3D filter that shows."""
+    """Return the model with a 3D filter of visible effect."""
     mip = MipFilter(scene.training_views, model.gaussians.means)
     mip.widths = mip.widths * 4
     return SplatModel(model.gaussians, model.background, mip=mip)

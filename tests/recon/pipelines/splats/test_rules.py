@@ -1,4 +1,4 @@
-"""Rules about the Gaussians as a population: each names a planted fault, and is silent on its healthy twin."""
+"""Health rules of splats: each reports an injected fault and stays silent on healthy values."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from fieldwatch.recon.pipelines.splats.rules import (
     PruneRefused,
 )
 
-LOOKS = {"stride": 10}
+RECORDED = {"stride": 10}
 
 
 def flat(value, count=100):
@@ -26,16 +26,16 @@ def flat(value, count=100):
 
 
 def risen(low, high, at=50, count=100):
-    """Low shares, high ones from a look on."""
+    """Return low values that become high at a recording."""
     return np.where(np.arange(count) < at, low, high)
 
 
 def shares(make, kind, values, **options):
-    return make(({f"Population/{kind}": values}, LOOKS), **options)
+    return make(({f"Population/{kind}": values}, RECORDED), **options)
 
 
 def sizes(make, *counts, each=40, first=0, **options):
-    """So many Gaussians for 40 steps each."""
+    """Return a history in which each number of Gaussians holds for 40 steps."""
     return make(({"Model/size": np.repeat(np.asarray(counts, float), each)}, {"first": first}), **options)
 
 
@@ -56,7 +56,7 @@ def capped(make, *events, steps=3000):
         ("transparent", 0.45, 0.6, "60% of the Gaussians are transparent"),
         ("giant", 0.04, 0.06, "6% of the Gaussians are giant"),
         ("needle", 0.45, 0.7, "70% of the Gaussians are needles"),
-        ("never_visible", 0.15, 0.3, "30% of the Gaussians were seen by no photo for two rounds"),
+        ("never_visible", 0.15, 0.3, "30% of the Gaussians were visible in no training photo"),
     ],
 )
 def test_useless_gaussians_are_named_by_their_kind_once_there_were_many_for_long(make, kind, healthy, fault, words):
@@ -113,7 +113,7 @@ def test_a_declared_prune_may_take_most_but_not_nearly_all(make):
     rule, prune = PopulationCollapse(), [{"kind": "prune", "step": 39}]
     assert rule(sizes(make, 50_000, 10_000, events=prune)) == ()
     (found,) = rule(sizes(make, 50_000, 1000, events=prune))
-    assert found.message == "a prune took 98% of the Gaussians: 50,000 became 1,000."
+    assert found.message == "a prune removed 98% of the Gaussians: 50,000 became 1,000."
     late = [{"kind": "prune", "step": 20}]
     assert len(rule(sizes(make, 50_000, 10_000, events=late))) == 1
 
@@ -164,7 +164,7 @@ def test_a_cap_that_does_its_work_is_not(make, events):
 
 
 def test_held_out_quality_is_compared_with_the_best_of_the_whole_run(make):
-    """One evaluation per phase, as splats have: per phase nothing could be compared."""
+    """With one evaluation per phase, as in splats runs, a comparison within the phase is impossible."""
     (rule,) = (rule for rule in SPLATS_RULES if isinstance(rule, CollapseOnTestViews))
     windows = {"entropy": (7000, 8999), "density": (9000, 11_999), "late": (12_000, 14_999)}
     fell = make(({"Test/psnr": [27.0, 28.0, 24.5]}, {"first": 7000, "stride": 3000}), windows=windows)
@@ -184,7 +184,7 @@ def test_an_evaluation_right_after_a_prune_is_excused_and_a_later_one_is_not(mak
 
 
 FIRST = 7000
-"""A run that goes on from a trained model begins there."""
+"""First step of a run that continues a trained model."""
 
 
 def test_warm_ups_count_from_the_first_step_of_a_run_that_begins_late(make):
@@ -194,7 +194,7 @@ def test_warm_ups_count_from_the_first_step_of_a_run_that_begins_late(make):
 
 
 def test_a_samples_warm_up_counts_from_the_first_window(make):
-    """The rendering term is declared from the run's first step on, so its phase begins there."""
+    """The rendering term is declared from the run's first step, so its phase starts there."""
     losses, names = flat(0.1, 1200), [f"view_{i % 10}" for i in range(1200)]
     losses += 0.001 * np.random.default_rng(3).standard_normal(1200)
     losses[[60, 900]] = 0.3

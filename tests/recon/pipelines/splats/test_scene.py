@@ -1,4 +1,4 @@
-"""Photos in the order of training: the same whether they are decoded ahead or lie in memory, and after a resume."""
+"""Order of training photos: the same with decoding ahead, with photos in memory, and after a resume."""
 
 from dataclasses import replace
 
@@ -15,19 +15,19 @@ def scene() -> Scene:
 
 
 def crowded(scene: Scene) -> Scene:
-    """The same photos, which may not all be kept."""
+    """The same photos with a memory budget that does not fit all of them."""
     return replace(scene, photos=scene.photos.having(memory_budget=3 * 128 * 128))
 
 
-def drawn(scene: Scene, order: Shuffled, count: int) -> list[str]:
+def next_names(scene: Scene, order: Shuffled, count: int) -> list[str]:
     with scene.batches(order) as next_batch:
         return [next_batch().views[0].name for _ in range(count)]
 
 
 def test_photos_come_in_the_same_order_from_memory_and_decoded_ahead(scene: Scene) -> None:
-    names = drawn(scene, Shuffled(4, 1, 7), 10)
+    names = next_names(scene, Shuffled(4, 1, 7), 10)
 
-    assert drawn(crowded(scene), Shuffled(4, 1, 7), 10) == names
+    assert next_names(crowded(scene), Shuffled(4, 1, 7), 10) == names
     assert set(names) == {scene.photos.names[i] for i in scene.photos.train}
 
 
@@ -35,7 +35,7 @@ def test_photos_come_in_the_same_order_from_memory_and_decoded_ahead(scene: Scen
 def test_the_order_stands_where_the_loop_is(scene: Scene, tight: bool) -> None:
     source = crowded(scene) if tight else scene
     order, other = Shuffled(4, 1, 7), Shuffled(4, 1, 7)
-    drawn(source, order, 6)
+    next_names(source, order, 6)
     for _ in range(6):
         next(other)
 
@@ -44,9 +44,9 @@ def test_the_order_stands_where_the_loop_is(scene: Scene, tight: bool) -> None:
 
 @pytest.mark.parametrize("tight", [False, True])
 def test_an_order_put_back_after_opening_is_followed(scene: Scene, tight: bool) -> None:
-    source, names = (crowded(scene) if tight else scene), drawn(scene, Shuffled(4, 1, 7), 10)
+    source, names = (crowded(scene) if tight else scene), next_names(scene, Shuffled(4, 1, 7), 10)
     advanced, order = Shuffled(4, 1, 7), Shuffled(4, 1, 0)
-    drawn(scene, advanced, 5)
+    next_names(scene, advanced, 5)
     with source.batches(order) as next_batch:
         order.load_state_dict(advanced.state_dict())
         rest = [next_batch().views[0].name for _ in range(5)]
@@ -56,7 +56,7 @@ def test_an_order_put_back_after_opening_is_followed(scene: Scene, tight: bool) 
 
 @pytest.mark.parametrize("tight", [False, True])
 def test_processes_draw_their_part_of_the_same_batches(scene: Scene, tight: bool) -> None:
-    source, names = (crowded(scene) if tight else scene), drawn(scene, Shuffled(4, 1, 7), 12)
+    source, names = (crowded(scene) if tight else scene), next_names(scene, Shuffled(4, 1, 7), 12)
     for first, last in ((0, 1), (1, 3)):
         order = Shuffled(4, 1, 7)
         with source.batches(order, 3, slice(first, last)) as next_batch:

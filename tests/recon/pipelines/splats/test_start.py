@@ -1,4 +1,4 @@
-"""What a run starts from: photos found by the folder of a model, notes, and a folder of other photos refused."""
+"""Start of a run: photos found by a model's folder, notes, and a folder of other photos that is rejected."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +38,11 @@ def test_a_model_of_the_built_in_scene_brings_its_photos_along(stage0: Path) -> 
 def test_a_model_that_was_drawn_otherwise_is_said(stage0: Path) -> None:
     notes = prepare_scene(SplatsConfig(checkpoint_path=stage0, coarse_iterations=8000)).notes
 
-    assert any("draws with --no-antialiased" in note for note in notes)
+    assert any("renders with --no-antialiased" in note for note in notes)
 
 
 def test_an_iteration_that_is_not_there_lists_those_there_are(stage0: Path) -> None:
-    with pytest.raises(SplatFolderError, match="it has 7000; give -i 7000"):
+    with pytest.raises(SplatFolderError, match="available: 7000.: use -i 7000"):
         prepare_scene(SplatsConfig(checkpoint_path=stage0, iteration_to_load=30_000))
 
 
@@ -55,7 +55,7 @@ def test_a_model_without_its_scene_asks_for_it(stage0: Path, tmp_path: Path) -> 
 
 
 def test_images_without_a_scene_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"--images photos.*of -s lie"):
+    with pytest.raises(ValueError, match=r"--images photos.*add -s FOLDER"):
         SplatsConfig(images=Path("photos"))
 
 

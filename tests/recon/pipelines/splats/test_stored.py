@@ -1,4 +1,4 @@
-"""A run in a folder opens again as what it was."""
+"""Reopening a run from its folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ CONFIG = replace(
 
 
 def left_behind(folder, config=CONFIG, *, whole=True, saved=(0,)):
-    """What a run leaves in its folder: a checkpoint per entry, each with another first Gaussian."""
+    """Write a run folder with a checkpoint per entry, each with a different first Gaussian."""
     scene = prepare_scene(config)
     gaussians = Gaussians.from_points(scene.photos.points[:50], scene.photos.colours[:50], degree=1)
     model = SplatModel(gaussians, scene.background)
@@ -58,8 +58,8 @@ def test_the_model_comes_back_with_all_that_belongs_to_it(tmp_path, whole):
     assert found.folder == tmp_path
     assert found.config == CONFIG
     with torch.no_grad():
-        drawn, wanted = (one.render(found.scene.views[0]).features for one in (found.model, model))
-    assert torch.equal(drawn, wanted)
+        rendered, expected = (one.render(found.scene.views[0]).features for one in (found.model, model))
+    assert torch.equal(rendered, expected)
     if whole:
         assert torch.equal(found.model.mip.widths, model.mip.widths)
         assert torch.equal(found.model.exposures.raw, model.exposures.raw)

@@ -1,4 +1,4 @@
-"""The tags of the original tool are all there; the dashboard shows them, and nothing that does not exist."""
+"""Metrics and dashboard: all tags of the original tool exist, and the dashboard shows only declared ones."""
 
 import re
 
@@ -44,7 +44,7 @@ def test_a_tag_of_ours_wins_over_a_pattern_of_the_toolkit():
     assert EVERYTHING.require("Time/render").unit == "ms"
 
 
-def shown(name):
+def chart_patterns(name):
     patterns = [pattern for tab in SPLATS_LAYOUT.tabs for chart in tab.charts for pattern in chart.tags]
     return [pattern for pattern in patterns if re.match(pattern, name)]
 
@@ -53,7 +53,7 @@ def test_every_number_of_ours_is_on_the_dashboard():
     numbers = [metric.name for metric in SPLATS_METRICS if metric.kind == "scalar"]
     # Test/loss, Model/size in thousands, and the inverse of the iterations per second
     left_out = {"Test/l1", "Test/num_gaussians_K", "Time/minutes_per_iter"}
-    assert {name for name in numbers if not shown(name)} == left_out
+    assert {name for name in numbers if not chart_patterns(name)} == left_out
 
 
 def test_every_exact_tag_of_the_dashboard_is_declared():
@@ -68,12 +68,12 @@ def test_all_terms_stand_on_one_chart_and_clock_times_on_none_of_the_spans():
     composition = losses.charts[0]
     assert composition.title == "Loss Composition Analysis"
     assert all(re.match(composition.tags[0], f"Loss/component_{term}") for term in ("rendering", "better_normal"))
-    spans = next(p for p in shown("Time/render") if p.startswith("^Time/("))
+    spans = next(p for p in chart_patterns("Time/render") if p.startswith("^Time/("))
     assert not re.match(spans, "Time/elapsed_minutes")
 
 
 def test_every_metric_that_a_splat_rule_names_is_declared():
-    """`Eval/psnr` is what loops of one's own record (examples/splats_from_parts.py)."""
+    """`Eval/psnr` is recorded by user-written loops (examples/splats_from_parts.py)."""
     names = {name for rule in SPLATS_RULES for name in getattr(rule, "metrics", ()) if name != "Eval/psnr"}
     names |= {
         getattr(rule, field)

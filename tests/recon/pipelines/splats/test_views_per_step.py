@@ -1,4 +1,4 @@
-"""Several views in a step: the mean of their losses; and a step that runs out of memory, done again in bands."""
+"""Several views per step: the mean of their losses, and a retry in bands after an out-of-memory error."""
 
 from dataclasses import replace
 from functools import cache
@@ -53,7 +53,7 @@ def scene() -> Scene:
 def test_the_gradient_of_two_views_is_the_mean_and_statistics_see_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At step 10, whose view-space gradients count, the gradients of each view alone are made first."""
+    """At step 10, whose view-space gradients are used, the gradients of each view are computed separately first."""
     made = initial_model
     models = list[SplatModel]()
     backward = Step.backward
@@ -68,7 +68,7 @@ def test_the_gradient_of_two_views_is_the_mean_and_statistics_see_each(
             return backward(step, objective, batch, samples=samples, **options)
         outputs: list[ViewOutput] = []
         for name, own in (("one", slice(0, 1)), ("other", slice(1, 2)), ("both", slice(0, 2))):
-            torch.manual_seed(0)  # of the views' own generators
+            torch.manual_seed(0)  # seeds of the views' generators
             part = replace(batch, views=batch.views[own], first=own.start)
             outputs = backward(step, objective, part, samples=samples[own], **options)
             (gaussians,) = (model.gaussians for model in models)
@@ -105,7 +105,7 @@ def test_more_processes_than_views_are_refused_before_anything_is_written(
     for name, value in {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost"}.items():
         monkeypatch.setenv(name, value)
     assert main(["train", "splats", "--views-per-step", "2", "--out", str(tmp_path / "run")]) == 2
-    assert "--views-per-step 2 is shared by 3 processes" in capsys.readouterr().err
+    assert "--views-per-step 2 is too small" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -143,7 +143,7 @@ def test_a_step_that_runs_out_of_memory_equals_one_in_bands(tmp_path: Path, monk
     assert failed["micro_batches"] == divided["micro_batches"] == {"count": 2}
     for item in ("gaussians", "exposures", "changes", "random_state"):
         assert same(failed[item], divided[item]), item
-    assert not same(failed["gaussians"], plain["gaussians"])  # other sums: the comparison sees a bit
+    assert not same(failed["gaussians"], plain["gaussians"])  # different rounding: the comparison is bit-exact
     assert history["Loss/total"].values == pytest.approx(before["Loss/total"].values, rel=1e-4)
 
 

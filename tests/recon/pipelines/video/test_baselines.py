@@ -8,12 +8,12 @@ from fieldwatch.recon.pipelines.video.split import split_frames
 
 
 def levels(*values):
-    """A clip whose frames are evenly grey."""
+    """A clip of uniform gray frames."""
     return Clip.of(torch.stack([torch.full((3, 4, 4), value, dtype=torch.uint8) for value in values]), source="test")
 
 
 def decibels(error):
-    """PSNR of an even error in 8-bit levels."""
+    """Return the PSNR of a uniform error in 8-bit levels."""
     return -10 * torch.log10(torch.tensor((error / 255) ** 2 + 1e-9)).item()
 
 

@@ -16,14 +16,14 @@ def noise(*shape, seed):
 
 
 def clip_targets():
-    """Places that differ, and content that drifts with time: what embeddings of a video look like."""
+    """Return embeddings like those of a video: different positions, content that drifts over time."""
     place = noise(1, PATCHES, DIM, seed=0)
     drift = noise(FRAMES, PATCHES, DIM, seed=1).cumsum(0) * 0.25
     return functional.normalize(place + drift, dim=-1)
 
 
 def held_out_noise(targets, amount):
-    """Predictions that know the train frames and guess on val frames."""
+    """Return predictions that are right on train frames and random on val frames."""
     wrong = torch.tensor([split == "val" for split in SPLITS])[:, None, None]
     return functional.normalize(targets + amount * wrong * noise(FRAMES, PATCHES, DIM, seed=5), dim=-1)
 
@@ -105,14 +105,14 @@ def test_one_frame_is_enough_for_a_report():
 def test_unsound_input_is_refused():
     broken = clip_targets()
     broken[3, 2] = 0
-    with pytest.raises(ValueError, match=r"1 predicted.*frame 3, patch 2"):
+    with pytest.raises(ValueError, match=r"predicted embeddings .* got 1 .*frame 3, patch 2"):
         verify_embeddings(broken, clip_targets(), SPLITS)
     broken[3, 2] = float("nan")
-    with pytest.raises(ValueError, match=r"1 target embeddings.*frame 3, patch 2"):
+    with pytest.raises(ValueError, match=r"target embeddings .* got 1 .*frame 3, patch 2"):
         fit_map(clip_targets(), broken)
     with pytest.raises(ValueError, match=r"\(16, 8, 32\) predicted.*3 splits"):
         verify_embeddings(clip_targets(), clip_targets(), SPLITS[:3])
-    with pytest.raises(ValueError, match=r"no frame.*train set"):
+    with pytest.raises(ValueError, match=r"at least one train frame"):
         verify_embeddings(clip_targets(), clip_targets(), ("val",) * FRAMES)
 
 

@@ -1,4 +1,4 @@
-"""The dashboard: six tabs, and every tag of the dual-head HNeRV code on its tab."""
+"""The dashboard: six tabs, with every tag of the dual-head HNeRV code on its tab."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A batch in parts has the loss, the errors and the gradients of the whole batch."""
+"""A batch in parts has the same loss, errors and gradients as the whole batch."""
 
 import pytest
 import torch

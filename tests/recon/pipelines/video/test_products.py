@@ -1,4 +1,4 @@
-"""Playback of runs and files, and what an evaluation and an export write, for all four networks."""
+"""Playback of runs and files, and the files of an evaluation and an export, for all four networks."""
 
 from dataclasses import replace
 
@@ -88,7 +88,7 @@ def test_between_two_frames_something_else_is_drawn(runs, name):
 def test_what_cannot_be_drawn_is_refused(runs):
     player = Playback.of_run(runs["hnerv"])
     for time in (-1, 6, 5.01, float("nan")):
-        with pytest.raises(ValueError, match="its 6 frames are 0 to 5"):
+        with pytest.raises(ValueError, match="whose 6 frames are 0 to 5"):
             player.frame(time)
     with pytest.raises(ValueError, match=r"time 2\.5.*hnerv.*--model grid"):
         player.frame(2.5)
@@ -138,7 +138,7 @@ def test_without_held_out_frames_there_is_no_picture_of_them(runs, tmp_path):
 def test_an_export_reports_what_the_file_does(runs, tmp_path):
     run, stages = runs["hnerv"], []
     exported = export_bitstream(run, tmp_path / "clip.fwv", CodecOptions(bits=5), stage=stages.append)
-    assert stages == ["scoring the checkpoint", "writing, decoding and scoring the file"]
+    assert stages == ["evaluating the checkpoint", "writing, decoding and evaluating the file"]
     assert exported.before == evaluate(run.model, run.scene).metrics
     player = Playback.of_bitstream(tmp_path / "clip.fwv", "cpu")
     assert exported.after == evaluate(player.model, run.scene).metrics
@@ -164,7 +164,7 @@ def test_bits_are_given_out_until_the_measured_drop_fits(runs, tmp_path):
 
 @pytest.mark.parametrize("drop", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_drop_without_meaning_is_refused_before_anything_is_written(runs, tmp_path, drop):
-    with pytest.raises(ValueError, match=r"above 0, as in 0\.1"):
+    with pytest.raises(ValueError, match=r"greater than 0, e\.g\. 0\.1"):
         export_bitstream(runs["grid"], tmp_path / "clip.fwv", CodecOptions(), psnr_drop=drop)
     assert list(tmp_path.iterdir()) == []
 

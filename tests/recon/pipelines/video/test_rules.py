@@ -1,4 +1,4 @@
-"""Rules of video runs: each names a planted fault, and is silent on its healthy twin."""
+"""Rules of video runs: each finds a planted fault, and is silent on a healthy run."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def against_mean_frame(make, psnr):
 
 
 def judged_at(rule, history, step):
-    """The one finding, which is not there one recording earlier."""
+    """Return the only finding, after checking that it is absent one recording earlier."""
     (found,) = rule(history)
     assert found.step == step
     history.discard(step)

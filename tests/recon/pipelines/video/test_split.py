@@ -1,4 +1,4 @@
-"""The a_b_c rule, taken literally, and the splits that hold nothing out."""
+"""The a_b_c rule as implemented originally, and splits that hold nothing out."""
 
 import random
 
@@ -46,7 +46,7 @@ def test_nothing_held_out_is_an_error_that_names_the_alternative(rule, instead):
 def test_everything_trains_is_a_note_where_it_is_said_outright():
     split = split_frames(5, "1_1_1")
     assert split.train == (0, 1, 2, 3, 4)
-    assert split.notes == ("every frame trains (1_1_1): there is no held-out quality to report",)
+    assert split.notes == ("every frame is for training (1_1_1): no held-out quality is reported",)
 
 
 def test_a_clip_too_short_for_its_rule():
@@ -75,7 +75,7 @@ def test_shuffling_is_the_originals_order():
 
 @pytest.mark.parametrize("rule", ["", "7_8", "7_7_8_9", "a_b_c", "8_7_9", "7_9_8", "0_1_2", "-1_2_3", "1.5_2_3"])
 def test_other_notations_are_refused(rule):
-    with pytest.raises(ValueError, match=r"--data-split is .* it must be a_b_c with 1 <= a <= b <= c"):
+    with pytest.raises(ValueError, match=r"--data-split must be a_b_c with 1 <= a <= b <= c .* got "):
         parse_split(rule)
 
 

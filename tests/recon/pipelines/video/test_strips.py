@@ -1,4 +1,4 @@
-"""Strips and sheets: what stands where, and that values that are no numbers are seen."""
+"""Strips and sheets: their layout, and that NaN is visible."""
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ from fieldwatch.recon.pipelines.video.strips import (
 LINE, GAP = 18, 4
 
 
-def lightness(colours):
-    """CIE L* of 8-bit sRGB colours."""
-    linear = np.where(colours / 255 <= 0.04045, colours / 255 / 12.92, ((colours / 255 + 0.055) / 1.055) ** 2.4)
+def lightness(colors):
+    """Return the CIE L* of 8-bit sRGB colors."""
+    linear = np.where(colors / 255 <= 0.04045, colors / 255 / 12.92, ((colors / 255 + 0.055) / 1.055) ** 2.4)
     y = linear @ [0.2126, 0.7152, 0.0722]
     return np.where(y > 0.008856, 116 * np.cbrt(y) - 16, 903.3 * y)
 
@@ -33,10 +33,10 @@ def test_the_colour_map_gets_lighter_evenly():
 
 
 def test_values_outside_and_values_that_are_none():
-    colours = colour_map(np.array([-1.0, 0.0, 1.0, 7.0, np.nan, np.inf]))
-    assert (colours[0] == colours[1]).all()
-    assert (colours[2] == colours[3]).all()
-    assert colours[4].tolist() == colours[5].tolist() == [0, 255, 0]
+    colors = colour_map(np.array([-1.0, 0.0, 1.0, 7.0, np.nan, np.inf]))
+    assert (colors[0] == colors[1]).all()
+    assert (colors[2] == colors[3]).all()
+    assert colors[4].tolist() == colors[5].tolist() == [0, 255, 0]
 
 
 def test_images_as_bytes():
@@ -77,13 +77,13 @@ def test_small_patches_and_long_titles_fit():
 
 
 def test_wrong_strips():
-    with pytest.raises(ValueError, match="full_scale is 0"):
+    with pytest.raises(ValueError, match=r"full_scale must be finite and greater than 0, .* got 0"):
         strip(torch.zeros(3, 4, 4), torch.zeros(3, 4, 4), full_scale=0)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_images_of_two_sizes():
-    with pytest.raises(ValueError, match=r"truth is \(3, 4, 4\), prediction \(3, 4, 5\)"):
+    with pytest.raises(ValueError, match=r"same size, got \(3, 4, 4\) and \(3, 4, 5\)"):
         strip(torch.zeros(3, 4, 4), torch.zeros(3, 4, 5))
 
 
@@ -99,9 +99,9 @@ def test_a_sheet_is_row_by_row():
     two = sheet(parts, columns=2)
     assert two.shape == (2 * 10 + GAP, 40 + 2 * GAP, 3)
     assert [two[0, 0, 0], two[0, -1, 0], two[-1, 0, 0]] == [1, 2, 3]
-    with pytest.raises(ValueError, match="a sheet of 0 strips in 1 columns"):
+    with pytest.raises(ValueError, match="got 0 strips and 1 columns"):
         sheet([])
-    with pytest.raises(ValueError, match="in 0 columns"):
+    with pytest.raises(ValueError, match="and 0 columns"):
         sheet(parts, columns=0)
 
 
@@ -111,7 +111,7 @@ def test_the_worst_sheet_sorts_and_labels():
     picture = worst_sheet(shown, count=2)
     expected = [strip(image, image * i / 4, f"frame {i}: {10 * i:.2f} dB") for i in (1, 2)]
     assert (picture == sheet(expected)).all()
-    with pytest.raises(ValueError, match="a sheet of 0 strips"):
+    with pytest.raises(ValueError, match="got 0 strips"):
         worst_sheet([])
-    with pytest.raises(ValueError, match="a sheet of 0 strips"):
+    with pytest.raises(ValueError, match="got 0 strips"):
         worst_sheet(shown, count=0)

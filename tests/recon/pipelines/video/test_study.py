@@ -24,7 +24,7 @@ TARGETS = torch.nn.functional.normalize(torch.randn(5, 8, 16, generator=torch.Ge
 
 
 def truth(query):
-    """A frame model that errs by a known amount: 0.01 in every pixel of the left half, 0.1 in the right half."""
+    """A frame model with a known error: 0.01 in every pixel of the left half, 0.1 in the right half."""
     index = (query.t * 5).round().long()
     error = torch.full((64,), 0.1)
     error[:32] = 0.01
@@ -32,7 +32,7 @@ def truth(query):
 
 
 def patchwise(query):
-    """A patch model that knows the truth at trained centres and answers mid-grey elsewhere."""
+    """A patch model that returns the ground truth at trained centers and mid-gray elsewhere."""
     rows = ((query.y * 2 - 0.5).round().long(), (query.x * 4 - 0.5).round().long())
     known = ((query.y * 2 - 0.5) == rows[0]) & ((query.x * 4 - 0.5) == rows[1])
     index = (query.t * 5).round().long()
@@ -159,11 +159,11 @@ def test_pooled_psnr_is_the_psnr_of_the_mean_error():
 
 
 def test_parts_that_do_not_belong_together_are_refused():
-    with pytest.raises(ValueError, match="4 splits for 5 frames"):
+    with pytest.raises(ValueError, match="one split for each of 5 frames, got 4"):
         subject(splits=SPLITS[:4])
-    with pytest.raises(ValueError, match=r"targets are for \(5, 6\) frames.*wanted \(5, 8\)"):
+    with pytest.raises(ValueError, match=r"expected targets for \(5, 8\) frames.*got \(5, 6\)"):
         subject(targets=TARGETS[:, :6])
-    with pytest.raises(ValueError, match=r"frame 0 is \(3, 32, 32\), the geometry says \(3, 32, 64\)"):
+    with pytest.raises(ValueError, match=r"frames of shape \(3, 32, 64\), got \(3, 32, 32\)"):
         StudiedModel(draw=truth, unit="frame", geometry=GEOMETRY, frame=CLIP[..., :32].__getitem__, splits=SPLITS)
 
 

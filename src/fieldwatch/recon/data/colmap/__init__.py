@@ -1,4 +1,4 @@
-"""COLMAP: sparse models, binary and text, and the scenes they belong to."""
+"""COLMAP sparse models, binary and text, and the scenes around them."""
 
 from fieldwatch.recon.data.colmap.error import ColmapError
 from fieldwatch.recon.data.colmap.model import ColmapModel, RegisteredImage, SparsePoints

@@ -1,4 +1,4 @@
-"""From the numbers in a COLMAP file to checked parts of a model; the same for binary and text."""
+"""Validated parts of a COLMAP model, built from the raw numbers of binary or text files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,11 @@ from fieldwatch.recon.geometry import Lens, LensError, inverse_rigid, quaternion
 
 
 def lens_of(path: Path, camera_id: int, model: str, size: tuple[int, int], parameters: Sequence[float]) -> Lens:
-    """Make a lens; errors name the file and the camera."""
+    """Build a lens; errors name the file and the camera.
+
+    Raises:
+        ColmapError: if the camera model is unknown or its parameters are invalid.
+    """
     try:
         return Lens.of(model, *size, parameters)
     except LensError as error:
@@ -22,15 +26,15 @@ def lens_of(path: Path, camera_id: int, model: str, size: tuple[int, int], param
 
 
 def image_of(path: Path, image_id: int, name: str, camera_id: int, pose: Sequence[float]) -> RegisteredImage:
-    """Make a photo of w, x, y, z and the translation of `camera_from_world`.
+    """Build a registered photo from the quaternion (w, x, y, z) and translation of `camera_from_world`.
 
     Raises:
-        ColmapError: a pose that is not finite, or a quaternion of length 0.
+        ColmapError: if the pose is not finite or the quaternion has length 0.
     """
-    # In float64: COLMAP writes poses with full precision.
+    # COLMAP stores poses in float64, and inverting them in float32 would lose digits.
     values = torch.tensor(list(pose), dtype=torch.float64)
     if not torch.isfinite(values).all() or float(values[:4].norm()) < 1e-6:
-        msg = f"{path}, photo {name!r} has the pose {list(pose)}: it must be finite, with a quaternion other than 0"
+        msg = f"{path}, photo {name!r}: expected a finite pose with a nonzero quaternion, got {list(pose)}"
         raise ColmapError(msg)
     camera_from_world = rigid(quaternion_to_matrix(values[:4]), values[4:])
     return RegisteredImage(
@@ -47,16 +51,17 @@ def points_of(  # noqa: PLR0913 - the columns of the file
     track_points: NDArray[np.int64],
     track_images: NDArray[np.int64],
 ) -> SparsePoints:
-    """Make points; a model may have none.
+    """Build the sparse points. A model may have none.
 
     Raises:
-        ColmapError: a point is not finite.
+        ColmapError: if a point is not finite.
     """
+    # Non-finite points would otherwise fail later, in the neighbor search of the initialization.
     bad = np.flatnonzero(~np.isfinite(positions).all(1))
     if len(bad):
         msg = (
-            f"{path}: {len(bad)} of {len(positions)} points are not finite, the first is number {bad[0]} "
-            f"{positions[bad[0]].tolist()}: export the model again, or remove these points"
+            f"{path}: {len(bad)} of {len(positions)} points are not finite, the first at index {bad[0]}: "
+            f"{positions[bad[0]].tolist()}; export the model again, or remove these points"
         )
         raise ColmapError(msg)
     return SparsePoints(

@@ -1,7 +1,7 @@
-"""The error of everything that reads COLMAP models."""
+"""Error raised by the COLMAP readers."""
 
 from fieldwatch import InputError
 
 
 class ColmapError(InputError):
-    """A COLMAP model cannot be read; the message says what came, what was wanted and what to do."""
+    """Raised when a COLMAP model cannot be read. The message states the problem and how to fix it."""

@@ -1,4 +1,4 @@
-"""What a COLMAP model holds."""
+"""Data classes of a COLMAP sparse model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from fieldwatch.recon.geometry import Lens
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RegisteredImage:
-    """One photo that COLMAP placed.
+    """One photo with the pose that COLMAP estimated.
 
     Attributes:
         image_id: COLMAP's image id.
-        name: relative to the folder of photos.
-        camera_id: id of its lens.
-        world_from_camera: float64.
+        name: file name relative to the photo folder.
+        camera_id: id of the photo's camera in `ColmapModel.lenses`.
+        world_from_camera: pose in OpenCV axes, float64.
     """
 
     image_id: int
@@ -28,14 +28,14 @@ class RegisteredImage:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SparsePoints:
-    """The points of a model and which photos see them.
+    """The points of a model and the photos that see them.
 
     Attributes:
-        positions: world units, float64.
-        colours: red, green, blue.
-        errors: mean reprojection error in pixels.
-        track_points: for every observation, the row of its point.
-        track_images: for every observation, the id of the photo.
+        positions: point positions in world units, float64.
+        colours: RGB colors, 0 to 255.
+        errors: mean reprojection errors in pixels.
+        track_points: row of the observed point, for every observation.
+        track_images: id of the observing photo, for every observation.
     """
 
     positions: Float[Tensor, "points 3"]
@@ -50,9 +50,9 @@ class ColmapModel:
     """A sparse reconstruction.
 
     Attributes:
-        lenses: by camera id.
-        images: in the order of the file.
-        points: with their tracks.
+        lenses: camera intrinsics by camera id.
+        images: registered photos in file order.
+        points: sparse points with their tracks.
     """
 
     lenses: Mapping[int, Lens]

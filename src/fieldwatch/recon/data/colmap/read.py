@@ -1,4 +1,4 @@
-"""A COLMAP folder as training takes it: model, photos, masks, split."""
+"""Read a COLMAP scene for training: model, photos, masks and split."""
 
 from pathlib import Path
 
@@ -19,22 +19,23 @@ from fieldwatch.recon.data.photos import (
     shortened,
 )
 
+# Layouts of COLMAP, a bare model, 3DGS' convert.py, Nerfstudio and COLMAP's dense workspace, tried in this order.
 _MODEL_FOLDERS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")
 _PHOTO_FOLDERS = ("images", "input", "rgb", "photos")
 _FILES = ("cameras", "images", "points3D")
 
 
 def read_colmap_model(folder: Path | str) -> ColmapModel:
-    """Read a sparse model: three files, `.bin` or `.txt`, in this folder.
+    """Read a sparse model: cameras, images and points3D as `.bin` or `.txt` files in `folder`.
 
     Raises:
-        ColmapError: a file is missing or damaged, nothing was registered, or a camera model is not known.
+        ColmapError: if a file is missing or damaged, no photo was registered, or a camera model is unknown.
     """
     folder = Path(folder)
     ending = _ending(folder)
     missing = [f"{name}.{ending}" for name in _FILES if not (folder / f"{name}.{ending}").is_file()]
     if missing:
-        msg = f"the COLMAP model {folder} lacks {', '.join(missing)}: copy all three files of the model there"
+        msg = f"COLMAP model {folder} is missing {', '.join(missing)}: copy all three files of the model there"
         raise ColmapError(msg)
     files = binary if ending == "bin" else text
     cameras, images, points = (folder / f"{name}.{ending}" for name in _FILES)
@@ -42,15 +43,16 @@ def read_colmap_model(folder: Path | str) -> ColmapModel:
     registered = files.read_images(images)
     if not registered:
         msg = (
-            f"{images} holds no photo (0 were registered): the reconstruction failed; take photos that overlap more "
-            "and run COLMAP again"
+            f"{images} contains no registered photos: the reconstruction failed; take photos that overlap more and "
+            "run COLMAP again"
         )
         raise ColmapError(msg)
+    # Mixing files of two models is a common mistake after copying.
     orphans = [image for image in registered if image.camera_id not in lenses]
     if orphans:
         msg = (
-            f"photo {orphans[0].name!r} in {images} was taken with camera {orphans[0].camera_id}, {cameras.name} has "
-            f"{sorted(lenses)}: the files belong to different models; copy all three from one"
+            f"photo {orphans[0].name!r} in {images} refers to camera {orphans[0].camera_id}, but {cameras.name} only "
+            f"has cameras {sorted(lenses)}: the files belong to different models; copy all three from one model"
         )
         raise ColmapError(msg)
     return ColmapModel(lenses=lenses, images=tuple(registered), points=files.read_points(points))
@@ -63,19 +65,20 @@ def read_colmap(
     images: Path | str | None = None,
     masks: Path | str | None = None,
 ) -> PhotoSet:
-    """Read a scene that COLMAP reconstructed: photos, cameras and points, straightened, sized and split.
+    """Read a COLMAP scene: photos, cameras and points, undistorted, resized and split.
 
-    Points that only held-out photos see are left out, so that nothing of those photos reaches the training.
+    Points seen only by held-out photos are dropped, so no information about those photos leaks into training.
 
     Args:
-        folder: with `sparse/0` (or `sparse`, or the model itself) and `images`.
-        options: how photos are read.
-        images: another folder of photos, relative to `folder` or absolute; smaller copies are fine.
-        masks: another folder of masks; `masks` in `folder` is used where it exists. Black is not trained on.
+        folder: scene folder with `images` and `sparse/0` (or `sparse`, or the model files themselves).
+        options: size, split and background of the photos.
+        images: photo folder to use instead of `images`, relative to `folder` or absolute. Downscaled copies are fine.
+        masks: mask folder to use instead of `masks`, which is used if it exists. Black pixels are excluded from
+            training.
 
     Raises:
-        ColmapError: no model, a damaged one, or one without photos.
-        PhotoError: photos are missing, unreadable, or of another shape than their cameras.
+        ColmapError: if there is no model, or it is damaged or has no photos.
+        PhotoError: if photos are missing, unreadable, or do not have the aspect ratio of their cameras.
     """
     folder = Path(folder).expanduser()
     options = options or PhotoOptions()
@@ -95,13 +98,13 @@ def read_colmap(
         candidates,
         skip=options.skip_unreadable,
         leave_out=options.leave_out,
-        source=f"the model {model_folder}",
+        source=f"model {model_folder}",
         where=photo_folder.holds,
     )
     notes += usable.notes
     unused = photo_folder.unused(candidate.path for candidate in candidates if candidate.path is not None)
     if unused:
-        notes.append(f"{len(unused)} photos are not in the model and are not used: {shortened(unused)}")
+        notes.append(f"{len(unused)} photos are not part of the model and are ignored: {shortened(unused)}")
     photos = assemble(
         _views(model, usable),
         options,
@@ -114,7 +117,7 @@ def read_colmap(
 
 
 def _views(model: ColmapModel, usable: UsablePhotos) -> list[PosedPhoto]:
-    """What the model says about every photo that can be used."""
+    """Return path, lens and pose of every usable photo."""
     return [
         PosedPhoto(
             name=image.name,
@@ -134,18 +137,18 @@ def _without_held_out_points(photos: PhotoSet, model: ColmapModel, notes: list[s
     image_ids = {image.name: image.image_id for image in model.images}
     keep = _observed_by(model.points, [image_ids[photos.names[i]] for i in photos.train])
     if not len(keep):
-        notes.append(f"{photos.source} has no points: Gaussians have to start from random ones")
+        notes.append(f"{photos.source} has no points: Gaussians must be initialized from random points")
     if not keep.all():
-        notes.append(f"{int((~keep).sum())} of {len(keep)} points are left out: no photo to train on sees them")
+        notes.append(f"{int((~keep).sum())} of {len(keep)} points are left out: no training photo sees them")
     return photos.having(points=photos.points[keep], colours=photos.colours[keep], notes=(*notes, *photos.notes))
 
 
 def _observed_by(points: SparsePoints, image_ids: list[int]) -> torch.Tensor:
-    """Tell which points some of these photos see; all, in a model without tracks."""
-    # Models of other tools come without tracks: nothing tells which points to leave out.
+    """Return a mask of the points that at least one of these photos sees; all points in a model without tracks."""
+    # Models written by other tools have no tracks, so every point is kept.
     if not len(points.track_images):
         return torch.ones(len(points.positions), dtype=torch.bool)
-    # A point that only held-out photos observe would leak their geometry into training.
+    # A point observed only by held-out photos would leak their geometry into training.
     training = torch.isin(points.track_images, torch.tensor(image_ids))
     observed = torch.zeros(len(points.positions), dtype=torch.bool)
     observed[points.track_points[training]] = True
@@ -153,26 +156,28 @@ def _observed_by(points: SparsePoints, image_ids: list[int]) -> torch.Tensor:
 
 
 def _ending(folder: Path) -> str:
+    # Binary files take precedence, as in COLMAP; without any files, errors mention the .bin names.
     return "bin" if (folder / "cameras.bin").is_file() or not (folder / "cameras.txt").is_file() else "txt"
 
 
 def _find_model(folder: Path) -> tuple[Path, list[str]]:
-    """Return the folder of the model; of several (`sparse/0`, `sparse/1`), the one with the largest file of photos."""
+    """Return the model folder; of several (`sparse/0`, `sparse/1`), the one with the largest images file."""
     if not folder.is_dir():
-        msg = f"{folder} is no folder: give the one that holds images/ and sparse/, as COLMAP leaves it"
+        msg = f"{folder} is not a folder: pass the folder that contains images/ and sparse/, as written by COLMAP"
         raise ColmapError(msg)
-    # COLMAP numbers the components of a disconnected reconstruction; the file size stands for the number of photos.
+    # COLMAP numbers the components of a disconnected reconstruction. File size approximates the number of photos.
     models = [path for path in sorted((folder / "sparse").glob("*")) if path.is_dir() and _has_model(path)]
     if len(models) > 1:
         best = max(models, key=lambda path: (path / f"images.{_ending(path)}").stat().st_size)
-        return best, [f"of {len(models)} models in {folder / 'sparse'} the largest one is used: {best.name}"]
+        return best, [f"using the largest of {len(models)} models in {folder / 'sparse'}: {best.name}"]
     for name in _MODEL_FOLDERS:
         if _has_model(folder / name):
             return folder / name, []
     entries = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     msg = (
-        f"{folder} holds no COLMAP model (cameras, images and points3D as .bin or .txt in sparse/0; found: {entries}): "
-        "give the folder that holds images/ and sparse/, or run 'colmap automatic_reconstructor' on the photos first"
+        f"no COLMAP model in {folder}: expected cameras, images and points3D as .bin or .txt in sparse/0, found: "
+        f"{entries}; pass the folder that contains images/ and sparse/, or run 'colmap automatic_reconstructor' on the "
+        "photos first"
     )
     raise ColmapError(msg)
 
@@ -186,14 +191,16 @@ def _photo_folder(folder: Path, images: Path | str | None) -> Path:
         chosen = folder / images
         if chosen.is_dir():
             return chosen
-        msg = f"{chosen} is no folder: give the folder of the photos that {folder} was reconstructed from"
+        msg = f"{chosen} is not a folder: pass the folder of the photos that {folder} was reconstructed from"
         raise ColmapError(msg)
+    # Photos may also be in the scene folder itself.
     return next((folder / name for name in _PHOTO_FOLDERS if (folder / name).is_dir()), folder)
 
 
 def _mask_folder(folder: Path, masks: Path | str | None) -> PhotoFolder | None:
+    # The default folder is optional, an explicit one must exist.
     chosen = folder / (masks or "masks")
     if masks is not None and not chosen.is_dir():
-        msg = f"{chosen} is no folder: give the folder of the masks, or none to use every pixel"
+        msg = f"{chosen} is not a folder: pass the folder of the masks, or omit it to use every pixel"
         raise ColmapError(msg)
     return PhotoFolder(chosen) if chosen.is_dir() else None

@@ -18,7 +18,7 @@ def read_cameras(path: Path) -> dict[int, Lens]:
     """Read cameras.txt: lines of id, model, width, height, parameters.
 
     Raises:
-        ColmapError: a line is not what it should be.
+        ColmapError: if a line is malformed.
     """
     lenses: dict[int, Lens] = {}
     for line_number, line in _lines(path):
@@ -32,23 +32,23 @@ def read_cameras(path: Path) -> dict[int, Lens]:
 
 
 def read_images(path: Path) -> list[RegisteredImage]:
-    """Read images.txt: pairs of lines, the pose and the observations; the second one may be empty.
+    """Read images.txt: two lines per photo, the pose and the (possibly empty) observations.
 
     Raises:
-        ColmapError: a line is not what it should be.
+        ColmapError: if a line is malformed.
     """
     images: list[RegisteredImage] = []
     lines = _lines(path)
     for line_number, line in lines:
         if not line.strip():
-            continue  # between the comments and the first photo
-        # File names may contain spaces, so the tenth field is the rest of the line.
+            continue  # blank line between the comments and the first photo
+        # File names may contain spaces, so the tenth field extends to the end of the line.
         fields = line.split(maxsplit=9)
         image_id, camera_id = _parsed(path, line_number, line, lambda w=fields: (int(w[0]), int(w[8])))
         pose = _parsed(path, line_number, line, lambda w=fields: [float(word) for word in w[1:8]])
         name = _parsed(path, line_number, line, lambda w=fields: w[9].strip())
         images.append(image_of(path, image_id, name, camera_id, pose))
-        # The second line of a pair holds the 2D observations, which are not used.
+        # The second line holds the 2D observations, which are redundant with the tracks of the points.
         next(lines, None)
     return images
 
@@ -57,7 +57,7 @@ def read_points(path: Path) -> SparsePoints:
     """Read points3D.txt: lines of id, x, y, z, r, g, b, error and pairs of image id and index.
 
     Raises:
-        ColmapError: a line is not what it should be.
+        ColmapError: if a line is malformed.
     """
     rows: list[list[float]] = []
     owners: list[int] = []
@@ -66,6 +66,7 @@ def read_points(path: Path) -> SparsePoints:
         fields = line.split()
         if not fields:
             continue
+        # Tracks are pairs of image id and 2D index; only the image ids are used.
         track = _parsed(
             path, line_number, line, lambda w=fields: np.array([int(word) for word in w[8::2]], np.int64).tolist()
         )
@@ -76,6 +77,7 @@ def read_points(path: Path) -> SparsePoints:
     return points_of(
         path,
         positions=table[:, :3],
+        # Edited files may contain out-of-range colors, which would wrap around.
         colours=table[:, 3:6].clip(0, 255).astype(np.uint8),
         errors=table[:, 6],
         track_points=np.array(owners, np.int64),
@@ -84,7 +86,7 @@ def read_points(path: Path) -> SparsePoints:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of every line that is no comment."""
+    """Yield the number and text of every line that is not a comment."""
     with path.open(encoding="utf-8", errors="replace") as file:
         yield from ((line_number, line) for line_number, line in enumerate(file, 1) if not line.startswith("#"))
 
@@ -94,7 +96,7 @@ def _parsed(path: Path, line_number: int, line: str, parse: Callable[[], _T]) ->
         return parse()
     except (ValueError, IndexError, OverflowError) as error:
         msg = (
-            f"line {line_number} of {path} is {line.strip()[:80]!r}, which is not what COLMAP writes ({error}): "
-            "export the model again with 'colmap model_converter'"
+            f"{path}, line {line_number}: malformed line {line.strip()[:80]!r} ({error}); export the model again with "
+            "'colmap model_converter'"
         )
         raise ColmapError(msg) from error

@@ -1,4 +1,4 @@
-"""A set of photos as a COLMAP folder, which every splat trainer reads."""
+"""Write a photo set as a COLMAP folder, the input format of most splat trainers."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from fieldwatch.recon.geometry import Camera, Lens, matrix_to_quaternion
 
 
 def write_colmap(folder: Path | str, photos: PhotoSet) -> Path:
-    """Write photos (PNG), masks, pinhole cameras and points; tracks and observations stay empty.
+    """Write photos (PNG), masks, pinhole cameras and points. Tracks and observations are left empty.
 
     Args:
-        folder: made if it does not exist; gets `images/`, `sparse/0/` and, where there are masks, `masks/`.
-        photos: names become those of files, with the extension `.png`, see `output_names`.
+        folder: destination, created if missing. Receives `images/`, `sparse/0/` and, if there are masks, `masks/`.
+        photos: photos to write. Their names become file names with the extension `.png`, see `output_names`.
     """
     folder = Path(folder)
     sparse = output_path(folder, "sparse", "0")
@@ -25,9 +25,10 @@ def write_colmap(folder: Path | str, photos: PhotoSet) -> Path:
     camera_ids: dict[Lens, int] = {}
     for name, photo in zip(names, photos, strict=True):
         lens = _lens(photo.camera)
-        # Equal lenses share one camera, as in a reconstruction with a single calibration.
+        # Photos with equal intrinsics share one camera, as COLMAP does with a single calibration.
         camera_id = camera_ids.setdefault(lens, len(camera_ids) + 1)
         lenses[camera_id] = lens
+        # COLMAP's ids begin at 1.
         images.append((photo.index + 1, name, camera_id, _pose(photo.camera)))
         _save(Image.fromarray(photo.image.numpy()), output_path(folder, "images", name))
         if photo.mask is not None:
@@ -44,7 +45,7 @@ def _lens(camera: Camera) -> Lens:
 
 
 def _pose(camera: Camera) -> list[float]:
-    """w, x, y, z and the translation of `camera_from_world`."""
+    """Return the quaternion (w, x, y, z) and translation of `camera_from_world`."""
     motion = camera.camera_from_world.double()
     return [*matrix_to_quaternion(motion[:3, :3]).tolist(), *motion[:3, 3].tolist()]
 

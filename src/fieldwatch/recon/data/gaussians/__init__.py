@@ -1,4 +1,4 @@
-"""Gaussians on the disk: PLY files and the folders of 3D Gaussian splatting runs."""
+"""Gaussians on disk: PLY files and the run folders of 3D Gaussian splatting."""
 
 from fieldwatch.recon.data.gaussians.cloud import GaussianCloud
 from fieldwatch.recon.data.gaussians.error import SplatFolderError

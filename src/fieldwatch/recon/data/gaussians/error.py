@@ -1,7 +1,7 @@
-"""The error of everything that reads and writes splats."""
+"""Error raised for unusable splat folders."""
 
 from fieldwatch import InputError
 
 
 class SplatFolderError(InputError):
-    """A folder of a 3D Gaussian splatting run cannot be used; the message says what is there and what to do."""
+    """Raised when a 3D Gaussian splatting run folder cannot be used. The message states what was found and the fix."""

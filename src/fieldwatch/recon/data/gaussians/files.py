@@ -1,4 +1,4 @@
-"""Gaussians to and from PLY files, in the layout that splat viewers read."""
+"""Read and write Gaussians and point clouds as PLY files, in the layout that splat viewers read."""
 
 import math
 from collections.abc import Sequence
@@ -19,37 +19,40 @@ _NORMAL = ("nx", "ny", "nz")
 _CONSTANT = ("f_dc_0", "f_dc_1", "f_dc_2")
 _SCALES = ("scale_0", "scale_1", "scale_2")
 _ROTATION = ("rot_0", "rot_1", "rot_2", "rot_3")
-_COLOUR = ("red", "green", "blue")
+_COLOR = ("red", "green", "blue")
 _NEEDED = (*_POSITION, *_CONSTANT, "opacity", *_SCALES, *_ROTATION)
-_EIGHT_BIT = math.log(2 * 255 - 1)  # logit of 1 - half a step of 8 bits
+_EIGHT_BIT = math.log(2 * 255 - 1)  # logit of 1 - 1 / 510, half an 8-bit step below 1
 _REST_COUNTS = (0, 9, 24, 45)  # three channels of 0, 3, 8 or 15 functions
 
 
 def read_gaussian_ply(path: Path | str) -> GaussianCloud:
-    """Read the PLY of a trained splat model: columns in any order, binary or ASCII, spherical harmonics of degree 0..3.
+    """Read the PLY file of a trained splat model, binary or ASCII, with SH degree 0 to 3 and columns in any order.
 
-    Columns that are not known are kept in `extra`; the normals (always 0) are dropped. Opacities of exactly 0 and 1,
-    whose logits are infinite, come from formats that store them in 8 bits; they are brought half a step inside, and
-    `notes` say so.
+    Unknown columns are kept in `extra`; the normals (always 0) are dropped. Opacities of exactly 0 and 1, whose logits
+    are infinite, come from formats that store opacities in 8 bits. They are moved half a step inward, which is recorded
+    in `notes`.
 
     Raises:
-        PlyError: the file is missing, a Git LFS pointer, not PLY, damaged, a plain point cloud, or holds values that
-            are not finite; the message says which.
+        PlyError: if the file is missing, a Git LFS pointer, not PLY, damaged, a plain point cloud, or contains
+            non-finite values.
     """
     path = Path(path).expanduser()
     table = read_vertices(path)
     names = table.dtype.names or ()
     _check_columns(path, names, len(table))
+    # Counting first detects files whose columns are not numbered from 0.
     rest = [f"f_rest_{i}" for i in range(sum(name.startswith("f_rest_") for name in names))]
     if len(rest) not in _REST_COUNTS or not set(rest) <= set(names):
         msg = (
-            f"{path} has {len(rest)} columns f_rest_*, spherical harmonics of degree 0 to 3 have "
-            f"{', '.join(map(str, _REST_COUNTS))}, numbered from 0: write the file again"
+            f"{path} has {len(rest)} columns f_rest_*: expected {', '.join(map(str, _REST_COUNTS))} (SH degree 0 to "
+            "3), numbered from 0; write the file again"
         )
         raise PlyError(msg)
     known = {*_NEEDED, *rest, *_NORMAL, "filter_3D"}
-    # The file stores all coefficients of red, then green, then blue.
-    harmonics = torch.from_numpy(columns(table, rest)).unflatten(1, (3, -1)) if rest else torch.zeros(len(table), 3, 0)
+    # The file is channel-major: all coefficients of red, then green, then blue.
+    coefficients = (
+        torch.from_numpy(columns(table, rest)).unflatten(1, (3, -1)) if rest else torch.zeros(len(table), 3, 0)
+    )
     logits, notes = _finite_opacities(path, _tensor(table, ["opacity"])[:, 0])
     cloud = GaussianCloud(
         means=_tensor(table, _POSITION),
@@ -57,7 +60,7 @@ def read_gaussian_ply(path: Path | str) -> GaussianCloud:
         quaternions=_tensor(table, _ROTATION),
         opacity_logits=logits,
         constant=_tensor(table, _CONSTANT),
-        rest=harmonics.mT.contiguous(),
+        rest=coefficients.mT.contiguous(),
         filter_3d=_tensor(table, ["filter_3D"])[:, 0] if "filter_3D" in names else None,
         extra={name: _tensor(table, [name])[:, 0] for name in names if name not in known},
         notes=notes,
@@ -67,15 +70,17 @@ def read_gaussian_ply(path: Path | str) -> GaussianCloud:
 
 
 def write_gaussian_ply(path: Path | str, cloud: GaussianCloud) -> Path:
-    """Write Gaussians as splat viewers read them: float32, binary little endian; whole or not at all.
+    """Write Gaussians atomically as a float32, binary little-endian PLY file that splat viewers read.
 
-    `filter_3d` and `extra` follow as columns of their own, which viewers skip; `cloud.fused()` makes them unnecessary.
+    `filter_3d` and `extra` are written as additional columns, which viewers ignore. Write `cloud.fused()` for viewers
+    that should show the effect of `filter_3d`.
     """
     path = Path(path)
-    # Back to the file's order: channel by channel.
+    # Back to the channel-major order of the file.
     channels_first = cloud.rest.detach().mT.flatten(1)
     blocks: list[tuple[Sequence[str], Tensor]] = [
         (_POSITION, cloud.means),
+        # Some viewers require the normals that 3D Gaussian splatting writes as 0.
         (_NORMAL, torch.zeros_like(cloud.means)),
         (_CONSTANT, cloud.constant),
         ([f"f_rest_{i}" for i in range(channels_first.shape[1])], channels_first),
@@ -97,51 +102,52 @@ def write_gaussian_ply(path: Path | str, cloud: GaussianCloud) -> Path:
 
 
 def read_point_ply(path: Path | str) -> tuple[Float[Tensor, "points 3"], UInt8[Tensor, "points 3"]]:
-    """Read a plain point cloud: x, y, z and red, green, blue (white where there is no colour).
+    """Read the positions and RGB colors of a plain point cloud. Points without color are white.
 
     Raises:
-        PlyError: the file is missing, a Git LFS pointer, not PLY, damaged, or holds values that are not finite.
+        PlyError: if the file is missing, a Git LFS pointer, not PLY, damaged, or contains non-finite positions.
     """
     path = Path(path).expanduser()
     table = read_vertices(path)
     names = table.dtype.names or ()
     missing = [name for name in _POSITION if name not in names]
     if missing:
-        msg = f"{path} has no column {', '.join(missing)} (it has {', '.join(names)}): give a cloud of points in space"
+        msg = f"{path} has no column {', '.join(missing)} (it has {', '.join(names)}): pass a 3D point cloud"
         raise PlyError(msg)
     points = _tensor(table, _POSITION)
     _refuse_infinite(path, {"x, y, z": points})
-    if not set(_COLOUR) <= set(names):
+    if not set(_COLOR) <= set(names):
         return points, torch.full((len(points), 3), 255, dtype=torch.uint8)
-    # Integer colors count to 255, floating-point ones to 1.
-    whole = all(np.issubdtype(table.dtype[name], np.integer) for name in _COLOUR)
-    colours = columns(table, _COLOUR) * (1 if whole else 255)
-    return points, torch.from_numpy(np.rint(colours).clip(0, 255).astype(np.uint8))
+    # By convention, integer colors range to 255 and floating-point colors to 1.
+    integral = all(np.issubdtype(table.dtype[name], np.integer) for name in _COLOR)
+    colors = columns(table, _COLOR) * (1 if integral else 255)
+    return points, torch.from_numpy(np.rint(colors).clip(0, 255).astype(np.uint8))
 
 
 def write_point_ply(path: Path | str, points: Float[Tensor, "points 3"], colours: UInt8[Tensor, "points 3"]) -> Path:
-    """Write a plain point cloud, with normals of 0, as 3D Gaussian splatting keeps its first points."""
-    kinds = [(name, "<f4") for name in (*_POSITION, *_NORMAL)] + [(name, "u1") for name in _COLOUR]
+    """Write a plain point cloud with zero normals, the layout of 3D Gaussian splatting's initial points."""
+    kinds = [(name, "<f4") for name in (*_POSITION, *_NORMAL)] + [(name, "u1") for name in _COLOR]
     rows: NDArray[np.void] = np.zeros(len(points), np.dtype(kinds))
     for i in range(3):
         rows[_POSITION[i]] = points[:, i].cpu().numpy()
-        rows[_COLOUR[i]] = colours[:, i].cpu().numpy()
+        rows[_COLOR[i]] = colours[:, i].cpu().numpy()
     write_vertices(Path(path), rows)
     return Path(path)
 
 
 def _tensor(table: Table, names: Sequence[str]) -> Tensor:
+    # The copy keeps a small tensor from holding the whole table in memory.
     return torch.from_numpy(np.array(columns(table, names), np.float32, order="C"))
 
 
 def _finite_opacities(path: Path, logits: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n"], tuple[str, ...]]:
-    """Bring opacities of exactly 0 and 1 to where 8 bits would have rounded them from."""
+    """Clamp infinite logits to half an 8-bit step inside (0, 1); return them and a note about it."""
     infinite = int(logits.isinf().sum())
     if not infinite:
         return logits, ()
     note = (
-        f"{infinite} of {len(logits)} Gaussians of {path} have opacities of exactly 0 or 1, as 8-bit formats have; "
-        "they start from 0.002 and 0.998, so that it can be trained"
+        f"{infinite} of {len(logits)} Gaussians of {path} have opacities of exactly 0 or 1, as written by 8-bit "
+        "formats; they were set to 0.002 and 0.998, so that they can be trained"
     )
     return torch.where(logits.isinf(), logits.clamp(-_EIGHT_BIT, _EIGHT_BIT), logits), (note,)
 
@@ -150,20 +156,27 @@ def _check_columns(path: Path, names: Sequence[str], count: int) -> None:
     missing = [name for name in _NEEDED if name not in names]
     if not missing:
         return
+    # Passing the initial point cloud instead of a trained model is the most common mistake.
     if "f_dc_0" in missing:
-        kind = "a plain point cloud" if set(_POSITION) <= set(names) else "something else than Gaussians"
+        kind = "a plain point cloud" if set(_POSITION) <= set(names) else "not a splat model"
         msg = (
-            f"{path} has no colours of Gaussians (f_dc_0, f_dc_1, f_dc_2): it is {kind} of {count} vertices with "
-            f"{', '.join(names[:12])}; give point_cloud/iteration_N/point_cloud.ply of a trained model"
+            f"{path} has no Gaussian colors (f_dc_0, f_dc_1, f_dc_2): it is {kind}, with {count} vertices and the "
+            f"columns {', '.join(names[:12])}; pass point_cloud/iteration_N/point_cloud.ply of a trained model"
         )
     else:
-        msg = f"{path} lacks {', '.join(missing)}, which Gaussians need: it was cut or written by another tool"
+        msg = (
+            f"{path} is missing {', '.join(missing)}, which Gaussians require: columns were removed, or the file was "
+            "written by another tool; export it again with all of them"
+        )
     raise PlyError(msg)
 
 
 def _check_values(path: Path, cloud: GaussianCloud) -> None:
     if not len(cloud):
-        msg = f"{path} holds no Gaussian (0 vertices): the training that wrote it lost them all; give an earlier one"
+        msg = (
+            f"{path} contains no Gaussians (0 vertices): the training that wrote it pruned all of them; pass an "
+            "earlier iteration"
+        )
         raise PlyError(msg)
     columns_by_name = {
         "x, y, z": cloud.means,
@@ -180,11 +193,12 @@ def _check_values(path: Path, cloud: GaussianCloud) -> None:
 
 def _refuse_infinite(path: Path, columns_by_name: dict[str, Tensor]) -> None:
     for name, values in columns_by_name.items():
+        # The fast path needs no per-row reduction, which matters for millions of Gaussians.
         if bool(torch.isfinite(values).all()):
             continue
         rows = torch.nonzero(~torch.isfinite(values.flatten(1) if values.ndim > 1 else values[:, None]).all(1))[:, 0]
         msg = (
-            f"{path}: {name} is not finite in {len(rows)} of {len(values)} vertices, the first is row {int(rows[0])}: "
-            "the training that wrote it diverged; give an earlier iteration, or remove these vertices"
+            f"{path}: {name} is not finite in {len(rows)} of {len(values)} vertices, the first in row {int(rows[0])}: "
+            "the training that wrote it diverged; pass an earlier iteration, or remove these vertices"
         )
         raise PlyError(msg)

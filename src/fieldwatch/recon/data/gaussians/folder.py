@@ -1,4 +1,4 @@
-"""The folder that a 3D Gaussian splatting run leaves: cameras.json, cfg_args, point_cloud/iteration_N."""
+"""The output folder of a 3D Gaussian splatting run: cameras.json, cfg_args, point_cloud/iteration_N."""
 
 import json
 import re
@@ -22,14 +22,14 @@ _PLY = "point_cloud.ply"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SplatFolder:
-    """What is in the folder of a run.
+    """Contents of the output folder of a splat training.
 
     Attributes:
-        folder: the folder.
-        iterations: those with a point cloud, ascending.
-        cameras: of `cameras.json`, sorted by name (of several of one name the last), principal point in the centre;
-            none where the file is missing.
-        settings: arguments in `cfg_args`; none where the file is missing.
+        folder: path of the folder.
+        iterations: iterations with a point cloud, ascending.
+        cameras: cameras of `cameras.json`, sorted by name; empty if the file is missing. If a name occurs more than
+            once, its last camera is used. Without `cx` and `cy`, the principal point is the image center.
+        settings: training arguments of `cfg_args`; empty if the file is missing.
     """
 
     folder: Path
@@ -38,48 +38,53 @@ class SplatFolder:
     settings: Mapping[str, Any]
 
     def ply(self, iteration: int | None = None) -> Path:
-        """Return the path of an iteration's Gaussians; of the last one, if None.
+        """Return the path of an iteration's PLY file; `None` selects the last iteration.
 
         Raises:
-            SplatFolderError: there is no such iteration; the message lists those there are.
+            SplatFolderError: if the iteration does not exist. The message lists the available ones.
         """
         wanted = self.iterations[-1] if iteration is None else iteration
         if wanted not in self.iterations:
             available = ", ".join(map(str, self.iterations))
             nearest = min(self.iterations, key=lambda other: abs(other - wanted))
-            msg = f"{self.folder} has no iteration {wanted}: it has {available}; give -i {nearest}"
+            msg = f"{self.folder} has no iteration {wanted} (available: {available}): use -i {nearest}, the nearest one"
             raise SplatFolderError(msg)
         return self.folder / "point_cloud" / f"iteration_{wanted}" / _PLY
 
     def gaussians(self, iteration: int | None = None) -> GaussianCloud:
-        """Read an iteration's Gaussians; the last one's, if None.
+        """Read the Gaussians of an iteration; `None` selects the last iteration.
 
         Raises:
-            SplatFolderError: there is no such iteration.
-            PlyError: its file cannot be read.
+            SplatFolderError: if the iteration does not exist.
+            PlyError: if its file cannot be read.
         """
         return read_gaussian_ply(self.ply(iteration))
 
 
 def open_splat_folder(folder: Path | str) -> SplatFolder:
-    """Look into the folder of a run; Gaussians are read when asked for.
+    """Open the output folder of a splat training. Gaussians are read on demand, with `SplatFolder.gaussians`.
 
     Raises:
-        SplatFolderError: no folder, no iteration in it, or a file that cannot be read.
+        SplatFolderError: if the folder does not exist, has no iterations, or contains an unreadable file.
     """
     folder = Path(folder).expanduser()
     if not folder.is_dir():
-        msg = f"{folder} is no folder: give the output folder of a splat training (with point_cloud/iteration_N in it)"
+        msg = (
+            f"{folder} is not a folder: pass the output folder of a splat training (it contains "
+            "point_cloud/iteration_N)"
+        )
         raise SplatFolderError(msg)
+    # fullmatch ignores folders such as iteration_7000_backup.
     matches = [(_ITERATION.fullmatch(path.name), path) for path in (folder / "point_cloud").glob("iteration_*")]
     iterations = sorted(int(match[1]) for match, path in matches if match and (path / _PLY).is_file())
     if not iterations:
         entries = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
         msg = (
-            f"{folder} holds no trained splats (point_cloud/iteration_N/{_PLY}; found: {entries}): give the output "
-            "folder of a splat training, or train from photos with -s"
+            f"no trained splats in {folder}: expected point_cloud/iteration_N/{_PLY}, found: {entries}; pass the "
+            "output folder of a splat training, or train from photos with -s"
         )
         raise SplatFolderError(msg)
+    # Both files are optional: runs copied for viewing often consist of the point cloud alone.
     settings = folder / "cfg_args"
     cameras = folder / "cameras.json"
     return SplatFolder(
@@ -98,17 +103,17 @@ def write_splat_folder(
     cameras: Sequence[Camera] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write an iteration into the folder of a run, as 3D Gaussian splatting would; return the path of its PLY.
+    """Write an iteration to a run folder in the layout of 3D Gaussian splatting; return the path of its PLY file.
 
     Args:
-        folder: made if it does not exist; other iterations in it stay.
-        iteration: number of training steps made.
-        gaussians: raw parameters.
-        cameras: of the photos; `cameras.json` is written unless there are none.
-        settings: for `cfg_args`; plain values. Written unless None.
+        folder: run folder, created if missing. Other iterations in it are kept.
+        iteration: number of completed training steps.
+        gaussians: Gaussians to write.
+        cameras: cameras of the photos. If empty, `cameras.json` is not written.
+        settings: plain values for `cfg_args`. If None, `cfg_args` is not written.
     """
     folder = Path(folder)
-    # The point cloud first: a folder without it is no run, whatever else lies in it.
+    # The point cloud is written first: without it, open_splat_folder rejects the folder.
     path = write_gaussian_ply(output_path(folder, "point_cloud", f"iteration_{iteration}", _PLY), gaussians)
     if cameras:
         rows = [_camera_row(number, camera) for number, camera in enumerate(cameras)]
@@ -119,13 +124,14 @@ def write_splat_folder(
 
 
 def _camera_row(number: int, camera: Camera) -> dict[str, Any]:
-    """One camera; the name loses its extension, as 3D Gaussian splatting does it."""
+    """Return a camera's entry of `cameras.json`. The name loses its extension, as in 3D Gaussian splatting."""
     return {
         "id": number,
         "img_name": str(PurePosixPath(camera.name).with_suffix("")),
         "width": camera.width,
         "height": camera.height,
         "position": camera.position.tolist(),
+        # Camera-to-world, despite the name W2C in 3DGS' camera_to_JSON.
         "rotation": camera.world_from_camera[:3, :3].tolist(),
         "fy": camera.fy,
         "fx": camera.fx,
@@ -135,26 +141,30 @@ def _camera_row(number: int, camera: Camera) -> dict[str, Any]:
 
 
 def read_splat_cameras(path: Path | str) -> tuple[Camera, ...]:
-    """Read a `cameras.json`, sorted by name; `cx` and `cy` are ours, files of others lack them and mean the centre.
+    """Read a `cameras.json`; return its cameras sorted by name.
+
+    `cx` and `cy` are an extension of this library. Without them, the principal point is the image center.
 
     Raises:
-        SplatFolderError: there is no such file, or it holds something else.
+        SplatFolderError: if the file does not exist or is malformed.
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        msg = f"{path} is no file: give a cameras.json, as the output folder of a splat training holds it"
+        msg = f"{path} does not exist: pass the cameras.json from the output folder of a splat training"
         raise SplatFolderError(msg)
     try:
         rows = json.loads(path.read_text("utf-8"))
-        # Of several cameras with one name the last one wins.
+        # Later entries replace earlier ones of the same name.
         cameras = {str(row["img_name"]): _camera(row) for row in rows}
+    # torch raises RuntimeError for matrices of the wrong size; the others come from JSON and conversions.
     except (ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
-        msg = f"{path} cannot be read as the cameras of a splat training ({error!r}): copy it again from its run"
+        msg = f"{path} is not a valid cameras.json of a splat training ({error!r}): copy it again from the run"
         raise SplatFolderError(msg) from error
     return tuple(cameras[name] for name in sorted(cameras))
 
 
 def _camera(row: Mapping[str, Any]) -> Camera:
+    # "rotation" is the camera-to-world rotation, so no transposition is needed.
     rotation = torch.tensor(row["rotation"], dtype=torch.float64).reshape(3, 3)
     position = torch.tensor(row["position"], dtype=torch.float64).reshape(3)
     width = int(row["width"])

@@ -1,4 +1,4 @@
-"""The vertices of PLY files of splats, as a numpy table."""
+"""Read and write the vertices of splat PLY files as numpy structured arrays."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +12,13 @@ from fieldwatch.recon.formats import PlyError, PlyReader, Table, write_ply
 
 
 def read_vertices(path: Path) -> Table:
-    """Return the vertices as a structured array, one field per property, in the file's order and types.
+    """Read the vertices as a structured array, one field per property, in file order and with the file's types.
 
     Raises:
-        PlyError: the file is missing, a Git LFS pointer, not PLY, cut short, or holds no vertices of fixed size.
+        PlyError: if the file is missing, a Git LFS pointer, not PLY, truncated, or has no vertices of fixed size.
     """
     if not path.is_file():
-        msg = f"{path} does not exist: give a .ply file, such as point_cloud/iteration_30000/point_cloud.ply"
+        msg = f"{path} does not exist: pass a .ply file, such as point_cloud/iteration_30000/point_cloud.ply"
         raise PlyError(msg)
     if pointer := pointer_text(path):
         raise PlyError(pointer)
@@ -26,32 +26,36 @@ def read_vertices(path: Path) -> Table:
         try:
             return _vertices(PlyReader(file))
         except PlyError as error:
-            raise PlyError(f"{path} cannot be read as the PLY of a trained splat model: {error}") from error
+            raise PlyError(f"{path} cannot be read as the PLY file of a trained splat model: {error}") from error
 
 
 def _vertices(reader: PlyReader) -> Table:
     names = [element.name for element in reader.elements]
     if "vertex" not in names:
-        raise PlyError(f"it has no vertices (found: {names}): expected an element named vertex")
+        raise PlyError(f"no vertices: expected an element named vertex, found elements {names}")
     table: Table = np.empty(0, np.dtype([]))
+    # Elements before the vertices must be read to find where the vertices begin.
     for element in reader.elements[: names.index("vertex") + 1]:
         if element.lists or (element.name == "vertex" and not element.properties):
-            raise PlyError(f"it has lists before or in its vertices, or vertices without properties ({element.name})")
+            raise PlyError(
+                f"element {element.name} has list properties or no properties: expected vertices with scalar "
+                "properties, and no lists in the elements before them"
+            )
         (table,) = reader.read(element)
-    # Left-over numbers in ASCII mean that rows have another width than the header says.
+    # Left-over ASCII numbers mean that the rows are wider than the header declares, so all columns are misaligned.
     if reader.ascii and names[-1] == "vertex" and reader.remaining():
         raise PlyError(
-            f"{reader.remaining()} numbers follow its {len(table)} vertices, expected none: its rows are not rows of "
-            f"{len(table.dtype.names or ())} numbers; write it again"
+            f"expected {len(table)} vertices of {len(table.dtype.names or ())} numbers each, but {reader.remaining()} "
+            "numbers follow them; write the file again"
         )
     return table
 
 
 def columns(table: Table, names: Sequence[str]) -> NDArray[np.float32]:
-    """Return some columns as one float32 matrix, rows first."""
+    """Return the named columns as a float32 matrix of shape (rows, columns)."""
     order = list(table.dtype.names or ())
     kinds = {table.dtype[name] for name in order}
-    # A table of float32 columns only can be viewed as a matrix without a copy.
+    # A table with only float32 columns can be viewed as a matrix without a copy.
     if names and kinds == {np.dtype(np.float32)}:
         positions = [order.index(name) for name in names]
         matrix = table.view(np.float32).reshape(len(table), len(order))
@@ -65,12 +69,12 @@ def columns(table: Table, names: Sequence[str]) -> NDArray[np.float32]:
 
 
 def write_matrix(path: Path, names: Sequence[str], matrix: NDArray[np.float32]) -> None:
-    """Write the columns of a float32 matrix as vertices; the file appears when it is whole."""
+    """Write the columns of a float32 matrix atomically as vertices."""
     rows = np.ascontiguousarray(matrix, "<f4").view(np.dtype([(name, "<f4") for name in names]))
     write_vertices(path, rows.reshape(-1))
 
 
 def write_vertices(path: Path, rows: Table) -> None:
-    """Write a table of vertices; the file appears when it is whole."""
+    """Write a table of vertices atomically."""
     with whole_file(path) as draft, draft.open("wb") as file:
         write_ply(file, {"vertex": rows})

@@ -1,4 +1,4 @@
-"""Normal maps of one object from several sides: read, written, checked, made up, integrated to depth."""
+"""Multi-view normal maps of one object: reading, writing, checking, synthesis and integration to depth."""
 
 from fieldwatch.recon.data.normal_maps.captures import read_normal_captures
 from fieldwatch.recon.data.normal_maps.checks import NormalCheck, check_normal_maps

@@ -1,4 +1,4 @@
-"""How well normals agree: with the outlines of their masks, and across views."""
+"""Agreement of normals with the outlines of their masks and across views."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,23 +14,23 @@ from fieldwatch.recon.data.normal_maps.hull import Hull, sample_view
 from fieldwatch.recon.data.normal_maps.model import NormalView
 
 NormalTransform = Callable[[NormalView, Float[Tensor, "n 3"]], Float[Tensor, "n 3"]]
-"""A guess at what the vectors in the files are: what it makes of them in the camera's axes."""
+"""A hypothesis about the axes of normals in the files: converts them to camera axes accordingly."""
 
 _OUTLINE_SIGMA = 1.5  # pixels
-_FLAT = 0.3  # a normal with less in the image plane says nothing about its direction there
-_GRAZING = 0.5  # a normal with a smaller cosine to its ray moves too much from pixel to pixel to be compared
-_MIN_VIEW_COSINE = math.cos(math.radians(65))  # views further apart see little of the same; the hull is not the surface
+_FLAT = 0.3  # minimum length in the image plane for a normal to have a meaningful direction there
+_GRAZING = 0.5  # minimum cosine to the ray; below it normals change too much from pixel to pixel to be compared
+_MIN_VIEW_COSINE = math.cos(math.radians(65))  # views farther apart overlap little, and the hull is not the surface
 _MIN_SAMPLES = 30
 
 
 def as_read(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
-    """Take the vectors as they are."""
+    """Return the normals unchanged."""
     del view
     return normals
 
 
 def from_world(*signs: float) -> NormalTransform:
-    """Take the vectors, with some components negated while reading, for directions in the world."""
+    """Assume that the normals, multiplied by `signs` to undo a negation while reading, are in world axes."""
 
     def transform(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
         rotation = view.camera.world_from_camera[:3, :3].double()
@@ -40,23 +40,23 @@ def from_world(*signs: float) -> NormalTransform:
 
 
 def flipped(*signs: float) -> NormalTransform:
-    """Take some components for negated."""
-    return lambda view, normals: normals * torch.tensor(signs).to(normals)  # noqa: ARG005 - one view is like another
+    """Assume that the components with sign -1 are negated."""
+    return lambda view, normals: normals * torch.tensor(signs).to(normals)  # noqa: ARG005 - the same for all views
 
 
 def outward_share(views: Sequence[NormalView], transform: NormalTransform = as_read) -> tuple[float, float] | None:
-    """Return how far normals at the outlines of the masks face outwards: the mean of x and of y, products of units.
+    """Return how well the normals at the outlines of the masks agree with the outward directions, for x and for y.
 
-    A smooth surface turns away from the camera at its outline, and its normal there lies across the outline: the two
-    means are then near 0.5 and add up to nearly 1. A negative one tells of a component with the wrong sign. None if
-    too few pixels tell.
+    A smooth surface turns away from the camera at its outline, where its normal is perpendicular to the outline. The
+    mean products of the unit vectors in x and in y are then near 0.5 each and sum to almost 1. A negative value
+    indicates a component with the wrong sign. Returns None if there are too few informative pixels.
     """
     products = [torch.zeros(0, 2, dtype=torch.float64)]
     for view in views:
         edge, outwards = _outline(view.mask)
         edge &= view.known
         normals = transform(view, view.normals[edge])[:, :2].double()
-        # Only the direction in the image plane is compared with the outline.
+        # The outline only constrains the direction in the image plane.
         length = normals.norm(dim=-1)
         informative = length > _FLAT
         products.append((normals / length[:, None])[informative] * outwards[edge][informative])
@@ -65,23 +65,23 @@ def outward_share(views: Sequence[NormalView], transform: NormalTransform = as_r
 
 
 def _outline(mask: Bool[Tensor, "h w"]) -> tuple[Bool[Tensor, "h w"], Float[Tensor, "h w 2"]]:
-    """Return the pixels just within a mask's outline (not along the picture's edge), and unit vectors out of it."""
+    """Return the pixels just inside a mask's outline (without the image border) and outward unit vectors."""
     array = mask.numpy()
-    # border_value=1: where the object leaves the picture there is no outline.
+    # border_value=1: the image border is no outline of the object.
     edge = array & ~np.asarray(ndimage.binary_erosion(array, border_value=1), np.bool_)
     blurred = ndimage.gaussian_filter(array.astype(float), _OUTLINE_SIGMA, mode="nearest")
     down, across = (torch.from_numpy(ndimage.sobel(blurred, axis)) for axis in (0, 1))
-    # The mask falls off towards the outside, so its gradient points inwards.
+    # The mask decreases toward the outside, so its gradient points inward.
     outwards = -torch.stack([across, down], -1)
     length = outwards.norm(dim=-1, keepdim=True)
     return torch.from_numpy(edge) & (length[..., 0] > 1e-6), outwards / length.clamp_min(1e-6)
 
 
 def median_disagreement(views: Sequence[NormalView], hull: Hull, transform: NormalTransform = as_read) -> float | None:
-    """Return the median angle, in degrees, between the normals that two views show at the same place of the hull.
+    """Return the median angle in degrees between the normals of two views at the same points of the hull.
 
-    Only views less than 65 degrees apart are compared. The hull is not the surface: a healthy set has some ten
-    degrees, wrong poses or axes 40 and more. None if no two views see enough of the same.
+    Only views less than 65 degrees apart are compared. Since the hull is not the surface, correct sets have about 10
+    degrees; wrong poses or axes give 40 or more. Returns None if no two views overlap enough.
     """
     points = hull.centres(hull.surface())
     if not len(points):
@@ -93,6 +93,7 @@ def median_disagreement(views: Sequence[NormalView], hull: Hull, transform: Norm
             continue
         first_visible, first_normals = samples[first]
         second_visible, second_normals = samples[second]
+        # Both views must see the point, otherwise an occluder is compared with the surface behind it.
         both = first_visible & second_visible
         angles.append((first_normals[both] * second_normals[both]).sum(-1).clamp(-1, 1).acos())
     all_angles = torch.cat(angles)
@@ -102,17 +103,17 @@ def median_disagreement(views: Sequence[NormalView], hull: Hull, transform: Norm
 def _visible_normals(
     view: NormalView, points: Float[Tensor, "n 3"], cell: float, transform: NormalTransform
 ) -> tuple[Bool[Tensor, "n"], Float[Tensor, "n 3"]]:
-    """Return which points a view sees, and the normals in the world that it shows there."""
+    """Return which points a view sees, and its normals at all points in world axes."""
     inside, normals, depth = sample_view(view, points)
     normals = torch.nn.functional.normalize(transform(view, normals).double(), dim=-1)
     pixels = view.camera.project(points)[0]
-    # the nearest point per square as wide as a cell hides the others
+    # Per square of a cell's width, the nearest point occludes the others.
     square_width = max(float(view.camera.fx * cell / depth.clamp_min(1e-6).median()), 1.0)
     squares = (torch.where(inside[:, None], pixels, torch.zeros_like(pixels)) / square_width).floor().long()
     columns = int(view.size[1] / square_width) + 1
     square_index = squares[:, 1] * columns + squares[:, 0]
     nearest = torch.full((columns * (int(view.size[0] / square_width) + 1),), torch.inf, dtype=depth.dtype)
-    # A z-buffer of the hull's points: per square the smallest depth.
+    # A z-buffer of the hull points: the smallest depth per square.
     nearest = nearest.scatter_reduce(0, square_index[inside], depth[inside], "amin")
     rays = torch.nn.functional.normalize(points - view.camera.position.to(points), dim=-1)
     world = normals @ view.camera.world_from_camera[:3, :3].T.double()

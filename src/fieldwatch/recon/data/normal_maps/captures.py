@@ -1,4 +1,4 @@
-"""Own captures: normal maps and masks of photos that COLMAP placed."""
+"""Read custom captures: normal maps and masks of photos registered by COLMAP."""
 
 import re
 from collections import Counter
@@ -29,17 +29,18 @@ from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.recon.geometry import Camera, Lens
 
 REACH = 0.8
-"""How far the visual hull of own captures reaches in the unit sphere."""
+"""Default distance that the visual hull of custom captures reaches from the origin of the unit sphere."""
 
+# Tried in this order; the first folder that contains a model is used.
 MODEL_FOLDERS = ("sparse/0", "sparse", ".", "dense/sparse", "colmap/sparse/0")
 _NUMBER = re.compile(r"(\d+)$")
-_ON_OBJECT_SHARE = 0.75  # share of the views in whose masks a point of the object lies
-_SHAPE_TOLERANCE = 1.0  # a map of another size has the photo's shape to that many pixels, for rounding
+_ON_OBJECT_SHARE = 0.75  # fraction of the views whose masks must contain a sparse point of the object
+_SHAPE_TOLERANCE = 1.0  # pixels of rounding when the aspect ratios of maps and photos are compared
 
 
 @dataclass(frozen=True, kw_only=True)
 class _CaptureFiles:
-    """What there is of one view."""
+    """Files and pose of one view."""
 
     name: str
     normals: Path
@@ -47,7 +48,7 @@ class _CaptureFiles:
     image: RegisteredImage
 
 
-def read_normal_captures(  # noqa: PLR0913 - what differs between people's folders
+def read_normal_captures(  # noqa: PLR0913 - independent options of the folder layout
     folder: Path | str,
     *,
     normals: str | None = None,
@@ -58,46 +59,50 @@ def read_normal_captures(  # noqa: PLR0913 - what differs between people's folde
     exclude: Sequence[str | int] = (),
     fill_holes: bool = False,
 ) -> NormalSet:
-    """Read normal maps and masks of photos that COLMAP placed, and find the object's unit sphere.
+    """Read normal maps and masks of photos registered by COLMAP, and determine the object's unit sphere.
 
-    Files belong to the photo of their name: `normals/IMG_7.npy` and `masks/IMG_7.png` (or `IMG_7.jpg.png`, as COLMAP
-    names masks) to the model's `IMG_7.jpg`, in the same subfolder if there are any. The frame of the cameras has the
-    axes of the model and the unit sphere around the ball that encloses the visual hull of the masks; `world_from_unit`
-    leads back to the model's coordinates. Maps may have another size than the photo, of the same shape.
+    Files are matched to photos by name: `normals/IMG_7.npy` and `masks/IMG_7.png` (or `IMG_7.jpg.png`, COLMAP's
+    convention) belong to `IMG_7.jpg` of the model, in the same subfolder if there are any. The camera frame has the
+    axes of the model; its unit sphere is scaled to the ball that encloses the visual hull of the masks.
+    `world_from_unit` transforms back to model coordinates. Maps may have another size than the photos with the same
+    aspect ratio.
 
     Args:
-        folder: with the folders of normals, masks and the model in it.
-        normals: folder of camera-space normals; if None, the first there is of `normals`, `normal`, ...
-        masks: folder of masks; if None, `mask` or `masks`.
-        sparse: folder of the sparse model, binary or text; if None, `sparse/0`, `sparse`, ... It may be without points.
-        axes: of the normals in the files; by the sign of z, if `auto`.
-        ratio: how far from the origin the hull reaches, in units of the sphere's radius: above 0, at most 1.
-        exclude: photos to leave out: names, with or without extension, or the number at the end of their names.
-        fill_holes: add holes of the masks to them where there are normals in the holes.
+        folder: folder that contains normals, masks and the model.
+        normals: folder of camera-space normals; None uses the first existing one of `normals`, `normal`, ...
+        masks: folder of masks; None uses `mask` or `masks`.
+        sparse: folder of the sparse model, binary or text, with or without points; None uses the first existing one of
+            `sparse/0`, `sparse`, ...
+        axes: axes of the normals in the files; `auto` detects them by the sign of z.
+        ratio: distance that the hull reaches from the origin of the unit sphere, greater than 0 and at most 1.
+        exclude: photos to leave out, by name with or without extension, or by the number at the end of their names.
+        fill_holes: whether to add holes of the masks that contain normals to the masks.
 
     Raises:
-        NormalMapError: a file is missing, there twice, unreadable or of another shape than its photo; a lens with
-            distortion; axes that cannot be recognised; masks that leave no place for the object.
-        ColmapError: no model, or a damaged one.
+        NormalMapError: if a file is missing, ambiguous, unreadable or does not have the aspect ratio of its photo, a
+            lens has distortion, the axes cannot be detected, or the masks have no common point.
+        ColmapError: if there is no model or it is damaged.
     """
     folder = Path(folder).expanduser()
     notes = list[str]()
     if not 0 < ratio <= 1:
-        msg = f"ratio={ratio}: the object is to reach that far from the origin of the unit sphere: give 0.8, at most 1"
+        msg = f"ratio, the extent of the object in the unit sphere, must be greater than 0 and at most 1, got {ratio}"
         raise NormalMapError(msg)
     normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
+    # Explicit names must exist, default names are tried in order.
     mask_folder = subfolder(folder, (masks,) if masks else MASK_FOLDERS, "masks", notes)
     model_path = model_folder(folder, sparse)
     model = _read_model(model_path)
     captures = _matched_files(folder, normal_folder, mask_folder, model, exclude)
     views = [_view(capture, model.lenses[capture.image.camera_id], model_path, notes) for capture in captures]
+    # Black masks are reported here, since the steps below would fail on them with less specific errors.
     refuse_black(views)
     views = in_opencv(views, axes, folder, notes)
     if fill_holes:
         views = [holes_filled(view, notes) for view in views]
     ball = object_ball(views)
     notes += _object_notes(views, ball, model)
-    # The enclosing ball's radius becomes `ratio` in the unit frame.
+    # The radius of the enclosing ball becomes `ratio` in the unit frame.
     scale = ball.radius / ratio
     world_from_unit = torch.diag(torch.tensor([scale, scale, scale, 1.0], dtype=torch.float64))
     world_from_unit[:3, 3] = ball.centre
@@ -111,35 +116,35 @@ def read_normal_captures(  # noqa: PLR0913 - what differs between people's folde
 
 
 def model_folder(folder: Path, sparse: str | None = None) -> Path:
-    """Return the folder of a sparse model; one that is named has to be there.
+    """Return the folder of the sparse model: `sparse`, or the first common location that has a model.
 
     Raises:
-        NormalMapError: there is none.
+        NormalMapError: if there is no model.
     """
     names = (sparse,) if sparse else MODEL_FOLDERS
-    found = [folder / name for name in names if has_model(folder / name)]
-    if not found:
+    candidates = [folder / name for name in names if has_model(folder / name)]
+    if not candidates:
         msg = (
-            f"{folder} holds no COLMAP model (cameras, images and points3D as .bin or .txt in {' or '.join(names)}): "
-            "copy it there, or say where it is (sparse)"
+            f"no COLMAP model in {folder}: expected cameras, images and points3D as .bin or .txt in "
+            f"{' or '.join(names)}; copy the model there, or set sparse to its folder"
         )
         raise NormalMapError(msg)
-    return found[0]
+    return candidates[0]
 
 
 def has_model(folder: Path) -> bool:
-    """Whether a folder holds the cameras and photos of a sparse model."""
+    """Return whether a folder contains the cameras and images of a sparse model."""
     return any(all((folder / f"{n}.{end}").is_file() for n in ("cameras", "images")) for end in ("bin", "txt"))
 
 
 def _read_model(folder: Path) -> ColmapModel:
-    """Read a model; poses that are known from elsewhere come without any points, which is fine here.
+    """Read a model with or without points, which models of externally calibrated cameras lack.
 
     Raises:
-        NormalMapError: no photo in it, or one of a camera that is not in it.
-        ColmapError: a damaged file.
+        NormalMapError: if the model has no photos, or a photo refers to a missing camera.
+        ColmapError: if a file is damaged.
     """
-    # COLMAP itself prefers binary files where both are there.
+    # Like COLMAP, prefer binary files if both formats exist.
     ending = "bin" if (folder / "cameras.bin").is_file() else "txt"
     if _has_points(folder / f"points3D.{ending}"):
         return read_colmap_model(folder)
@@ -148,9 +153,10 @@ def _read_model(folder: Path) -> ColmapModel:
     images = files.read_images(folder / f"images.{ending}")
     orphans = [image.name for image in images if image.camera_id not in lenses]
     if orphans or not images:
-        what = f"the cameras of {_listed(orphans)} are not in it" if orphans else "no photo is in it"
-        msg = f"{folder} is no whole model: {what}; copy cameras and images from one COLMAP model"
+        problem = f"the cameras of {_listed(orphans)} are missing" if orphans else "it has no photos"
+        msg = f"COLMAP model {folder} is incomplete: {problem}; copy cameras and images from the same model"
         raise NormalMapError(msg)
+    # The points are only used for a note, so models without them are fine.
     nothing = torch.zeros(0, dtype=torch.int64)
     points = SparsePoints(
         positions=torch.zeros(0, 3, dtype=torch.float64),
@@ -163,10 +169,11 @@ def _read_model(folder: Path) -> ColmapModel:
 
 
 def _has_points(path: Path) -> bool:
-    """Whether a file of points is there and not empty: in binary, a count of eight bytes comes first."""
+    """Return whether a points3D file exists and contains points."""
     if not path.is_file():
         return False
     if path.suffix == ".bin":
+        # A binary file begins with the number of points as eight bytes.
         with path.open("rb") as file:
             return file.read(8) != bytes(8)
     with path.open(encoding="utf-8", errors="replace") as lines:
@@ -176,60 +183,63 @@ def _has_points(path: Path) -> bool:
 def _matched_files(
     folder: Path, normal_folder: Path, mask_folder: Path, model: ColmapModel, exclude: Sequence[str | int]
 ) -> list[_CaptureFiles]:
-    """Return what belongs together by name, in natural order.
+    """Match normals, masks and photos by name; return them in natural order.
 
     Raises:
-        NormalMapError: something is missing or there twice.
+        NormalMapError: if a file is missing or ambiguous.
     """
     normals = _by_name(normal_folder, NORMAL_SUFFIXES)
     masks = _by_name(mask_folder, MASK_SUFFIXES)
-    # Maps without subfolders are matched by the photo's file name alone.
+    # Maps without subfolders are matched by the file name of the photo alone.
     flat = not any("/" in name for name in (*normals, *masks))
     images = _images(model, flat=flat)
     known = set(normals) | set(masks) | set(images)
     excluded = _excluded_names(known, exclude, folder)
     names_by_source = {f"{normal_folder.name}/": normals, f"{mask_folder.name}/": masks, "the COLMAP model": images}
+    # All problems are collected, so that one error reports every missing file.
     lacks = {
         source: sorted(known - excluded - set(names), key=natural_key) for source, names in names_by_source.items()
     }
     if wrong := [f"{source} lacks {_listed(names)}" for source, names in lacks.items() if names]:
         msg = (
-            f"{folder}: normals, masks and poses are not there for the same photos: {'; '.join(wrong)}; files belong "
-            "together by the photo's name: add what is missing, or leave these photos out (exclude)"
+            f"{folder}: every photo needs normals, a mask and a pose, but {'; '.join(wrong)}; files are matched by "
+            "the name of the photo: add the missing files, or leave these photos out (exclude)"
         )
         raise NormalMapError(msg)
     used = sorted(known - excluded, key=natural_key)
     if not used:
-        msg = f"{folder}: no photo with normals, mask and pose is left of {len(known)}: leave out fewer (exclude)"
+        msg = f"{folder}: all {len(known)} photos with normals, mask and pose are left out: exclude fewer"
         raise NormalMapError(msg)
-    # View names become file names, so they must not contain folders.
+    # View names are used as file names, so they must not contain slashes.
     return [_CaptureFiles(name=n.replace("/", "_"), normals=normals[n], mask=masks[n], image=images[n]) for n in used]
 
 
 def _by_name(folder: Path, suffixes: frozenset[str]) -> dict[str, Path]:
-    """Return the files in a folder and below it by the name of their photo, without extension."""
+    """Return the files in a folder and its subfolders by photo name without extension."""
     paths = dict[str, Path]()
     for path in sorted(folder.rglob("*")):
+        # macOS writes hidden "._" files next to the real ones on other file systems.
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
         name = _photo_name(path.relative_to(folder).with_suffix("").as_posix())
         if name in paths:
-            msg = f"{paths[name]} and {path} both belong to the photo {name!r}: remove or rename one of them"
+            msg = f"{paths[name]} and {path} both belong to photo {name!r}: remove or rename one of them"
             raise NormalMapError(msg)
         paths[name] = path
     return paths
 
 
 def _images(model: ColmapModel, *, flat: bool) -> dict[str, RegisteredImage]:
-    """Return the photos of a model by name without extension; without subfolders, if the maps have none."""
+    """Return the photos of a model by name without extension; if `flat`, also without subfolders."""
     images = dict[str, RegisteredImage]()
     for image in model.images:
+        # Models written on Windows have backslashes.
         name = _photo_name(image.name.replace("\\", "/").removeprefix("./"))
         name = PurePosixPath(name).name if flat else name
         if name in images:
             msg = (
-                f"photos {images[name].name!r} and {image.name!r} of the COLMAP model both belong to maps named "
-                f"{name!r}: give the maps the subfolders that the photos have, or remove one from the model"
+                f"photos {images[name].name!r} and {image.name!r} of the COLMAP model both match maps named "
+                f"{name!r}: put the maps into the same subfolders as the photos, or remove one photo from the model"
             )
             raise NormalMapError(msg)
         images[name] = image
@@ -249,22 +259,21 @@ def _excluded_names(known: set[str], exclude: Sequence[str | int], folder: Path)
         else:
             matches = {_photo_name(wanted)} & known
         if len(matches) != 1:
-            what = "several photos have" if matches else "there is no photo with"
+            problem = "several photos have" if matches else "no photo has"
             choices = _listed(sorted(matches or known, key=natural_key))
-            msg = f"{folder}: {wanted!r} is to be left out, but {what} that name or number: choose of {choices}"
+            msg = f"{folder}: cannot leave out {wanted!r}: {problem} this name or number; choose from {choices}"
             raise NormalMapError(msg)
         excluded |= matches
     return excluded
 
 
 def _view(capture: _CaptureFiles, lens: Lens, model_path: Path, notes: list[str]) -> NormalView:
-    """Read one view; its camera stands in the coordinates of the model still."""
+    """Read one view, with its camera in model coordinates."""
     if lens.distorts:
         msg = (
-            f"{model_path}: the photo {capture.image.name!r} was taken through a {lens.model} lens with "
-            "distortion; normals "
-            "are taken to be those of a pinhole camera: run 'colmap image_undistorter', make normals and masks of the "
-            "photos in its images/, and use its sparse/"
+            f"{model_path}: photo {capture.image.name!r} has a {lens.model} lens with distortion, but normal maps "
+            "require pinhole cameras: run 'colmap image_undistorter', create normals and masks for the photos in its "
+            "images/, and use its sparse/"
         )
         raise NormalMapError(msg)
     normals = read_normal_file(capture.normals)
@@ -275,9 +284,10 @@ def _view(capture: _CaptureFiles, lens: Lens, model_path: Path, notes: list[str]
     if mask.shape != (height, width):
         _same_shape(capture.mask, (mask.shape[1], mask.shape[0]), str(capture.normals), (width, height))
         mask = _resampled(mask, height, width)
-        notes.append("masks were brought to the size of their normals")
+        notes.append("masks were resized to their normals")
     if (lens.width, lens.height) != (width, height):
-        notes.append("maps are of another size than their photos; their cameras were resized")
+        notes.append("maps differ in size from their photos; their cameras were resized")
+    # COLMAP's intrinsics refer to the photo; `resized` below adapts them to the maps.
     intrinsics = {"fx": lens.fx, "fy": lens.fy, "cx": lens.cx, "cy": lens.cy}
     pose = capture.image.world_from_camera
     camera = Camera(name=capture.name, width=lens.width, height=lens.height, **intrinsics, world_from_camera=pose)
@@ -285,44 +295,48 @@ def _view(capture: _CaptureFiles, lens: Lens, model_path: Path, notes: list[str]
 
 
 def _same_shape(path: Path, size: tuple[int, int], other: str, other_size: tuple[int, int]) -> None:
-    """Refuse a map that is no smaller or larger copy: it was cropped, turned or squeezed."""
+    """Check that two maps have the same aspect ratio, so that neither was cropped, rotated or squeezed.
+
+    Raises:
+        NormalMapError: if the aspect ratios differ.
+    """
     width, height = size
     other_width, other_height = other_size
     if abs(width * other_height - height * other_width) > _SHAPE_TOLERANCE * max(other_width, other_height):
         msg = (
-            f"{path} has {width}x{height} pixels and {other} {other_width}x{other_height} (width x height), which "
-            "is no smaller copy "
-            "of the same picture: make the map of the whole photo, with equal scale both ways"
+            f"{path} is {width}x{height} and {other} is {other_width}x{other_height} (width x height), a different "
+            "aspect ratio: create the map from the whole photo, with equal scale in both directions"
         )
         raise NormalMapError(msg)
 
 
 def _resampled(mask: Bool[Tensor, "h w"], height: int, width: int) -> Bool[Tensor, "height width"]:
-    """Bring a mask to another size: a pixel is in it where most of its area is."""
-    shares = torch.nn.functional.interpolate(mask[None, None].float(), (height, width), mode="area")
-    return shares[0, 0] > 0.5
+    """Resize a mask; a pixel is inside if more than half of its area is."""
+    coverage = torch.nn.functional.interpolate(mask[None, None].float(), (height, width), mode="area")
+    return coverage[0, 0] > 0.5
 
 
-def _into_sphere(view: NormalView, centre: Float[Tensor, "3"], scale: float) -> NormalView:
+def _into_sphere(view: NormalView, center: Float[Tensor, "3"], scale: float) -> NormalView:
     pose = view.camera.world_from_camera.clone()
-    pose[:3, 3] = (pose[:3, 3] - centre) / scale
+    # The unit frame has the axes of the model, so only the position changes.
+    pose[:3, 3] = (pose[:3, 3] - center) / scale
     return replace(view, camera=replace(view.camera, world_from_camera=pose))
 
 
 def _object_notes(views: Sequence[NormalView], ball: EnclosingBall, model: ColmapModel) -> list[str]:
-    """Say what was found of the object: its ball, cut masks, and how many sparse points are on it."""
+    """Return notes about the object: its enclosing ball, truncated masks, and the sparse points on it."""
     where = ", ".join(f"{value:.4g}" for value in ball.centre.tolist())
-    notes = [f"the visual hull lies within {ball.radius:.4g} units of ({where}) in the model"]
+    notes = [f"the visual hull lies within {ball.radius:.4g} units of ({where}) in model coordinates"]
     if cut_names := cut_masks(views):
         notes.append(
-            f"{len(cut_names)} masks touch the edge of their picture ({_listed(cut_names)}): the object may go on there"
+            f"{len(cut_names)} masks touch the image edge ({_listed(cut_names)}): the object may extend beyond it"
         )
     points = model.points.positions
     if not len(points):
         return notes
     on_object = torch.stack([_inside_mask(view, points) for view in views]).double().mean(0) >= _ON_OBJECT_SHARE
     beyond = int((on_object & ((points - ball.centre).norm(dim=-1) > ball.radius)).sum())
-    summary = f"{int(on_object.sum())} of {len(points)} sparse points lie in the masks of most views"
+    summary = f"{int(on_object.sum())} of {len(points)} sparse points lie inside the masks of most views"
     return [*notes, summary + (f"; {beyond} of these lie outside the ball" if beyond else "")]
 
 
@@ -330,12 +344,13 @@ def _inside_mask(view: NormalView, points: Float[Tensor, "n 3"]) -> Bool[Tensor,
     pixels, depth = view.camera.project(points)
     limits = torch.tensor([view.size[1], view.size[0]])
     in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
+    # Points outside the image get index 0, which `in_picture` masks again.
     column, row = torch.where(in_picture[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
     return in_picture & view.mask[row, column]
 
 
 def _counted(notes: Iterable[str]) -> list[str]:
-    """Say a thing that happened to several views once, with their number."""
+    """Merge equal notes of several views into one note with their number."""
     return [note if number == 1 else f"{note} ({number} views)" for note, number in Counter(notes).items()]
 
 

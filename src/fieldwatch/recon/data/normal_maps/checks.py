@@ -1,4 +1,4 @@
-"""What people get wrong with normal maps, found before any training."""
+"""Detect common mistakes in sets of normal maps before training."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,21 +22,22 @@ from fieldwatch.recon.data.normal_maps.layout import mask_holes
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.recon.geometry import normals_from_depth
 
-_MAX_ROTATION_ERROR = 1e-4  # how far R R^T may be from 1
+# Thresholds. Fractions unless a unit is given.
+_MAX_ROTATION_ERROR = 1e-4  # largest entry of |R R^T - 1|
 _MAX_OFF_UNIT_SHARE = 0.01
 _MIN_FACING_SHARE = 0.99
 _MIN_COVERED_SHARE = 0.95
-_MIN_OUTWARD = 0.6  # of 1; healthy sets have 0.9
+_MIN_OUTWARD = 0.6  # agreement with the mask outlines, at most 1; correct sets have 0.9
 _MAX_DISAGREEMENT = 35.0  # degrees
 _MAX_DEPTH_ANGLE = 10.0  # degrees
 _GRAZING_COSINE = 0.3
-_FRONTAL_COSINE = 0.8  # cosine to the ray around a hole that is none of the object
-_RAYS = 400
-_STEPS = 192
-_MIN_REACH = 0.1  # an object that reaches no further is lost in the unit sphere
+_FRONTAL_COSINE = 0.8  # a hole whose rim faces the camera with a larger mean cosine is an error of the mask
+_RAYS = 400  # per view
+_STEPS = 192  # per ray
+_MIN_REACH = 0.1  # distance from the origin that an object must reach, so that it is not tiny in the unit sphere
 _MAX_SPHERE_MISS_SHARE = 0.001
-_MAX_HULL_REACH = 1.15  # the hull of few views reaches beyond the object
-_CONSEQUENCES = {  # what follows from a fault is not told beside it
+_MAX_HULL_REACH = 1.15  # above 1, since the hull of few views is larger than the object
+_CONSEQUENCES = {  # checks that fail as a consequence of another one, and are not reported with it
     "overlap": ("axes", "cross_view", "depth", "holes"),
     "axes": ("facing", "cross_view", "depth", "holes"),
     "rotation": ("hull", "silhouettes", "cross_view"),
@@ -47,14 +48,14 @@ _CONSEQUENCES = {  # what follows from a fault is not told beside it
 
 @dataclass(frozen=True, kw_only=True)
 class NormalCheck:
-    """What a check of normal maps found.
+    """A problem found in a set of normal maps.
 
     Attributes:
-        name: of the check: `rotation`, `unit_length`, `facing`, `axes`, `overlap`, `holes`, `hull`, `silhouettes`,
-            `cross_view` or `depth`.
-        severity: `"error"` (training would fail or learn something else), `"warning"` (look at it) or `"note"`.
-        message: what was seen, with numbers.
-        remedy: what to do.
+        name: name of the check: `rotation`, `unit_length`, `facing`, `axes`, `overlap`, `holes`, `hull`,
+            `silhouettes`, `cross_view` or `depth`.
+        severity: `"error"` (training would fail or learn a wrong surface), `"warning"` (worth inspecting) or `"note"`.
+        message: description of the problem with numbers.
+        remedy: suggested fix.
     """
 
     name: str
@@ -64,21 +65,21 @@ class NormalCheck:
 
 
 def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
-    """Return what is wrong with a set, the gravest first; nothing for a healthy one.
+    """Check a set of normal maps and return the problems found, errors first.
 
-    Checked are: rotations of the cameras, lengths of the normals, that they face the camera, their axes (against the
-    outlines of the masks, and across views), that normals cover their masks, holes in the masks, that the visual hull
-    lies within the unit sphere and shows again what the masks show, that views agree about the same place, and that
-    depth has the slopes of the normals.
+    The checks cover camera rotations, lengths of normals, normals that face away from the camera, the axes of the
+    normals (against mask outlines and across views), normals missing in the masks, holes in the masks, the extent of
+    the visual hull and its agreement with the masks, the agreement of normals across views, and the agreement of depth
+    and normals. Problems that follow from another reported problem are omitted.
     """
     views = normal_set.views
     results = [check(views) for check in (_rotation, _unit_length, _facing, _overlap, _holes, _depth)]
-    # One hull serves all checks that need it: carving is the expensive part.
+    # Carving is the expensive part, so all checks share one hull.
     hull = visual_hull(views)
     results += [check(views, hull) for check in (_axes, _bounds, _silhouettes, _cross_view)]
     checks = [check for check in results if check is not None]
     implied = set[str]().union(*(_CONSEQUENCES.get(check.name, ()) for check in checks))
-    # Errors first: readers often act on the first line alone.
+    # Errors come first, because readers often act on the first line alone.
     ranks = {"error": 0, "warning": 1, "note": 2}
     return tuple(sorted((c for c in checks if c.name not in implied), key=lambda check: ranks[check.severity]))
 
@@ -86,17 +87,17 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
 def _rotation(views: Sequence[NormalView]) -> NormalCheck | None:
     wrong: dict[str, float] = {}
     for view in views:
-        turn = view.camera.world_from_camera[:3, :3].double()
-        off = float((turn @ turn.T - torch.eye(3, dtype=torch.float64)).abs().max())
-        if off > _MAX_ROTATION_ERROR or float(torch.linalg.det(turn)) < 0:
+        rotation = view.camera.world_from_camera[:3, :3].double()
+        off = float((rotation @ rotation.T - torch.eye(3, dtype=torch.float64)).abs().max())
+        if off > _MAX_ROTATION_ERROR or float(torch.linalg.det(rotation)) < 0:
             wrong[view.name] = off
     if not wrong:
         return None
     return NormalCheck(
         name="rotation",
         severity="error",
-        message=f"views {_listed(list(wrong))} have poses that are no rotations (off by {max(wrong.values()):.2g}).",
-        remedy="Write poses with orthonormal axes and determinant 1; a scale belongs into scale_mat.",
+        message=f"the poses of views {_listed(list(wrong))} are not rotations (off by {max(wrong.values()):.2g}).",
+        remedy="Write poses with orthonormal axes and determinant 1; put scale factors into scale_mat.",
     )
 
 
@@ -105,13 +106,14 @@ def _unit_length(views: Sequence[NormalView]) -> NormalCheck | None:
     for view in views:
         length = view.normals[view.valid].double().norm(dim=-1)
         off = float(((length - 1).abs() > 0.02).double().mean()) if len(length) else 0.0
+        # Readers normalize the vectors; `off_unit` remembers their lengths in the file.
         shares[view.name] = max(off, view.off_unit)
     return _of_views(
         shares,
         lambda share: share > _MAX_OFF_UNIT_SHARE,
         name="unit_length",
         severity="warning",
-        message="of the normals in the mask are not of length 1 (by more than 2 %)",
+        message="of the normals in the mask do not have length 1 (by more than 2 %)",
         remedy="Write unit normals, n = p / 65535 * 2 - 1 in 16-bit PNG; do not resize maps with a filter.",
     )
 
@@ -125,19 +127,20 @@ def _facing(views: Sequence[NormalView]) -> NormalCheck | None:
         shares,
         lambda share: share > 1 - _MIN_FACING_SHARE,
         name="facing",
+        # A few normals may face away at silhouettes; more than 10 % indicates wrong axes.
         severity="error" if max(shares.values()) > 0.1 else "warning",
         message="of the normals in the mask face away from the camera",
-        remedy="What a camera sees faces it. Where it is most of them, z has the wrong sign: read with other axes.",
+        remedy="Visible surfaces face the camera. If most normals do not, z has the wrong sign: read with other axes.",
     )
 
 
 def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
-    """Judge the signs of x and y by outlines, of z by facing; and whether the normals are in the world's axes."""
+    """Check the signs of x and y by mask outlines and of z by facing, and detect normals in world axes."""
     share = outward_share(views)
     z_values = torch.cat([view.normals[view.valid][:, 2] for view in views])
     if share is None or not len(z_values):
         return None
-    # Outlines judge x and y; visible normals must face the camera, which judges z.
+    # Mask outlines determine the signs of x and y; facing the camera determines that of z.
     signs = (_sign(share[0]), _sign(share[1]), -1.0 if float((z_values > 0).double().mean()) > 0.5 else 1.0)
     best_guess: NormalTransform = flipped(*signs)
     best_share = abs(share[0]) + abs(share[1])
@@ -146,29 +149,30 @@ def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         "the normals have " + " and ".join(n for n, sign in zip(name, signs, strict=True) if sign < 0) + " negated"
     )
     remedy = {
-        (1.0, -1.0, -1.0): "The file has the other axes: read it with axes='opencv' where it was 'opengl', or back.",
-    }.get(signs, "Write them in OpenGL's axes: x right, y up, z to the viewer.")
+        (1.0, -1.0, -1.0): "The files use other axes: read them with axes='opencv' instead of 'opengl', or vice versa.",
+    }.get(signs, "Write normals in OpenGL axes: x right, y up, z toward the viewer.")
     best_world = max(
-        (from_world(1, 1, 1), from_world(1, -1, -1)), key=lambda turn: sum(outward_share(views, turn) or (0, 0))
+        (from_world(1, 1, 1), from_world(1, -1, -1)), key=lambda guess: sum(outward_share(views, guess) or (0, 0))
     )
     world_share = sum(outward_share(views, best_world) or (0, 0))
+    # World axes must fit clearly better, since for some camera arrangements both fit partly.
     if world_share > max(best_share + 0.2, _MIN_OUTWARD):
         best_guess = best_world
         best_share = world_share
-        diagnosis = "the normals are in the axes of the world, not of the camera"
-        remedy = "Give the folder of camera-space normals, or turn them by each camera's R."
+        diagnosis = "the normals are in world axes, not in camera axes"
+        remedy = "Pass the folder of camera-space normals, or rotate them by each camera's R."
     elif best_share < _MIN_OUTWARD:
-        diagnosis = "no choice of signs makes the normals face outwards at the outlines of the masks"
-        remedy = "Check which way x, y and z go in the files, and that masks and normals are of the same views."
+        diagnosis = "no choice of signs makes the normals point outward at the outlines of the masks"
+        remedy = "Check the directions of x, y and z in the files, and that masks and normals show the same views."
     elif min(signs) > 0:
         return None
-    # The angle before and after the correction shows whether the diagnosis explains the data.
-    angles = [median_disagreement(views, hull, turn) for turn in (as_read, best_guess)]
-    across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, so taken by {angles[1]:.0f}"
+    # The angles before and after the correction show whether the diagnosis explains the data.
+    angles = [median_disagreement(views, hull, guess) for guess in (as_read, best_guess)]
+    across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, after it by {angles[1]:.0f}"
     return NormalCheck(
         name="axes",
         severity="error",
-        message=f"{diagnosis} (outward share {sum(share):.2f}, so taken {best_share:.2f} of 1{across}).",
+        message=f"{diagnosis} (outline agreement {sum(share):.2f}, after correction {best_share:.2f} of 1{across}).",
         remedy=remedy,
     )
 
@@ -180,8 +184,8 @@ def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
         lambda share: share < _MIN_COVERED_SHARE,
         name="overlap",
         severity="error",
-        message="of the mask have a normal",
-        remedy="Masks and normals of a view must show the same: check the numbers in their names.",
+        message="of the mask pixels have a normal",
+        remedy="Mask and normals of a view must show the same image: check the numbers in their names.",
         worst=min,
     )
     better_fit = _other_masks(views, [view for view in views if shares[view.name] < _MIN_COVERED_SHARE])
@@ -193,14 +197,16 @@ def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
 
 
 def _other_masks(views: Sequence[NormalView], wrong: Sequence[NormalView]) -> str:
-    """Say which other masks fit better, for the first such view."""
+    """Describe the first view whose normals fit the mask of another view better; '' if there is none."""
     for view in wrong:
         fits = {other.name: _iou(view, other) for other in views if other.size == view.size}
-        # The mask that overlaps best often belongs to a neighbor: an index shifted by one.
+        # The best mask is often that of a neighboring view, because indices are shifted by one.
         best = max(fits, key=lambda name: fits[name])
+        # Similar silhouettes of neighboring views fit almost equally well, so a margin is required.
         if best != view.name and fits[best] > fits[view.name] + 0.05:
             return (
-                f"the mask of {best} fits the normals of {view.name} (IoU {fits[best]:.2f}, own {fits[view.name]:.2f})"
+                f"the mask of {best} fits the normals of {view.name} better (IoU {fits[best]:.2f} instead of "
+                f"{fits[view.name]:.2f})"
             )
     return ""
 
@@ -217,15 +223,16 @@ def _holes(views: Sequence[NormalView]) -> NormalCheck | None:
         name="holes",
         severity="warning",
         message=(
-            f"the masks of views {_listed(wrong)} have {sum(counts.values())} pixels in holes that are none of the "
-            "object (normals in them, or facing the camera all around them): the surface would be carved there."
+            f"the masks of views {_listed(wrong)} have holes with {sum(counts.values())} pixels that are not holes of "
+            "the object (there are normals inside, or the surface around them faces the camera): the surface would be "
+            "carved there."
         ),
-        remedy="Fill them: read with fill_holes=True (which fills those with normals), or write the masks again.",
+        remedy="Read with fill_holes=True, which fills holes that contain normals, or write the masks again.",
     )
 
 
 def _false_holes(view: NormalView) -> int:
-    """Count the pixels of holes in the mask that are none of the object: through a true one the surface turns away."""
+    """Count the pixels of holes in the mask that are not holes of the object."""
     holes = mask_holes(view.mask)
     labels, count = cast("tuple[NDArray[np.int32], int]", ndimage.label(holes.numpy()))
     rays = torch.nn.functional.normalize(view.camera.directions().to(view.normals), dim=-1)
@@ -233,7 +240,7 @@ def _false_holes(view: NormalView) -> int:
     total = 0
     for number in range(1, count + 1):
         hole = torch.from_numpy(labels == number)
-        # The ring of pixels around the hole: at a true hole the surface turns away there.
+        # Around a hole of the object, the surface turns away from the camera.
         rim = torch.from_numpy(ndimage.binary_dilation(hole.numpy())) & view.valid
         faces = bool(rim.any()) and float(cosine[rim].mean()) < -_FRONTAL_COSINE
         known = int((hole & view.known).sum())
@@ -247,34 +254,35 @@ def _bounds(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         return NormalCheck(
             name="hull",
             severity="error",
-            message="no place is in all masks: the visual hull within 1.5 units of the origin is empty.",
-            remedy="Masks and cameras do not belong together, or scale_mat does not bring the object to the origin.",
+            message="the masks have no common point: the visual hull within 1.5 units of the origin is empty.",
+            remedy="Check that masks and cameras belong together, and that scale_mat moves the object to the origin.",
         )
     reach = float(radii.max())
     if reach < _MIN_REACH:
         return NormalCheck(
             name="hull",
             severity="error",
-            message=f"the object reaches only {reach:.2f} from the origin.",
-            remedy="Make the scale of scale_mat smaller, so that the object fills the unit sphere.",
+            message=f"the object extends only {reach:.2f} from the origin.",
+            remedy="Decrease the scale in scale_mat, so that the object fills the unit sphere.",
         )
+    # The hull is larger than the object. Only mask rays that miss the sphere prove that the object exceeds it.
     beyond = {view.name: _sphere_miss_share(view) for view in views}
     worst = max(beyond, key=lambda name: beyond[name])
     if beyond[worst] <= _MAX_SPHERE_MISS_SHARE and reach <= _MAX_HULL_REACH:
         return None
-    proof = f"; {beyond[worst]:.1%} of the mask of view {worst} miss the unit sphere" if beyond[worst] else ""
+    proof = f"; {beyond[worst]:.1%} of the mask of view {worst} lies outside the unit sphere" if beyond[worst] else ""
     return NormalCheck(
         name="hull",
         severity="error" if beyond[worst] > _MAX_SPHERE_MISS_SHARE else "warning",
-        message=f"the visual hull reaches {reach:.2f} from the origin{proof}: the object must lie in the unit sphere.",
-        remedy="Make the scale of scale_mat larger, or move its centre to the object's.",
+        message=f"the visual hull extends {reach:.2f} from the origin{proof}: the object must fit the unit sphere.",
+        remedy="Increase the scale in scale_mat, or move its center to that of the object.",
     )
 
 
 def _sphere_miss_share(view: NormalView) -> float:
-    """Share of the rays through a mask that miss the unit sphere: what they meet is outside of it."""
+    """Return the fraction of the rays through a mask that miss the unit sphere."""
     origins, directions = (rays[view.mask] for rays in view.camera.rays())
-    # Point of each ray that is nearest to the origin.
+    # The point of each ray nearest to the origin.
     nearest = origins - (origins * directions).sum(-1, keepdim=True) * directions
     return float((nearest.norm(dim=-1) > 1).double().mean()) if len(origins) else 0.0
 
@@ -282,6 +290,7 @@ def _sphere_miss_share(view: NormalView) -> float:
 def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     if not bool(hull.inside.any()):
         return None
+    # The hull may be half a cell too small, which matters for thin parts.
     dilated = hull.dilated()
     shares = {view.name: _hull_hit_share(view, dilated) for view in views if bool(view.mask.any())}
     return _of_views(
@@ -289,16 +298,17 @@ def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         lambda share: share < _MIN_COVERED_SHARE,
         name="silhouettes",
         severity="error",
-        message="of the mask are met by what all masks leave of the object",
-        remedy="The pose of some view, or its mask, is of another view: check the indices and the cameras.",
+        message="of the mask is covered by the visual hull of all masks",
+        remedy="The pose or the mask of a view belongs to another view: check the indices and the cameras.",
         worst=min,
     )
 
 
 def _hull_hit_share(view: NormalView, hull: Hull) -> float:
-    """Share of the rays through a mask, at most 400 of them, that meet the hull."""
+    """Return the fraction of the rays through a mask, sampled to a few hundred, that intersect the hull."""
     origins, directions = (rays[view.mask] for rays in view.camera.rays())
-    # A few hundred rays estimate the share well enough.
+    # A few hundred rays estimate the fraction accurately enough.
+    # A regular step spreads the rays over the whole mask.
     step = max(len(origins) // _RAYS, 1)
     origins = origins[::step]
     directions = directions[::step]
@@ -315,7 +325,7 @@ def _cross_view(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     return NormalCheck(
         name="cross_view",
         severity="error",
-        message=f"normals of two views at the same place differ by {angle:.0f} degrees (median).",
+        message=f"normals of different views at the same point differ by {angle:.0f} degrees (median).",
         remedy="Check the axes of the normals, their indices, and the rotations of the cameras.",
     )
 
@@ -325,10 +335,11 @@ def _depth(views: Sequence[NormalView]) -> NormalCheck | None:
     for view in views:
         if view.depth is None:
             continue
-        # Camera axes are all that matters here, so the pose may be the identity.
+        # Both kinds of normals are compared in camera axes, so the pose is replaced by the identity.
         camera_at_origin = replace(view.camera, world_from_camera=torch.eye(4))
         from_depth, valid = normals_from_depth(view.depth, camera_at_origin, mask=view.valid)
         rays = torch.nn.functional.normalize(camera_at_origin.directions(), dim=-1)
+        # At grazing angles, finite differences of depth are inaccurate.
         valid &= (view.normals * rays).sum(-1) < -_GRAZING_COSINE
         cosine = (from_depth * torch.nn.functional.normalize(view.normals, dim=-1)).sum(-1)[valid].double().clamp(-1, 1)
         covered = float((view.depth[view.mask] > 0).double().mean()) if bool(view.mask.any()) else 1.0
@@ -339,10 +350,10 @@ def _depth(views: Sequence[NormalView]) -> NormalCheck | None:
         name="depth",
         severity="warning",
         message=(
-            f"depth and normals of views {_listed(wrong)} disagree: the slopes of the depth differ from the normals by "
-            f"up to {max(angles.values()):.0f} degrees (median of a view; 90 where most of the depth is missing)."
+            f"depth and normals of views {_listed(wrong)} disagree: normals computed from depth differ by "
+            f"up to {max(angles.values()):.0f} degrees (median of a view; 90 if most of the depth is missing)."
         ),
-        remedy="Depth is along the optical axis, of the same view: integrate the normals again, or leave it out.",
+        remedy="Depth must be along the optical axis and of the same view: integrate the normals again, or omit depth.",
     )
 
 
@@ -356,14 +367,12 @@ def _of_views(  # noqa: PLR0913 - the parts of a finding
     remedy: str,
     worst: Callable[..., str] = max,
 ) -> NormalCheck | None:
-    """Return a finding about the views whose share is wrong, with the worst of them."""
+    """Return a finding about the views with wrong values that names the worst one, or None."""
     names = [worst_view for worst_view, share in shares.items() if wrong(share)]
     if not names:
         return None
     worst_view = worst(names, key=lambda name_of_view: shares[name_of_view])
-    text = (
-        f"in {len(names)} of {len(shares)} views, {shares[worst_view]:.1%} {message} (view {worst_view!r}, the worst)."
-    )
+    text = f"in {len(names)} of {len(shares)} views, {shares[worst_view]:.1%} {message} (worst view: {worst_view!r})."
     return NormalCheck(name=name, severity=severity, message=text, remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""A contact sheet of normal maps: what to look at before training on them."""
+"""Contact sheet of normal maps for visual inspection before training."""
 
 import numpy as np
 import torch
@@ -13,28 +13,29 @@ from fieldwatch.recon.geometry import Camera
 
 MASK_COLOUR = (255, 255, 255)
 HULL_COLOUR = (255, 40, 40)
-_NO_NORMAL_GREY = 24
-_OUTSIDE_BRIGHTNESS = 0.35  # brightness of normals outside of the mask
+_NO_NORMAL_GRAY = 24
+_OUTSIDE_BRIGHTNESS = 0.35  # brightness of normals outside the mask
 _HULL_CELLS = 96
 _HULL_HALF_SIDE = 1.2
-_TITLE_HEIGHT = 14  # pixels of a tile's title
-_MIN_TITLED_WIDTH = 64  # smaller tiles hold no title
+_TITLE_HEIGHT = 14  # pixels
+_MIN_TITLED_WIDTH = 64  # pixels; narrower tiles have no title
 
 
 def normal_map_sheet(
     normal_set: NormalSet, *, tile: int = 256, columns: int = 5
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """Draw every view: normals, the outline of its mask in white, the outline of the visual hull in red.
+    """Return an image of all views with normals, mask outlines in white and visual hull outlines in red.
 
-    Normals are coloured as usual (red right, green up, blue to the viewer), dark outside of the mask. The hull is what
-    all masks leave of the object; where its outline is not the mask's, a pose or a mask is wrong, and a red line that
-    is missing altogether means that no place is in all masks.
+    Normals have the usual colors (red right, green up, blue toward the viewer) and are darkened outside the mask. If
+    the outline of the hull differs from that of a mask, a pose or mask is wrong. If there is no red line at all, the
+    masks have no common point.
 
     Args:
-        normal_set: to be looked at.
-        tile: longer side of a view in pixels; views are never enlarged.
-        columns: views in a row.
+        normal_set: normal maps to show.
+        tile: maximum length of the longer side of a view in pixels; views are never enlarged.
+        columns: number of views per row.
     """
+    # Finer than the hull of the checks, because its outline is compared visually.
     hull = visual_hull(normal_set.views, cells=_HULL_CELLS, half=_HULL_HALF_SIDE)
     tiles = [_tile(view, hull, tile) for view in normal_set.views]
     columns = min(columns, len(tiles))
@@ -55,12 +56,13 @@ def normal_map_sheet(
 def _tile(view: NormalView, hull: Hull, tile: int) -> UInt8[np.ndarray, "h w 3"]:
     camera = view.camera.scaled(min(tile / max(view.size), 1.0))
     size = camera.height, camera.width
-    # OpenCV axes to the usual colors: y and z are negated.
-    colours = (view.normals * torch.tensor([0.5, -0.5, -0.5]) + 0.5) * 255
-    colours = torch.where(view.known[..., None], colours, torch.full_like(colours, _NO_NORMAL_GREY))
-    colours = colours * torch.where(view.mask, 1.0, _OUTSIDE_BRIGHTNESS)[..., None]
-    picture = _shrink(colours.permute(2, 0, 1), size).permute(1, 2, 0).round().to(torch.uint8).numpy()
+    # The usual colors refer to OpenGL axes, so y and z are negated.
+    colors = (view.normals * torch.tensor([0.5, -0.5, -0.5]) + 0.5) * 255
+    colors = torch.where(view.known[..., None], colors, torch.full_like(colors, _NO_NORMAL_GRAY))
+    colors = colors * torch.where(view.mask, 1.0, _OUTSIDE_BRIGHTNESS)[..., None]
+    picture = _shrink(colors.permute(2, 0, 1), size).permute(1, 2, 0).round().to(torch.uint8).numpy()
     mask = (_shrink(view.mask[None].float(), size)[0] > 0.5).numpy()
+    # The mask outline is painted last: red pixels remain only where the outlines differ.
     picture[_outline(_silhouette(camera, hull))] = HULL_COLOUR
     picture[_outline(mask)] = MASK_COLOUR
     return picture
@@ -75,7 +77,7 @@ def _outline(inside: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
 
 
 def _silhouette(camera: Camera, hull: Hull) -> Bool[np.ndarray, "height width"]:
-    """Return where a hull's cells fall, with the gaps between their centres closed and half a cell added."""
+    """Return the pixels covered by a hull: projected cell centers, with gaps closed, dilated by half a cell."""
     pixels, depth = camera.project(hull.centres(hull.inside))
     limits = torch.tensor([camera.width, camera.height])
     in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)

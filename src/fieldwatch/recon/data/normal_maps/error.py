@@ -1,7 +1,7 @@
-"""The error of everything that reads normal maps."""
+"""Error raised by the normal map readers."""
 
 from fieldwatch import InputError
 
 
 class NormalMapError(InputError):
-    """Normal maps cannot be read or used as asked; the message says what came, what was wanted and what to do."""
+    """Raised when normal maps cannot be read or used. The message states the problem and how to fix it."""

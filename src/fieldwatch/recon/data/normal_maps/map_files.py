@@ -1,6 +1,6 @@
-"""Files of normals, masks and depth: 16-bit PNG, EXR and npy, decoded without losing a bit.
+"""Lossless reading and writing of normals, masks and depth as 16-bit PNG, EXR and npy.
 
-Pillow cuts 16-bit colour to 8 bits, so PNG and EXR go through FFmpeg, which reads and writes them exactly.
+Pillow truncates 16-bit color to 8 bits, so PNG and EXR are read and written with FFmpeg, which is exact.
 """
 
 from fractions import Fraction
@@ -24,11 +24,12 @@ NORMAL_SUFFIXES = frozenset({".png", ".npy", ".exr"})
 MASK_SUFFIXES = frozenset({".png", ".npy"})
 DEPTH_SUFFIXES = frozenset({".npy", ".exr"})
 
-_MAX_PIXELS = 1 << 27  # of a map: 11,585 x 11,585
-_MAX_BYTES = 8 * 3 * _MAX_PIXELS  # bytes, as normals of float64
+# Limits keep a damaged header from allocating all memory.
+_MAX_PIXELS = 1 << 27  # 11,585 x 11,585
+_MAX_BYTES = 8 * 3 * _MAX_PIXELS  # normals as float64
 _WHITE_16 = 65535.0
 _PNG16 = {"rgb48be", "rgb48le", "rgba64be", "rgba64le"}
-_PLANES = {  # what FFmpeg decodes EXR into: type of a value, and the plane of each channel
+_PLANES = {  # pixel formats of FFmpeg's EXR decoder: value type, and the planes of R, G, B (or of a single channel)
     "gbrpf32le": ("<f4", (2, 0, 1)),
     "gbrapf32le": ("<f4", (2, 0, 1)),
     "gbrpf16le": ("<f2", (2, 0, 1)),
@@ -39,16 +40,16 @@ _PLANES = {  # what FFmpeg decodes EXR into: type of a value, and the plane of e
 
 
 def read_normal_file(path: Path) -> Float32[Tensor, "h w 3"]:
-    """Return the vectors of a file of normals, in the file's axes and of the file's lengths; 0 where it has none.
+    """Read a normal map with the axes and vector lengths of the file; missing normals are 0.
 
-    A 16-bit PNG holds `n = p / 65535 * 2 - 1`; a black pixel holds no normal. What is not finite becomes 0.
+    A 16-bit PNG encodes `n = p / 65535 * 2 - 1`; black pixels have no normal. Non-finite vectors become 0.
 
     Raises:
-        NormalMapError: missing, unreadable, of another shape or type; 8-bit pictures are refused.
+        NormalMapError: if the file is missing, unreadable, or has another shape or type, such as 8 bit.
     """
     values = _png_normals(path) if path.suffix.lower() == ".png" else _floats(path)
     if values.ndim != 3 or values.shape[2] < 3:
-        msg = f"{path} holds values of shape {values.shape}: a map of normals has height x width x 3"
+        msg = f"{path}: expected a normal map of shape (height, width, 3), got {values.shape}"
         raise NormalMapError(msg)
     normals = torch.from_numpy(np.ascontiguousarray(values[..., :3], np.float32))
     finite = torch.isfinite(normals).all(-1, keepdim=True)
@@ -56,13 +57,14 @@ def read_normal_file(path: Path) -> Float32[Tensor, "h w 3"]:
 
 
 def read_mask_file(path: Path) -> Bool[Tensor, "h w"]:
-    """Return a mask: true above half of white; the first channel counts.
+    """Read a mask: True where the first channel is above half of white.
 
     Raises:
-        NormalMapError: missing or unreadable, or an array that is no mask.
+        NormalMapError: if the file is missing, unreadable, or not a mask.
     """
     if path.suffix.lower() == ".npy":
         values = _npy(path)
+        # uint8 masks may use either 1 or 255 for the object.
         white = 255 if values.dtype == np.uint8 and values.size and values.max() > 1 else 1
         return _single_channel(values, path, "mask") > 0.5 * white
     try:
@@ -75,10 +77,10 @@ def read_mask_file(path: Path) -> Bool[Tensor, "h w"]:
 
 
 def read_depth_file(path: Path) -> Float32[Tensor, "h w"]:
-    """Return a map of depth; what is not finite or not above 0 becomes 0 (unknown).
+    """Read a depth map; values that are not finite or not positive become 0 (unknown).
 
     Raises:
-        NormalMapError: missing, unreadable, or of another shape.
+        NormalMapError: if the file is missing, unreadable, or has another shape.
     """
     depth = _single_channel(_floats(path), path, "depth").float()
     known = torch.isfinite(depth) & (depth > 0)
@@ -86,19 +88,19 @@ def read_depth_file(path: Path) -> Float32[Tensor, "h w"]:
 
 
 def encode_normals(normals: Float32[Tensor, "h w 3"]) -> UInt16[np.ndarray, "h w 3"]:
-    """Return `round((n + 1) / 2 * 65535)`; black where there is no normal."""
+    """Encode normals as `round((n + 1) / 2 * 65535)`; missing normals are black."""
     values = np.rint((normals.double().numpy().clip(-1, 1) + 1) / 2 * _WHITE_16).astype(np.uint16)
-    # A missing normal must not become mid-grey, which decodes to almost 0.
+    # A zero vector would become mid-gray, which decodes to a tiny vector instead of 0.
     values[~(normals.square().sum(-1) > 0).numpy()] = 0
     return values
 
 
 def write_png16(path: Path, values: UInt16[np.ndarray, "h w 3"]) -> None:
-    """Write a PNG of 16 bits per channel."""
+    """Write a PNG with 16 bits per channel."""
     codec = cast("av.VideoCodecContext", av.CodecContext.create("png", "w"))
     codec.height, codec.width = values.shape[:2]
     codec.pix_fmt = "rgb48be"
-    # FFmpeg's encoders refuse to open without a time base, even for a single picture.
+    # FFmpeg's encoders do not open without a time base, even for a single image.
     codec.time_base = Fraction(1, 1)
     frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(values), format="rgb48be")
     frame.pts = 0
@@ -110,15 +112,16 @@ def _png_normals(path: Path) -> NDArray[np.float32]:
     frame = _decoded(path, "png")
     if frame.format.name not in _PNG16:
         msg = (
-            f"{path} is a PNG of {frame.format.name}, which rounds normals to half a degree or has no colour: write "
-            "16-bit RGB (n = p / 65535 * 2 - 1), EXR or npy"
+            f"{path} is a PNG in format {frame.format.name}, which rounds normals to half a degree or has no color: "
+            "write 16-bit RGB (n = p / 65535 * 2 - 1), EXR or npy"
         )
         raise NormalMapError(msg)
+    # An alpha channel is ignored; missing normals are marked by color.
     values = frame.to_ndarray(format=frame.format.name)[..., :3]
     normals = (values.astype(np.float64) / _WHITE_16 * 2 - 1).astype(np.float32)
-    # Black would decode to (-1, -1, -1), which is no unit vector anyway.
+    # Black would decode to (-1, -1, -1), which is not a unit vector.
     normals[(values == 0).all(-1)] = 0
-    # grey, half of white, is no normal in other people's files
+    # Some datasets mark missing normals by mid-gray.
     normals[np.square(normals).sum(-1) < 1e-6] = 0
     return normals
 
@@ -127,15 +130,18 @@ def _floats(path: Path) -> NDArray[np.floating]:
     if path.suffix.lower() != ".exr":
         values = _npy(path)
         if not np.issubdtype(values.dtype, np.floating):
-            msg = f"{path} holds {values.dtype}: write floats (float32), in the units of the layout"
+            msg = f"{path}: expected float32 values, got {values.dtype}: write floats, in the units of the layout"
             raise NormalMapError(msg)
         return values.astype(np.float32)
     frame = _decoded(path, "exr")
     if frame.format.name not in _PLANES:
-        msg = f"{path} is an EXR of {frame.format.name}: write its channels R, G, B (or one) as float or half, or npy"
+        msg = (
+            f"{path} is an EXR in unsupported format {frame.format.name}: write channels R, G, B (or a single one) as "
+            "float or half, or write npy"
+        )
         raise NormalMapError(msg)
     dtype, plane_order = _PLANES[frame.format.name]
-    # Rows of FFmpeg's planes may be padded: cut them to the picture's width.
+    # Rows of FFmpeg's planes may be padded beyond the image width.
     planes = [np.frombuffer(bytes(plane), dtype).reshape(frame.height, -1)[:, : frame.width] for plane in frame.planes]
     return np.stack([planes[plane_index] for plane_index in plane_order], -1).astype(np.float32)
 
@@ -151,29 +157,34 @@ def _npy(path: Path) -> NDArray[np.generic]:
 def _decoded(path: Path, codec: str) -> av.VideoFrame:
     _check_present(path)
     context = cast("av.VideoCodecContext", av.CodecContext.create(codec, "r"))
-    context.options = {"max_pixels": str(_MAX_PIXELS)}  # FFmpeg looks at the header before it allocates
+    context.options = {"max_pixels": str(_MAX_PIXELS)}  # checked by FFmpeg before it allocates the image
     try:
+        # Decoding None flushes frames that the decoder buffers.
         frames = [*context.decode(av.Packet(path.read_bytes())), *context.decode(None)]
     except (FFmpegError, ValueError) as error:
         raise _unreadable(path, error) from error
     frame = frames[0] if frames else None
     if not isinstance(frame, av.VideoFrame):
-        raise _unreadable(path, "no picture in it")
+        raise _unreadable(path, "it contains no image")
     return frame
 
 
 def _single_channel(values: NDArray[np.generic], path: Path, what: str) -> Tensor:
-    """Return height x width; one channel is taken out of its axis."""
+    """Return a map of shape (height, width); a channel axis of length 1 is removed.
+
+    Raises:
+        NormalMapError: if the array has another shape or is not numeric.
+    """
     flat = values[..., 0] if values.ndim == 3 and values.shape[2] == 1 else values
     if flat.ndim != 2 or not (np.issubdtype(flat.dtype, np.number) or flat.dtype == np.bool_):
-        msg = f"{path} holds {values.dtype} of shape {values.shape}: a {what} has height x width numbers"
+        msg = f"{path}: expected a {what} of shape (height, width), got shape {values.shape} of {values.dtype}"
         raise NormalMapError(msg)
     return torch.from_numpy(flat.astype(np.float64))
 
 
 def _check_present(path: Path) -> None:
     if not path.is_file():
-        msg = f"{path} does not exist: put the file there, or leave its view out (exclude)"
+        msg = f"{path} does not exist: add the file, or leave its view out (exclude)"
         raise NormalMapError(msg)
     if pointer := pointer_text(path):
         raise NormalMapError(pointer)
@@ -181,6 +192,6 @@ def _check_present(path: Path) -> None:
 
 def _unreadable(path: Path, reason: object) -> NormalMapError:
     return NormalMapError(
-        f"{path} cannot be read ({reason}): write it again; normals as 16-bit RGB PNG, npy, or EXR with channels R, G, "
+        f"{path} cannot be read ({reason}): write it again, normals as 16-bit RGB PNG, npy, or EXR with channels R, G, "
         "B, masks as PNG, depth as npy"
     )

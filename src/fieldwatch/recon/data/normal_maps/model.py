@@ -1,4 +1,4 @@
-"""Normal maps of one object from several sides: one view, and the set."""
+"""Data classes of multi-view normal maps: one view and a set of views."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,25 +10,24 @@ from torch import Tensor
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.geometry import Camera
 
-_MIN_NORMAL_LENGTH = 0.5  # a shorter vector is no normal
+_MIN_NORMAL_LENGTH = 0.5  # shorter vectors are missing normals
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormalView:
-    """What is known of one view.
+    """Normal map, mask and camera of one view.
 
     Attributes:
-        name: stem of the file of normals.
-        camera: where it stands, in the frame of the unit sphere; of the same size as the maps.
-        normals: in the camera's OpenCV axes (x right, y down, z forward), so that what faces the camera has z < 0;
-            of length 1, or exactly 0 where there is none.
-        mask: the object's silhouette.
-        depth: along the optical axis, up to one scale per view, 0 where it is unknown; None where there is none.
-        off_unit: share of the pixels in the mask whose normal was not of length 1 (by more than 2 %) in the file,
-            before it was normalised.
+        name: stem of the normal map file.
+        camera: camera in the unit sphere frame, with the size of the maps.
+        normals: unit normals in OpenCV camera axes (x right, y down, z forward; z < 0 faces the camera), exactly 0
+            where there is none.
+        mask: silhouette of the object.
+        depth: depth along the optical axis up to one scale per view, 0 where unknown; None if there is no depth.
+        off_unit: fraction of the normals in the mask whose length in the file differed from 1 by more than 2 %.
 
     Raises:
-        NormalMapError: maps of another size than the camera, or numbers that are not finite.
+        NormalMapError: if a map does not have the size of the camera or contains non-finite values.
     """
 
     name: str
@@ -39,19 +38,20 @@ class NormalView:
     off_unit: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse maps that do not fit each other."""
+        """Validate sizes and values of the maps."""
         wanted = (self.camera.height, self.camera.width)
+        # One component stands for the shape of the normals; all of them are checked for NaN below.
         maps = {"normals": self.normals[..., 0], "mask": self.mask}
         maps |= {} if self.depth is None else {"depth": self.depth}
         for what, values in maps.items():
             if tuple(values.shape) != wanted:
                 msg = (
-                    f"view {self.name!r}: the {what} has {tuple(values.shape)} pixels (height, width) and its camera "
-                    f"{wanted}: bring all maps of a view to one size, and the camera to that (camera.resized)"
+                    f"view {self.name!r}: size {tuple(values.shape)} (height, width) of {what} differs from {wanted} "
+                    "of the camera: resize all maps of a view to a common size, and the camera with camera.resized"
                 )
                 raise NormalMapError(msg)
             if not bool(torch.isfinite(self.normals if what == "normals" else values.float()).all()):
-                msg = f"view {self.name!r}: the {what} has NaN or infinite values: write 0 where nothing is known"
+                msg = f"view {self.name!r}: NaN or infinite values in {what}: use 0 for unknown values"
                 raise NormalMapError(msg)
 
     @property
@@ -61,35 +61,37 @@ class NormalView:
 
     @property
     def known(self) -> Bool[Tensor, "h w"]:
-        """Where there is a normal, in the mask or not."""
+        """Pixels that have a normal, inside the mask or not."""
         return self.normals.square().sum(-1) > _MIN_NORMAL_LENGTH**2
 
     @property
     def valid(self) -> Bool[Tensor, "h w"]:
-        """Where there is a normal in the mask."""
+        """Pixels in the mask that have a normal."""
         return self.mask & self.known
 
     def world_normals(self) -> Float32[Tensor, "h w 3"]:
-        """Return the normals in the frame of the unit sphere; its axes are the world's."""
+        """Return the normals in the axes of the unit sphere frame, which are those of the world."""
+        # Row vectors: n @ R.T rotates from camera to world axes.
         return self.normals @ self.camera.world_from_camera[:3, :3].T.to(self.normals)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormalSet:
-    """Normal maps of one object, from several sides.
+    """Normal maps of one object from several views.
 
-    Cameras stand in a frame in which the object lies within the unit sphere; `world_from_unit` leads from there to
-    the world in which `mesh` is.
+    Cameras are given in a frame in which the object lies within the unit sphere; `world_from_unit` transforms this
+    frame to the world frame of `mesh`.
 
     Attributes:
-        views: sorted by index; sizes may differ.
-        world_from_unit: scale and shift, the layout's `scale_mat`.
-        mesh: file of the true surface, in the world; None where nobody knows it.
-        source: where the set comes from, for people.
-        notes: what was done while reading, for people.
+        views: views sorted by index; their sizes may differ.
+        world_from_unit: uniform scale and translation, the `scale_mat` of the layout.
+        mesh: file of the ground truth surface in the world frame; None if unknown.
+        source: human-readable origin of the set, such as its path.
+        notes: human-readable notes about the reading.
 
     Raises:
-        NormalMapError: no view, two views of one name, or a `world_from_unit` that is no uniform scale and shift.
+        NormalMapError: if there are no views, names are not unique, or `world_from_unit` is not a uniform scale and
+            translation.
     """
 
     views: tuple[NormalView, ...]
@@ -99,26 +101,29 @@ class NormalSet:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is no set."""
+        """Validate names and the transformation."""
+        # Names identify the views in files and reports.
         names = [view.name for view in self.views]
         if not names or len(set(names)) != len(names):
-            msg = f"a set of normal maps with views {names}: it needs at least one, each with a name of its own"
+            msg = f"a set of normal maps needs at least one view and unique names, got views {names}"
             raise NormalMapError(msg)
+        # A rotation or non-uniform scale would also change the normals, which are not transformed.
         matrix = self.world_from_unit.double().cpu()
         uniform_scale = float(matrix[0, 0]) * torch.eye(3, dtype=torch.float64)
         deviation = float((matrix[:3, :3] - uniform_scale).abs().max())
         affine_last_row = matrix[3].tolist() == [0, 0, 0, 1]
+        # The tolerance allows for matrices stored as float32.
         if not (
             self.scale > 0 and deviation <= 1e-6 * self.scale and affine_last_row and bool(torch.isfinite(matrix).all())
         ):
             msg = (
-                f"world_from_unit is {matrix.tolist()}: it must scale all axes alike, by more than 0, and shift "
-                "(s 0 0 x / 0 s 0 y / 0 0 s z / 0 0 0 1); put rotations into the cameras"
+                f"world_from_unit must be a positive uniform scale and a translation (s 0 0 x / 0 s 0 y / 0 0 s z / 0 "
+                f"0 0 1), got {matrix.tolist()}: put rotations into the cameras"
             )
             raise NormalMapError(msg)
 
     def __len__(self) -> int:
-        """Count the views."""
+        """Return the number of views."""
         return len(self.views)
 
     @property
@@ -128,15 +133,15 @@ class NormalSet:
 
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:
-        """Height and width of every view, in pixels."""
+        """Height and width of every view in pixels."""
         return tuple(view.size for view in self.views)
 
     @property
     def cameras(self) -> tuple[Camera, ...]:
-        """Cameras of the views, in the frame of the unit sphere."""
+        """Cameras of the views in the unit sphere frame."""
         return tuple(view.camera for view in self.views)
 
     @property
     def scale(self) -> float:
-        """World units per unit of the frame of the cameras."""
+        """World units per unit of the camera frame."""
         return float(self.world_from_unit[0, 0])

@@ -1,4 +1,4 @@
-"""Normal maps in whichever layout a folder has."""
+"""Open a folder of normal maps in any supported layout."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +11,11 @@ from fieldwatch.recon.data.normal_maps.layout import MASK_FOLDERS, NORMAL_FOLDER
 from fieldwatch.recon.data.normal_maps.model import NormalSet
 
 NormalLayout = Literal["cameras_sphere", "colmap"]
-"""DiLiGenT-MV's, SuperNormal's and PMNI's layout with its file of cameras, or own captures with a COLMAP model."""
+"""Layout with a `cameras_sphere.npz` (DiLiGenT-MV, SuperNormal, PMNI), or custom captures with a COLMAP model."""
 
 
 def normal_layout(folder: Path | str) -> NormalLayout | None:
-    """Return which layout of normal maps a folder has, by what is in it; None for any other folder."""
+    """Return the normal map layout of a folder, or None if it has neither."""
     folder = Path(folder).expanduser()
     if (folder / CAMERAS).is_file():
         return "cameras_sphere"
@@ -24,7 +24,7 @@ def normal_layout(folder: Path | str) -> NormalLayout | None:
     return "colmap" if has_normals and has_poses else None
 
 
-def open_normal_maps(  # noqa: PLR0913 - what differs between people's folders
+def open_normal_maps(  # noqa: PLR0913 - independent options of the folder layout
     folder: Path | str,
     *,
     axes: Axes | None = None,
@@ -36,25 +36,25 @@ def open_normal_maps(  # noqa: PLR0913 - what differs between people's folders
     sparse: str | None = None,
     ratio: float | None = None,
 ) -> NormalSet:
-    """Read normal maps by `read_normal_maps` where there is a `cameras_sphere.npz`, else by `read_normal_captures`.
+    """Read normal maps with `read_normal_maps` if there is a `cameras_sphere.npz`, else with `read_normal_captures`.
 
     Args:
-        folder: of one object.
-        axes: of the normals in the files; if None, OpenGL's beside a `cameras_sphere.npz` and recognised elsewhere.
-        normals: folder of normals; if None, the first there is of the usual names.
-        exclude: views to leave out: their numbers; of own captures, names as well.
-        fill_holes: add holes of the masks to them where there are normals in the holes.
-        depth: folder of integrated depth, used if it exists; own captures have none.
-        masks: folder of masks of own captures.
-        sparse: folder of the sparse model of own captures.
-        ratio: how far own captures reach in the unit sphere; 0.8, if None.
+        folder: folder of one object.
+        axes: axes of the normals in the files; None means OpenGL with a `cameras_sphere.npz`, else detection.
+        normals: folder of normals; None uses the first existing one of the usual names.
+        exclude: views to leave out, by number, or by name for custom captures.
+        fill_holes: whether to add holes of the masks that contain normals to the masks.
+        depth: folder of integrated depth, used if it exists; ignored for custom captures.
+        masks: folder of masks, for custom captures only.
+        sparse: folder of the sparse model, for custom captures only.
+        ratio: extent of the object in the unit sphere, for custom captures only; None means 0.8.
 
     Raises:
-        NormalMapError: the folder has neither layout (the message says what each would need), an option does not
-            belong to its layout, or the set is refused.
-        ColmapError: the model cannot be read.
+        NormalMapError: if the folder has neither layout, an option does not apply to its layout, or the set is invalid.
+        ColmapError: if the model cannot be read.
     """
     folder = Path(folder).expanduser()
+    # An explicit model takes precedence over a cameras_sphere.npz in the same folder.
     layout = "colmap" if sparse is not None else normal_layout(folder)
     if layout is None:
         raise NormalMapError(_neither(folder))
@@ -69,12 +69,14 @@ def open_normal_maps(  # noqa: PLR0913 - what differs between people's folders
             exclude=exclude,
             fill_holes=fill_holes,
         )
+    # Options of the other layout are rejected instead of being ignored.
     names = [view for view in exclude if not isinstance(view, int)]
     captures_only = {"masks": masks, "ratio": ratio, "exclude": names or None}
     if wrong := {name: value for name, value in captures_only.items() if value is not None}:
         msg = (
             f"{folder} has a {CAMERAS}, which fixes masks (mask/), views (by number) and the unit sphere (scale_mat): "
-            f"leave out {', '.join(f'{name}={value!r}' for name, value in wrong.items())}, which is for own captures"
+            f"omit {', '.join(f'{name}={value!r}' for name, value in wrong.items())}, which applies only to custom "
+            "captures"
         )
         raise NormalMapError(msg)
     numbers = [view for view in exclude if isinstance(view, int)]
@@ -85,13 +87,14 @@ def open_normal_maps(  # noqa: PLR0913 - what differs between people's folders
 
 def _neither(folder: Path) -> str:
     if not folder.is_dir():
-        problem = "a file" if folder.is_file() else "not there"
+        problem = "is a file" if folder.is_file() else "does not exist"
         return (
-            f"{folder} is {problem}: give the folder that holds the normal maps of one object, their masks and cameras"
+            f"{folder} {problem}: pass the folder that contains the normal maps of one object, their masks and cameras"
         )
+    # Listing the contents often reveals that the folder is one level too high or too low.
     entries = ", ".join(sorted(path.name for path in folder.iterdir())[:12]) or "nothing"
     return (
-        f"{folder} holds no set of normal maps (found: {entries}). Wanted is either {CAMERAS} with "
-        f"{NORMAL_FOLDERS[0]}/ and mask/, as DiLiGenT-MV, SuperNormal and PMNI have it, or normals/ and "
-        f"{MASK_FOLDERS[-1]}/ named as the photos, with COLMAP's model in sparse/0/ (cameras, images)"
+        f"no normal maps in {folder} (found: {entries}). Expected either {CAMERAS} with {NORMAL_FOLDERS[0]}/ and mask/ "
+        f"(layout of DiLiGenT-MV, SuperNormal and PMNI), or normals/ and {MASK_FOLDERS[-1]}/ with the names of the "
+        "photos and a COLMAP model in sparse/0/ (cameras, images)"
     )

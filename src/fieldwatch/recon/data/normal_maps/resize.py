@@ -1,4 +1,4 @@
-"""Normal maps with fewer pixels."""
+"""Downscale normal maps."""
 
 from dataclasses import replace
 
@@ -10,24 +10,24 @@ from torch.nn import functional
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.model import NormalView
 
-_MIN_SHARE = 0.5
+_MIN_SHARE = 0.5  # fraction of the area of a new pixel that must have a value
 
 
 def scaled_normal_view(view: NormalView, factor: float) -> NormalView:
-    """Return a view with `factor` times as many pixels each way, by area; the camera goes with it.
+    """Downscale the maps and the camera of a view by area averaging.
 
-    Normals are averaged over those pixels that have one, and brought to length 1; depth likewise over those that have
-    one. A pixel is in the mask if half of it is.
+    Normals are averaged over the pixels that have one and normalized; depth is averaged over the pixels that have one.
+    A pixel is in the mask if at least half of it is.
 
     Args:
-        view: to be made smaller.
-        factor: above 0, at most 1.
+        view: view to downscale.
+        factor: factor for width and height, greater than 0 and at most 1.
 
     Raises:
-        NormalMapError: the factor is out of its range.
+        NormalMapError: if the factor is out of range.
     """
     if not 0 < factor <= 1:
-        msg = f"normal maps can be made smaller, not by {factor}: choose a factor above 0, at most 1"
+        msg = f"the factor for downscaling normal maps must be greater than 0 and at most 1, got {factor}"
         raise NormalMapError(msg)
     camera = view.camera.scaled(factor)
     size = (camera.height, camera.width)
@@ -36,11 +36,12 @@ def scaled_normal_view(view: NormalView, factor: float) -> NormalView:
     normal_share = _area_average(known, size)
     summed = torch.stack([_area_average(depth_share * known, size) for depth_share in view.normals.unbind(-1)], -1)
     length = summed.norm(dim=-1, keepdim=True)
-    # Opposing normals cancel in the mean; such a pixel has none.
+    # Where opposing normals cancel in the mean, the pixel has no normal.
     has_normal = (normal_share >= _MIN_SHARE) & (length[..., 0] > _MIN_SHARE * normal_share)
     normals = torch.where(has_normal[..., None], summed / length.clamp_min(torch.finfo(length.dtype).tiny), 0)
     depth = None
     if view.depth is not None:
+        # Unknown depth is 0, so dividing by the known fraction gives the mean of the known values.
         has_depth = (view.depth > 0).float()
         depth_share = _area_average(has_depth, size)
         depth = torch.where(

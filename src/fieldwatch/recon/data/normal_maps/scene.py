@@ -1,4 +1,4 @@
-"""A closed made-up object whose surface is known: a ball in a ring, within the unit sphere."""
+"""A closed synthetic object with a known surface within the unit sphere: a ball in a ring."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -14,25 +14,25 @@ from fieldwatch.recon.geometry import Camera
 
 @runtime_checkable
 class NormalScene(Protocol):
-    """What normal maps can be made of; `SolidScene` and `SolidUnion` are such."""
+    """Interface of scenes that normal maps can be rendered from, such as `SolidScene`, `SolidUnion` and `MeshScene`."""
 
     def depth(self, camera: Camera) -> Float[Tensor, "height width"]:
-        """Return the depth along the optical axis at every pixel's centre; 0 where nothing is."""
+        """Return the depth along the optical axis at every pixel center; 0 for the background."""
         ...
 
     def normals(self, camera: Camera) -> Float[Tensor, "height width 3"]:
-        """Return outward unit normals in the world at every pixel's centre; 0 where nothing is."""
+        """Return outward unit normals in world axes at every pixel center; 0 for the background."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedShape:
-    """A form somewhere, turned.
+    """A positioned and rotated shape.
 
     Attributes:
-        shape: around its own origin.
-        centre: its place in the world.
-        rotation: rotation that takes its axes to the world's.
+        shape: shape around the origin of its local frame.
+        centre: position in the world.
+        rotation: rotation matrix from local to world axes.
     """
 
     shape: SolidShape
@@ -40,66 +40,68 @@ class PlacedShape:
     rotation: Array
 
     def local(self, points: Array) -> Array:
-        """Return points in the form's own axes."""
+        """Transform world points to the local frame."""
         return (points - self.centre) @ self.rotation
 
 
 class SolidUnion:
-    """Several forms as one closed solid; without arguments, a ball in a tilted ring, held by a bar, within 0.8 of 1.
+    """Union of several shapes as one closed solid; by default a ball in a tilted ring, held by a bar.
 
-    They meet in sharp concave creases; there are round, saddle-shaped and flat parts, and tunnels. Depth and normals
-    are found by intersecting rays with the forms.
+    The default object extends 0.8 from the origin and has sharp concave creases, convex, saddle-shaped and flat parts,
+    and tunnels. Depth and normals are exact, since rays are intersected with the shapes.
 
     Args:
-        shapes: the forms; those of the built-in object, if None.
+        shapes: shapes of the union; None uses the built-in object.
     """
 
     def __init__(self, shapes: tuple[PlacedShape, ...] | None = None) -> None:
         self.shapes = shapes or _built_in()
 
     def distance(self, points: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n"]:
-        """Return the signed distance to the surface, negative inside: exact outside, and within one form only."""
+        """Return the signed distance to the surface, negative inside; exact outside and where shapes do not overlap."""
         flat = points.detach().cpu().double().reshape(-1, 3).numpy()
         return torch.from_numpy(self._distances(flat).min(0)).to(points).reshape(points.shape[:-1])
 
     def depth(self, camera: Camera) -> Float[Tensor, "height width"]:
-        """Return the depth along the optical axis at every pixel's centre, float64; 0 where nothing is."""
+        """Return the depth along the optical axis at every pixel center, float64; 0 for the background."""
         return self._render(camera)[0]
 
     def normals(self, camera: Camera) -> Float[Tensor, "height width 3"]:
-        """Return outward unit normals in the world at every pixel's centre, float64; 0 where nothing is."""
+        """Return outward unit normals in world axes at every pixel center, float64; 0 for the background."""
         return self._render(camera)[1]
 
     def surface_points(self, count: int, seed: int = 0) -> Float[Tensor, "count 3"]:
-        """Return points spread evenly over the surface, float64: places in a thin shell, brought along the normal."""
+        """Return points distributed uniformly over the surface, float64."""
         generator = np.random.Generator(np.random.PCG64(seed))
         chunks = list[Array]()
         total = 0
         while total < count:
-            # Rejection sampling in a thin shell: density does not depend on the parametrization.
+            # Sampling a thin shell and projecting along the normal makes the density independent of parametrization.
             points = generator.uniform(-1, 1, (1 << 16, 3))
             distances = self._distances(points)
             near = np.abs(distances.min(0)) < 0.01
             points = points[near]
             owner = distances.argmin(0)[near]
             points = points - distances.min(0)[near, None] * self._normals(points, owner)
-            # near a crease the way along one form's normal may end inside another
+            # Near a crease, the projection along the normal of one shape may end inside another.
             chunks.append(points[np.abs(self._distances(points).min(0)) < 1e-6])
             total += len(chunks[-1])
         return torch.from_numpy(np.concatenate(chunks)[:count])
 
     def _render(self, camera: Camera) -> tuple[Float[Tensor, "height width"], Float[Tensor, "height width 3"]]:
         origins, directions = (rays.reshape(-1, 3).numpy() for rays in camera.to("cpu", torch.float64).rays())
-        travelled_by_shape = np.stack(
+        traveled_by_shape = np.stack(
             [p.shape.intersect(p.local(origins), directions @ p.rotation) for p in self.shapes]
         )
-        travelled = travelled_by_shape.min(0)
-        owner = travelled_by_shape.argmin(0)
-        is_hit = np.isfinite(travelled)
+        # Of a union of solids, the first surface along a ray is visible.
+        traveled = traveled_by_shape.min(0)
+        owner = traveled_by_shape.argmin(0)
+        is_hit = np.isfinite(traveled)
         normals = np.zeros_like(origins)
-        normals[is_hit] = self._normals(origins[is_hit] + travelled[is_hit, None] * directions[is_hit], owner[is_hit])
+        normals[is_hit] = self._normals(origins[is_hit] + traveled[is_hit, None] * directions[is_hit], owner[is_hit])
         forward = camera.forward.detach().cpu().double().numpy()
-        depth = np.where(is_hit, travelled, 0) * (directions @ forward)
+        # Distance along the ray to depth along the optical axis.
+        depth = np.where(is_hit, traveled, 0) * (directions @ forward)
         size = camera.height, camera.width
         return torch.from_numpy(depth).reshape(size), torch.from_numpy(normals).reshape(*size, 3)
 
@@ -115,6 +117,7 @@ class SolidUnion:
 
 
 def _built_in() -> tuple[PlacedShape, ...]:
+    # Tilted and turned, so that no symmetry hides a wrong axis.
     tilt = np.deg2rad(20.0)
     turn = np.deg2rad(35.0)
     about_x = np.array([[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]])

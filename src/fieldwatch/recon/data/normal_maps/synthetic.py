@@ -1,4 +1,4 @@
-"""Made-up sets of normal maps, exact to rounding: what everything about normals is tried on without any data."""
+"""Synthetic sets of normal maps, exact up to rounding, for trying everything without data."""
 
 import math
 from collections.abc import Sequence
@@ -15,27 +15,28 @@ from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.recon.data.normal_maps.scene import NormalScene, SolidUnion
 from fieldwatch.recon.geometry import Camera, look_at
 
-_MARGIN = 1.03  # the unit sphere fills the picture up to this factor
+_MARGIN = 1.03  # width of the image divided by the width of the unit sphere in it
 
 
 def ring_cameras(
     views: int, size: int, *, distance: float = 4.0, elevations: Sequence[float] = (25.0, -25.0)
 ) -> tuple[Camera, ...]:
-    """Return cameras evenly around the z axis that look at the origin and see the unit sphere; square pictures.
+    """Return evenly spaced cameras around the z axis that look at the origin and see the whole unit sphere.
 
     Args:
-        views: cameras.
-        size: pixels each way.
-        distance: from the origin, above 1.
-        elevations: degrees above the horizon; the cameras take them in turn.
+        views: number of cameras.
+        size: width and height of the images in pixels.
+        distance: distance from the origin, greater than 1.
+        elevations: elevation angles in degrees above the horizon, assigned to the cameras in turn.
 
     Raises:
-        NormalMapError: no camera, no pixel, no elevation, or cameras in the unit sphere.
+        NormalMapError: if a number is below 1, an elevation is not below 90 degrees, or the cameras are inside the unit
+            sphere.
     """
     if min(views, size, len(elevations)) < 1 or distance <= 1 or max(map(abs, elevations)) >= 90:
         msg = (
-            f"a ring of {views} cameras of {size} pixels, {distance} from the origin at {list(elevations)} degrees: "
-            "wanted at least 1 camera, pixel and elevation, a distance above 1, elevations within 90 degrees"
+            "a ring needs at least 1 camera, pixel and elevation, a distance greater than 1 and elevations within 90 "
+            f"degrees, got {views} cameras of {size} pixels, {distance} from the origin at {list(elevations)} degrees"
         )
         raise NormalMapError(msg)
     # The unit sphere's silhouette subtends asin(1 / distance).
@@ -52,7 +53,7 @@ def ring_cameras(
     return tuple(cameras)
 
 
-def synthetic_normal_maps(  # noqa: PLR0913 - what people may want to change about it
+def synthetic_normal_maps(  # noqa: PLR0913 - independent settings of the scene
     scene: NormalScene | None = None,
     *,
     views: int = 12,
@@ -62,30 +63,32 @@ def synthetic_normal_maps(  # noqa: PLR0913 - what people may want to change abo
     noise: float = 0.0,
     seed: int = 0,
 ) -> NormalSet:
-    """Look at a made-up object from a ring of cameras: what `fieldwatch train normals` takes when no data are given.
+    """Render normal maps of a synthetic object from a ring of cameras, the default data of `fieldwatch train normals`.
 
-    The world of the scene is the frame of the cameras, so the object must lie within the unit sphere.
+    The world of the scene is the camera frame, so the object must lie within the unit sphere.
 
     Args:
-        scene: the built-in `SolidUnion`, if None.
-        views: cameras of the ring.
-        size: pixels each way.
-        cameras: others than those of `ring_cameras`; `views` and `size` mean nothing then.
-        depth: the exact one, one integrated from the normals (up to scale), or none.
-        noise: standard deviation of the angle of every normal about each of two axes, in degrees.
-        seed: of the noise.
+        scene: scene to render; None uses the built-in `SolidUnion`.
+        views: number of cameras on the ring.
+        size: width and height of the images in pixels.
+        cameras: cameras to use instead of `ring_cameras(views, size)`.
+        depth: `exact` depth, depth `integrated` from the normals (up to scale), or `none`.
+        noise: standard deviation in degrees of the rotation of every normal about each of two axes.
+        seed: seed of the noise.
 
     Raises:
-        NormalMapError: cameras that can not be, a negative noise, or a view that shows nothing.
+        NormalMapError: if the cameras are invalid, the noise is negative, or depth cannot be integrated in a view that
+            does not see the object.
     """
     if noise < 0 or not math.isfinite(noise):
-        msg = f"normals with a noise of {noise} degrees: give 0 or more, such as 5 for maps that a network estimated"
+        msg = f"noise must be finite and at least 0 degrees, for example 5 for maps estimated by a network, got {noise}"
         raise NormalMapError(msg)
     scene = scene or SolidUnion()
+    # One generator for all views, so their noise is independent.
     generator = np.random.Generator(np.random.PCG64(seed))
     chosen = tuple(cameras) if cameras is not None else ring_cameras(views, size)
-    made = tuple(_view(scene, camera, depth, math.radians(noise), generator) for camera in chosen)
-    return NormalSet(views=made, source=f"made-up object ({type(scene).__name__}), {len(made)} views")
+    rendered = tuple(_view(scene, camera, depth, math.radians(noise), generator) for camera in chosen)
+    return NormalSet(views=rendered, source=f"synthetic object ({type(scene).__name__}), {len(rendered)} views")
 
 
 def _view(
@@ -98,9 +101,11 @@ def _view(
     exact = scene.depth(camera)
     normals = scene.normals(camera)
     mask = exact > 0
+    # Row vectors: n @ R rotates from world to camera axes.
     normals = normals @ camera.world_from_camera[:3, :3].double()
     normals = _noisy(normals, mask, noise, generator) if noise else normals
     depth = None if kind == "none" else exact
+    # Integration sees the noisy normals, as it would with estimated ones.
     if kind == "integrated":
         depth = integrate_normals(normals, mask, camera)
     return NormalView(
@@ -115,10 +120,10 @@ def _view(
 def _noisy(
     normals: Float[Tensor, "h w 3"], mask: Bool[Tensor, "h w"], noise: float, generator: np.random.Generator
 ) -> Float[Tensor, "h w 3"]:
-    """Turn every normal by random angles about two axes across it."""
+    """Rotate every normal by random angles about two axes perpendicular to it."""
     noise_vectors = torch.from_numpy(generator.normal(scale=noise, size=normals.shape))
-    # Only the tangential part turns a unit vector; its length is the angle.
+    # The length of the tangential part is the rotation angle.
     across = noise_vectors - (noise_vectors * normals).sum(-1, keepdim=True) * normals
     angle = across.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-    turned = angle.cos() * normals + angle.sin() * across / angle
-    return torch.where(mask[..., None], turned, normals)
+    rotated = angle.cos() * normals + angle.sin() * across / angle
+    return torch.where(mask[..., None], rotated, normals)

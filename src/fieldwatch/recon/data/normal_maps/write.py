@@ -1,4 +1,4 @@
-"""Normal maps as a folder in the layout of DiLiGenT-MV, SuperNormal and PMNI."""
+"""Write normal maps in the layout of DiLiGenT-MV, SuperNormal and PMNI."""
 
 import re
 import shutil
@@ -25,19 +25,21 @@ _PERSPECTIVE = "integration/perspective"
 
 
 def write_normal_maps(normal_set: NormalSet, folder: Path | str, *, kind: Literal["png", "npy"] = "png") -> Path:
-    """Write a set so that `read_normal_maps` and other people's readers of the layout read it.
+    """Write a set in the layout that `read_normal_maps`, SuperNormal and PMNI read.
 
-    Normals are written in OpenGL's axes, as the layout has them. Read back, cameras are the same to rounding of
-    float64, masks and depth to the bit, normals to 16 bits per component (0.002 degrees) or, with `npy`, to float32.
-    Depth goes to `integration/depth` (along the axis) and `integration/perspective` (along the ray), NaN where it is
-    unknown; the true mesh is copied to `mesh_Gt.ply`.
+    Normals are written in OpenGL axes, the convention of the layout. A round trip preserves cameras up to float64
+    rounding, masks and depth exactly, and normals to 16 bits per component (0.002 degrees) or, with `npy`, to float32.
+    Depth is written to `integration/depth` (along the optical axis) and `integration/perspective` (along the ray), with
+    NaN where it is unknown. The ground truth mesh is copied to `mesh_Gt.ply`.
 
     Args:
-        normal_set: views named by different numbers keep them as their indices; others are counted from 0.
-        folder: made if it does not exist.
-        kind: of the files of normals.
+        normal_set: normal maps to write. View names that are distinct numbers become the indices; otherwise the views
+            are numbered from 0.
+        folder: destination, created if missing.
+        kind: file format of the normals.
     """
     folder = Path(folder)
+    # A set without depth gets no empty depth folders.
     for name in (
         _NORMALS,
         "mask",
@@ -52,7 +54,7 @@ def write_normal_maps(normal_set: NormalSet, folder: Path | str, *, kind: Litera
         matrices |= {f"world_mat_{int(stem)}": world, f"scale_mat_{int(stem)}": scale}
     with whole_file(output_path(folder, CAMERAS)) as draft, draft.open("wb") as file:
         np.savez(file, allow_pickle=False, **matrices)
-    # A set may be written over the folder it was read from: do not copy the mesh onto itself.
+    # A set may be written to the folder it was read from; the mesh must not be copied onto itself.
     if normal_set.mesh is not None and normal_set.mesh.resolve() != (folder / MESH).resolve():
         with whole_file(output_path(folder, MESH)) as draft:
             shutil.copyfile(normal_set.mesh, draft)
@@ -75,7 +77,7 @@ def _write_view(folder: Path, stem: str, view: NormalView, kind: Literal["png", 
     with whole_file(output_path(folder, "mask", f"{stem}.png")) as draft:
         Image.fromarray(view.mask.numpy().astype(np.uint8) * 255).save(draft, "PNG")
     if view.depth is not None:
-        # The layout marks unknown depth by NaN.
+        # The layout marks unknown depth as NaN.
         depth = torch.where(view.depth > 0, view.depth, torch.full_like(view.depth, torch.nan))
         ray_length = view.camera.directions().to(torch.float64).norm(dim=-1)
         _save(output_path(folder, *DEPTH.split("/"), f"{stem}.npy"), depth.numpy())
@@ -90,6 +92,6 @@ def _save(path: Path, values: NDArray[np.generic]) -> None:
 
 
 def _in_opengl(normals: Float32[Tensor, "h w 3"]) -> Float32[Tensor, "h w 3"]:
-    turned = normals.cpu() * torch.tensor([1.0, -1.0, -1.0])
-    # Avoids -0.0, so that files compare equal bit by bit.
-    return torch.where(normals.cpu() == 0, torch.zeros(()), turned)
+    flipped = normals.cpu() * torch.tensor([1.0, -1.0, -1.0])
+    # Without this, 0 would become -0.0 and files of equal sets would differ bitwise.
+    return torch.where(normals.cpu() == 0, torch.zeros(()), flipped)

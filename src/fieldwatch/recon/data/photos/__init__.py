@@ -1,4 +1,4 @@
-"""Photos of a scene with their cameras: found, straightened, sized, held in memory and split."""
+"""Photos of a scene with their cameras: found, undistorted, resized, cached and split."""
 
 from fieldwatch.recon.data.photos.assemble import PhotoOptions, PosedPhoto, assemble
 from fieldwatch.recon.data.photos.cache import PhotoStream

@@ -1,4 +1,4 @@
-"""Decoded photos within a memory budget, and photos decoded ahead of the loop that wants them."""
+"""Cache of decoded photos within a memory budget, and a stream that decodes photos ahead of use."""
 
 import threading
 from collections import deque
@@ -14,14 +14,14 @@ Read = Callable[[int], PhotoPixels]
 
 
 class PhotoCache:
-    """Reads pictures and keeps them until the budget is full; those that came first stay.
+    """Caches decoded photos on a first-come basis until the budget is full; nothing is evicted.
 
-    Training draws photos in a new order every epoch. A cache that drops the least recently used photo then hits almost
-    never; one that keeps any fixed part of them hits for just that part.
+    Training visits the photos in a new order every epoch. An LRU cache would then almost never hit, while a fixed
+    subset hits for exactly its fraction of the photos.
 
     Args:
-        read: decodes the picture with an index; may be called from several threads at once.
-        budget: bytes of decoded pictures that are kept.
+        read: decodes the photo at an index; may be called from several threads at once.
+        budget: maximum number of bytes of decoded photos.
     """
 
     def __init__(self, read: Read, budget: int) -> None:
@@ -33,22 +33,22 @@ class PhotoCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pictures that are kept."""
+        """Bytes of the cached photos."""
         return self._nbytes
 
     def contains(self, index: int) -> bool:
-        """Tell whether a picture is at hand without decoding."""
+        """Return whether a photo is cached."""
         return index in self._photos
 
     def get(self, index: int) -> PhotoPixels:
-        """Return a picture, decoded now unless it is kept."""
+        """Return a photo, decoding it unless it is cached."""
         cached = self._photos.get(index)
         if cached is not None:
             return cached
         picture = self._read(index)
-        # Decoding runs outside the lock: two threads may decode one photo, but neither waits.
+        # Decoding happens outside the lock: two threads may decode the same photo, but neither blocks the other.
         with self._lock:
-            # Another thread may have stored it meanwhile; never count its bytes twice.
+            # Another thread may have stored the photo meanwhile; its bytes must not be counted twice.
             if index not in self._photos and self._nbytes + picture.nbytes <= self._budget:
                 self._photos[index] = picture
                 self._nbytes += picture.nbytes
@@ -56,15 +56,15 @@ class PhotoCache:
 
 
 class PhotoStream:
-    """Photos in a given order, the next ones decoded by a thread while the loop is busy with this one.
+    """Iterates over photos in a given order while a background thread decodes the next ones.
 
-    An iterator and a context manager. What goes wrong while decoding is raised where the photo is asked for, and names
-    its file. Leaving the context (also by Ctrl-C) stops the thread after the photo it is at.
+    An iterator and a context manager. Decoding errors are raised by the `next` call that returns the photo, and name
+    its file. Leaving the context (also by Ctrl-C) stops the thread after its current photo.
 
     Args:
-        get: returns the photo with an index.
-        order: indices, possibly without end.
-        ahead: how many photos are decoded ahead.
+        get: returns the photo at an index.
+        order: photo indices, possibly infinite.
+        ahead: number of photos decoded ahead.
     """
 
     def __init__(self, get: Callable[[int], Photo], order: Iterable[int], ahead: int = 4) -> None:
@@ -82,6 +82,7 @@ class PhotoStream:
         if not self._pending:
             self.close()
             raise StopIteration
+        # Refilling before and after waiting keeps the thread busy while the caller uses the photo.
         photo = self._thread.result(self._pending.popleft())
         self._fill()
         return photo
@@ -94,9 +95,9 @@ class PhotoStream:
             self._pending.append(self._thread.submit(self._get, index))
 
     def close(self) -> None:
-        """Stop decoding; photos that were waiting are dropped."""
+        """Stop decoding and discard the photos decoded ahead."""
         self._pending.clear()
-        # A closed stream ends instead of submitting to a pool that is shut down.
+        # Iterating over a closed stream ends, instead of submitting to a pool that is shut down.
         self._order = iter(())
         self._thread.close()
 

@@ -1,4 +1,4 @@
-"""All photos and masks of a scene opened and checked, in threads, before anything is trained on them."""
+"""Check all photos and masks of a scene in parallel, before training starts."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.folder import shortened
 from fieldwatch.recon.data.photos.photo_file import PhotoFacts, check_photo, mask_is_black
 
-_MAX_REASONS = 5  # photos whose reasons are given one by one
+_MAX_REASONS = 5  # number of unreadable photos reported individually
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoCandidate:
-    """A photo that a reconstruction names.
+    """A photo referenced by a reconstruction.
 
     Attributes:
-        name: as the reconstruction has it.
-        path: where it was found; None where it is missing.
-        mask: path of its mask, if there is one.
+        name: name in the reconstruction.
+        path: path of the photo; None if it is missing.
+        mask: path of the mask, if there is one.
     """
 
     name: str
@@ -30,13 +30,13 @@ class PhotoCandidate:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedPhoto:
-    """A photo that can be read.
+    """A readable photo.
 
     Attributes:
-        path: of the photo.
-        mask: path of its mask, if there is one.
-        transparent: whether it has an alpha channel.
-        blank: whether its mask is black everywhere, so that nothing of it counts.
+        path: path of the photo.
+        mask: path of the mask, if there is one.
+        transparent: whether the photo has an alpha channel.
+        blank: whether the mask is completely black, so that no pixel is used.
     """
 
     path: Path
@@ -47,12 +47,12 @@ class CheckedPhoto:
 
 @dataclass(frozen=True, kw_only=True)
 class UsablePhotos:
-    """What is left of the photos of a scene.
+    """The usable photos of a scene.
 
     Attributes:
-        photos: those that can be read, by name.
-        left_out: names of the others, in the order of the reconstruction.
-        notes: what was left out and why, for people.
+        photos: readable photos by name.
+        left_out: names of the photos left out, in the order of the reconstruction.
+        notes: human-readable notes about the photos left out and the reasons.
     """
 
     photos: Mapping[str, CheckedPhoto]
@@ -63,34 +63,39 @@ class UsablePhotos:
 def check_photos(
     candidates: Sequence[PhotoCandidate], *, skip: bool, leave_out: Sequence[str] | None, source: str, where: str
 ) -> UsablePhotos:
-    """Check every photo and mask: found, and whole. JPEG is decoded at an eighth of its size, PNG by its checksums.
+    """Check that every photo and mask exists and is complete.
+
+    JPEG files are decoded at an eighth of their size; PNG files are verified by their checksums.
 
     Args:
         candidates: all photos of the reconstruction.
-        skip: leave out what is missing or cannot be read, instead of refusing it.
-        leave_out: names that a run left out when it began, and that stay left out, whatever they are now; None: it is
-            decided here.
-        source: of the photos, for people.
-        where: the folder that was looked into, and what it holds, for people.
+        skip: whether missing and unreadable photos are left out instead of raising an error.
+        leave_out: names of the photos left out when the run started, which are left out again even if they are
+            readable now. If None, `skip` decides.
+        source: human-readable origin of the photos.
+        where: human-readable description of the searched folder and its contents.
 
     Raises:
-        PhotoError: a photo is missing or cannot be read and is not to be left out, or none is left.
+        PhotoError: if a photo that must not be left out is missing or unreadable, or if no photo is left.
     """
     excluded = set(leave_out or ())
     wanted = [candidate for candidate in candidates if candidate.name not in excluded]
     missing = [candidate.name for candidate in wanted if candidate.path is None]
+    # A resumed run must use the photos it started with, so nothing else may be left out.
     skipping = skip and leave_out is None
     if missing and not skipping:
         msg = (
-            f"{len(missing)} of {len(candidates)} photos of {source} are not in {where}: {shortened(missing)}; give "
+            f"{len(missing)} of {len(candidates)} photos of {source} are not in {where}: {shortened(missing)}; pass "
             "the folder that the reconstruction was made from, or leave them out with --skip-unreadable"
         )
         raise PhotoError(msg)
+    # Missing files are reported first, because decoding all photos may take minutes.
     photos, reasons = _checked([candidate for candidate in wanted if candidate.path is not None])
     if reasons and not skipping:
         others = f"; {len(reasons) - 1} more cannot be used" if len(reasons) > 1 else ""
-        msg = f"{next(iter(reasons.values()))}{others}; --skip-unreadable leaves out such photos"
+        msg = f"{next(iter(reasons.values()))}{others}; use --skip-unreadable to leave out such photos"
         raise PhotoError(msg)
+    # Includes the excluded photos, so that the result can be stored and passed as `leave_out` again.
     left_out = tuple(candidate.name for candidate in candidates if candidate.name not in photos)
     if candidates and not photos:
         first_reason = f": {next(iter(reasons.values()))}" if reasons else ""
@@ -102,8 +107,8 @@ def check_photos(
 
 
 def _checked(candidates: Sequence[PhotoCandidate]) -> tuple[dict[str, CheckedPhoto], dict[str, str]]:
-    """Return the photos that can be read, and why the others cannot, by name."""
-    # Decoders release Python's lock, so threads suffice.
+    """Return the readable photos by name, and the reasons why the others cannot be read by name."""
+    # Pillow's decoders release the GIL, so threads are as fast as processes.
     with ThreadPoolExecutor(os.cpu_count() or 1, "fieldwatch-check") as threads:
         results = list(threads.map(_check, candidates))
     checked = list(zip(candidates, results, strict=True))
@@ -112,13 +117,17 @@ def _checked(candidates: Sequence[PhotoCandidate]) -> tuple[dict[str, CheckedPho
 
 
 def _check(candidate: PhotoCandidate) -> CheckedPhoto | str:
-    """Return what is known of a photo; the reason where it cannot be used."""
+    """Check one photo and its mask; return the reason as text if the photo cannot be used."""
     if candidate.path is None:
         return f"photo {candidate.name} is missing"
     try:
         facts: PhotoFacts = check_photo(candidate.path)
         if candidate.mask is not None and not candidate.mask.is_file():
-            return f"the mask {candidate.mask} of photo {candidate.name} does not exist: put it there, or name none"
+            return (
+                f"mask {candidate.mask} of photo {candidate.name} does not exist: add the file, or remove the "
+                "reference to it"
+            )
+        # Decoding the mask also proves that it is readable.
         blank = candidate.mask is not None and mask_is_black(candidate.mask)
     except PhotoError as error:
         return str(error)
@@ -129,8 +138,11 @@ def _notes(count: int, left_out: Sequence[str], reasons: Mapping[str, str], excl
     if not left_out:
         return []
     if excluded:
-        return [f"{len(left_out)} of {count} photos stay left out, as when the run began: {shortened(list(left_out))}"]
+        return [
+            f"{len(left_out)} of {count} photos are left out, as at the start of the run: {shortened(list(left_out))}"
+        ]
     missing = [name for name in left_out if name not in reasons]
+    # All names are listed here: the record of a run must state exactly which photos it did not use.
     causes = [f"{len(missing)} are missing ({shortened(missing, len(missing))})"] if missing else []
     causes += [f"{len(reasons)} cannot be read ({shortened(list(reasons), len(reasons))})"] if reasons else []
     reason_notes = [f"left out: {reason}" for reason in list(reasons.values())[:_MAX_REASONS]]

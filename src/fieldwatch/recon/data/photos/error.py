@@ -1,7 +1,7 @@
-"""The error of everything that reads photos."""
+"""Error raised by the photo readers."""
 
 from fieldwatch import InputError
 
 
 class PhotoError(InputError):
-    """Photos cannot be read or used as asked; the message says what came, what was wanted and what to do."""
+    """Raised when photos cannot be read or used. The message states the problem and how to fix it."""

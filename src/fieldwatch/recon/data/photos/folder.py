@@ -1,4 +1,4 @@
-"""Photos and masks in a folder and its subfolders, found by the names that a reconstruction gives them."""
+"""Find photos and masks in a folder and its subfolders by their names in a reconstruction."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -10,10 +10,10 @@ _HEIC = frozenset({".heic", ".heif"})
 
 
 class PhotoFolder:
-    """The images in a folder and below it.
+    """The images in a folder and its subfolders.
 
     Args:
-        folder: searched once, at the first look-up.
+        folder: folder to search; it is scanned once, at the first lookup.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -21,29 +21,34 @@ class PhotoFolder:
 
     @cached_property
     def paths(self) -> dict[str, Path]:
-        """Images by their name relative to the folder, with forward slashes."""
+        """Image paths by name relative to the folder, with forward slashes."""
+        # Sorting makes the result independent of the file system.
         images = (path for path in sorted(self.folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES)
         visible = [path for path in images if not path.name.startswith(".") and path.is_file()]
         return {path.relative_to(self.folder).as_posix(): path for path in visible}
 
     @cached_property
     def _by_stem(self) -> dict[str, list[Path]]:
-        """Images by their relative name in lower case without its last extension."""
+        """Image paths by relative name in lower case, without the last extension."""
         return _grouped((_stem(name), path) for name, path in self.paths.items())
 
     @cached_property
     def _by_file_name(self) -> dict[str, list[Path]]:
-        """Images by the last part of that."""
+        """Image paths by file name in lower case, without folder and last extension."""
         return _grouped((PurePosixPath(_stem(name)).name, path) for name, path in self.paths.items())
 
     @cached_property
     def _unreadable(self) -> dict[str, Path]:
-        """Photos in formats that are not read, by the last part of their name: so that an error can name the format."""
+        """Photos in unsupported formats by file name, so that the error can name the format."""
         images = (path for path in sorted(self.folder.rglob("*")) if path.suffix.lower() in _HEIC)
         return {path.stem.lower(): path for path in images if not path.name.startswith(".")}
 
     def find(self, name: str) -> Path | None:
-        """Return the image of this name; else the only one that differs in extension, in case or in its subfolder."""
+        """Return the image with this name, or the only one that differs in extension, case or subfolder.
+
+        Returns None if there is no such image or the choice is ambiguous.
+        """
+        # Reconstructions made on Windows have backslashes.
         name = name.replace("\\", "/").removeprefix("./")
         if name in self.paths:
             return self.paths[name]
@@ -51,29 +56,30 @@ class PhotoFolder:
             self._by_stem.get(_stem(name), []),
             self._by_file_name.get(PurePosixPath(_stem(name)).name, []),
         ):
+            # Several candidates are ambiguous, and a wrong photo would be worse than an error.
             if len(matches) == 1:
                 return matches[0]
         return self._unreadable.get(PurePosixPath(_stem(name)).name)
 
     def find_mask(self, name: str) -> Path | None:
-        """Return the mask of the photo of this name: `photo.jpg.png` as COLMAP has it, or `photo` and any extension."""
-        # COLMAP's own convention wins over the same stem with another extension.
+        """Return the mask of a photo: `photo.jpg.png`, COLMAP's convention, or `photo` with any extension."""
+        # COLMAP's convention takes precedence over the same stem with another extension.
         full = f"{name}.png"
         return self.paths[full] if full in self.paths else self.find(name)
 
     @property
     def holds(self) -> str:
-        """Where photos are looked for, and how many images are there, for people."""
-        return f"{self.folder} (which holds {len(self.paths)} images)"
+        """Folder and number of images, for messages."""
+        return f"{self.folder} (which contains {len(self.paths)} images)"
 
     def unused(self, used: Iterable[Path]) -> list[str]:
-        """Return names of images that are not among those used."""
+        """Return the names of the images whose paths are not in `used`."""
         used_paths = set(used)
         return [name for name, path in self.paths.items() if path not in used_paths]
 
 
 def shortened(names: list[str], most: int = 5) -> str:
-    """Join names; the first few and a count where there are many."""
+    """Join the first `most` names with commas and append the number of the others."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
 

@@ -1,4 +1,4 @@
-"""What is seen in a photo, and through which camera."""
+"""Decoded photos and the cameras they were taken with."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from fieldwatch.recon.geometry import Camera
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PhotoPixels:
-    """Pixels of one photo, 8 bit, on the host.
+    """Pixels of one photo, 8 bit, on the CPU.
 
     Attributes:
-        image: red, green, blue; on the background where the photo is transparent.
-        mask: 255 where the photo is to be used, else 0; None: everywhere.
-        alpha: 255 where the photo is opaque, 0 where the background shows; None: opaque everywhere.
+        image: RGB image, composited over the background if the photo is transparent.
+        mask: 255 where pixels are used, else 0; None if all pixels are used.
+        alpha: 255 where the photo is opaque, 0 where the background shows; None if the photo is fully opaque.
     """
 
     image: UInt8[Tensor, "height width 3"]
@@ -24,20 +24,20 @@ class PhotoPixels:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory it takes."""
+        """Bytes of memory used by image, mask and alpha."""
         return sum(part.nbytes for part in (self.image, self.mask, self.alpha) if part is not None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Photo:
-    """One photo, as training takes it.
+    """One photo of a `PhotoSet`, ready for training.
 
     Attributes:
-        index: place in its `PhotoSet`.
-        camera: size and intrinsics are those of `image`.
-        image: red, green, blue; 8 bit.
-        mask: 255 where the photo is to be used, else 0; None: everywhere.
-        alpha: 255 where the photo is opaque, 0 where the background shows; None: opaque everywhere.
+        index: index in the `PhotoSet`.
+        camera: pose, size and intrinsics of `image`.
+        image: RGB image, 8 bit.
+        mask: 255 where pixels are used, else 0; None if all pixels are used.
+        alpha: 255 where the photo is opaque, 0 where the background shows; None if the photo is fully opaque.
     """
 
     index: int
@@ -48,5 +48,5 @@ class Photo:
 
     @property
     def name(self) -> str:
-        """Name of the photo, relative to its folder."""
+        """File name relative to the photo folder."""
         return self.camera.name

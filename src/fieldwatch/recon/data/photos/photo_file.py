@@ -1,4 +1,4 @@
-"""One photo on the disk: decoded, straightened, brought to the size of its camera."""
+"""Read one photo from disk: decode, undistort and resize it to its camera."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,42 +13,45 @@ from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.photo import PhotoPixels
 from fieldwatch.recon.data.photos.resampling import Pixels, Undistortion, by_area
 
+# Pillow's modes with an alpha channel; palettes may also have a transparent entry in `info`.
 _WITH_ALPHA = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
-_ORIENTATION = 0x0112
+_ORIENTATION = 0x0112  # EXIF tag
+# Major brands of ISO/IEC 23008-12, at bytes 8 to 11 of a file.
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoFacts:
-    """What is known of a photo that was checked.
+    """Properties of a checked photo.
 
     Attributes:
-        transparent: whether it has an alpha channel, or a transparent color.
+        transparent: whether the photo has an alpha channel or a transparent color.
     """
 
     transparent: bool
 
 
 def check_photo(path: Path) -> PhotoFacts:
-    """Look whether a photo is whole, as cheaply as its format allows.
+    """Check that a photo is complete, as cheaply as its format allows.
 
-    A JPEG is decoded at an eighth of its size, which reads all of its data; of a PNG the checksums are compared, which
-    cover all of its data; anything else is decoded.
+    A JPEG is decoded at an eighth of its size, which reads all of its data. A PNG is verified by its checksums, which
+    cover all of its data. Other formats are decoded.
 
     Raises:
-        PhotoError: the file is missing, no image that can be read, cut short or damaged.
+        PhotoError: if the file is missing, not a readable image, truncated or damaged.
     """
     with _opened(path) as image:
         transparent = image.mode in _WITH_ALPHA or "transparency" in image.info
+        # Only raises: floats are rejected here already, and not when training reads the photo.
         if image.mode == "F":
             _eight_bit(image, path)
         try:
             with decoding():
                 if image.format == "PNG":
-                    # Checks PNG's chunk checksums without inflating the pixels.
+                    # For PNG, Pillow compares the chunk checksums without inflating the pixels.
                     image.verify()
                 else:
-                    # Draft mode makes libjpeg decode at a lower scale: all data is read, few pixels are computed.
+                    # In draft mode libjpeg decodes at a lower scale: it reads all data but computes few pixels.
                     image.draft(None, (max(image.width // 8, 1), max(image.height // 8, 1)))
                     image.load()
         except UndecodableError as error:
@@ -57,34 +60,34 @@ def check_photo(path: Path) -> PhotoFacts:
 
 
 def mask_is_black(path: Path) -> bool:
-    """Tell whether a mask leaves no pixel of its photo.
+    """Return whether a mask excludes every pixel of its photo.
 
     Raises:
-        PhotoError: it cannot be read.
+        PhotoError: if the mask cannot be read.
     """
     return _black_or_white(_decoded(path)).getextrema()[1] == 0
 
 
 def stored_size(path: Path) -> tuple[int, int]:
-    """Return (width, height) of a photo as stored, from the header alone; EXIF orientation is not applied.
+    """Return (width, height) of a photo as stored, from the header; EXIF orientation is not applied.
 
     Raises:
-        PhotoError: the file is missing or no image that can be read.
+        PhotoError: if the file is missing or not a readable image.
     """
     with _opened(path) as image:
         return image.size
 
 
 def upright_size(path: Path, stored: tuple[int, int]) -> tuple[int, int]:
-    """Return (width, height) that a photo will have as its camera was calibrated, from the header alone.
+    """Return (width, height) of a photo in the orientation of its calibration, from the header.
 
     Args:
-        path: of the photo.
-        stored: (width, height) of the calibration, which the photo fits up to a factor: as stored, or else as its EXIF
-            orientation turns it.
+        path: path of the photo.
+        stored: (width, height) of the calibration. The photo must have this aspect ratio, either as stored or after its
+            EXIF orientation is applied.
 
     Raises:
-        PhotoError: the file is missing, no image that can be read, or of another shape.
+        PhotoError: if the file is missing, not a readable image, or has another aspect ratio.
     """
     with _opened(path) as image:
         rotated = _needs_rotation(image, path, stored)
@@ -93,17 +96,17 @@ def upright_size(path: Path, stored: tuple[int, int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoFile:
-    """How one photo is read.
+    """A photo on disk and the steps to read it.
 
     Attributes:
-        path: of the photo.
-        stored: (width, height) the calibration speaks of, up to a factor; a photo that fits it only when turned by its
-            EXIF orientation is turned.
-        width: wanted, in pixels.
-        height: wanted, in pixels.
-        background: red, green and blue that show where the photo is transparent.
-        mask: of an image that is black where the photo is not to be used; None if there is none.
-        undistortion: None for a photo without distortion.
+        path: path of the photo.
+        stored: (width, height) of the calibration, up to a factor. A photo that matches this aspect ratio only after
+            its EXIF orientation is applied is rotated.
+        width: output width in pixels.
+        height: output height in pixels.
+        background: RGB color (0 to 255) behind transparent pixels.
+        mask: path of an image that is black where pixels must not be used; None if there is none.
+        undistortion: resampling to a pinhole camera; None for a photo without distortion.
     """
 
     path: Path
@@ -115,10 +118,10 @@ class PhotoFile:
     undistortion: Undistortion | None = None
 
     def read(self) -> PhotoPixels:
-        """Decode it.
+        """Decode, composite, undistort and resize the photo and its mask.
 
         Raises:
-            PhotoError: the file is unreadable, cut short, or not of the shape that its camera has.
+            PhotoError: if a file is unreadable, truncated, or does not have the aspect ratio of its camera.
         """
         decoded = self._upright(self.path)
         alpha = None
@@ -127,7 +130,7 @@ class PhotoFile:
             alpha = decoded.getchannel("A")
             background_image = Image.new("RGBA", decoded.size, (*self.background, 255))
             decoded = Image.alpha_composite(background_image, decoded)
-            # A fully opaque channel says nothing: drop it, and save its memory.
+            # A fully opaque alpha channel carries no information; dropping it saves memory.
             alpha = None if alpha.getextrema() == (255, 255) else alpha
         picture = np.array(self._resized(_eight_bit(decoded, self.path)))
         return PhotoPixels(
@@ -142,14 +145,14 @@ class PhotoFile:
         return by_area(image, self.width, self.height)
 
     def _mask(self) -> Pixels | None:
-        """Return 255 where the photo is to be used, 0 where not: a pixel counts only where all of it does."""
+        """Return 255 where pixels are used, else 0; a resized pixel is used only if all of its area is."""
         field_of_view = None if self.undistortion is None else self.undistortion.field_of_view
         if self.mask is None:
             return field_of_view
         black_and_white = _black_or_white(self._upright(self.mask))
-        # After averaging, only a pixel that is fully white counts.
+        # Averaged values below 255 cover some excluded area.
         mask = np.where(np.asarray(self._resized(black_and_white)) == 255, 255, 0).astype(np.uint8)
-        # Both must hold: the user's mask and what the lens showed.
+        # A pixel must be inside both the user's mask and the field of view of the lens.
         return mask if field_of_view is None else np.minimum(mask, field_of_view)
 
     def _upright(self, path: Path) -> Image.Image:
@@ -159,27 +162,31 @@ class PhotoFile:
 
 def _black_or_white(mask: Image.Image) -> Image.Image:
     if "A" in mask.getbands() and mask.convert("L").getextrema()[0] == 255:
-        mask = mask.getchannel("A")  # cut out instead of painted
-    # half way, so that masks saved as JPEG keep their edge
+        mask = mask.getchannel("A")  # a white image whose mask is its alpha channel
+    # Thresholding at the midpoint keeps the edges of masks saved as JPEG.
     return mask.convert("L").point([255 * (value > 127) for value in range(256)])
 
 
 def _needs_rotation(image: Image.Image, path: Path, stored: tuple[int, int]) -> bool:
-    """Tell whether a photo fits its camera only as its EXIF orientation turns it."""
+    """Return whether a photo has the aspect ratio of its camera only after its EXIF orientation is applied.
+
+    Raises:
+        PhotoError: if the photo has another aspect ratio in either orientation.
+    """
     if _fits(image.size, stored):
         return False
     if image.getexif().get(_ORIENTATION, 1) != 1 and _fits((image.height, image.width), stored):
         return True
     msg = (
-        f"{path} is {image.width}x{image.height}, its camera was calibrated at {stored[0]}x{stored[1]}, which is "
-        "another shape: give the photos (and masks) that belong to this reconstruction"
+        f"{path} is {image.width}x{image.height}, but its camera was calibrated at {stored[0]}x{stored[1]}, a "
+        "different aspect ratio: pass the photos (and masks) that belong to this reconstruction"
     )
     raise PhotoError(msg)
 
 
 def _fits(size: tuple[int, int], stored: tuple[int, int]) -> bool:
-    """Tell whether two sizes have one shape, give or take a pixel of rounding each way."""
-    # Downscaled photos round each side by up to a pixel.
+    """Return whether two sizes have the same aspect ratio, up to a pixel of rounding per side."""
+    # The scaled calibration and the photo may each be rounded by up to a pixel.
     scale = max(size[0] / stored[0], size[1] / stored[1])
     return all(abs(stored[i] * scale - size[i]) <= 1.0 + scale for i in (0, 1))
 
@@ -190,24 +197,24 @@ def _opened(path: Path) -> Image.Image:
             return Image.open(path)
     except UndecodableError as error:
         explanation = (pointer_text(path) or _heic_text(path)) if path.is_file() else ""
-        msg = explanation or f"photo {path} cannot be read ({error}): copy it again from where it was taken"
+        msg = explanation or f"photo {path} cannot be read ({error}): copy it again from the original"
         raise PhotoError(msg) from error
 
 
 def _heic_text(path: Path) -> str:
-    """Say what to do with a photo in the format of iPhones; nothing where it is none."""
+    """Return an error message with the remedy if the file is a HEIC photo (the iPhone format), else ''."""
     with path.open("rb") as file:
         start = file.read(12)
     if start[4:8] != b"ftyp" or start[8:12] not in _HEIC_BRANDS:
         return ""
     return (
-        f"photo {path} is in the HEIC format, which cannot be read: expected JPEG, PNG, TIFF, WebP or BMP; convert "
-        "the photos to JPEG under the same names, with `heif-convert` on Linux or `sips -s format jpeg` on a Mac"
+        f"photo {path} is in HEIC format, which is not supported: expected JPEG, PNG, TIFF, WebP or BMP; convert the "
+        "photos to JPEG under the same names, with `heif-convert` on Linux or `sips -s format jpeg` on macOS"
     )
 
 
 def _damaged(path: Path, error: Exception) -> str:
-    return f"photo {path} is cut short or damaged ({error}): copy it again from where it was taken"
+    return f"photo {path} is cut short or damaged ({error}): copy it again from the original"
 
 
 def _decoded(path: Path) -> Image.Image:
@@ -222,11 +229,12 @@ def _decoded(path: Path) -> Image.Image:
 
 def _eight_bit(image: Image.Image, path: Path) -> Image.Image:
     if image.mode == "F":
-        msg = f"photo {path} holds 32-bit floats, whose range is not stated: convert it to an 8- or 16-bit PNG"
+        msg = f"photo {path} contains 32-bit floats of unknown range: convert it to an 8- or 16-bit PNG"
         raise PhotoError(msg)
     if image.mode.startswith("I"):
-        grey = np.asarray(image.convert("I"), np.int64)
-        image = Image.fromarray(((grey.clip(0, 65535) + 128) // 257).astype(np.uint8))
+        # Pillow's own conversion clips 16-bit values at 255 instead of scaling them; 257 = 65535 / 255.
+        gray = np.asarray(image.convert("I"), np.int64)
+        image = Image.fromarray(((gray.clip(0, 65535) + 128) // 257).astype(np.uint8))
     return image if image.mode == "RGB" else image.convert("RGB")
 
 

@@ -1,4 +1,4 @@
-"""Photos at another size, by area; and seen through a pinhole instead of the lens they were taken with."""
+"""Resize photos by area averaging and undistort them to a pinhole camera."""
 
 import math
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ from fieldwatch.recon.geometry import Camera, Lens
 
 Pixels = NDArray[np.uint8]
 
-_NODE_SPACING_FACTOR = (
-    0.05  # of the focal length in pixels: square of the spacing of nodes; off by about 0.006 pixels at most
-)
-_OUTSIDE = 3.0  # a place beyond the photo, whose edges are at -1 and 1
-_OVERSAMPLING = 2  # a bent photo is straightened at this many times the wanted size, then averaged
+# Squared node spacing divided by the focal length, both in pixels; the error is at most about 0.006 pixels.
+_NODE_SPACING_FACTOR = 0.05
+_OUTSIDE = 3.0  # grid coordinate outside the photo, whose edges are at -1 and 1
+_OVERSAMPLING = 2  # photos are undistorted at this multiple of the output size and then averaged
 
 
 def by_area(image: Image.Image, width: int, height: int) -> Image.Image:
-    """Resize an 8-bit image: each new pixel is the mean of the area it covers (bilinear where it is enlarged).
+    """Resize an 8-bit image so that each new pixel is the mean of the area it covers; enlarge bilinearly.
 
-    Pillow's box filter counts pixels as a whole or not at all: at 990 to 256 pixels it is 46.6 dB away from the mean.
+    Pillow's box filter includes source pixels entirely or not at all: from 990 to 256 pixels, its PSNR against the
+    exact mean is only 46.6 dB.
     """
     if (width, height) == image.size:
         return image
-    # Area averaging cannot enlarge.
+    # Area averaging is only defined for downscaling.
     if width > image.width or height > image.height:
         return image.resize((width, height), Image.Resampling.BILINEAR)
     rows = _mean_of_rows(np.asarray(image), height)
@@ -40,30 +40,30 @@ def by_area(image: Image.Image, width: int, height: int) -> Image.Image:
 
 
 def _mean_of_rows(pixels: NDArray[Any], count: int) -> NDArray[np.float32]:
-    """Average rows to at most as many, with the share that each has in the new ones."""
-    # Borders of the new rows in units of the old ones; most fall inside an old row.
+    """Average rows to `count` (at most as many) rows, weighting each source row by its overlap."""
+    # Borders of the new rows in units of source rows; most fall inside a source row.
     edges = np.linspace(0, len(pixels), count + 1)
     whole = edges.astype(np.int64)
-    # Sums of whole source rows; the fractional shares at both ends are corrected below.
+    # Sums of whole source rows; the fractions at both ends are corrected below.
     whole_rows = np.add.reduceat(pixels, whole[:-1], axis=0, dtype=np.float32)
-    share = (edges - whole).astype(np.float32).reshape(-1, *[1] * (pixels.ndim - 1))
-    cut = share * pixels[np.minimum(whole, len(pixels) - 1)]
+    fraction = (edges - whole).astype(np.float32).reshape(-1, *[1] * (pixels.ndim - 1))
+    cut = fraction * pixels[np.minimum(whole, len(pixels) - 1)]
     return (whole_rows - cut[:-1] + cut[1:]) * np.float32(count / len(pixels))
 
 
 @dataclass(frozen=True, eq=False)
 class Undistortion:
-    """Where each pixel of a pinhole camera lies in a photo taken through a lens.
+    """Mapping from the pixels of a pinhole camera to a photo taken through a lens.
 
-    Places are kept at nodes a few pixels apart and interpolated whenever a photo is read: a lens bends smoothly, and
-    every photo may have a lens of its own.
+    The mapping is stored at nodes a few pixels apart and interpolated whenever a photo is read: distortion is smooth,
+    and a dense map per photo would use much memory if every photo has a different lens.
 
     Attributes:
-        size: (width, height) of the camera.
-        source_size: (width, height) to which the photo is brought first.
-        work_size: (width, height) at which it is straightened, before it is averaged.
-        nodes: x and y for `functional.grid_sample`.
-        radii: distance of the nodes from the axis at depth 1, as a share of the radius up to which the lens sees.
+        size: (width, height) of the camera in pixels.
+        source_size: (width, height) to which the photo is resized first.
+        work_size: (width, height) at which the photo is undistorted, before averaging.
+        nodes: x and y coordinates for `functional.grid_sample`.
+        radii: distances of the nodes from the optical axis at depth 1, as a fraction of the lens's valid radius.
     """
 
     size: tuple[int, int]
@@ -74,11 +74,12 @@ class Undistortion:
 
     @classmethod
     def between(cls, lens: Lens, camera: Camera) -> "Undistortion":
-        """Find the places for a photo with this lens and the camera (name and pose do not matter) to show it with."""
+        """Compute the mapping from a camera to a lens; name and pose of the camera are ignored."""
         scale = min(_OVERSAMPLING * camera.width / lens.width, _OVERSAMPLING * camera.height / lens.height, 1.0)
         source_size = (max(round(lens.width * scale), 1), max(round(lens.height * scale), 1))
+        # Undistorting above the output resolution and averaging avoids aliasing.
         work_camera = camera.resized(max(source_size[0], camera.width), max(source_size[1], camera.height))
-        # the error of interpolation is the spacing squared times the curvature, about 1 / focal length, over 8
+        # The error of linear interpolation is spacing^2 * curvature / 8, with a curvature of about 1 / focal length.
         spacing = max(math.isqrt(int(_NODE_SPACING_FACTOR * min(work_camera.fx, work_camera.fy))), 1)
         x, y = (
             torch.linspace(0.5, pixels - 0.5, -(-pixels // spacing) + 1, dtype=torch.float64)
@@ -91,6 +92,7 @@ class Undistortion:
         radii = grid.norm(dim=-1)
         size = torch.tensor([lens.width, lens.height], dtype=torch.float64)
         grid_positions = 2 * lens.project(grid)[0] / size - 1
+        # grid_sample would read arbitrary pixels at NaN coordinates.
         grid_positions = torch.where(
             torch.isfinite(grid_positions), grid_positions, torch.full_like(grid_positions, _OUTSIDE)
         )
@@ -99,27 +101,27 @@ class Undistortion:
             source_size=source_size,
             work_size=(work_camera.width, work_camera.height),
             nodes=grid_positions.permute(2, 0, 1)[None].float(),
-            # Values above 1 lie beyond where the lens model is valid.
+            # Beyond 1 the distortion is no longer monotonic: points farther out would project nearer to the center.
             radii=(radii / lens.valid_radius(float(radii.max())))[None, None].float(),
         )
 
     @property
     def fills(self) -> bool:
-        """Whether the photo shows something in every pixel of the camera."""
+        """Whether the photo covers every pixel of the camera."""
         return bool((self.nodes.abs() <= 1).all() & (self.radii <= 1).all())
 
     @cached_property
     def field_of_view(self) -> Pixels | None:
-        """255 where the photo shows something, else 0, at the camera's size; None where it does everywhere."""
+        """255 where the photo covers the pixel, else 0, at the camera's size; None if it covers all pixels."""
         if self.fills:
             return None
         inside = (self._at_pixels(self.nodes).abs() <= 1).all(1) & (self._at_pixels(self.radii)[:, 0] <= 1)
         visible = by_area(Image.fromarray(inside[0].numpy().astype(np.uint8) * 255), *self.size)
-        # a pixel counts only where all of it is seen
+        # Averaged values below 255 are only partly covered.
         return np.where(np.asarray(visible) == 255, 255, 0).astype(np.uint8)
 
     def apply(self, image: Image.Image) -> Image.Image:
-        """Straighten a photo or a mask, and bring it to the camera's size."""
+        """Undistort a photo or mask and resize it to the camera."""
         source = np.array(by_area(image, *self.source_size), np.float32)
         planes = torch.from_numpy(source if source.ndim == 3 else source[..., None]).permute(2, 0, 1)
         grid = self._at_pixels(self.nodes).permute(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""Photos of the made-up scene, with the cloud of points that a reconstruction would have found."""
+"""Photo sets of synthetic scenes, with a sparse point cloud like that of a reconstruction."""
 
 import math
 
@@ -11,26 +11,27 @@ from fieldwatch.recon.data.photos import PhotoSet, every_nth
 from fieldwatch.recon.data.solids.scene import BEFORE_A_WALL, SolidScene
 from fieldwatch.recon.geometry import Camera, look_at, ring
 
+# All lengths in world units.
 _RINGS = ((2.9, 0.55), (2.6, 1.35), (1.9, 2.25))  # radius and height above the target
 _TARGET = (0.0, 0.0, 0.22)
-_FIELD = math.radians(44)
-_APERTURE = 0.25
-_AHEAD = (0.0, 8.0, -0.3)
+_FIELD = math.radians(44)  # field of view
+_APERTURE = 0.25  # radius of the disc of forward-facing cameras
+_AHEAD = (0.0, 8.0, -0.3)  # point that the forward-facing cameras look at
 
 
 def solid_cameras(views: int, size: int) -> tuple[Camera, ...]:
-    """Return cameras on three rings around the scene, evenly, all looking at its middle; square photos."""
-    shares = [views - 2 * (views // 3), views // 3, views // 3]
+    """Return evenly spaced cameras on three rings around the scene that look at its center; photos are square."""
+    counts = [views - 2 * (views // 3), views // 3, views // 3]
     poses = [
         pose
-        for number, (count, (radius, height)) in enumerate(zip(shares, _RINGS, strict=True))
+        for number, (count, (radius, height)) in enumerate(zip(counts, _RINGS, strict=True))
         for pose in ring(count, radius=radius, height=height, target=_TARGET, start=number / 7)
         if count
     ]
     focal = 0.5 * size / math.tan(_FIELD / 2)
     lens = {"fx": focal, "fy": focal, "cx": size / 2, "cy": size / 2}
-    # rings take turns, so that every so many-th photo by name comes from all of them
-    order = np.argsort(np.concatenate([(np.arange(count) + 0.5) / count for count in shares if count]), kind="stable")
+    # Names alternate between the rings, so that every n-th photo by name comes from all of them.
+    order = np.argsort(np.concatenate([(np.arange(count) + 0.5) / count for count in counts if count]), kind="stable")
     return tuple(
         Camera(name=f"view_{i:03d}.png", width=size, height=size, **lens, world_from_camera=poses[int(pose_index)])
         for i, pose_index in enumerate(order)
@@ -38,15 +39,15 @@ def solid_cameras(views: int, size: int) -> tuple[Camera, ...]:
 
 
 def forward_cameras(views: int, size: int) -> tuple[Camera, ...]:
-    """Return cameras on a spiral in one upright disc of radius 0.25, all looking at a point 8 units away (along y).
+    """Return cameras on a spiral in a vertical disc of radius 0.25 that look at a point 8 world units away along y.
 
-    What they see of `BEFORE_A_WALL` is 5 to 10 units away: they stand within a tenth of the depth of the scene.
+    The solids of `BEFORE_A_WALL` are 5 to 10 units away, so the baseline is at most a tenth of the scene depth.
     """
     focal = 0.5 * size / math.tan(_FIELD / 2)
     lens = {"fx": focal, "fy": focal, "cx": size / 2, "cy": size / 2}
-    # Golden angle: a sunflower spiral fills the disc evenly for any count.
+    # With the golden angle, a sunflower spiral fills the disc evenly for any number of views.
     golden = math.pi * (3 - math.sqrt(5))
-    # The square root spreads positions evenly over the disc's area.
+    # The square root makes the density uniform over the area of the disc.
     radii = [_APERTURE * math.sqrt((i + 0.5) / views) for i in range(views)]
     positions = [(r * math.cos(i * golden), 0.0, r * math.sin(i * golden)) for i, r in enumerate(radii)]
     return tuple(
@@ -55,18 +56,18 @@ def forward_cameras(views: int, size: int) -> tuple[Camera, ...]:
     )
 
 
-def forward_photos(  # noqa: PLR0913 - what people may want to change about it
+def forward_photos(  # noqa: PLR0913 - independent settings of the scene
     *, views: int = 20, size: int = 128, held_out: int = 5, points: int = 4000, noise: float = 0.01, seed: int = 0
 ) -> PhotoSet:
-    """Photograph things before a wall from one side: a forward-facing scene, with cameras close together.
+    """Render photos of a forward-facing scene: solids before a wall, with cameras close together.
 
     Args:
-        views: photos.
-        size: pixels each way.
-        held_out: every so many-th photo is held out; 0 holds out none.
-        points: in the sparse cloud: seen from the training photos only.
-        noise: standard deviation of the points' places, world units (the wall is 10 away).
-        seed: of textures and points.
+        views: number of photos.
+        size: width and height of the photos in pixels.
+        held_out: spacing of the held-out photos; 0 holds out none.
+        points: number of sparse points, visible in the training photos.
+        noise: standard deviation of the point positions in world units; the wall is 10 units away.
+        seed: seed of textures and points.
     """
     return _photographed(
         SolidScene(seed, BEFORE_A_WALL),
@@ -79,7 +80,7 @@ def forward_photos(  # noqa: PLR0913 - what people may want to change about it
     )
 
 
-def solid_photos(  # noqa: PLR0913 - what people may want to change about it
+def solid_photos(  # noqa: PLR0913 - independent settings of the scene
     scene: SolidScene | None = None,
     *,
     views: int = 48,
@@ -90,27 +91,27 @@ def solid_photos(  # noqa: PLR0913 - what people may want to change about it
     samples: int = 2,
     seed: int = 0,
 ) -> PhotoSet:
-    """Photograph the made-up scene: what `fieldwatch train splats` takes when no photos are given.
+    """Create photos of the synthetic scene, the default data of `fieldwatch train splats`.
 
-    Photos are taken when they are first read. The same arguments give the same set.
+    Photos are rendered when they are read. The same arguments give the same set.
 
     Args:
-        scene: another one than that of `seed`.
-        views: photos.
-        size: pixels each way.
-        held_out: every so many-th photo is held out; 0 holds out none.
-        points: in the sparse cloud: seen from the training photos only.
-        noise: standard deviation of the points' places, in world units (the scene is 3.2 wide).
-        samples: rays per pixel, each way.
-        seed: of the scene and of the points.
+        scene: scene to render; None creates the built-in scene with `seed`.
+        views: number of photos.
+        size: width and height of the photos in pixels.
+        held_out: spacing of the held-out photos; 0 holds out none.
+        points: number of sparse points, visible in the training photos.
+        noise: standard deviation of the point positions in world units; the scene is 3.2 units wide.
+        samples: number of rays per pixel in each direction.
+        seed: seed of the scene and the points.
 
     Raises:
-        InputError: fewer than three views, or another number below 1.
+        InputError: if there are fewer than three views, `noise` is negative, or another number is below 1.
     """
     if views < 3 or min(size, points, samples) < 1 or noise < 0:
         msg = (
-            f"a made-up scene with {views} views of {size} pixels, {points} points, noise {noise} and {samples} "
-            "samples per side: it needs at least 3 views, noise of at least 0, and 1 of all others"
+            f"a synthetic scene needs at least 3 views, noise of at least 0, and sizes, points and samples of at least "
+            f"1, got {views} views of {size} pixels, {points} points, noise {noise} and {samples} samples per side"
         )
         raise InputError(msg)
     scene = scene or SolidScene(seed)
@@ -118,7 +119,7 @@ def solid_photos(  # noqa: PLR0913 - what people may want to change about it
     return _photographed(scene, cameras, held_out=held_out, points=points, noise=noise, samples=samples, seed=seed)
 
 
-def _photographed(  # noqa: PLR0913  a scene, its cameras, and how it is photographed
+def _photographed(  # noqa: PLR0913 - all settings of forward_photos and solid_photos
     scene: SolidScene,
     cameras: tuple[Camera, ...],
     *,
@@ -129,15 +130,16 @@ def _photographed(  # noqa: PLR0913  a scene, its cameras, and how it is photogr
     seed: int,
 ) -> PhotoSet:
     train, test = every_nth(len(cameras), held_out)
-    positions, colours = _sparse_cloud(scene, [cameras[i] for i in train], points, noise, seed)
+    # Only training photos contribute points, as a reconstruction without the test photos would find them.
+    positions, colors = _sparse_cloud(scene, [cameras[i] for i in train], points, noise, seed)
     return PhotoSet(
         cameras=cameras,
         read=lambda index: scene.picture(cameras[index], samples=samples),
         points=torch.from_numpy(positions.astype(np.float32)),
-        colours=torch.from_numpy(np.rint(255 * colours).astype(np.uint8)),
+        colours=torch.from_numpy(np.rint(255 * colors).astype(np.uint8)),
         train=train,
         test=test,
-        source=f"made-up scene, seed {seed}",
+        source=f"synthetic scene, seed {seed}",
         masked=False,
     )
 
@@ -145,12 +147,12 @@ def _photographed(  # noqa: PLR0913  a scene, its cameras, and how it is photogr
 def _sparse_cloud(
     scene: SolidScene, cameras: list[Camera], count: int, noise: float, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Points at random pixels of all cameras alike, displaced by noise; and their colours (0 .. 1)."""
-    # A stream of its own: the cloud does not change with the textures' draws.
+    """Return noisy surface points at random pixels, equally many per camera, and their colors (0 to 1)."""
+    # A separate random stream keeps the cloud independent of the number of draws for the textures.
     generator = np.random.Generator(np.random.PCG64([seed, 1]))
     per_camera = -(-count // len(cameras))
     samples = [scene.visible_points(camera, per_camera, generator) for camera in cameras]
     positions = np.concatenate([points for points, _, _ in samples])
-    colours = np.concatenate([sample_colours for _, _, sample_colours in samples])
+    colors = np.concatenate([sample_colors for _, _, sample_colors in samples])
     chosen = generator.permutation(len(positions))[:count]
-    return positions[chosen] + noise * generator.normal(size=(len(chosen), 3)), colours[chosen]
+    return positions[chosen] + noise * generator.normal(size=(len(chosen), 3)), colors[chosen]

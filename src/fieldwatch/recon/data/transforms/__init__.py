@@ -1,4 +1,4 @@
-"""Scenes with a transforms*.json: Blender's synthetic ones, instant-ngp's and Nerfstudio's."""
+"""Scenes with a transforms*.json: Blender's synthetic scenes, instant-ngp and Nerfstudio."""
 
 from fieldwatch.recon.data.transforms.error import TransformsError
 from fieldwatch.recon.data.transforms.read import read_transforms

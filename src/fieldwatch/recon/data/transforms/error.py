@@ -1,7 +1,7 @@
-"""The error of everything that reads transforms.json."""
+"""Error raised by the transforms.json reader."""
 
 from fieldwatch import InputError
 
 
 class TransformsError(InputError):
-    """A transforms*.json cannot be read; the message says what came, what was wanted and what to do."""
+    """Raised when a transforms*.json cannot be read. The message states the problem and how to fix it."""

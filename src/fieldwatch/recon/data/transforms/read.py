@@ -1,4 +1,4 @@
-"""Scenes with a transforms*.json: Blender's synthetic ones, instant-ngp's and Nerfstudio's."""
+"""Read scenes with a transforms*.json: Blender's synthetic scenes, instant-ngp and Nerfstudio."""
 
 import json
 from collections.abc import Sequence
@@ -30,38 +30,40 @@ _SPLITS = ("train", "test", "val")
 
 
 def read_transforms(path: Path | str, options: PhotoOptions | None = None) -> PhotoSet:
-    """Read a scene of `transforms.json`, or of `transforms_train.json` and `transforms_test.json`.
+    """Read a scene from `transforms.json`, or from `transforms_train.json` and `transforms_test.json`.
 
-    Poses are turned from OpenGL's axes (y up, z backward) to OpenCV's; the world stays as the file has it. A stated
-    split (two files, or `train_filenames` and `test_filenames`) is kept; frames of `transforms_val.json` and of
-    `val_filenames` are not used. Blender's scenes have no points: the set's are empty then.
+    Camera axes are converted from OpenGL (y up, z backward) to OpenCV; the world frame is that of the file. A split
+    stated by the scene (two files, or `train_filenames` and `test_filenames`) is kept. Frames of `transforms_val.json`
+    and `val_filenames` are ignored. Scenes without points, such as Blender's, give an empty point cloud.
 
     Args:
-        path: the file, or the folder that holds it.
-        options: how photos are read.
+        path: JSON file, or the folder that contains it.
+        options: size, split and background of the photos.
 
     Raises:
-        TransformsError: no file, not JSON, a frame without pose or lens.
-        PhotoError: photos are missing, unreadable, or of another shape than stated.
-        PlyError: the file of points that it names cannot be read.
+        TransformsError: if the file is missing or not JSON, or a frame has no pose or lens.
+        PhotoError: if photos are missing, unreadable, or do not have the stated aspect ratio.
+        PlyError: if the point cloud named by the file cannot be read.
     """
     path = Path(path).expanduser()
     options = options or PhotoOptions()
     files = {file_of_split: _TransformsFile(file, options) for file_of_split, file in _files(path).items()}
     notes: list[str] = []
+    # All files of a scene share one point cloud.
     points, colours = next(iter(files.values())).points(notes)
     views = [view for file_of_split in files.values() for view in file_of_split.views(notes)]
     if not views:
-        msg = f"{path} names no frame: its list 'frames' is empty; write the frames with their poses there"
+        msg = f"{path} has no frames: the list 'frames' is empty; add the frames with their poses"
         raise TransformsError(msg)
     single_file = files.get("")
     if single_file is None:
+        # The notes of the test file have already been collected above.
         test_names = {view.name for view in files["test"].views([])} if "test" in files else None
     else:
         test_names = single_file.named("test_filenames", views)
         unused = (single_file.named("val_filenames", views) or set()) - (test_names or set())
         views = [view for view in views if view.name not in unused]
-        notes += [f"{len(unused)} frames for validation are not used"] if unused else []
+        notes += [f"{len(unused)} validation frames are ignored"] if unused else []
     return assemble(
         views,
         options,
@@ -75,9 +77,10 @@ def read_transforms(path: Path | str, options: PhotoOptions | None = None) -> Ph
 
 
 def _files(path: Path) -> dict[str, Path]:
-    """Return the files to read, by the part of the scene that they are ('' for all of it)."""
+    """Return the files to read by their split; the key '' means a single file for the whole scene."""
     if path.is_file():
         split = path.stem.removeprefix("transforms").removeprefix("_")
+        # A path to transforms_train.json stands for the scene with its test split.
         if split != "train":
             return {"": path}
         path = path.parent
@@ -88,15 +91,15 @@ def _files(path: Path) -> dict[str, Path]:
     if "train" not in existing:
         entries = ", ".join(sorted(p.name for p in path.iterdir())[:8]) if path.is_dir() else "no such folder"
         msg = (
-            f"{path} holds neither transforms.json nor transforms_train.json (found: {entries}): give the folder of "
-            "a Blender, instant-ngp or Nerfstudio scene, or the .json itself"
+            f"neither transforms.json nor transforms_train.json in {path}, found: {entries}; pass the folder of a "
+            "Blender, instant-ngp or Nerfstudio scene, or the .json file itself"
         )
         raise TransformsError(msg)
     return existing
 
 
 class _TransformsFile:
-    """One file: its fields and its frames."""
+    """The fields and frames of one transforms*.json."""
 
     def __init__(self, file: Path, options: PhotoOptions) -> None:
         self.file = file
@@ -105,7 +108,7 @@ class _TransformsFile:
 
     @cached_property
     def photos(self) -> UsablePhotos:
-        """The photos of the frames, checked."""
+        """Checked photos of the frames."""
         pictures = PhotoFolder(self.file.parent)
         frames = self.fields["frames"]
         return check_photos(
@@ -120,33 +123,34 @@ class _TransformsFile:
         )
 
     def views(self, notes: list[str]) -> list[PosedPhoto]:
-        """Return what the file says about every photo."""
+        """Return the posed photos of the frames and append notes about them to `notes`."""
         frames: list[dict[str, Any]] = self.fields["frames"]
         usable = self.photos.photos
         notes += self.photos.notes
         if "applied_transform" in self.fields:
-            notes.append("poses stay in the coordinates of the file; its applied_transform is not undone")
+            notes.append("poses are kept in the coordinates of the file; its applied_transform is not inverted")
         return [self._view(frame, usable[frame["file_path"]]) for frame in frames if frame["file_path"] in usable]
 
     def named(self, key: str, views: Sequence[PosedPhoto]) -> set[str] | None:
-        """Return names of the views in a list of file names; None where there is no such list."""
+        """Return the names of the views listed under `key`; None if the file has no such list."""
         names = self.fields.get(key)
         if not isinstance(names, list):
             return None
+        # The lists may omit the extension, or state another one than the photos on disk have.
         stems = {_stem(str(name)) for name in names}
         return {view.name for view in views if _stem(view.name) in stems}
 
     def points(self, notes: list[str]) -> tuple[Float[Tensor, "points 3"], UInt8[Tensor, "points 3"]]:
-        """Read the points that the file names by `ply_file_path`; none where it names none."""
+        """Read the point cloud named by `ply_file_path`; empty if the field is missing."""
         named = self.fields.get("ply_file_path")
         if named:
             return read_point_ply(self.file.parent / str(named))
-        notes.append("the scene has no points: Gaussians have to start from random ones")
+        notes.append("the scene has no points: Gaussians must be initialized from random points")
         return no_points()
 
     def _view(self, frame: dict[str, Any], photo: CheckedPhoto) -> PosedPhoto:
         where = f"{self.file}, frame {frame['file_path']}"
-        # The file's fields are defaults that a frame may override.
+        # Nerfstudio allows intrinsics per file or per frame; those of a frame take precedence.
         shared = {key: value for key, value in self.fields.items() if key != "frames"}
         return PosedPhoto(
             name=_name(frame["file_path"], photo.path),
@@ -162,9 +166,9 @@ class _TransformsFile:
         return None if frame.get("mask_path") is None else self.file.parent / str(frame["mask_path"])
 
     def _photo(self, frame: dict[str, Any], pictures: PhotoFolder) -> Path | None:
-        """Find a photo; Blender's files leave out the extension."""
+        """Find the photo of a frame; Blender's files omit the extension."""
         name = frame["file_path"]
-        # The exact path first: a folder may hold images of equal stems.
+        # The exact path is tried first, since a folder may contain images with equal stems. Windows writes backslashes.
         direct = self.file.parent / name.replace("\\", "/")
         return direct if direct.is_file() else pictures.find(f"{name}.png") or pictures.find(name)
 
@@ -173,17 +177,18 @@ def _json(file: Path) -> dict[str, Any]:
     try:
         fields = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        msg = f"{file} cannot be read as JSON ({error}): write it again, or repair it by hand"
+        msg = f"{file} cannot be read as JSON ({error}): write it again, or repair it manually"
         raise TransformsError(msg) from error
+    # Any valid JSON may be in the file, including lists and numbers.
     frames = fields.get("frames") if isinstance(fields, dict) else None
     if not isinstance(frames, list) or not all(isinstance(frame, dict) and "file_path" in frame for frame in frames):
-        msg = f"{file} has no list 'frames' of objects with a file_path: that is no transforms.json of a scene"
+        msg = f"{file} is not the transforms.json of a scene: expected a list 'frames' of objects with a file_path"
         raise TransformsError(msg)
     return {**fields, "frames": [{**frame, "file_path": str(frame["file_path"])} for frame in frames]}
 
 
 def _name(stated: str, path: Path) -> str:
-    """Name as stated, without a leading ./ and with the extension that the photo has."""
+    """Return the stated name without a leading ./ and with the extension of the photo file."""
     return str(PurePosixPath(stated.replace("\\", "/")).with_suffix(path.suffix))
 
 

@@ -1,4 +1,4 @@
-"""Normals: from normal maps of several views to a neural surface, poses optimised."""
+"""Normals: reconstruct a neural surface from multi-view normal maps and optimize the camera poses."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Training a surface from normal maps: the objective, and the loop that minimizes it, step by step."""
+"""The training loop of a normals run: its objective and the steps that minimize it."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,19 +31,19 @@ from fieldwatch.recon.pipelines.normals.step_output import NormalsStepOutput, Ra
 from fieldwatch.recon.pipelines.normals.view_terms import ViewTerms
 
 PRODUCTS = "products"
-"""Folder, in the run folder, of what a finished run gives to others."""
+"""Subfolder of the run folder for the results of a finished run."""
 
 
 def train_normals(
     config: NormalsConfig, scene: NormalsScene, folder: Path, **how: Unpack[RunChoices]
 ) -> Outcome[NormalsEvaluation]:
-    """Train a surface on normal maps, in a run folder; a run found there is continued.
+    """Train a surface on normal maps in a run folder, resuming an existing run.
 
     Raises:
-        Diverged: the run could not go on; the message says what was found and where to resume.
-        Interrupted: a signal came; the step was finished and saved.
+        Diverged: training diverged; the message gives the diagnosis and the checkpoint to resume from.
+        Interrupted: a signal arrived; the current step was finished and saved.
     """
-    torch.manual_seed(config.seed)  # before the model, whose first weights are drawn
+    torch.manual_seed(config.seed)  # before the model, whose initial weights use this seed
     plan = scene.schedule
     model = first_model(config, scene)
     learning = NormalsOptimizers(config, model, plan)
@@ -56,22 +56,22 @@ def train_normals(
     run = start_run(config, scene, folder, **how)
 
     def objective(rays: Rays) -> NormalsStepOutput:
-        """PMNI's staged terms: what rays see of the field, blended as in NeuS, against the normal maps of the views."""
-        weights = plan.weights(run.step_index)  # by the stages; a term without a weight is not computed
+        """Compute PMNI's staged loss terms: the field, rendered as in NeuS, against the views' normal maps."""
+        weights = plan.weights(run.step_index)  # set by the stages; terms without a weight are not computed
         march = plan.march_step(run.step_index)
         most = budget.max_samples_of(micro_batches.count)
         with run.span("render"):
             rendered = render(model, rays, march, config.rendering, most)
-            batch = rays.batch.first(rendered.ray_count)  # those within the bound on samples
+            batch = rays.batch.first(rendered.ray_count)  # rays beyond the sample bound were not rendered
         with run.span("loss"):
             terms = staged_terms(
                 weights,
                 normal=lambda: normal_term(batch, rendered, model.poses(), config.terms),
-                depth=lambda: rays.depth_term(rendered, config.terms),  # after one scale per view
+                depth=lambda: rays.depth_term(rendered, config.terms),  # after fitting one scale per view
                 mask=lambda: mask_term(batch, rendered, config.terms),
                 eikonal=lambda: eikonal_error(rendered.gradients),
             )
-            # between views: point_cloud and surface (of integrated depth), consistency (of observed normals)
+            # Terms between views: point_cloud and surface from integrated depth, consistency from observed normals.
             terms |= view_terms.terms(weights, model, rays, rendered)
         return rays.output(terms, rendered, config.terms)
 
@@ -83,21 +83,22 @@ def train_normals(
         run.track(model=model, **learning.optimizers(), **state, groups=parameters, data={"maps": scene.pixels})
         run.resume(renamed=RENAMED_ITEMS)
         split = split_for(run.ranks, config, scene, source)
+        # Only the first rank writes files; the others wait for it.
         run.ranks.only_first(partial(evaluations.write_first_poses, run), "the first poses")
         for step in run.steps(plan.total):
             learning.prepare(step.index)  # learning rates, levels of the encoding, scheduled sharpness
-            # After `prepare`: with a lower s the surface is wider, and shows in more cells.
+            # After `prepare`, which sets the sharpness: the lower it is, the more cells the blurred surface occupies.
             with step.span("grid"):
                 model.grid.update(step.index, model.sdf, model.sharpness)
 
-            batches = source.draw(budget.rays)  # of `views_per_graph` views each
-            # zero_grad, forward, backward; in more micro-batches after an out-of-memory error
+            batches = source.draw(budget.rays)  # one batch per group of `views_per_graph` views
+            # zero_grad, forward, backward; retried with more micro-batches after an out-of-memory error
             outputs = step.backward(
                 objective,
                 batches,
                 micro_batches=micro_batches,
                 split=split,
-                # The objective draws random numbers and moves the views' scales on: both go back before a repetition.
+                # The objective draws random numbers and updates the views' depth scales: a retry restores both.
                 undo=(split, view_terms),
                 samples=view_names(scene, batches),
             )
@@ -105,19 +106,20 @@ def train_normals(
                 step.update(*learning.active(step.index), clip=learning.clip(step.index))
 
             rays = RayStatistics.of(outputs)
-            budget.observe(rays.rays, rays.samples)  # more rays while each needs fewer samples
-            recovery.after_update(run, step, starved=rays.starved)  # a new grid, or back to the last good state
+            budget.observe(rays.rays, rays.samples)  # adapts the number of rays to the samples each one needs
+            recovery.after_update(run, step, starved=rays.starved)  # may rebuild the grid or roll back
             record_statistics(step, plan, model, rays)
-            # After the recovery, so that a rolled back model is what is evaluated and saved.
+            # After the recovery, so that the model evaluated and saved is the one after a rollback.
             if evaluations.due(step.index + 1):
                 run.ranks.only_first(partial(evaluations.evaluate, run, step), "an evaluation")
-        products_of_run = partial(make_products, run, config, scene, model, evaluations.newest)
-        products = run.ranks.only_first(products_of_run, "the products")
+        write_results = partial(make_products, run, config, scene, model, evaluations.newest)
+        products = run.ranks.only_first(write_results, "the products")
     return Outcome.of(run, evaluations.newest, products)
 
 
 def view_names(scene: NormalsScene, batches: Sequence[RayBatch]) -> tuple[str, ...]:
-    """Return the names of the views that rays were drawn from, in the order they are rendered."""
+    """Return the names of the views whose rays were sampled, in rendering order."""
+    # A dict, because it keeps the order of the batches; a set would not.
     views = dict.fromkeys(view for batch in batches for view in batch.views.tolist())
     return tuple(scene.maps.names[scene.train[view]] for view in views)
 
@@ -125,7 +127,7 @@ def view_names(scene: NormalsScene, batches: Sequence[RayBatch]) -> tuple[str, .
 def make_products(
     run: Run, config: NormalsConfig, scene: NormalsScene, model: NormalsModel, evaluation: NormalsEvaluation | None
 ) -> Mapping[str, Path]:
-    """Write what a finished run gives to others; a signal is noticed between its parts."""
+    """Write the results of a finished run, checking for signals between files."""
     return write_products(
         config,
         scene,

@@ -1,4 +1,4 @@
-"""Rays of a step: drawn in the masks, in bands around them, and anywhere else, with what is known about each."""
+"""Ray sampling: rays inside the masks, in a band around them and elsewhere, with the observations at their pixels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ from fieldwatch.recon.pipelines.normals.config import RayOptions
 from fieldwatch.recon.pipelines.normals.scene import Pixels
 
 NEAR_SHARE = 0.75
-"""Of the rays outside of the mask, the share that is drawn in the band around it."""
+"""Fraction of the rays outside the mask that is sampled in the band around it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RayBatch:
-    """Rays of some views, one view's after the other's; in patches, a patch's one after the other, row by row.
+    """Rays of several views, grouped by view; if sampled in patches, grouped by patch and row by row within it.
 
     Attributes:
-        view: of each ray, as a number among the training views.
-        pixel: of each ray, in its view, row by row.
-        directions: in camera axes, of length 1.
-        normals: observed, in camera axes; 0 where there is none.
-        mask: rays that see the object.
-        known: rays whose normal is known.
-        distance: integrated, along the ray, up to one scale per view; 0 where there is none.
-        weights: over the rays of a view, what each stands for, so that their sum speaks of the whole picture; 1 in
-            the mean over many draws.
-        patch: pixels of a patch each way.
+        view: index of each ray's view among the training views.
+        pixel: row-major pixel index of each ray in its view.
+        directions: unit directions in camera axes.
+        normals: observed normals in camera axes; 0 where unknown.
+        mask: whether the ray sees the object.
+        known: whether the ray's normal is known.
+        distance: integrated distance along the ray, up to one scale per view; 0 where unknown.
+        weights: importance weights that make a weighted mean over a view's rays an estimate over the whole image; they
+            average 1 over many draws.
+        patch: side of a patch in pixels.
     """
 
     view: Int64[Tensor, " rays"]
@@ -45,78 +45,80 @@ class RayBatch:
     patch: int = 1
 
     def __len__(self) -> int:
-        """Count the rays."""
+        """Return the number of rays."""
         return len(self.view)
 
     @property
     def views(self) -> Int64[Tensor, " views"]:
-        """Views that the rays are of."""
+        """Indices of the views in this batch."""
         return torch.unique_consecutive(self.view)
 
     def first(self, rays: int) -> "RayBatch":
-        """Return the first rays."""
+        """Return the first ``rays`` rays."""
         return self.select(slice(rays))
 
     def split(self, count: int) -> "list[RayBatch]":
-        """Cut the rays into micro-batches: by views, while there are enough of them, else every view's patches in turn.
+        """Split the rays into micro-batches: by views if there are enough, else by interleaving every view's patches.
 
-        In turn, because those inside the mask come first: each micro-batch has rays of the object and around it.
+        Patches are interleaved because those inside the mask come first: every micro-batch gets rays on and around the
+        object.
 
         Args:
-            count: how many; there are fewer where there are fewer patches, a few more where views do not divide evenly.
+            count: number of micro-batches; fewer if there are fewer patches, a few more if views do not divide evenly.
         """
         if count == 1:
             return [self]
+        # Views are kept whole if possible, because the depth term fits one scale per view.
         views = [torch.nonzero(self.view == view)[:, 0] for view in self.views.tolist()]
         if count <= len(views):
             ends = [len(views) * piece // count for piece in range(count + 1)]
             return [self.select(torch.cat(views[first:last])) for first, last in pairwise(ends)]
-        each = -(-count // len(views))
+        each = -(-count // len(views))  # rounded up
         patches = [rows.view(-1, self.patch**2) for rows in views]
-        # Never more pieces than patches, so that none is empty.
+        # Never more micro-batches than patches, so that none is empty.
         return [self.select(rows[piece::each].reshape(-1)) for rows in patches for piece in range(min(each, len(rows)))]
 
     def select(self, rows: slice | Int64[Tensor, " n"]) -> "RayBatch":
-        """Return some rays; whole patches, if the batch comes in patches."""
+        """Select rays by row; whole patches if the batch was sampled in patches."""
         columns = ("view", "pixel", "directions", "normals", "mask", "known", "distance", "weights")
         return RayBatch(**{name: getattr(self, name)[rows] for name in columns}, patch=self.patch)
 
 
 def patches_of_view(options: RayOptions, views: int, patch: int, rays: int) -> int:
-    """Return how many patches every view of a step gets.
+    """Return the number of patches per view in a step.
 
     Args:
-        options: which rays.
-        views: of the step.
-        patch: pixels of a patch each way.
-        rays: of the step, about.
+        options: ray sampling options.
+        views: number of views in the step.
+        patch: side of a patch in pixels.
+        rays: approximate number of rays in the step.
     """
     return max((options.rays_per_view or rays // views) // patch**2, 1)
 
 
 def patches_of_graphs(options: RayOptions, views: int, patch: int, rays: int) -> list[int]:
-    """Return how many patches each graph of a step gets.
+    """Return the number of patches in each autograd graph of a step.
 
     Args:
-        options: which rays.
-        views: that there are to be trained on.
-        patch: pixels of a patch each way.
-        rays: of the step, about.
+        options: ray sampling options.
+        views: number of training views.
+        patch: side of a patch in pixels.
+        rays: approximate number of rays in the step.
     """
-    wanted = min(options.views_per_step or views, views)
-    each = patches_of_view(options, wanted, patch, rays)
+    view_count = min(options.views_per_step or views, views)
+    each = patches_of_view(options, view_count, patch, rays)
     together = options.views_per_graph
-    return [each * min(together, wanted - first) for first in range(0, wanted, together)]
+    return [each * min(together, view_count - first) for first in range(0, view_count, together)]
 
 
 class RaySource:
-    """Draws the rays of steps, from a generator of its own, whose state a checkpoint holds.
+    """Samples the rays of each step with a separate generator, whose state is part of the checkpoint.
 
     Args:
-        pixels: of the training views.
-        options: which rays.
-        patch: pixels of a patch each way, odd.
-        seed: of the generator.
+        pixels: pixels of the training views.
+        options: ray sampling options.
+        patch: side of a patch in pixels, odd.
+        seed: seed of the generator.
 
     Raises:
         InputError: a view is smaller than a patch.
@@ -127,86 +129,91 @@ class RaySource:
         self._options = options
         self._patch = patch
         self._generator = torch.Generator(device=pixels.mask.device).manual_seed(seed)
+        # Patches are shifted into the image, which is impossible for larger patches.
         if patch > int(torch.minimum(pixels.widths, pixels.heights).min()):
-            raise InputError(f"--patch is {patch} pixels each way, which some view is not: choose a smaller one")
+            raise InputError(f"--patch must not exceed the size of any view, got {patch} pixels: choose a smaller one")
         self._offsets = self._patch_offsets()
 
     def draw(self, rays: int) -> list[RayBatch]:
-        """Draw the rays of a step; one batch for each group of views whose graph is alive at a time.
+        """Sample the rays of a step, one batch for each group of views that share an autograd graph.
 
         Args:
-            rays: over all batches, about: every view gets as many, at least one patch.
+            rays: approximate number of rays over all batches; each view gets an equal part, at least one patch.
         """
         options = self._options
         count = len(self._pixels)
-        wanted = min(options.views_per_step or count, count)
-        order = torch.randperm(count, generator=self._generator, device=self._generator.device)[:wanted]
-        each = patches_of_view(options, wanted, self._patch, rays)
+        view_count = min(options.views_per_step or count, count)
+        # On the generator's device: a generator cannot be used for tensors of another device.
+        order = torch.randperm(count, generator=self._generator, device=self._generator.device)[:view_count]
+        each = patches_of_view(options, view_count, self._patch, rays)
+        # Sorted, so that the rays of a batch are grouped by view in ascending order.
         groups = order.sort().values.split(options.views_per_graph)
         return [self._gathered([self._draw_from_view(view, each) for view in group.tolist()]) for group in groups]
 
     def jitter(self, rays: int) -> Float[Tensor, " rays"]:
-        """Draw shifts of samples, in steps."""
+        """Draw offsets of the samples of each ray, uniform in [0, 1) steps."""
         return torch.rand(rays, generator=self._generator, device=self._generator.device)
 
     def noise(self, rays: int, columns: int) -> Float[Tensor, "rays columns"]:
-        """Draw places within parts of a ray."""
+        """Draw the positions of stratified samples within their strata, uniform in [0, 1)."""
         return torch.rand(rays, columns, generator=self._generator, device=self._generator.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the generator's state, for a checkpoint."""
+        """Return the state of the generator."""
         return {"generator": self._generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the generator's state of a checkpoint."""
+        """Restore the state of the generator."""
         self._generator.set_state(state["generator"])
 
     def _draw_from_view(self, view: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels, their view and their weights: `count` patches, from each region its share."""
+        """Sample ``count`` patches of a view, divided among its regions; return pixels, view indices and weights."""
         regions = self._pixels.regions[view]
         shares = self._shares(regions)
         area = sum(map(len, regions))
         drawn_regions: list[tuple[Tensor, Tensor]] = []
-        for region, share, drawn in zip(regions, shares, self._counts(shares, count), strict=True):
-            if drawn:
-                rows = torch.randint(len(region), (drawn,), generator=self._generator, device=region.device)
-                # Share of the picture over share of the rays: without it the silhouette is biased (decision 0021).
+        for region, share, region_count in zip(regions, shares, self._counts(shares, count), strict=True):
+            if region_count:
+                rows = torch.randint(len(region), (region_count,), generator=self._generator, device=region.device)
+                # Fraction of the image over fraction of the rays: without it the silhouette is biased (decision 0021).
                 weight = len(region) / area / share
-                drawn_regions.append((region[rows], torch.full((drawn,), weight, device=region.device)))
+                drawn_regions.append((region[rows], torch.full((region_count,), weight, device=region.device)))
         pixel, weight = (torch.cat(column) for column in zip(*drawn_regions, strict=True))
         if self._patch > 1:
             pixel = self._patches(view, pixel)
-            # A patch counts as its central pixel does, also where it reaches into another region.
+            # All pixels of a patch have the weight of its center, even if the patch reaches into another region.
             weight = weight.repeat_interleave(self._patch**2)
         return pixel, torch.full_like(pixel, view), weight
 
     def _counts(self, shares: list[float], count: int) -> list[int]:
-        """Whole numbers that add up to `count`, in the mean by share: where the sums of shares meet a shifted ruler."""
-        # One random number for all borders: each count is then off its share by less than one, and right in the mean.
+        """Return counts that sum to ``count`` and whose expectations are the shares: systematic sampling."""
+        # One random shift for all borders: each count deviates by less than one from its share and is unbiased.
         shift = float(torch.rand((), generator=self._generator, device=self._generator.device))
         ends = [int(sum(shares[: i + 1]) * count + shift) for i in range(len(shares) - 1)]
         ends = [0, *(min(end, count) for end in ends), count]
         return [last - first for first, last in pairwise(ends)]
 
     def _shares(self, regions: tuple[Tensor, ...]) -> list[float]:
-        """Share of the rays for each region; that of an empty one goes to the others."""
+        """Return the fraction of rays for each region; that of an empty region is redistributed."""
+        # Most outside rays are close to the silhouette, where its position is decided.
         outside = 1 - self._options.inside
-        wanted = [self._options.inside, NEAR_SHARE * outside, (1 - NEAR_SHARE) * outside]
-        nonempty = [share if len(region) else 0.0 for share, region in zip(wanted, regions, strict=True)]
+        target = [self._options.inside, NEAR_SHARE * outside, (1 - NEAR_SHARE) * outside]
+        nonempty = [share if len(region) else 0.0 for share, region in zip(target, regions, strict=True)]
         return [share / sum(nonempty) for share in nonempty]
 
     def _patch_offsets(self) -> Int64[Tensor, "patch 2"]:
+        # Offsets of a patch's pixels from its center, row by row.
         reach = torch.arange(self._patch, device=self._pixels.mask.device) - self._patch // 2
         return torch.stack(torch.meshgrid(reach, reach, indexing="ij"), -1).view(-1, 2)
 
-    def _patches(self, view: int, centre: Int64[Tensor, " n"]) -> Int64[Tensor, " pixels"]:
-        """All pixels of patches around centres, which are moved into the picture."""
+    def _patches(self, view: int, center: Int64[Tensor, " n"]) -> Int64[Tensor, " pixels"]:
+        """Return all pixels of patches around center pixels, shifted to lie inside the image."""
         width = int(self._pixels.widths[view])
         height = int(self._pixels.heights[view])
         half = self._patch // 2
-        # Moved, not cut: finite differences want whole patches.
-        row = (centre // width).clamp(half, height - 1 - half)
-        column = (centre % width).clamp(half, width - 1 - half)
+        # Shifted, not clipped: finite differences need whole patches.
+        row = (center // width).clamp(half, height - 1 - half)
+        column = (center % width).clamp(half, width - 1 - half)
         rows = row[:, None] + self._offsets[:, 0]
         columns = column[:, None] + self._offsets[:, 1]
         return (rows * width + columns).view(-1)
@@ -214,6 +221,7 @@ class RaySource:
     def _gathered(self, views: list[tuple[Tensor, Tensor, Tensor]]) -> RayBatch:
         pixel, view, weights = (torch.cat(column) for column in zip(*views, strict=True))
         pixels = self._pixels
+        # `pixel` counts within a view, the flat tensors of `Pixels` over all views.
         rows = pixels.offsets[view] + pixel
         return RayBatch(
             view=view,

@@ -1,4 +1,4 @@
-"""Everything a normals run depends on, in one frozen value."""
+"""Configuration of a normals run, as frozen dataclasses."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,25 +9,25 @@ from fieldwatch.pipeline import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, 
 from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, TrainingStage, read_stages, refuse_disorder
 
 PoseStart = Literal["dataset", "noisy", "ring"]
-"""Where poses come from: the data, the data with noise on them, or a ring around the object that knows none of them."""
+"""Initial poses: the dataset's, the dataset's with Gaussian noise, or a ring of cameras around the object."""
 GradientMethod = Literal["ad", "fd", "dfd"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldOptions:
-    """The signed distance field: a hash encoding and a small network (PMNI; Mueller 2022).
+    """Architecture of the signed distance field: a hash encoding and a small network (PMNI; Mueller 2022).
 
     Attributes:
-        levels: lattices of the encoding.
-        base_resolution: cells along an edge of the coarsest.
-        finest_resolution: of the finest.
-        table_bits: log2 of the most rows of a level.
-        features_per_level: numbers per row.
-        hidden: width of the network.
-        layers: hidden layers; 1 runs in the fused kernel.
-        radius: of the sphere that the field starts as, in units of the scene's sphere.
-        first_levels: levels that count at the start.
-        levels_by: nominal iteration at which all levels count; between, they come in one after the other.
+        levels: number of levels of the hash encoding.
+        base_resolution: cells along an edge of the coarsest level.
+        finest_resolution: cells along an edge of the finest level.
+        table_bits: log2 of the maximum number of table rows per level.
+        features_per_level: features per table row.
+        hidden: width of the network's hidden layers.
+        layers: number of hidden layers; a single one runs in the fused kernel.
+        radius: radius of the sphere that initializes the field, in units of the scene's sphere.
+        first_levels: number of levels active at the start.
+        levels_by: nominal iteration by which all levels are active; they are enabled one after the other until then.
     """
 
     levels: int = 8
@@ -42,45 +42,50 @@ class FieldOptions:
     levels_by: int = 7000
 
     def __post_init__(self) -> None:
-        """Refuse what is no field; the encoding refuses the rest."""
+        """Check bounds that do not depend on the encoding, which checks its own."""
         refuse_out_of_bounds(
             self,
             (*AT_LEAST_ONE, ("levels", "base_resolution", "table_bits", "features_per_level", "hidden", "layers")),
             (*NOT_NEGATIVE, ("first_levels", "levels_by")),
-            ("above 0 and below 1", lambda value: 0 < value < 1, ("radius",)),
+            ("greater than 0 and less than 1", lambda value: 0 < value < 1, ("radius",)),
         )
+        # Bounds between two settings are not covered by `refuse_out_of_bounds`, which checks one at a time.
         if self.first_levels > self.levels or self.finest_resolution < self.base_resolution:
             raise InputError(
-                f"--first-levels {self.first_levels:g} of --levels {self.levels}, resolutions from "
-                f"{self.base_resolution} to {self.finest_resolution}: wanted first <= levels, base <= finest"
+                "--first-levels must be at most --levels and --base-resolution at most --finest-resolution, got "
+                f"levels {self.first_levels:g} of {self.levels}, resolutions {self.base_resolution} to "
+                f"{self.finest_resolution}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenderOptions:
-    """How rays see the field (NeuS, PMNI).
+    """How rays are marched and rendered (NeuS, PMNI).
 
     Attributes:
-        gradient_method: how gradients of the field come about: "ad" exactly, "fd" by six central differences, "dfd" by
-            differences along rays and between neighbouring pixels (SuperNormal), which needs ``patch`` 3 or more.
-        patch: rays are drawn as squares of so many pixels each way, odd.
-        finite_step: half the distance of the differences of "fd", in units of the scene's sphere.
-        first_step: distance between samples at the start.
-        last_step: at the end; between, it shrinks by the same factor at every iteration.
-        grid_resolution: cells of the occupancy grid along each axis.
+        gradient_method: how gradients of the field are computed: "ad" by automatic differentiation, "fd" by six central
+            differences, "dfd" by directional finite differences along rays and between neighboring pixels
+            (SuperNormal), which needs ``patch`` >= 3.
+        patch: side of the square pixel patches in which rays are sampled; odd.
+        finite_step: half the distance between the two points of a central difference ("fd"), in units of the scene's
+            sphere.
+        first_step: distance between samples at the start, in units of the scene's sphere.
+        last_step: distance between samples at the end; it decays geometrically from ``first_step``.
+        grid_resolution: occupancy grid cells along each axis.
         grid_threshold: occupancy above which a cell is sampled.
-        grid_sharpness: k of a cell's occupancy sigmoid(-k f).
-        grid_every: steps between updates of the grid; not scaled.
-        grid_warmup: steps whose updates look at every cell; not scaled.
-        unseen: samples that less than this share of the light reaches are left out; 0 keeps all.
-        alpha_threshold: samples of a lower opacity are left out of blending; 0 keeps all.
-        sharpness: "learned" trains the deviation (NeuS); "scheduled" raises it from ``first_sharpness`` to
-            ``last_sharpness`` by the same factor at every iteration.
-        first_sharpness: s = exp(10 v) at the start, in one over units of the scene's sphere.
-        last_sharpness: at the end, where it is scheduled.
-        most_sharpness: bound of s; a surface sharper than a few steps is not seen by samples.
-        empty_samples: stratified samples that rays get that have none; 0 gives none.
-        chunk: points at which the field is evaluated at a time outside training; halved when memory runs out.
+        grid_sharpness: k in a cell's occupancy sigmoid(-k f).
+        grid_every: training steps between grid updates; not scaled by ``nominal``.
+        grid_warmup: number of initial steps whose grid updates evaluate every cell; not scaled by ``nominal``.
+        unseen: transmittance below which samples are dropped; 0 keeps all samples.
+        alpha_threshold: opacity below which samples are dropped before blending; 0 keeps all samples.
+        sharpness: "learned" trains the deviation (NeuS); "scheduled" raises the sharpness geometrically from
+            ``first_sharpness`` to ``last_sharpness``.
+        first_sharpness: sharpness s = exp(10 v) at the start, in inverse units of the scene's sphere.
+        last_sharpness: sharpness at the end, if it is scheduled.
+        most_sharpness: upper bound of the sharpness; a surface much thinner than the sample spacing falls between
+            samples.
+        empty_samples: number of stratified samples for a ray that the grid gave none; 0 disables them.
+        chunk: maximum number of points evaluated at a time outside training; halved after an out-of-memory error.
     """
 
     gradient_method: GradientMethod = "ad"
@@ -103,7 +108,7 @@ class RenderOptions:
     chunk: int = 65_536
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn."""
+        """Check the bounds, and the combinations of patch, gradient method and sharpness."""
         lengths = ("finite_step", "first_step", "last_step", "grid_sharpness")
         sharp = ("first_sharpness", "last_sharpness", "most_sharpness")
         refuse_out_of_bounds(
@@ -111,33 +116,36 @@ class RenderOptions:
             (*POSITIVE, (*lengths, *sharp)),
             (*AT_LEAST_ONE, ("patch", "grid_resolution", "grid_every", "chunk")),
             (*NOT_NEGATIVE, ("grid_warmup", "empty_samples")),
-            ("a share below 1", lambda value: 0 <= value < 1, ("unseen", "alpha_threshold")),
-            ("above 0 and below 0.5", lambda value: 0 < value < 0.5, ("grid_threshold",)),
+            ("at least 0 and less than 1", lambda value: 0 <= value < 1, ("unseen", "alpha_threshold")),
+            # A cell on the surface has f = 0 and so occupancy 0.5: a higher threshold would empty the grid.
+            ("greater than 0 and less than 0.5", lambda value: 0 < value < 0.5, ("grid_threshold",)),
         )
+        # An even patch has no central pixel, along whose ray the patch is marched.
         if self.patch % 2 == 0 or (self.gradient_method == "dfd" and self.patch == 1):
             raise InputError(
-                f"--patch is {self.patch} with --gradient-method {self.gradient_method}: wanted an odd number, 3 or "
-                "more for dfd, which takes differences between the pixels of a patch"
+                f"--patch must be odd, and at least 3 for dfd, which takes differences between the pixels of a patch; "
+                f"got --patch {self.patch} with --gradient-method {self.gradient_method}"
             )
         if not self.first_sharpness <= self.most_sharpness >= self.last_sharpness:
             raise InputError(
-                f"--most-sharpness {self.most_sharpness:g} bounds --first-sharpness {self.first_sharpness:g} and "
-                f"--last-sharpness {self.last_sharpness:g}: it must not be below them"
+                f"--most-sharpness must be at least --first-sharpness {self.first_sharpness:g} and --last-sharpness "
+                f"{self.last_sharpness:g}, got {self.most_sharpness:g}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayOptions:
-    """Which rays a step looks along.
+    """Which rays a training step samples.
 
     Attributes:
-        rays: in a step, at most, over all its views.
-        rays_per_view: in a step, of each view, instead; None shares ``rays`` among the views.
-        sample_budget: samples in a step that the number of rays is adapted to; None always takes ``rays``.
-        views_per_step: views that a step draws rays from; 0 takes all, as PMNI does.
-        views_per_graph: views whose graph is alive at a time; a step goes backward once for each so many.
-        inside: share of the rays that are drawn in the mask; the others outside of it. The terms are weighted so that
-            the share does not shift the silhouette.
+        rays: maximum number of rays per step, over all its views.
+        rays_per_view: number of rays per view and step; None divides ``rays`` among the views.
+        sample_budget: target number of samples per step, to which the number of rays is adapted; None always uses
+            ``rays``.
+        views_per_step: number of views sampled per step; 0 uses all views, as PMNI does.
+        views_per_graph: number of views per autograd graph; a step runs one backward pass for each such group of views.
+        inside: fraction of rays sampled inside the mask; the rest is sampled outside. The loss terms are reweighted, so
+            this fraction does not bias the silhouette.
     """
 
     rays: int = 512
@@ -148,38 +156,40 @@ class RayOptions:
     inside: float = 0.7
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn."""
+        """Check the bounds, and that the number of rays is set in one way only."""
         refuse_out_of_bounds(
             self,
             (*AT_LEAST_ONE, ("rays", "rays_per_view", "sample_budget", "views_per_graph")),
             (*NOT_NEGATIVE, ("views_per_step",)),
-            ("above 0 and below 1", lambda value: 0 < value < 1, ("inside",)),
+            ("greater than 0 and less than 1", lambda value: 0 < value < 1, ("inside",)),
         )
+        # Both would set the number of rays, and one of them would be ignored silently.
         if self.rays_per_view is not None and self.sample_budget is not None:
             raise InputError(
-                f"--rays-per-view {self.rays_per_view} fixes the rays of a step, --sample-budget {self.sample_budget} "
-                "adapts them: give one of the two"
+                f"--rays-per-view {self.rays_per_view} fixes the number of rays, --sample-budget {self.sample_budget} "
+                "adapts it: give only one of the two"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoseOptions:
-    """Where the cameras stand, and whether that is learned (PMNI).
+    """Initial camera poses, and whether they are optimized (PMNI).
 
     Attributes:
-        pose_start: the data's poses, those with noise on them, or a ring.
-        rotation_noise: standard deviation of the noise of each rotation, degrees per axis.
-        translation_noise: of each position, units of the scene's sphere per axis.
-        ring_radius: distance of the ring's cameras from the origin.
-        ring_angle: degrees above the horizon.
-        clockwise: the views go around clockwise, seen from above.
-        centred: shift each camera across its view until the middle of its mask looks at the origin, where the object
-            is. A few degrees in the rotation of a camera far away move its picture by half an object; after the
-            shift they are a turn about the object, which its normals tell. Not for poses of the data.
-        learn_rotation: optimise the rotations.
-        learn_translation: optimise the positions.
-        poses_from: nominal iteration from which on poses are learned.
-        poses_until: at which that ends; None is the end of the training.
+        pose_start: initial poses: "dataset", "noisy" (the dataset's with Gaussian noise) or "ring" (evenly spaced
+            around the object).
+        rotation_noise: standard deviation of the rotation noise, in degrees per axis.
+        translation_noise: standard deviation of the position noise, in units of the scene's sphere per axis.
+        ring_radius: distance of the ring's cameras from the origin, in units of the scene's sphere.
+        ring_angle: elevation of the ring's cameras above the horizon, in degrees.
+        clockwise: views of the ring proceed clockwise, seen from above.
+        centred: shift each camera parallel to its image until the center of its mask looks at the origin, where the
+            object is. A few degrees of rotation error move the image of a distant camera by half an object; after the
+            shift only a rotation about the object remains, which its normals can determine. Ignored for dataset poses.
+        learn_rotation: optimize the rotations.
+        learn_translation: optimize the positions.
+        poses_from: nominal iteration at which pose optimization starts.
+        poses_until: nominal iteration at which pose optimization ends; None optimizes to the end of training.
     """
 
     pose_start: PoseStart = "dataset"
@@ -195,34 +205,34 @@ class PoseOptions:
     poses_until: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check the bounds."""
         refuse_out_of_bounds(
             self,
             (*NOT_NEGATIVE, ("rotation_noise", "translation_noise", "poses_from", "poses_until")),
-            ("above 1, outside the scene's sphere", lambda value: value > 1, ("ring_radius",)),
+            ("greater than 1, outside the scene's sphere", lambda value: value > 1, ("ring_radius",)),
             ("between -90 and 90 degrees", lambda value: -90 < value < 90, ("ring_angle",)),
         )
 
     @property
     def learned(self) -> bool:
-        """Whether any part of the poses is learned."""
+        """Whether rotations or positions are optimized."""
         return self.learn_rotation or self.learn_translation
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormalsRateOptions:
-    """How fast each kind of parameter learns: Adam, a linear warm-up, a cosine to ``last_share`` (NeuS, PMNI).
+    """Learning rates: Adam with a linear warm-up and a cosine decay to ``last_share`` (NeuS, PMNI).
 
     Attributes:
-        lr: of the network and the deviation.
-        lr_table: of the hash table; None takes ``lr``.
-        lr_poses: of rotations (radians) and positions.
-        lr_poses_late: from ``poses_late_from`` on; PMNI halves it.
-        poses_late_from: nominal iteration.
-        warm_up: nominal iterations over which the rates rise from 0.
-        last_share: of the rates at the end.
-        clip: limit of the norm of the gradients of table, network and deviation, each by itself; 0 does not clip.
-        clip_poses: limit of the norm of the poses' gradients; 0 does not clip.
+        lr: learning rate of the network and the deviation.
+        lr_table: learning rate of the hash table; None uses ``lr``.
+        lr_poses: learning rate of rotations (radians) and positions (units of the scene's sphere).
+        lr_poses_late: learning rate of the poses from ``poses_late_from`` on; PMNI halves it.
+        poses_late_from: nominal iteration at which ``lr_poses_late`` replaces ``lr_poses``.
+        warm_up: nominal iterations over which the learning rates rise linearly from 0.
+        last_share: final learning rate as a fraction of the peak.
+        clip: maximum gradient norm of table, network and deviation, each clipped separately; 0 disables clipping.
+        clip_poses: maximum gradient norm of the poses; 0 disables clipping.
     """
 
     lr: float = 5e-4
@@ -236,7 +246,7 @@ class NormalsRateOptions:
     clip_poses: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse rates that train nothing."""
+        """Check the bounds."""
         refuse_out_of_bounds(
             self,
             (*POSITIVE, ("lr", "lr_table", "lr_poses", "lr_poses_late")),
@@ -247,14 +257,15 @@ class NormalsRateOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TermOptions:
-    """How the terms are formed; their weights are in the stages.
+    """How the loss terms are computed; their weights are set by the stages.
 
     Attributes:
-        rendered_normals: "blended" compares sum w grad f as it is (PMNI), which pulls up the opacity of rays in the
-            mask and grows the surface; "direction" divides by the opacity first: only the direction counts.
-        normal_norm: "l2" squares differences, "l1" takes their absolute values.
-        balanced: weigh rays in and outside of the mask as they occur in the picture, whatever ``inside`` draws.
-        point_share: of the pixels in the mask whose depth the point-cloud term takes (PMNI's pc_ratio 2 is 0.5).
+        rendered_normals: "blended" compares sum w grad f directly (PMNI), which also raises the opacity of rays in the
+            mask and so inflates the surface; "direction" divides by the opacity first, so that only the direction
+            counts.
+        normal_norm: "l2" squares the differences, "l1" takes absolute values.
+        balanced: weight rays inside and outside the mask by their fraction of the image, independent of ``inside``.
+        point_share: fraction of the mask pixels whose depth enters the point-cloud term (PMNI's pc_ratio 2 is 0.5).
     """
 
     rendered_normals: Literal["direction", "blended"] = "direction"
@@ -263,22 +274,23 @@ class TermOptions:
     point_share: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
-        refuse_out_of_bounds(self, ("above 0, at most 1", lambda value: 0 < value <= 1, ("point_share",)))
+        """Check the bounds."""
+        refuse_out_of_bounds(self, ("greater than 0 and at most 1", lambda value: 0 < value <= 1, ("point_share",)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryOptions:
-    """What is done about a lost surface, in this order: the grid is rebuilt, the run rolled back, the run stopped.
+    """How a run reacts to a lost surface: rebuild the grid, then roll back, then stop.
 
     Attributes:
-        collapse_share: share of the rays in the mask without samples above which a step counts as bad.
-        collapse_patience: bad steps in a row that make a collapse.
-        rebuilds: collapses that are answered by a new grid before the run is rolled back.
-        rollbacks: times that the run goes back to its last good state, at half the rate, without a new good one; then
-            it stops.
-        good_every: nominal iterations between the states that it can go back to.
-        saturated_share: share of occupied cells above which the grid saves nothing; it is told, and rays are bounded.
+        collapse_share: fraction of the mask's rays without samples above which a step counts as bad.
+        collapse_patience: number of consecutive bad steps that count as a collapse.
+        rebuilds: number of collapses answered by rebuilding the grid before the run is rolled back.
+        rollbacks: number of consecutive rollbacks, each with halved learning rates, before the run stops; a new good
+            state resets the count.
+        good_every: nominal iterations between snapshots of a good state.
+        saturated_share: fraction of occupied cells above which the grid counts as saturated; this is reported once, and
+            the number of rays is bounded.
     """
 
     collapse_share: float = 0.5
@@ -289,53 +301,56 @@ class RecoveryOptions:
     saturated_share: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse what never acts."""
+        """Check the bounds."""
         refuse_out_of_bounds(
             self,
             (*AT_LEAST_ONE, ("collapse_patience", "good_every")),
             (*NOT_NEGATIVE, ("rebuilds", "rollbacks")),
-            ("a share below 1", lambda value: 0 <= value < 1, ("collapse_share",)),
+            ("at least 0 and less than 1", lambda value: 0 <= value < 1, ("collapse_share",)),
             (*FRACTION, ("saturated_share",)),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormalsConfig:
-    """A normals run. Iterations are nominal: of ``nominal`` ones, whatever number of ``steps`` is trained.
+    """Configuration of a normals run. Intervals count ``nominal`` iterations, independent of the number of ``steps``.
 
     Attributes:
-        data: folder of normal maps with cameras; None takes the built-in object.
-        normals: name of the folder of normals in it; None takes the first there is of the usual ones.
-        depth: folder of integrated depth; None leaves it out. A set without any gets it integrated, if a term wants it.
-        axes: of the normals in the files; None is what the layout has, OpenGL's, and recognised for own captures.
-        exclude: numbers of views that are left out of everything.
-        held_out: every so many-th view is held out of training and evaluated; 0 holds out none.
-        fill_holes: add holes of the masks to them.
-        longer_side: pixels; larger maps are scaled down. None keeps their sizes.
-        views: of the built-in object.
-        size: pixels of the built-in object's views, each way.
-        steps: of training.
-        nominal: iterations that the schedule counts; a schedule for 30,000 acts within any number of steps.
-        stages: weights of the terms by nominal iteration, as NAME@START[+RAMP] TERM=WEIGHT ...; see `Stage`.
-        sdf: the signed distance field.
-        rendering: how rays see it.
-        rays: which rays are looked along.
-        poses: where cameras stand.
+        data: folder of normal maps with cameras; None uses the built-in object.
+        normals: name of the subfolder of normal maps; None takes the first known name that exists.
+        depth: subfolder of integrated depth; None ignores depth. If a set has none and a term needs it, it is
+            integrated from the normals.
+        axes: axis convention of the normal files; None takes the layout's convention, OpenGL by default, and detects it
+            for custom captures.
+        exclude: indices of views to leave out entirely.
+        held_out: hold out every N-th view from training and evaluate it; 0 holds out none.
+        fill_holes: fill holes in the masks.
+        longer_side: maximum length of the longer image side in pixels; larger maps are scaled down. None keeps all
+            sizes.
+        views: number of views of the built-in object.
+        size: width and height of the built-in object's views in pixels.
+        steps: number of training steps.
+        nominal: number of iterations the schedule is written for; it is rescaled to any number of steps.
+        stages: loss weights by nominal iteration, each as NAME@START[+RAMP] TERM=WEIGHT ...; see `TrainingStage`.
+        sdf: architecture of the signed distance field.
+        rendering: how rays are marched and rendered.
+        rays: which rays a step samples.
+        poses: initial camera poses and their optimization.
         rates: learning rates.
-        terms: how the terms are formed.
-        recovery: what is done about a lost surface.
-        mesh_resolution: nodes along a side of the box, of which meshes are made; 512 are cells of 2/511 (PMNI).
-        mesh_at: nominal iterations between meshes; 0 makes one at the end only.
-        evaluate_at: nominal iterations between evaluations; the end always is.
-        pictures_at: nominal iterations between pictures of normals and depths; 0 draws them at every evaluation.
-        poses_at: nominal iterations between entries of the poses' timeline.
-        turntable: seconds of the film of the mesh at the end; 0 makes none.
+        terms: how the loss terms are computed.
+        recovery: reaction to a lost surface.
+        mesh_resolution: grid nodes along each side of the box for mesh extraction; 512 give cells of 2/511 (PMNI).
+        mesh_at: nominal iterations between meshes; 0 extracts one at the end only.
+        evaluate_at: nominal iterations between evaluations; the last step is always evaluated.
+        pictures_at: nominal iterations between images of normals and depth; 0 writes them at every evaluation.
+        poses_at: nominal iterations between entries of the pose timeline.
+        turntable: length of the turntable video of the final mesh, in seconds; 0 writes none.
         checkpoint_interval: nominal iterations between checkpoints.
-        keep_last: newest checkpoints that stay.
-        keep_best: best ones (by the mean angular error) that stay.
-        threads: CPU threads; 0 leaves torch's own choice.
-        device: where to train.
-        seed: of everything random.
+        keep_last: number of newest checkpoints to keep.
+        keep_best: number of best checkpoints (by mean angular error) to keep.
+        threads: number of CPU threads; 0 keeps torch's default.
+        device: training device.
+        seed: seed of all random numbers.
 
     Raises:
         ValueError: a value is out of its bounds.
@@ -375,25 +390,28 @@ class NormalsConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
+        """Check the bounds and the stages."""
         refuse_out_of_bounds(
             self,
             (*AT_LEAST_ONE, ("steps", "nominal", "longer_side", "size", "keep_last")),
-            ("2 to 512", lambda value: 2 <= value <= 512, ("mesh_resolution",)),
-            ("3 or more", lambda value: value >= 3, ("views",)),
-            ("0 (none), or 2 or more", lambda value: value == 0 or value >= 2, ("held_out",)),
+            ("between 2 and 512", lambda value: 2 <= value <= 512, ("mesh_resolution",)),
+            # Fewer cameras do not determine the similarity that aligns learned poses with the dataset's.
+            ("at least 3", lambda value: value >= 3, ("views",)),
+            # 1 would hold out every view and leave none for training.
+            ("0 (none) or at least 2", lambda value: value == 0 or value >= 2, ("held_out",)),
             (*NOT_NEGATIVE, ("mesh_at", "evaluate_at", "pictures_at", "poses_at", "keep_best")),
             (*NOT_NEGATIVE, ("checkpoint_interval", "turntable")),
             (*NOT_NEGATIVE, ("threads", "seed")),
         )
+        # Parsed here only for validation: the schedule parses the stages again when it is built.
         refuse_disorder(self.parsed_stages, self.nominal)
 
     @property
     def parsed_stages(self) -> tuple[TrainingStage, ...]:
-        """The stages, read."""
+        """The parsed training stages."""
         return read_stages(self.stages)
 
     @property
     def name(self) -> str:
-        """What the data is called in logs."""
+        """Name of the data in logs."""
         return self.data.resolve().name if self.data else "built-in object"

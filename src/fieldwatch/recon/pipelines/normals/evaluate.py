@@ -1,7 +1,7 @@
-"""How good a trained surface is: normals, silhouettes and depth of every view, poses, and the mesh where it is known.
+"""Evaluation of a trained surface: normals, silhouettes, depth, poses and mesh.
 
-Normals are compared in camera axes, which gives the same angle as in the world when both are turned by the same pose.
-Where poses are not the data's, `Eval/mae_world` compares in the data's world instead: there a wrong pose counts.
+Normals are compared in camera axes. The angle is the same in world axes if both normals are rotated by the same pose.
+If poses are not the dataset's, `Eval/mae_world` compares in the dataset's world frame instead, where pose errors count.
 """
 
 import time
@@ -33,29 +33,30 @@ from fieldwatch.recon.pipelines.normals.views import RAYS, render_view
 from fieldwatch.recon.render import Chunks
 
 WORST = 180.0
-"""Score of a surface of which nothing is seen, degrees: no mean angle is larger."""
+"""Score of a surface that is not visible in any view, in degrees: the maximum of a mean angle."""
 SAMPLES = 50_000
-"""Points on either surface."""
+"""Number of points sampled on each surface for the comparison."""
 SAME = 1e-5
-"""Poses that differ by less are the same: what rounding does."""
+"""Tolerance for equal poses: above rounding errors."""
 LEAST = 1024
 LEAST_BLOCK = 8
-"""Rays and points at a time, and cells along a side of a block, below which less would not help."""
+"""Minimum number of rays or points per chunk, and of cells along a side of a block: less would not save memory."""
 TILE = 176
-"""Pixels of a view's pictures, each way."""
+"""Width and height of each image of a view, in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormalsEvaluation:
-    """What an evaluation found.
+    """Results of an evaluation.
 
     Attributes:
-        rows: every view, those that were trained on first.
-        metrics: every tag that applies; what cannot be measured is absent.
-        poses: errors of the poses; None where they are the data's own.
-        surface: the mesh; None where none was asked for.
-        against_truth: the mesh, aligned as the poses are, against the true one; None where one of them is missing.
-        strips: of every view, in the order of the rows: observed and rendered normals and their angle, for `sheet_of`.
+        rows: errors of every view, training views first.
+        metrics: all tags that apply; values that cannot be measured are absent.
+        poses: pose errors; None if the poses are the dataset's.
+        surface: extracted mesh; None if none was requested.
+        against_truth: comparison of the mesh, aligned like the poses, with the ground truth; None if either is missing.
+        strips: image strip of every view, in the order of the rows: observed normals, rendered normals and their angle,
+            for `sheet_of`.
     """
 
     rows: tuple[ViewError, ...]
@@ -67,12 +68,12 @@ class NormalsEvaluation:
 
     @property
     def score(self) -> float:
-        """What checkpoints are ranked by, lower is better: the mean angular error, 180 where nothing is seen."""
+        """Score by which checkpoints are ranked, lower is better: mean angular error, 180 if nothing is visible."""
         return self.metrics.get("Eval/mae", WORST)
 
 
 @torch.no_grad()
-def evaluate_surface(  # noqa: PLR0913  the three that are compared; three ways to spare time
+def evaluate_surface(  # noqa: PLR0913  model, scene and settings, and options to save time
     model: NormalsModel,
     scene: NormalsScene,
     config: NormalsConfig,
@@ -83,30 +84,31 @@ def evaluate_surface(  # noqa: PLR0913  the three that are compared; three ways 
     stop_point: Callable[[], object] = lambda: None,
     micro_batches: MicroBatches | None = None,
 ) -> NormalsEvaluation:
-    """Render and measure every view, and the mesh. Nothing of the training moves, nothing random is drawn.
+    """Render and measure every view, and extract the mesh, without changing training state or drawing random numbers.
 
-    Views that were held out are looked at from the data's pose, brought into the frame of the learned ones.
+    Held-out views are rendered from the dataset's pose, transformed into the frame of the learned poses.
 
     Args:
-        model: what was trained.
-        scene: what it was trained on.
-        config: settings.
-        resolution: nodes of the mesh along a side; None takes the config's, 0 makes no mesh.
-        step: distance between samples; None takes the last of the training.
-        on_view: given every view as it is measured, so that pictures need no second rendering.
-        stop_point: called before each view and each block of the mesh; it may raise, to give up.
-        micro_batches: in how many parts rays are looked along, points evaluated and blocks made; None is one.
+        model: trained model.
+        scene: training data.
+        config: settings of the run.
+        resolution: mesh grid nodes along a side; None takes the config's, 0 extracts no mesh.
+        step: distance between samples, in units of the scene's sphere; None takes the final one of the training.
+        on_view: callback for every measured view, for example to write images without rendering again.
+        stop_point: called before each view and each mesh block; may raise to abort.
+        micro_batches: number of parts in which rays, points and mesh blocks are processed; None processes all at once.
 
     Raises:
         MeshError: the field is not finite somewhere.
-        ValueError: poses that fix no similarity.
-        MemoryError: even few points at a time do not fit.
+        ValueError: the poses do not determine a similarity.
+        MemoryError: even the smallest chunk does not fit into memory.
     """
     began = time.perf_counter()
     micro_batches = micro_batches or MicroBatches()
     chunks = Chunks(micro_batches.chunk(config.rendering.chunk, least=LEAST))
     rays = micro_batches.chunk(RAYS, least=LEAST)
     step = config.rendering.last_step if step is None else step
+    # Before the views: held-out views are rendered from poses aligned with the learned ones.
     poses = pose_errors(model, scene)
     error_pool = _ErrorPool(poses, scene)
     strips: list[np.ndarray] = []
@@ -124,6 +126,7 @@ def evaluate_surface(  # noqa: PLR0913  the three that are compared; three ways 
     surface = find_surface(model, mesh_nodes, chunks=chunks, block=block, stop_point=stop_point) if mesh_nodes else None
     mesh_evaluation = None if surface is None else against_truth(surface, scene, poses)
     metrics |= mesh_metrics(surface, mesh_evaluation)
+    # Recorded last, when the mesh has also had a chance to shrink the chunks.
     metrics |= {"Eval/chunk_shrinks": chunks.shrinks, "Eval/seconds": time.perf_counter() - began}
     return NormalsEvaluation(
         rows=tuple(error_pool.rows),
@@ -136,8 +139,9 @@ def evaluate_surface(  # noqa: PLR0913  the three that are compared; three ways 
 
 
 def pose_errors(model: NormalsModel, scene: NormalsScene) -> PoseErrors | None:
-    """Return how far the poses of the training views are from the data's; None where they are the data's own."""
+    """Return the errors of the training views' poses, or None if the poses are the dataset's."""
     known = torch.stack([scene.maps.views[i].camera.world_from_camera.double().cpu() for i in scene.train])
+    # Fixed poses that start at the dataset's differ from it by float32 rounding only.
     unchanged = (
         torch.allclose(model.poses.start.cpu(), known.float(), atol=SAME) and not model.poses.learned_parameters()
     )
@@ -145,12 +149,13 @@ def pose_errors(model: NormalsModel, scene: NormalsScene) -> PoseErrors | None:
 
 
 def against_truth(surface: Surface, scene: NormalsScene, poses: PoseErrors | None) -> MeshEvaluation | None:
-    """Compare a mesh with the true one, in the frame of the scene's sphere, lengths in its units.
+    """Compare a mesh with the ground truth in the frame and units of the scene's sphere.
 
-    Learned poses leave a similarity open: the mesh is moved by the one that brings the cameras onto the data's.
+    Learned poses are determined up to a similarity only, so the mesh is first transformed by the similarity that aligns
+    the cameras with the dataset's.
 
     Returns:
-        None where the truth is unknown or the surface is empty.
+        The comparison, or None if the ground truth is unknown or the surface is empty.
     """
     if scene.truth is None or surface.empty:
         return None
@@ -158,7 +163,7 @@ def against_truth(surface: Surface, scene: NormalsScene, poses: PoseErrors | Non
 
 
 def align_mesh(mesh: Triangles, poses: PoseErrors | None) -> Triangles:
-    """Return a mesh in the frame of the data's cameras."""
+    """Transform a mesh into the frame of the dataset's cameras."""
     if poses is None:
         return mesh
     return replace(mesh, vertices=poses.alignment.apply(torch.from_numpy(mesh.vertices)).numpy())
@@ -187,7 +192,7 @@ def mesh_metrics(surface: Surface | None, against: MeshEvaluation | None) -> dic
 
 
 def _cameras(model: NormalsModel, scene: NormalsScene, poses: PoseErrors | None) -> Iterable[tuple[int, Split, Camera]]:
-    """Yield every view that is measured, and where it is looked at from."""
+    """Yield the index, split and camera of every evaluated view."""
     for number, pose in zip(scene.train, model.poses().double().cpu(), strict=True):
         yield number, "train", scene.camera(number, pose)
     for number in scene.test:
@@ -200,11 +205,11 @@ def _cameras(model: NormalsModel, scene: NormalsScene, poses: PoseErrors | None)
 
 
 class _ErrorPool:
-    """Gathers what is measured of views; means are over all pixels of all views, as SuperNormal has it.
+    """Collects the errors of all views; means are taken over all pixels of all views, as in SuperNormal.
 
     Args:
-        poses: errors of the poses of the training views, for the comparison in the data's world.
-        scene: the views.
+        poses: pose errors of the training views, for the comparison in the dataset's world frame.
+        scene: scene whose views are evaluated.
     """
 
     def __init__(self, poses: PoseErrors | None, scene: NormalsScene) -> None:
@@ -214,19 +219,20 @@ class _ErrorPool:
         self._angles: dict[str, list[Tensor]] = {"train": [], "held_out": [], "world": []}
 
     def add(self, comparison: ViewComparison) -> None:
-        """Take in a view."""
+        """Add a view."""
         self.rows.append(comparison.error)
+        # Angles are NaN where either normal is missing.
         both = comparison.angles.isfinite()
         self._angles[comparison.error.split].append(comparison.angles[both])
         if self._poses is not None:
-            # Rendered normals are in the frame of the learned poses, observed ones are turned by the data's.
+            # Rendered normals are in the frame of the learned poses; observed ones are rotated by the dataset's pose.
             rotation = self._poses.alignment.rotation.to(comparison.rendered.normals)
             self._angles["world"].append(
                 angles_between(comparison.rendered.normals[both] @ rotation.T, comparison.view.world_normals()[both])
             )
 
     def metrics(self) -> dict[str, float]:
-        """Return the tags of all views."""
+        """Return the tags over all views."""
         metrics = self._of("train", "")
         if self._scene.test:
             metrics |= self._of("held_out", "_held_out")
@@ -245,12 +251,13 @@ class _ErrorPool:
         }
 
     def _depth(self) -> dict[str, float]:
+        # Not every view has known depth, so this mean is over views, not over pixels.
         errors = [row.depth_error for row in self.rows if row.depth_error is not None]
         if not errors:
             return {}
         mean = float(np.mean(errors))
         truth = self._scene.truth
-        # Without a truth: the diameter of the scene's sphere.
+        # The diameter of the bounding box; without a ground truth, that of the scene's unit sphere.
         across = 2.0 if truth is None else float(np.linalg.norm(np.ptp(truth.corners.reshape(-1, 3), axis=0)))
         return {"Eval/depth_error": mean, "Eval/depth_error_permille": 1000 * mean / across}
 

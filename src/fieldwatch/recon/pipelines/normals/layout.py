@@ -1,4 +1,4 @@
-"""The dashboard of a normals run: what to look at first, in that order."""
+"""Dashboard layout of a normals run, most important charts first."""
 
 from fieldwatch import Chart, Layout, Tab
 from fieldwatch.pipeline import MEMORY_TAB
@@ -9,13 +9,14 @@ _OVERVIEW = (
     Chart.of("Total loss", "Loss/total"),
     Chart.of("Mean angular error (degrees)", "Eval/mae", "Eval/mae_held_out"),
     Chart.of("Samples per ray", "Statistics/samples_per_ray"),
-    Chart.of("Occupied share of the grid", "Statistics/occupied_frac"),
+    Chart.of("Occupied fraction of the grid", "Statistics/occupied_frac"),
 )
 _LOSSES = (
+    # Patterns, because the active terms depend on the stages.
     Chart.matching("Terms", "Loss/component_[^/]+"),
     Chart.matching("Weights", "Loss/weight_[^/]+"),
-    Chart.matching("Weighted terms: what each adds", "Loss/weighted_[^/]+"),
-    Chart.matching("Share of the total", "Loss/share_[^/]+"),
+    Chart.matching("Weighted terms", "Loss/weighted_[^/]+"),
+    Chart.matching("Fraction of the total", "Loss/share_[^/]+"),
 )
 
 NORMALS_LAYOUT = Layout(
@@ -30,4 +31,4 @@ NORMALS_LAYOUT = Layout(
         MEMORY_TAB,
     )
 )
-"""Tab, its charts, their tags."""
+"""Tabs of the dashboard, each with its charts and their tags."""

@@ -1,4 +1,4 @@
-"""What steps the parameters, and how fast: Adam for the field, and for the poses where they are learned."""
+"""Optimizers and learning rates of a normals run: Adam for the field and, if they are optimized, for the poses."""
 
 from torch.optim import Adam, Optimizer
 
@@ -8,19 +8,19 @@ from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 
 TABLE_BETAS = (0.9, 0.99)
 TABLE_EPS = 1e-15
-"""Adam's settings for the hash table: most rows have no gradient at most steps (Mueller 2022, section 4)."""
+"""Adam's settings for the hash table, most of whose rows have no gradient in most steps (Mueller 2022, section 4)."""
 
 
 class NormalsOptimizers:
-    """The optimizers of a run and their rates; and what else of the model follows the schedule.
+    """Optimizers and learning rates of a run, and the other model settings that follow the schedule.
 
     Args:
-        config: settings.
-        model: what is trained, on its device.
-        plan: what happens when.
+        config: settings of the run.
+        model: model to train, on its device.
+        plan: schedule of the run.
 
     Attributes:
-        factor: of all rates, beside the schedule's; a rollback halves it.
+        rate_factor: multiplier of all learning rates in addition to the schedule; a rollback halves it.
     """
 
     def __init__(self, config: NormalsConfig, model: NormalsModel, plan: NormalsSchedule) -> None:
@@ -30,43 +30,47 @@ class NormalsOptimizers:
         self.rate_factor = 1.0
         rates = config.rates
         groups = model.groups()
+        # The deviation is absent if the sharpness is scheduled.
         network = [*groups["network"], *groups.get("deviation", [])]
         table = {"params": groups["table"], "betas": TABLE_BETAS, "eps": TABLE_EPS, "name": "table"}
+        # In the order of the parameter groups below, whose learning rates are set in every step.
         self._base = [rates.lr_table or rates.lr, rates.lr]
-        # Fused: on a GPU a refused update is then left out by the kernel itself, without a host read (decision 0004).
+        # Fused: on a GPU the kernel itself then skips a refused update, without a device-to-host sync (decision 0004).
         self.field = Adam([table, {"params": network, "name": "network"}], lr=rates.lr, fused=True)
         learned = model.poses.learned_parameters()
         self.poses = Adam([{"params": learned, "name": "poses"}], lr=rates.lr_poses) if learned else None
 
     def prepare(self, step: int) -> None:
-        """Set rates, levels of the encoding and the scheduled sharpness for a step."""
+        """Set the learning rates, encoding levels and scheduled sharpness of a step."""
         plan = self._plan
         factor = self.rate_factor * plan.rate_factor(step)
         for group, base in zip(self.field.param_groups, self._base, strict=True):
             group["lr"] = factor * base
         if self.poses is not None:
             self.poses.param_groups[0]["lr"] = factor * plan.pose_rate(step)
-            # Without a gradient the renderer need not go back to rays and points.
+            # Frozen poses spare the renderer the backward pass to rays and points.
             self._model.poses.freeze(frozen=not plan.learns_poses(step))
         self._model.sdf.activate(plan.levels(step))
         if self._config.rendering.sharpness == "scheduled":
+            # After a resume or rollback this also corrects the restored value.
             self._model.set_sharpness(plan.sharpness(step))
 
     def active(self, step: int) -> tuple[Optimizer, ...]:
-        """Those that step now."""
+        """Return the optimizers that update parameters at this step."""
         if self.poses is None or not self._plan.learns_poses(step):
             return (self.field,)
         return (self.field, self.poses)
 
     def clip(self, step: int) -> dict[str, float] | None:
-        """Limits of the gradients' norms at a step, by group; None clips nothing."""
+        """Return the maximum gradient norm of each group at a step, or None if nothing is clipped."""
         rates = self._config.rates
+        # Poses have a separate limit, and a frozen group has no gradient to clip.
         limits = dict.fromkeys((name for name in self._model.groups() if name != "poses"), rates.clip)
         if self.poses is not None and self._plan.learns_poses(step):
             limits["poses"] = rates.clip_poses
         return {name: limit for name, limit in limits.items() if limit} or None
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """Return all of them under the names that checkpoints have."""
+        """Return all optimizers by their names in checkpoints."""
         optimizers = {"field_optimizer": self.field, "pose_optimizer": self.poses}
         return {name: optimizer for name, optimizer in optimizers.items() if optimizer is not None}

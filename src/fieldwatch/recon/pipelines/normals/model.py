@@ -1,4 +1,4 @@
-"""What a normals run trains: a signed distance field, how sharp its surface is, where it is looked for, and poses."""
+"""Trainable parts of a normals run: signed distance field, surface sharpness, occupancy grid and poses."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from fieldwatch.recon.render import Cells, Deviation, HashEncoding, HashSdf, Occ
 
 
 class NormalsModel(nn.Module):
-    """The field and all that goes with it; one module, so that one `.to` decides where everything is.
+    """The field and everything it is rendered with, in one module, so that a single ``.to`` moves all of it.
 
     Args:
-        config: settings.
-        poses: of the training views, at the start.
+        config: settings of the run.
+        poses: initial poses of the training views, ``world_from_camera``.
 
     Attributes:
-        sdf: the signed distance field.
-        deviation: how sharp its surface is.
-        grid: cells in which the surface may be.
-        poses: of the training views.
+        sdf: signed distance field.
+        deviation: sharpness of the surface.
+        grid: occupancy grid of cells that may contain the surface.
+        poses: poses of the training views.
     """
 
     def __init__(self, config: NormalsConfig, poses: Float[Tensor, "views 4 4"]) -> None:
@@ -38,9 +38,11 @@ class NormalsModel(nn.Module):
             features_per_level=options.features_per_level,
         )
         self.sdf = HashSdf(encoding=encoding, hidden=options.hidden, layers=options.layers, radius=options.radius)
+        # The bounds of s: below 1 the surface is wider than the scene, above the maximum it falls between samples.
         self.deviation = Deviation(
             initial=rendering.first_sharpness, lowest=1.0, highest=max(rendering.most_sharpness, 1.0)
         )
+        # A scheduled sharpness is set by `set_sharpness` and must not receive gradients.
         self.deviation.requires_grad_(rendering.sharpness == "learned")
         self.grid = OccupancyGrid(
             OccupancyConfig(
@@ -56,17 +58,18 @@ class NormalsModel(nn.Module):
 
     @property
     def sharpness(self) -> float:
-        """The s of the surface, on the host."""
+        """Sharpness s of the surface, as a host float (synchronizes with the device)."""
         return self.deviation().item()
 
     @torch.no_grad()
     def set_sharpness(self, inverse_deviation: float) -> None:
-        """Set s, where it is scheduled; the parameter holds it, so that checkpoints and renders know it."""
+        """Set a scheduled sharpness s; the parameter stores it, so that checkpoints and renders include it."""
         # The parameter is v of s = exp(10 v), as in NeuS.
         self.deviation.parameter.copy_(torch.as_tensor(inverse_deviation).log() / 10)
 
     def groups(self) -> dict[str, Any]:
-        """Parameters by what they are, as the record names them: only those that are learned."""
+        """Return the learned parameters by group name, as recorded."""
+        # The hash table is a separate group, because its Adam settings and learning rate differ.
         network = [*self.sdf.hidden.parameters(), *self.sdf.last.parameters()]
         groups: dict[str, Any] = {"table": [self.sdf.encoding.table], "network": network}
         if self.deviation.parameter.requires_grad:
@@ -77,5 +80,5 @@ class NormalsModel(nn.Module):
 
 
 def first_model(config: NormalsConfig, scene: NormalsScene) -> NormalsModel:
-    """Make the model that the first step trains: a sphere, and poses where they start."""
+    """Create the initial model: a sphere and the starting poses."""
     return NormalsModel(config, scene.starting_poses[list(scene.train)]).to(scene.device)

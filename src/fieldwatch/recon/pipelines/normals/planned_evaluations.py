@@ -1,4 +1,4 @@
-"""Evaluations while a run trains: errors, meshes, pictures, poses. None of them can disturb or end the training."""
+"""Evaluations during training: errors, meshes, images and poses. A failed evaluation does not end the training."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -37,30 +37,31 @@ from fieldwatch.recon.render import Chunks
 MESHES = "meshes_validation"
 NORMALS = "normals"
 DEPTHS = "depths"
-"""Folders in the run folder."""
+"""Subfolders of the run folder."""
 PICTURED_VIEWS = 4
-"""Training views whose pictures are written, evenly spaced; one held-out view joins them."""
+"""Number of training views with images, evenly spaced; one held-out view is added."""
 
 MOST_MICRO_BATCHES = 64
-"""Micro-batches in which views are rendered and meshes made, at most: 1,024 rays and points at a time."""
+"""Maximum number of micro-batches for rendering and meshing: 1,024 rays or points at a time."""
 
 
 class PlannedEvaluations:
     """Evaluates a run at the planned iterations.
 
-    Each part is an evaluation of the run (`Run.evaluation`): training is that of a run without it, bit for bit. When
-    memory runs out, rays, points and blocks are divided; what fails all the same is written to
-    `validation_failures/`, counted in `Eval/failures` and reported as the event `validation_failed`; training goes on.
+    Each part is an evaluation of the run (`Run.evaluation`), so training is bit-identical to a run without it. After an
+    out-of-memory error, rays, points and blocks are processed in smaller parts. An evaluation that fails nevertheless
+    is written to `validation_failures/`, counted in `Eval/failures` and reported as the event `validation_failed`;
+    training continues.
 
     Args:
-        config: settings.
-        scene: what is trained on.
-        model: what is trained.
+        config: settings of the run.
+        scene: training data.
+        model: model to evaluate.
 
     Attributes:
-        newest: the newest evaluation; None before, and where that failed.
-        failures: how many there were so far, over all segments of a run whose checkpoints hold this.
-        micro_batches: in how many views are rendered and meshes made; track them.
+        newest: newest evaluation; None before the first one and if the newest one failed.
+        failures: number of failed evaluations so far, over all segments of a resumed run.
+        micro_batches: number of parts in which views and meshes are processed; pass it to `Run.track`.
     """
 
     def __init__(self, config: NormalsConfig, scene: NormalsScene, model: NormalsModel) -> None:
@@ -72,36 +73,38 @@ class PlannedEvaluations:
         self.micro_batches = MicroBatches("evaluation", most=MOST_MICRO_BATCHES)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds: the count of failures."""
+        """Return the number of failures."""
         return {"failures": self.failures}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what a checkpoint held."""
+        """Restore the number of failures."""
         self.failures = int(state["failures"])
 
     def write_first_poses(self, run: Run) -> None:
-        """Write where the poses start: the entry of iteration 0, unless it is there."""
+        """Write the initial poses as the entry of iteration 0, unless it exists."""
         if not pose_file(run.folder, 0).exists():
             with self._evaluation(run, "poses"):
-                # Not the poses of now: those of a run that goes on have moved.
+                # Not the current poses: those of a resumed run have moved.
                 self._poses(run, 0, self._model.poses.start)
 
     def due(self, done: int) -> bool:
-        """Whether any evaluation is due after this number of steps."""
+        """Return whether any evaluation is due after this number of steps."""
         plan = self._scene.schedule
         config = self._config
-        wanted = (config.evaluate_at, config.mesh_at, config.poses_at)
-        return done == plan.total or any(plan.due(every, done) for every in wanted)
+        intervals = (config.evaluate_at, config.mesh_at, config.poses_at)
+        return done == plan.total or any(plan.due(every, done) for every in intervals)
 
     def evaluate(self, run: Run, step: Step) -> None:
-        """Evaluate what is due after a step; after the last one, everything is."""
+        """Run the evaluations that are due after a step; all of them after the last step."""
         plan = self._scene.schedule
         config = self._config
         done = step.index + 1
         last = done == plan.total
+        # Compared afterward, so that a failure is also recorded if no evaluation is due.
         before = self.failures
         evaluates = last or plan.due(config.evaluate_at, done)
         meshes = last or plan.due(config.mesh_at, done)
+        # Poses first: they are cheap, and are written even if a later evaluation fails.
         if last or plan.due(config.poses_at, done):
             with self._evaluation(run, "poses"):
                 self._poses(run, done, self._model.poses())
@@ -120,8 +123,9 @@ class PlannedEvaluations:
     def _evaluate(self, run: Run, done: int, *, meshes: bool) -> None:
         iteration = self._iteration(done)
         pictured = self._pictured_views()
+        # View names may contain characters that file names must not.
         names = output_names(self._scene.maps.names)
-        # An evaluation that fails must not leave an older model's figures as the newest.
+        # If this evaluation fails, results of an older model must not count as the newest.
         self.newest = None
         evaluation_call = partial(
             evaluate_surface,
@@ -141,7 +145,7 @@ class PlannedEvaluations:
         self.newest = evaluation = run.retry(evaluation_call, self.micro_batches)
         run.record(evaluation.metrics, position=done)
         run.image("Eval/normals", sheet_of(evaluation.strips), done)
-        # Ranked by this figure: a checkpoint is "best" only at a step that was evaluated.
+        # Checkpoints are ranked by this score, so only one saved at an evaluated step can be the best.
         run.save_after_step({"mae": evaluation.score})
         if evaluation.surface is not None:
             self._mesh(run, done, evaluation.surface)
@@ -149,6 +153,7 @@ class PlannedEvaluations:
     def _pictured_views(self) -> set[int]:
         train = self._scene.train
         count = min(PICTURED_VIEWS, len(self._scene.train))
+        # Evenly spaced, so that the images show the object from different sides.
         return {train[i * len(train) // count] for i in range(count)} | set(self._scene.test[:1])
 
     def _surface(self, run: Run) -> Surface:
@@ -160,6 +165,7 @@ class PlannedEvaluations:
 
     def _mesh(self, run: Run, done: int, surface: Surface) -> None:
         if surface.empty:
+            # An event instead of a file without faces.
             run.event("empty_mesh", iteration=self._iteration(done))
             return
         write_mesh(
@@ -186,17 +192,17 @@ class PlannedEvaluations:
 
 
 def write_pictures(folder: Path, iteration: int, comparison: ViewComparison, name: str) -> dict[str, Path]:
-    """Write what a view shows, clean outside of its silhouette.
+    """Write the rendered normals and depth of a view, transparent or NaN outside its silhouette.
 
-    `normals/%08d_0_NAME.png` has normals as 128 n + 128 in OpenGL axes, `depths/%08d_0_NAME.png` colours, light near
-    and dark far; both are transparent outside. `depths/%08d_0_NAME.npy` has the depth along the axis in units of the
-    scene's sphere, float32, NaN outside. The names are PMNI's.
+    `normals/%08d_0_NAME.png` encodes normals as 128 n + 128 in OpenGL axes, `depths/%08d_0_NAME.png` colors depth,
+    light for near and dark for far; both are transparent outside. `depths/%08d_0_NAME.npy` holds the depth along the
+    optical axis in units of the scene's sphere, float32, NaN outside. The file names are PMNI's.
 
     Args:
-        folder: of the run.
-        iteration: nominal.
-        comparison: the view.
-        name: of its files, see `output_names`.
+        folder: run folder.
+        iteration: nominal iteration.
+        comparison: measured view.
+        name: name of its files, see `output_names`.
 
     Raises:
         OSError: a file cannot be written.

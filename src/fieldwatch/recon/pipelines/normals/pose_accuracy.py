@@ -1,4 +1,4 @@
-"""How far poses are from the data's, after the similarity that no picture can tell."""
+"""Errors of poses relative to the dataset's, after a similarity alignment, which images cannot determine."""
 
 import math
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from fieldwatch.recon.geometry import Similarity, align_points
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PoseErrors:
-    """Poses against those of the data.
+    """Errors of poses relative to the dataset's.
 
     Attributes:
-        alignment: brings the frame of the poses onto that of the data.
-        rotations: per view, the angle between the aligned rotation and the data's, degrees.
-        positions: per view, the distance between the aligned position and the data's, units of the scene's sphere.
+        alignment: similarity from the frame of the poses to that of the dataset.
+        rotations: angle between each view's aligned and known rotation, in degrees.
+        positions: distance between each view's aligned and known position, in units of the scene's sphere.
     """
 
     alignment: Similarity
@@ -27,15 +27,16 @@ class PoseErrors:
 
     @classmethod
     def of(cls, poses: Float[Tensor, "views 4 4"], known: Float[Tensor, "views 4 4"]) -> Self:
-        """Align poses with known ones by their positions (Umeyama 1991), and measure what is left.
+        """Align poses with known ones by their positions (Umeyama 1991), and measure the remaining errors.
 
         Args:
-            poses: `world_from_camera`.
-            known: the same of the data, in the same order.
+            poses: ``world_from_camera`` of each view.
+            known: ``world_from_camera`` of the dataset, in the same order.
 
         Raises:
-            ValueError: fewer than three views, or all in one place: that fixes no similarity.
+            ValueError: fewer than three views, or all at one position, which does not determine a similarity.
         """
+        # In float64: errors of well-aligned poses are close to float32 rounding.
         poses = poses.detach().double().cpu()
         known = known.detach().double().cpu()
         alignment = align_points(poses[:, :3, 3], known[:, :3, 3])
@@ -48,7 +49,7 @@ class PoseErrors:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Means and largest, as tags."""
+        """Mean and maximum errors, as tags."""
         return {
             "Eval/pose_rotation": float(self.rotations.mean()),
             "Eval/pose_rotation_max": float(self.rotations.max()),
@@ -58,6 +59,6 @@ class PoseErrors:
 
 
 def rotation_angles(first: Float[Tensor, "n 3 3"], second: Float[Tensor, "n 3 3"]) -> Float[Tensor, " n"]:
-    """Return the angles between rotations, degrees: |A - B|^2 = 8 sin^2(angle / 2), exact for small ones, too."""
+    """Return the angles between rotations in degrees: |A - B|^2 = 8 sin^2(angle / 2), accurate for small angles."""
     distance = torch.linalg.matrix_norm(first - second)
     return torch.rad2deg(2 * torch.asin((distance / math.sqrt(8)).clamp_max(1)))

@@ -1,4 +1,4 @@
-"""Poses of the cameras: where they start, and what is learned about them (PMNI)."""
+"""Camera poses: their initial values, and the optimized corrections (PMNI)."""
 
 import math
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from fieldwatch.recon.pipelines.normals.config import PoseOptions
 
 
 class Poses(nn.Module):
-    """Poses of all views: [Exp(r) | t] times where they start (left: in the world; PMNI).
+    """Poses of all views: corrections [Exp(r) | t], applied from the left (in the world), times the initial poses.
 
-    r turns a camera about the origin of the scene's sphere, where the object is: what it sees turns, and stays in the
-    picture. r and t start at 0.
+    r rotates a camera about the origin of the scene's sphere, where the object is, so that the object stays in the
+    image. r and t start at 0 (PMNI).
 
     Args:
-        start: where the cameras stand.
-        options: what is learned.
+        start: initial ``world_from_camera`` of the views.
+        options: which parts are optimized.
 
     Attributes:
-        rotations: r of every view, radians; a parameter where rotations are learned.
-        translations: t of every view, units of the scene's sphere; likewise.
-        start: where they started.
+        rotations: r of every view in radians; requires gradients if rotations are optimized.
+        translations: t of every view in units of the scene's sphere; requires gradients if positions are optimized.
+        start: initial poses.
     """
 
     def __init__(self, start: Float[Tensor, "views 4 4"], options: PoseOptions) -> None:
@@ -34,12 +34,12 @@ class Poses(nn.Module):
         self.register_buffer("start", start.float())
         zero = torch.zeros(len(start), 3)
         self._options = options
-        # A parameter also where it is not learned, so that checkpoints have one form.
+        # Parameters even if they are not optimized, so that all checkpoints have the same keys.
         self.rotations = nn.Parameter(zero.clone(), requires_grad=options.learn_rotation)
         self.translations = nn.Parameter(zero.clone(), requires_grad=options.learn_translation)
 
     def forward(self, views: Int64[Tensor, " n"] | None = None) -> Float[Tensor, "n 4 4"]:
-        """Return `world_from_camera` of some views, or of all."""
+        """Return ``world_from_camera`` of the given views, or of all."""
         r = self.rotations
         t = self.translations
         start = self.start
@@ -50,31 +50,33 @@ class Poses(nn.Module):
         return rigid(exponential(r), t) @ start
 
     def learned_parameters(self) -> list[nn.Parameter]:
-        """Parameters that are learned."""
-        wanted = ((self._options.learn_rotation, self.rotations), (self._options.learn_translation, self.translations))
-        return [parameter for learned, parameter in wanted if learned]
+        """Return the parameters that are optimized."""
+        options = self._options
+        candidates = ((options.learn_rotation, self.rotations), (options.learn_translation, self.translations))
+        return [parameter for learned, parameter in candidates if learned]
 
     def freeze(self, *, frozen: bool) -> None:
-        """Let poses stay where they are for now, or learn on; held, they have no gradient that nobody asked for."""
+        """Freeze the optimized parameters or unfreeze them; frozen parameters get no gradient."""
         for parameter in self.learned_parameters():
             parameter.requires_grad_(not frozen)
 
     @torch.no_grad()
     def changes(self) -> Float[Tensor, "2"]:
-        """Mean angle (degrees) and mean distance of the cameras from where they started."""
+        """Return the mean rotation angle (degrees) and mean displacement of the cameras since the start."""
         moved = self()[:, :3, 3] - self.start[:, :3, 3]
         return torch.stack([torch.rad2deg(self.rotations.norm(dim=1)).mean(), moved.norm(dim=1).mean()])
 
 
 def starting_poses(views: Sequence[NormalView], options: PoseOptions, seed: int) -> Float[Tensor, "views 4 4"]:
-    """Return the poses that a run begins with, float64.
+    """Return the initial poses of a run, float64.
 
-    Noise turns a camera where it stands (left of its rotation) and shifts it, each axis by a normal number (PMNI).
+    Noise rotates a camera in place (from the left of its rotation) and shifts it, with a normal deviate per axis
+    (PMNI).
 
     Args:
-        views: with cameras as the data has them.
-        options: where poses start.
-        seed: of the noise.
+        views: views with the dataset's cameras.
+        options: how poses are initialized.
+        seed: seed of the noise.
     """
     if options.pose_start == "dataset":
         return torch.stack([view.camera.world_from_camera.double().cpu() for view in views])
@@ -86,11 +88,11 @@ def starting_poses(views: Sequence[NormalView], options: PoseOptions, seed: int)
 
 
 def centred_poses(views: Sequence[NormalView], poses: Float[Tensor, "views 4 4"]) -> Float[Tensor, "views 4 4"]:
-    """Shift cameras across their views until the rays through the middles of their masks pass through the origin.
+    """Shift cameras parallel to their images until the ray through the center of each mask passes through the origin.
 
     Args:
-        views: with a lens and a mask each.
-        poses: where they are, float64; a view with an empty mask stays there.
+        views: views with a camera and a mask each.
+        poses: their poses, float64; the pose of a view with an empty mask is left unchanged.
     """
     shifted = poses.clone()
     for view, pose in zip(views, shifted, strict=True):
@@ -99,8 +101,9 @@ def centred_poses(views: Sequence[NormalView], poses: Float[Tensor, "views 4 4"]
         camera = view.camera
         x, y = camera.pixel_centres().double().cpu()[view.mask.cpu()].mean(0).unbind()
         direction = torch.stack([(x - camera.cx) / camera.fx, (y - camera.cy) / camera.fy, torch.ones_like(x)])
+        # From camera axes to world axes.
         direction = pose[:3, :3] @ (direction / direction.norm())
-        # What is left of the position lies along the ray, which so passes through the origin; the distance stays.
+        # The projection of the position onto the ray: the ray then passes through the origin, at the same depth.
         pose[:3, 3] = (pose[:3, 3] @ direction) * direction
     return shifted
 
@@ -109,25 +112,27 @@ def _noisy(views: Sequence[NormalView], options: PoseOptions, seed: int) -> Floa
     poses = torch.stack([view.camera.world_from_camera.double().cpu() for view in views])
     generator = torch.Generator().manual_seed(seed)
     turn, shift = torch.randn(2, len(poses), 3, generator=generator, dtype=torch.float64)
+    # From the left, like the learned rotations.
     noise = exponential(math.radians(options.rotation_noise) * turn)
     return rigid(noise @ poses[:, :3, :3], poses[:, :3, 3] + options.translation_noise * shift)
 
 
 def ring_poses(count: int, radius: float, angle: float, *, clockwise: bool = False) -> Float[Tensor, "views 4 4"]:
-    """Return cameras evenly around the z axis that look at the origin, as PMNI initialises them, float64.
+    """Return cameras evenly spaced around the z axis that look at the origin, as PMNI initializes them, float64.
 
     Args:
-        count: cameras; number k stands at the longitude 2 pi k / count.
-        radius: from the origin.
-        angle: degrees above the horizon.
-        clockwise: seen from above, instead of counter-clockwise.
+        count: number of cameras; camera k is at longitude 2 pi k / count.
+        radius: distance from the origin.
+        angle: elevation above the horizon in degrees.
+        clockwise: proceed clockwise, seen from above, instead of counterclockwise.
     """
     above = math.radians(angle)
     sign = -1 if clockwise else 1
     poses = []
     for number in range(count):
         around = sign * 2 * math.pi * number / count
+        # Spherical coordinates: the radius within the horizontal plane.
         flat = radius * math.cos(above)
-        place = (flat * math.cos(around), flat * math.sin(around), radius * math.sin(above))
-        poses.append(look_at(place, (0.0, 0.0, 0.0)))
+        position = (flat * math.cos(around), flat * math.sin(around), radius * math.sin(above))
+        poses.append(look_at(position, (0.0, 0.0, 0.0)))
     return torch.stack(poses).double()

@@ -1,4 +1,4 @@
-"""Where a configuration starts from."""
+"""Presets: named configurations to start from."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,15 +13,17 @@ from fieldwatch.recon.pipelines.normals.config import (
     TermOptions,
 )
 
+# No depth term: with known poses, normals and masks determine the surface, including its scale.
 KNOWN_POSES = ("fit@0 normal=1 mask=1 eikonal=0.1",)
-"""Where poses are known, nothing has to wait for anything."""
+"""A single stage: with known poses, all terms can act from the start."""
 
 
 def _field(*, finest: int, first_levels: float, levels_by: int) -> FieldOptions:
-    """Eight levels from 16 cells on."""
+    """Return a field with eight levels, the coarsest with 16 cells."""
     return FieldOptions(
         base_resolution=16,
         finest_resolution=finest,
+        # Twice the rows for a finer lattice, which would otherwise have more hash collisions.
         table_bits=18 if finest > 256 else 17,
         first_levels=first_levels,
         levels_by=levels_by,
@@ -29,7 +31,7 @@ def _field(*, finest: int, first_levels: float, levels_by: int) -> FieldOptions:
 
 
 def _sharpening(*, last_sharpness: float, last_step: float) -> RenderOptions:
-    """A surface that becomes sharper by a schedule, whatever the number of steps."""
+    """Return rendering options with a scheduled sharpness, which does not depend on the number of steps."""
     return RenderOptions(
         grid_resolution=64,
         grid_every=16,
@@ -44,12 +46,13 @@ def _sharpening(*, last_sharpness: float, last_step: float) -> RenderOptions:
 
 
 FEW_VIEWS = RayOptions(rays=768, sample_budget=12_000, views_per_step=4, views_per_graph=4)
-"""While the surface is blurred rays need many samples, and there are few of them; later on the other way around."""
+"""An adaptive number of rays: few while the surface is blurred and each ray needs many samples, more as it sharpens."""
+# Learning rates for thousands instead of tens of thousands of steps, without clipping.
 QUICK = NormalsRateOptions(lr=1e-3, lr_table=1e-2, lr_poses=4e-3, lr_poses_late=4e-3, clip=0.0, clip_poses=0.0)
 
 
 def default() -> NormalsConfig:
-    """Known poses: the built-in object in minutes on two CPU cores, any set of maps in as many steps as it is given."""
+    """Known poses: the built-in object in minutes on two CPU cores, or any set of maps in the given number of steps."""
     return NormalsConfig(
         steps=2000,
         stages=KNOWN_POSES,
@@ -63,7 +66,7 @@ def default() -> NormalsConfig:
 
 
 def cpu() -> NormalsConfig:
-    """Twenty views of 256 pixels in five to twelve minutes on two CPU cores, as fast as they are; poses known."""
+    """Known poses: twenty views of 256 pixels in five to twelve minutes on two CPU cores, depending on their speed."""
     return NormalsConfig(
         steps=10_000,
         stages=KNOWN_POSES,
@@ -77,10 +80,10 @@ def cpu() -> NormalsConfig:
 
 
 def poses() -> NormalsConfig:
-    """Poses that are a guess: learned with the surface, from coarse to fine, in four to eight minutes of one CPU core.
+    """Approximate poses, optimized with the surface from coarse to fine, in four to eight minutes on one CPU core.
 
-    Steps see all views, and the poses' rate falls to a quarter once they are about right: what is left of their errors
-    follows the rate and the noise of single views.
+    Every step samples all views. The pose learning rate falls to a quarter once the poses are roughly right, because
+    the remaining error is proportional to the learning rate and the noise of single views.
     """
     return NormalsConfig(
         steps=6000,
@@ -96,12 +99,12 @@ def poses() -> NormalsConfig:
 
 
 def seeds() -> NormalsConfig:
-    """PMNI's data terms on a staged schedule of 30,000 iterations, 512 rays of every view, poses known."""
+    """PMNI's data terms on a staged schedule of 30,000 iterations with 512 rays per view; known poses."""
     return NormalsConfig(rays=RayOptions(rays_per_view=512))
 
 
 def parity() -> NormalsConfig:
-    """PMNI's formulas on the schedule of `seeds`: blended normals, no balance between in and outside of the mask."""
+    """PMNI's formulas on the schedule of `seeds`: blended normals, rays inside and outside the mask unbalanced."""
     return NormalsConfig(
         rays=RayOptions(rays_per_view=512),
         terms=TermOptions(rendered_normals="blended", balanced=False),
@@ -116,4 +119,4 @@ PRESETS: dict[str, Callable[[], NormalsConfig]] = {
     "seeds": seeds,
     "parity": parity,
 }
-"""Every preset by its name."""
+"""All presets by name."""

@@ -1,4 +1,4 @@
-"""What a trained normals run gives to others: the mesh, pictures of it and of every view, poses, figures."""
+"""Results of a trained normals run: mesh, images of it and of every view, poses, metrics."""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
@@ -23,14 +23,14 @@ from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.world import pose_in_world
 
 RATE = 24.0
-"""Frames per second of the film."""
+"""Frames per second of the turntable video."""
 SIZE = 480
-"""Pixels of the film and of each side of the still, each way."""
+"""Width and height of the video and of each panel of the still image, in pixels."""
 ERROR_SCALE = 0.005
-"""Distance from the truth, in shares of its diameter, that has the top colour."""
+"""Distance from the ground truth of the top color, as a fraction of its diameter."""
 
 
-def write_products(  # noqa: PLR0913  the trained thing, where to, what is known about it, and the film
+def write_products(  # noqa: PLR0913  the trained model, the output folder, its evaluation, and the video
     config: NormalsConfig,
     scene: NormalsScene,
     model: NormalsModel,
@@ -40,24 +40,25 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, what is known
     seconds: float = 4.0,
     stop_point: Callable[[], object] = lambda: None,
 ) -> Mapping[str, Path]:
-    """Write everything that a finished run gives to others; return the paths by what they are.
+    """Write all results of a finished run and return their paths by kind.
 
-    `mesh.ply` and `mesh.glb` are in the world of the data. `mesh.png` shows the mesh from four sides, `turntable.mp4`
-    a film around it, `mesh_error.png` its distance from the truth where that is known. `normals.png` has every view:
-    observed, rendered, the angle between them. `poses.npy` has `world_from_camera` of all training views in the frame
-    of the scene's sphere, `poses.json` the same with names, lenses and errors, and in the world. `metrics.json` has
-    every figure, `metrics.csv` one row per view.
+    `mesh.ply` and `mesh.glb` are in the world frame of the dataset. `mesh.png` shows the mesh from four sides,
+    `turntable.mp4` is a video around it, `mesh_error.png` shows its distance from the ground truth if that is known.
+    `normals.png` shows every view: observed normals, rendered normals, and the angle between them. `poses.npy` contains
+    `world_from_camera` of all training views in the frame of the scene's sphere, `poses.json` the same with names,
+    intrinsics and errors, and also in the world frame. `metrics.json` contains all metrics, `metrics.csv` one row per
+    view.
 
-    Files of a mesh are left out where the field is nowhere 0: `metrics.json` says so (`Eval/mesh_faces` 0).
+    Mesh files are omitted if the field has no zero crossing; `metrics.json` then has `Eval/mesh_faces` 0.
 
     Args:
-        config: settings.
-        scene: what was trained on.
-        model: what was trained.
-        folder: where to; made if missing, files of the same names are replaced.
-        evaluation: of this model with its mesh; made here, if None or without a mesh.
-        seconds: of film; 0 makes none.
-        stop_point: called between parts of the work; it may raise, to give up.
+        config: settings of the run.
+        scene: training data.
+        model: trained model.
+        folder: output folder, created if missing; existing files are replaced.
+        evaluation: evaluation of this model with its mesh; computed if None or without a mesh.
+        seconds: length of the video; 0 writes none.
+        stop_point: called between parts of the work; may raise to abort.
 
     Raises:
         OSError: a file cannot be written.
@@ -71,10 +72,12 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, what is known
         **_write_figures(evaluation, folder),
     }
     surface = evaluation.surface
+    # Images and tables do not need a surface; everything below does.
     if surface is None or surface.empty:
         return paths
     stop_point()
     mesh = surface.in_world(scene)
+    # 0 for lengths below half a frame, which writes no video.
     frames = round(seconds * RATE)
     paths |= _write_meshes(scene, evaluation, mesh, folder)
     if frames:
@@ -85,8 +88,10 @@ def write_products(  # noqa: PLR0913  the trained thing, where to, what is known
 
 
 def upwards(scene: NormalsScene) -> tuple[float, float, float]:
-    """Return the mean of the cameras' own upward directions, or z where they cancel."""
+    """Return the mean of the cameras' upward directions, or z if they cancel out."""
+    # The y axis of OpenCV cameras points down.
     up = -torch.stack([camera.world_from_camera[:3, 1].double().cpu() for camera in scene.maps.cameras]).mean(0)
+    # The directions may cancel out, for example if half of the cameras are upside down.
     x, y, z = up.tolist() if float(up.norm()) > 1e-3 else (0.0, 0.0, 1.0)
     return x, y, z
 
@@ -99,7 +104,7 @@ def write_film(
     *,
     stop_point: Callable[[], object] = lambda: None,
 ) -> Path:
-    """Write a film around a mesh, as clay; `stop_point` is called before each frame, and may raise, to give up."""
+    """Write a clay-shaded video around a mesh; ``stop_point`` is called before each frame and may raise to abort."""
     cameras = turntable_cameras(mesh, frames, SIZE, up=up)
     renderer = MeshRenderer(mesh)
 
@@ -121,18 +126,18 @@ def _write_meshes(scene: NormalsScene, evaluation: NormalsEvaluation, mesh: Tria
     mesh_evaluation = evaluation.against_truth
     surface = evaluation.surface
     if mesh_evaluation is not None and surface is not None:
+        # In units of the top color, which `error_coloured` expects in [0, 1].
         errors = mesh_evaluation.vertex_errors / mesh_evaluation.diameter / ERROR_SCALE
-        coloured = error_coloured(align_mesh(surface.mesh, evaluation.poses), errors, 1.0)
-        paths["mesh_error"] = save_picture(
-            output_path(folder, "mesh_error.png"), mesh_still(coloured, size=SIZE, up=up)
-        )
+        colored = error_coloured(align_mesh(surface.mesh, evaluation.poses), errors, 1.0)
+        paths["mesh_error"] = save_picture(output_path(folder, "mesh_error.png"), mesh_still(colored, size=SIZE, up=up))
     return paths
 
 
 def _write_poses(
     scene: NormalsScene, poses: Float[Tensor, "views 4 4"], errors: PoseErrors | None, folder: Path
 ) -> dict[str, Path]:
-    """Write poses as an array, and as a table with everything that another tool needs."""
+    """Write poses as an array, and as a JSON table with everything that another tool needs."""
+    # Both frames are written: training uses the scene's sphere, other tools use the world.
     world = pose_in_world(poses, scene)
     views: list[dict[str, Any]] = []
     for row_index, number in enumerate(scene.train):
@@ -170,6 +175,7 @@ def _write_figures(evaluation: NormalsEvaluation, folder: Path) -> dict[str, Pat
     stream = StringIO()
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
     writer.writeheader()
+    # `spreadsheet_cell` escapes names that a spreadsheet would interpret as formulas.
     writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
     against = evaluation.against_truth
     figures = {"metrics": evaluation.metrics, "mesh": None if against is None else against.figures, "views": rows}

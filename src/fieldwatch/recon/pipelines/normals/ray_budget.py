@@ -1,4 +1,4 @@
-"""How many rays a step looks along, and how many samples a batch may take at most."""
+"""Adapts the number of rays per step, and bounds the number of samples per batch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,57 +7,60 @@ from fieldwatch.recon.pipelines.normals.config import RayOptions
 from fieldwatch.recon.render import SampleBudget
 
 BUDGET = 1 << 16
-"""Samples in a step that the bound is made for where none are asked for."""
+"""Samples per step for which the bound is set if there is no sample budget."""
 OVER = 8
-"""Samples of a batch at most, in budgets: before hidden ones are left out, a sound grid gives several times as many."""
+"""Maximum samples of a batch in budgets: before occluded samples are dropped, a sound grid yields several budgets."""
 LEAST_BOUND = 1 << 14
-"""Samples that a batch may always take: one ray alone needs 2 / step."""
+"""Minimum of the sample bound: a single ray can need 2 / step samples."""
 LEAST_RAYS = 64
-"""Rays at least, whatever they need."""
+"""Minimum number of rays, whatever samples they need."""
 
 
 class RayBudget:
-    """Chooses the rays of each step, and bounds the samples of each batch.
+    """Chooses the number of rays of each step, and bounds the number of samples of each batch.
 
-    With `sample_budget` the rays follow the samples that rays needed (`SampleBudget`), up to `rays`; without, their
-    number is constant. The bound of samples holds either way: with a grid that is full all of a sudden, a step looks
-    along fewer rays instead of running out of memory or taking minutes.
+    With `sample_budget` the number of rays follows the samples that rays needed (`SampleBudget`), up to `rays`;
+    otherwise it is constant. The sample bound applies in both cases: if the grid becomes saturated, a step renders
+    fewer rays instead of running out of memory or taking minutes.
 
     Args:
-        options: which rays.
+        options: ray sampling options.
     """
 
     def __init__(self, options: RayOptions) -> None:
         self._options = options
         self._budget: SampleBudget | None = None
         if options.sample_budget is not None:
+            # `rays` may be set below the usual minimum.
             lowest = min(LEAST_RAYS, options.rays)
             self._budget = SampleBudget(options.sample_budget, lowest=lowest, highest=options.rays)
 
     @property
     def rays(self) -> int:
-        """Rays for the next step, over all its batches."""
+        """Number of rays in the next step, over all its batches."""
         return self._options.rays if self._budget is None else self._budget.rays
 
     @property
     def max_samples(self) -> int:
-        """Samples of a batch at most; rays whose samples would exceed it are left out."""
+        """Maximum number of samples in a batch; rays that would exceed it are dropped."""
         return max(OVER * (self._options.sample_budget or BUDGET), LEAST_BOUND)
 
     def max_samples_of(self, micro_batches: int) -> int:
-        """Samples of a micro-batch at most, where each batch is cut into several: less memory with a full grid, too."""
+        """Return the maximum number of samples in a micro-batch, which shrinks with their number to save memory."""
+        # Not below the bound of a single ray, or no ray could be rendered.
         return max(self.max_samples // micro_batches, LEAST_BOUND)
 
     def observe(self, rays: int, samples: int) -> None:
-        """Take in what a step had, over all its batches: rays that were drawn, and samples that were blended."""
+        """Update the budget with the rays and blended samples of a step, over all its batches."""
+        # A step without rays says nothing about the samples that rays need.
         if self._budget is not None and rays:
             self._budget.observe(rays, samples)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the running mean, for a checkpoint."""
+        """Return the running mean."""
         return {"budget": None if self._budget is None else self._budget.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the running mean of a checkpoint."""
+        """Restore the running mean."""
         if self._budget is not None and state["budget"] is not None:
             self._budget.load_state_dict(state["budget"])

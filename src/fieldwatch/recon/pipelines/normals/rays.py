@@ -1,4 +1,4 @@
-"""The rays of a micro-batch, and how the rays of a step are cut into micro-batches."""
+"""Rays of a micro-batch, and the split of a step's rays into micro-batches."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,15 +16,15 @@ from fieldwatch.recon.render import PackedSamples
 
 
 class Rays:
-    """The rays of a micro-batch, all rendered by this process.
+    """Rays of a micro-batch, all rendered by this process.
 
     Args:
         batch: the rays.
-        source: draws the random numbers that place their samples.
+        source: generator of the random numbers that place their samples.
 
     Attributes:
-        batch: as above.
-        amounts: by term, how much its value is a mean over, where a term notes it; only several ranks need it.
+        batch: the rays.
+        amounts: by term, the amount that its value is a mean over, if recorded; needed by several ranks only.
     """
 
     def __init__(self, batch: RayBatch, source: RaySource) -> None:
@@ -33,32 +33,33 @@ class Rays:
         self._source = source
 
     def jitter(self, rays: int) -> Float[Tensor, " rays"]:
-        """Draw shifts of the samples of the first rays, in steps."""
+        """Draw offsets of the samples of the first ``rays`` rays, in steps."""
         return self._source.jitter(rays)
 
     def noise(self, rays: int, columns: int) -> Float[Tensor, "rays columns"]:
-        """Draw places within parts of the first rays."""
+        """Draw positions of stratified samples within their strata for the first ``rays`` rays."""
         return self._source.noise(rays, columns)
 
-    def limited(self, samples: PackedSamples, most: int) -> PackedSamples:  # noqa: ARG002  several ranks need it
-        """Return the samples as they are: the march has bounded those of one process already."""
+    def limited(self, samples: PackedSamples, most: int) -> PackedSamples:  # noqa: ARG002  for the multi-rank subclass
+        """Return the samples unchanged: with one process, marching has already limited them."""
         return samples
 
     def rendered_by_all(self, rendered: RenderedRays) -> tuple[RayBatch, RenderedRays | RenderedDistances]:
-        """Return the rays that all ranks rendered, and what they see."""
+        """Return the rays that all ranks rendered, and their rendering results."""
         return self.batch.first(rendered.ray_count), rendered
 
     def depth_term(self, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
-        """Return the depth term, whose scales are those of whole views."""
+        """Return the depth term, whose scales are fitted to whole views."""
+        # The multi-rank subclass overrides `rendered_by_all`, so this covers all ranks' rays there.
         return depth_term(*self.rendered_by_all(rendered), options)
 
-    def output(self, terms: Terms, rendered: RenderedRays, options: TermOptions) -> NormalsStepOutput:  # noqa: ARG002  likewise
-        """Return what the objective gives for these rays.
+    def output(self, terms: Terms, rendered: RenderedRays, options: TermOptions) -> NormalsStepOutput:  # noqa: ARG002  as above
+        """Return the result of the objective for these rays.
 
         Args:
-            terms: means over the rays rendered here.
-            rendered: what they see.
-            options: how the terms were formed.
+            terms: terms as means over the rays rendered here.
+            rendered: rendering results.
+            options: how the terms were computed.
         """
         return NormalsStepOutput(
             terms=terms,
@@ -70,29 +71,29 @@ class Rays:
 
 
 class RaySplit:
-    """Cuts the rays of a step into micro-batches: the ``split`` of ``step.backward``.
+    """Splits the rays of a step into micro-batches, as the ``split`` argument of ``step.backward``.
 
-    A step's rays come in batches, each of so many views that its graph fits into memory (`views_per_graph`). Every
-    batch counts alike; after an out-of-memory error each is cut further, and its pieces count by their rays. For
-    ``undo``, its state is that of the random numbers.
+    A step has one batch of rays per autograd graph (`views_per_graph`), and all batches have equal weight. After an
+    out-of-memory error each batch is split further, weighted by the number of rays. For ``undo``, its state is that of
+    the random numbers.
 
     Args:
-        source: draws the random numbers that place samples.
+        source: generator of the random numbers that place samples.
     """
 
     def __init__(self, source: RaySource) -> None:
         self.source = source
 
     def __call__(self, batches: Sequence[RayBatch], count: int) -> Iterator[tuple[Rays, float]]:
-        """Yield the rays of one micro-batch after the other, each with its share of the step.
+        """Yield the rays of each micro-batch with its fraction of the step.
 
         Args:
-            batches: of a step.
-            count: micro-batches that each batch is cut into, about.
+            batches: batches of a step.
+            count: approximate number of micro-batches per batch.
         """
         for batch in batches:
             for piece in batch.split(count):
-                # Its share of its batch, times that of the batch: the shares of a step add up to 1.
+                # Its fraction of the batch times the batch's fraction of the step; these sum to 1 over a step.
                 yield self.rays(piece), len(piece) / len(batch) / len(batches)
 
     def rays(self, piece: RayBatch) -> Rays:
@@ -104,5 +105,5 @@ class RaySplit:
         return self.source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the random numbers, so that the step can be repeated."""
+        """Restore the random numbers before a retry of the step."""
         self.source.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""What is done about a lost surface: the grid is rebuilt, the run goes back to its last good state, the run stops."""
+"""Recovery from a lost surface: rebuild the grid, roll back to the last good state, or stop the run."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,23 +15,23 @@ from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.render import Cells, CollapseDetector
 
 JUDGE_EVERY = 5
-"""Steps between looks at losses and refusals: a streak of refusals is answered before the run's limit of ten."""
+"""Steps between checks of losses and refusals, so that refusals are handled before the run's limit of ten in a row."""
 REFUSED = 5
-"""Refused updates in a row that are more than a bad batch."""
+"""Number of consecutive refused updates that is more than a bad batch."""
 JUMP = 10.0
-"""Times its usual value that a loss is above when the surface is lost; a bad batch is below, and passes."""
+"""Ratio of a loss to its usual value above which the surface is lost; a bad batch stays below it and passes."""
 LATTICE = 16
-"""Points along each axis at which the record looks at the field."""
+"""Lattice points along each axis at which statistics of the field are computed."""
 FIELD_EVERY = 100
-"""Steps between those looks, as PMNI's log has them."""
+"""Steps between records of the field statistics, as in PMNI's log."""
 GUARD = "Guard/refused"
-"""What the toolkit records terms, their weights and refused updates as."""
+"""Tag under which the toolkit records refused updates."""
 SURFACE = 0.5
-"""Occupancy that every cell with a part of the surface reaches at least."""
+"""Minimum occupancy of a cell that contains a part of the surface."""
 
 
 class FieldStatistics(NamedTuple):
-    """A field at a lattice of points: its range and mean, and the share of points inside."""
+    """Minimum, maximum and mean of a field on a lattice of points, and the fraction of points inside."""
 
     lowest: float
     highest: float
@@ -40,24 +40,26 @@ class FieldStatistics(NamedTuple):
 
 
 class Recovery:
-    """Watches a run for a lost surface, and answers.
+    """Watches a run for a lost surface, and recovers it.
 
-    Seen are: rays in the mask that the grid gives no samples, for `collapse_patience` steps in a row; a grid in which
-    no cell can hold the surface, or none is outside of it; a loss above `JUMP` times its usual value for as many steps;
-    and `REFUSED` refused updates in a row. The first two are answered by a grid made anew from the field, `rebuilds`
-    times; what that does not mend, and the others, by going back to the last good state at half the rate, `rollbacks`
-    times; then the run stops and says what was seen. The counts begin anew when a new good state is reached.
+    It detects: rays in the mask without samples from the grid for `collapse_patience` consecutive steps; a grid in
+    which no cell can hold the surface, or none is outside of it; a loss above `JUMP` times its usual value for as many
+    steps; and `REFUSED` consecutive refused updates. For the first two, the grid is rebuilt from the field, up to
+    `rebuilds` times. If that does not help, and for the other two, the run is rolled back to the last good state with
+    halved learning rates, up to `rollbacks` times. Then the run stops with a diagnosis. A new good state resets these
+    counts.
 
-    Rays that never had samples are not lost: at the start the surface is a sphere, smaller than many an object, and
-    grows by the stratified samples of empty rays. Starved rays count from the first calm stretch on.
+    Rays without samples at the start of a run do not mean a lost surface: the surface is then a sphere, smaller than
+    many objects, and grows by the stratified samples of empty rays. They count only after the first calm stretch.
 
-    A good state is the model with its optimizers, kept in memory every `good_every` steps while nothing is wrong; with
-    each, rates that were halved are doubled again. Steps and rays go on: after a rollback other rays are drawn.
+    A good state is a copy of the model and its optimizers, kept in memory every `good_every` steps while nothing is
+    wrong; each one also doubles learning rates that were halved. The step count and the ray generator are not rolled
+    back, so other rays are sampled after a rollback.
 
     Args:
         options: bounds and counts.
-        model: what is watched.
-        learning: its optimizers and rates.
+        model: model to watch.
+        learning: its optimizers and learning rates.
         good_every: steps between good states.
     """
 
@@ -70,6 +72,7 @@ class Recovery:
         self._good_every = max(good_every, 1)
         self._starved = CollapseDetector(options.collapse_share, options.collapse_patience)
         self._losses = LossMonitor(JUMP)
+        # Computed once: the cells of the grid do not change during a run.
         self._within = _within_the_sphere(model.grid.config.cells, model.grid.values.device)
         self._good = self._snapshot()
         self._good_step = 0
@@ -83,19 +86,19 @@ class Recovery:
         self.total = {"rebuilds": 0, "rollbacks": 0}
 
     def after_update(self, run: Run, step: Step, *, starved: float) -> None:
-        """Look at a step, and answer; after `step.update`.
+        """Check a step after `step.update`, and recover if necessary.
 
         Args:
-            run: for the events.
-            step: which records the numbers of this.
-            starved: share of the rays in the mask that the grid gave no samples.
+            run: run, for the events.
+            step: step, which records the recovery metrics.
+            starved: fraction of the rays in the mask that the grid gave no samples.
 
         Raises:
-            Diverged: nothing helped; the message says what was seen, what was tried and what to do.
+            Diverged: recovery failed; the message has the diagnosis, the attempts and advice.
         """
         grid = self._model.grid
         self._losses.observe(*_losses_of(step))
-        # The steps at which the grid was updated: between them its numbers are the same, and reading them would wait.
+        # Only after grid updates: in between, its values are unchanged, and reading them would sync with the device.
         if step.index % grid.config.every == 0:
             self._check_grid(run, step.index)
         if step.every(JUDGE_EVERY):
@@ -103,11 +106,11 @@ class Recovery:
         starving = self._starved.observe(starved) and self._had_samples
         troubled = self._starved.bad_steps or self._losses.high or self._losses.refused or self._lost
         self._calm_steps = 0 if troubled or starving else self._calm_steps + 1
-        # After `starving`: the step that completes the first calm stretch is not judged by it.
+        # After `starving` is set, so that the step that completes the first calm stretch is not judged by it.
         self._had_samples |= self._calm_steps >= self._options.collapse_patience
-        # The text is the cause; times False it is empty, which means none.
+        # The text is the cause; multiplied by False it is empty, which means no cause.
         self._answer(run, step.index, starving=f"{starved:.0%} of the rays in the mask had no samples" * starving)
-        # After the answer, which ends the calm stretch: a state that needed one is not kept as good.
+        # After `_answer`, which ends the calm stretch: a state that needed recovery is not kept as good.
         if self._is_good(step.index):
             self._good = self._snapshot()
             self._good_step = step.index + 1
@@ -117,7 +120,7 @@ class Recovery:
         self._record(step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return counts, the factor of the rates and the good state itself, for a checkpoint."""
+        """Return the counts, the learning rate factor and the good state itself."""
         counts = {"good_step": self._good_step, "calm": self._calm_steps, "since": self._counts_from}
         flags = {"told": self._saturation_reported, "served": self._had_samples}
         return {
@@ -133,7 +136,7 @@ class Recovery:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of a checkpoint; the rates follow."""
+        """Restore the state and the learning rate factor."""
         self._starved.load_state_dict(state["starved"])
         self._losses.load_state_dict(state["losses"])
         self._good = _copied(state["good"])
@@ -149,6 +152,7 @@ class Recovery:
         self._learning.rate_factor = float(state["factor"])
 
     def _answer(self, run: Run, index: int, *, starving: str) -> None:
+        # Causes that a new grid cannot fix take precedence over those it may fix.
         cause = self._cause_for_rollback()
         if cause:
             self._roll_back(run, index, cause)
@@ -156,16 +160,16 @@ class Recovery:
             self._rebuild(run, index, starving or self._lost)
 
     def _cause_for_rollback(self) -> str:
-        """What a new grid does not mend."""
+        """Return a cause that a new grid does not fix, or an empty text."""
         losses = self._losses
         if losses.refused >= REFUSED:
-            return f"{losses.refused} updates in a row were refused, a loss or gradient was not finite"
+            return f"{losses.refused} updates in a row were refused because a loss or gradient was not finite"
         if losses.high >= self._options.collapse_patience:
             return f"the loss was {losses.worst:.3g} times its usual value, above {JUMP:g} for {losses.high} steps"
         return ""
 
     def _rebuild(self, run: Run, index: int, cause: str) -> None:
-        """Make the grid anew; go back where that was done often enough, or the field itself has no surface."""
+        """Rebuild the grid; roll back if the rebuilds are used up, or if the field itself has no surface."""
         if self._attempts["rebuilds"] >= self._options.rebuilds:
             self._roll_back(run, index, cause)
             return
@@ -180,24 +184,25 @@ class Recovery:
         if self._attempts["rollbacks"] >= self._options.rollbacks:
             raise Diverged(self._diagnosis(run, index, cause), index)
         self._restore()
+        # The rays are drawn anew, but the same learning rate would probably lose the surface again.
         self._learning.rate_factor *= 0.5
-        # The grid of the good state may be the very one that was about to lose the surface.
+        # The grid of the good state may already have been about to lose the surface.
         self._rebuild_from_field()
         self._count("rollbacks", index)
         facts = {"from": index + 1, "to": self._good_step, "rate_factor": self._learning.rate_factor}
         run.event("rolled_back", cause=cause, **facts)
 
-    def _count(self, what: str, index: int) -> None:
-        self._attempts[what] += 1
-        self.total[what] += 1
+    def _count(self, kind: str, index: int) -> None:
+        self._attempts[kind] += 1
+        self.total[kind] += 1
         self._calm_steps = 0
         self._counts_from = index + 1
         self._losses.reset()
         self._starved.bad_steps = 0
 
     def _is_good(self, index: int) -> bool:
-        """Whether the state after this step is one to go back to: due, calm for long, and finite."""
-        # In this order: `_finite` waits for the device, so it is asked only when a good state is due.
+        """Return whether to keep the state after this step: one is due, the run is calm, all values are finite."""
+        # In this order, because `_finite` syncs with the device: it runs only when a good state is due.
         due = index + 1 - self._counts_from >= self._good_every and self._calm_steps >= self._options.collapse_patience
         return due and _finite(self._model)
 
@@ -206,7 +211,7 @@ class Recovery:
         return _copied({"model": self._model.state_dict(), "optimizers": optimizers})
 
     def _restore(self) -> None:
-        good = _copied(self._good)  # an optimizer goes on writing into the tensors that it is given
+        good = _copied(self._good)  # an optimizer keeps writing to the tensors it loads
         self._model.load_state_dict(good["model"])
         for name, optimizer in self._learning.optimizers().items():
             optimizer.load_state_dict(good["optimizers"][name])
@@ -217,22 +222,24 @@ class Recovery:
         self._read_grid()
 
     def _check_grid(self, run: Run, index: int) -> None:
-        """After an update of the grid: does it still hold a surface, and does it still leave anything out."""
+        """Read the grid after an update, and report once if it is saturated."""
         self._read_grid()
+        # During the warm-up the grid is full on purpose.
         settled = index >= self._model.grid.config.warmup
         if settled and self._occupied > self._options.saturated_share and not self._saturation_reported:
             self._saturation_reported = True
             run.event("grid_saturated", occupied=self._occupied, bound=self._options.saturated_share)
 
     def _read_grid(self) -> None:
+        # Corners of the box are never reached by rays, and their occupancy is arbitrary.
         values = self._model.grid.values.view(-1)[self._within]
-        # One read of the device for all three.
+        # A single device-to-host transfer for all three values.
         numbers = torch.stack([values.max(), values.min(), self._model.grid.occupied_fraction])
-        most, least, self._occupied = numbers.tolist()
+        highest, lowest, self._occupied = numbers.tolist()
         self._lost = ""
-        if most < SURFACE:
+        if highest < SURFACE:
             self._lost = "no cell of the grid can hold the surface"
-        elif least >= SURFACE:
+        elif lowest >= SURFACE:
             self._lost = "no cell of the grid is outside of the surface"
 
     def _record(self, step: Step) -> None:
@@ -256,20 +263,19 @@ class Recovery:
         statistics = field_statistics(self._model)
         last = max(run.checkpoints.steps(), default=0)
         return (
-            f"step {index}: {cause}. Seen: {_meaning(statistics)}; f from {statistics.lowest:.3g} to "
-            f"{statistics.highest:.3g} in the box, {statistics.inside:.1%} of it inside, "
-            f"{self._occupied:.1%} of the grid occupied, s = {model.sharpness:.4g}. Tried: "
-            f"{total['rebuilds']} new grids, {total['rollbacks']} times back to the last good state (after "
-            f"{self._good_step} steps), the rates now at {self._learning.rate_factor:g} of the "
-            "schedule's. To do: check masks and cameras (`fieldwatch doctor --data`), then train with a lower --lr, "
-            "more weight of the mask in the first stages, or poses that are learned later; the last checkpoint is at "
-            f"step {last} (`fieldwatch resume {run.folder}`)"
+            f"step {index}: {cause}. Diagnosis: {_meaning(statistics)}; f ranges from {statistics.lowest:.3g} to "
+            f"{statistics.highest:.3g} in the box, {statistics.inside:.1%} of it inside, {self._occupied:.1%} of the "
+            f"grid is occupied, s = {model.sharpness:.4g}. Attempts: {total['rebuilds']} grid rebuilds, "
+            f"{total['rollbacks']} rollbacks to the last good state (after {self._good_step} steps), learning rates at "
+            f"{self._learning.rate_factor:g} of the schedule. Check masks and cameras (`fieldwatch doctor --data`), "
+            "then train with a lower --lr, a higher mask weight in the first stages, or a later --poses-from. The last "
+            f"checkpoint is at step {last} (`fieldwatch resume {run.folder}`)"
         )
 
 
 @torch.no_grad()
 def field_statistics(model: NormalsModel) -> FieldStatistics:
-    """Return what the field is at a lattice of points in its box."""
+    """Return statistics of the field on a lattice of points in its box."""
     box = model.grid.config.cells
     lattice = Cells(resolution=LATTICE, low=box.low, high=box.high)
     values = model.sdf(lattice.centres(torch.arange(lattice.count, device=model.grid.values.device)))
@@ -278,18 +284,18 @@ def field_statistics(model: NormalsModel) -> FieldStatistics:
 
 
 def _meaning(statistics: FieldStatistics) -> str:
-    # NaN compares false with anything: `lowest > highest` would miss it.
+    # Comparisons with NaN are false, so `lowest > highest` would miss it.
     if not statistics.lowest <= statistics.highest:
         return "the field is not finite"
     if statistics.lowest > 0:
         return "the field is positive everywhere, the surface is gone"
     if statistics.highest < 0:
         return "the field is negative everywhere, it has turned inside out"
-    return "the field has a surface, but not where the rays look for it"
+    return "the field has a surface, but not where the rays are sampled"
 
 
 def _losses_of(step: Step) -> tuple[dict[str, float], dict[str, Tensor], Tensor]:
-    """Weights and values of a step's terms, as `step.observe` recorded them, and whether `step.update` refused."""
+    """Return weights and values of a step's terms, and whether `step.update` refused the update."""
     terms = step.terms
     values = {name: value for name, (_, value) in terms.items()}
     weights: dict[str, float] = {}
@@ -305,7 +311,7 @@ def _losses_of(step: Step) -> tuple[dict[str, float], dict[str, Tensor], Tensor]
 
 
 def _within_the_sphere(cells: Cells, device: torch.device) -> Bool[Tensor, " cells"]:
-    """Cells that rays come to: the corners of the box are outside of the scene's sphere, and nothing trains them."""
+    """Return the cells that rays can reach; corners of the box are outside the scene's sphere and never trained."""
     return cells.centres(torch.arange(cells.count, device=device)).norm(dim=-1) < 1
 
 
@@ -314,7 +320,7 @@ def _finite(model: NormalsModel) -> bool:
 
 
 def _copied(tree: Any) -> Any:
-    """A copy of a tree of mappings, lists and tensors that shares no memory with it."""
+    """Return a deep copy of a tree of mappings, lists and tensors."""
     if isinstance(tree, Tensor):
         return tree.detach().clone()
     if isinstance(tree, Mapping):

@@ -1,7 +1,7 @@
-"""Tags of rays, grid, field and recovery, and their charts: what PMNI logs beside the loss terms.
+"""Tags and charts of rays, occupancy grid, field and recovery, which PMNI logs in addition to the loss terms.
 
-Who records them: the loop's instruments all of `Statistics/` but the field's range, in every step (pose changes now and
-then); `Recovery` the field's range at every 100th step, and `Recovery/` in every step.
+The training loop records `Statistics/` in every step (pose changes less often), except for the range of the field,
+which `Recovery` records at every 100th step together with `Recovery/` in every step.
 """
 
 from fieldwatch import Chart, Metric
@@ -16,89 +16,95 @@ RAYS = (
     _metric(
         "Statistics/samples_per_ray",
         "",
-        "Samples that were blended, per ray: those of the grid that light reaches, and stratified ones of empty rays.",
+        "Blended samples per ray: visible samples of the grid, and stratified samples of empty rays.",
         "none",
-        "steady, rising as the step shrinks; 0 is a collapsed grid",
+        "steady, rising as the step size shrinks; 0 is a collapsed grid",
     ),
-    _metric("Statistics/rays", "", "Rays of the step, over all its views."),
-    _metric("Statistics/filled_rays", "", "Rays in the mask without samples that got stratified ones.", "lower", "0"),
+    _metric("Statistics/rays", "", "Number of rays of the step, over all its views."),
+    _metric("Statistics/filled_rays", "", "Number of empty rays in the mask given stratified samples.", "lower", "0"),
     _metric(
         "Statistics/starved_share",
         "",
-        "Share of the rays in the mask that the grid gave no samples.",
+        "Fraction of the rays in the mask that the grid gave no samples.",
         "lower",
-        "below 0.05; above 0.5 for 20 steps the grid is made anew",
+        "below 0.05; after 20 steps above 0.5 the grid is rebuilt",
     ),
-    _metric("Statistics/step_size", "", "Distance between samples, units of the scene's sphere.", "none", "shrinks"),
+    _metric("Statistics/step_size", "", "Distance between samples, in units of the scene's sphere.", "none", "shrinks"),
 )
 GRID = (
     _metric(
         "Statistics/occupied_frac",
         "",
-        "Share of the occupancy grid's cells that are occupied; the inside counts.",
+        "Fraction of occupied cells in the occupancy grid; the inside of the object counts.",
         "lower",
-        "0.05 to 0.4: the object's share of the box and a band around it; 1 is a saturated grid, 0 a collapsed one",
+        "0.05 to 0.4, the object's fraction of the box plus a band around it; 1 is a saturated, 0 a collapsed grid",
     ),
     _metric(
+        # The tag keeps PMNI's name, although the value is v.
         "Statistics/s",
         "",
-        "v of the sharpness exp(10 v) of the surface, which the logs of NeuS and PMNI call s.",
+        "v in the sharpness exp(10 v) of the surface; the logs of NeuS and PMNI call it s.",
         "none",
-        "rises: 0.5 is 148, 0.6 is 403 in one over the scene's sphere",
+        "rises: 0.5 is a sharpness of 148, 0.6 of 403, in inverse units of the scene's sphere",
     ),
 )
 FIELD = (
     _metric(
-        "Statistics/sdf_min", "", "Least distance at 16^3 points of the box.", "none", "below 0: there is an inside"
+        "Statistics/sdf_min", "", "Minimum of the SDF at 16^3 points of the box.", "none", "below 0: an inside exists"
     ),
-    _metric("Statistics/sdf_max", "", "Largest distance at these points.", "none", "above 0: there is an outside"),
-    _metric("Statistics/sdf_mean", "", "Mean distance at these points.", "steady", "about 0.3 for compact objects"),
+    _metric("Statistics/sdf_max", "", "Maximum of the SDF at these points.", "none", "above 0: an outside exists"),
+    _metric("Statistics/sdf_mean", "", "Mean of the SDF at these points.", "steady", "about 0.3 for compact objects"),
 )
 POSES = (
     _metric(
         "Statistics/pose_change_rotation",
         "deg",
-        "Mean angle by which cameras have turned since the start; absent where poses are not learned.",
+        "Mean rotation of the cameras since the start; absent if poses are not optimized.",
         "none",
         "levels off",
     ),
     _metric(
         "Statistics/pose_change_position",
         "",
-        "Mean way of the cameras since the start, units of the scene's sphere; absent where poses are not learned.",
+        "Mean displacement of the cameras since the start, in units of the scene's sphere; absent if poses are not "
+        "optimized.",
         "none",
         "levels off",
     ),
 )
 RECOVERY = (
-    _metric("Recovery/rebuilds", "", "Times that the grid was made anew up to now.", "lower", "0"),
-    _metric("Recovery/rollbacks", "", "Times that the run went back to its last good state up to now.", "lower", "0"),
+    _metric("Recovery/rebuilds", "", "Number of grid rebuilds so far.", "lower", "0"),
+    _metric("Recovery/rollbacks", "", "Number of rollbacks to the last good state so far.", "lower", "0"),
     _metric(
-        "Recovery/rate_factor", "", "Factor of all rates beside the schedule's; a rollback halves it.", "none", "1"
+        "Recovery/rate_factor",
+        "",
+        "Multiplier of all learning rates in addition to the schedule; a rollback halves it.",
+        "none",
+        "1",
     ),
 )
 
 RECOVERY_METRICS = (*RAYS, *GRID, *FIELD, *POSES, *RECOVERY)
-"""Every one of them."""
+"""All metrics of this module."""
 
 
 SAMPLING_CHARTS = (
     Chart.of("Samples per ray: never 0", "Statistics/samples_per_ray"),
-    Chart.of("Occupied share of the grid: neither 0 nor 1", "Statistics/occupied_frac"),
+    Chart.of("Occupied fraction of the grid: neither 0 nor 1", "Statistics/occupied_frac"),
     Chart.of("Rays in the mask without samples", "Statistics/starved_share"),
-    Chart.of("Rays, and those with stratified samples", "Statistics/rays", "Statistics/filled_rays"),
+    Chart.of("All rays, and rays with stratified samples", "Statistics/rays", "Statistics/filled_rays"),
     Chart.of("Distance between samples", "Statistics/step_size"),
     Chart.of("Sharpness v of exp(10 v)", "Statistics/s"),
     Chart.of(
-        "Field in the box: least, mean, largest", "Statistics/sdf_min", "Statistics/sdf_mean", "Statistics/sdf_max"
+        "SDF in the box: minimum, mean, maximum", "Statistics/sdf_min", "Statistics/sdf_mean", "Statistics/sdf_max"
     ),
-    Chart.of("Change of the poses: angle (degrees)", "Statistics/pose_change_rotation"),
-    Chart.of("Change of the poses: position", "Statistics/pose_change_position"),
+    Chart.of("Pose change: rotation (degrees)", "Statistics/pose_change_rotation"),
+    Chart.of("Pose change: position", "Statistics/pose_change_position"),
 )
-"""What rays are given to see."""
+"""Charts of ray sampling, occupancy grid, field and poses."""
 
 RECOVERY_CHARTS = (
-    Chart.of("Grids made anew, rollbacks", "Recovery/rebuilds", "Recovery/rollbacks"),
-    Chart.of("Factor of the rates", "Recovery/rate_factor"),
+    Chart.of("Grid rebuilds and rollbacks", "Recovery/rebuilds", "Recovery/rollbacks"),
+    Chart.of("Learning rate multiplier", "Recovery/rate_factor"),
 )
-"""What was done about a lost surface."""
+"""Charts of the reactions to a lost surface."""

@@ -1,8 +1,8 @@
-"""A new view of an object whose surface is trained: where it was taken from, and how sure that is.
+"""Registration of a new view of a trained object: its camera pose, and how certain the pose is.
 
-All directions and rolls are compared roughly (`registration_search`), the best ones that are apart are made exact
-(`registration_refine`), and the best of them is told, together with the best one that is another pose: where that is
-nearly as good, the object looks alike from both sides, and no picture tells them apart.
+All directions and rolls are compared coarsely (`registration_search`), and the best distinct poses are refined
+(`registration_refine`). The result is the best pose and the best pose that differs from it: if that is nearly as good,
+the object looks alike from both, and the view cannot tell them apart.
 """
 
 from collections.abc import Sequence
@@ -27,29 +27,29 @@ from fieldwatch.recon.pipelines.normals.views import render_view
 from fieldwatch.recon.pipelines.normals.world import pose_in_world
 
 _SPREAD = 2.0
-"""Times `distinct`: how far rough poses are apart; nearer ones would come to the same place."""
+"""Minimum rotation between coarse poses, in multiples of `distinct`; closer ones would converge to the same pose."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegistrationOptions:
-    """How a view is looked for.
+    """Options of the pose search.
 
     Attributes:
-        cells: of the mesh, along a side of the field's box.
-        directions: from which the surface is looked at.
-        rolls: of each direction.
-        window: pixels of the compared pictures, each way.
-        candidates: poses that are made more exact.
-        finalists: different poses that are made exact in the finest picture.
-        distinct: degrees between rotations from which on two poses are different ones.
-        coarse: longer side of the first picture that poses are refined in, pixels.
-        fine: of the last one.
-        steps: of a refinement, at most, in each picture.
-        most_error: mean angular error above which the view does not fit, degrees.
-        least_iou: IoU of the silhouettes below which it does not.
+        cells: mesh cells along a side of the field's box.
+        directions: number of viewing directions.
+        rolls: number of rolls per direction.
+        window: width and height of the compared images in pixels.
+        candidates: number of poses to refine.
+        finalists: number of distinct poses to refine at the finest resolution.
+        distinct: minimum angle between the rotations of distinct poses, in degrees.
+        coarse: longer image side of the first refinement, in pixels.
+        fine: longer image side of the last refinement, in pixels.
+        steps: maximum number of steps per refinement.
+        most_error: mean angular error above which the view does not fit, in degrees.
+        least_iou: silhouette IoU below which the view does not fit.
 
     Raises:
-        InputError: a number that makes no sense.
+        InputError: a value is out of its bounds.
     """
 
     cells: int = 64
@@ -66,29 +66,30 @@ class RegistrationOptions:
     least_iou: float = 0.85
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be looked for."""
+        """Check the bounds."""
         least = {"cells": 8, "directions": 4, "rolls": 1, "window": 8, "candidates": 1, "finalists": 1, "coarse": 8}
         least |= {"fine": 8, "steps": 1}
         for name, bound in least.items():
             if getattr(self, name) < bound:
-                raise InputError(f"{name} is {getattr(self, name)}: wanted at least {bound}")
+                raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")
         if not (0 < self.distinct < 180 and 0 < self.most_error <= 180 and 0 <= self.least_iou <= 1):
             raise InputError(
-                f"distinct is {self.distinct:g}, most_error {self.most_error:g} and least_iou {self.least_iou:g}: "
-                "wanted are degrees above 0, at most 180, and a share from 0 to 1"
+                "distinct and most_error must be degrees greater than 0 and at most 180, least_iou must be in [0, 1]; "
+                f"got distinct {self.distinct:g}, most_error {self.most_error:g}, least_iou {self.least_iou:g}"
             )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Registration:
-    """Where a view was taken from.
+    """Estimated camera pose of a view.
 
     Attributes:
-        comparison: what was observed, what the surface shows from there, and the angle between them, on the host.
-        best: the pose that was found, in the frame of the scene's sphere, and its score.
-        runner_up: the best pose that is another one (by `distinct` degrees or more); None where all that were tried
-            came to the same place.
-        options: how it was looked for.
+        comparison: the observed view, the surface rendered from the estimated pose, and the angles between their
+            normals, on the host.
+        best: best pose and its score, in the frame of the scene's sphere.
+        runner_up: best pose that differs from it by `distinct` degrees or more; None if all candidates converged to the
+            same pose.
+        options: options of the search.
     """
 
     comparison: ViewComparison
@@ -98,27 +99,30 @@ class Registration:
 
     @property
     def camera(self) -> Camera:
-        """The camera, in the frame of the scene's sphere."""
+        """Camera in the frame of the scene's sphere."""
         return self.comparison.view.camera
 
     @property
     def fits(self) -> bool:
-        """Whether the surface explains the view: otherwise it shows another object, or the lens is wrong."""
+        """Whether the surface explains the view; otherwise it shows another object, or the lens is wrong."""
         error = self.comparison.error
         limits = self.options
+        # No angle at all means that nothing overlaps.
         return error.mae is not None and error.mae <= limits.most_error and self.iou >= limits.least_iou
 
     @property
     def ambiguous(self) -> bool:
-        """Whether another pose explains the view nearly as well: within a degree and a tenth."""
+        """Whether another pose explains the view nearly as well: by score, within 1 degree plus a tenth."""
+        # The margin grows with the score: for a bad fit, small differences mean less.
         return self.runner_up is not None and self.runner_up.score - self.best.score < 1 + 0.1 * self.best.score
 
     @property
     def iou(self) -> float:
-        """IoU of the silhouettes; pixels in holes of the mask do not count, they may be tunnels or damages."""
+        """IoU of the silhouettes, excluding holes of the mask, which may be tunnels or defects."""
         mask = self.comparison.view.mask
         rendered_mask = self.comparison.rendered.mask
         filled_mask = filled(mask)
+        # Everything except the holes.
         counts = mask | ~filled_mask
         return float(
             (filled_mask & rendered_mask & counts).sum() / ((filled_mask | rendered_mask) & counts).sum().clamp_min(1)
@@ -126,21 +130,21 @@ class Registration:
 
     @property
     def completed(self) -> Float32[Tensor, "height width 3"]:
-        """Normals in OpenCV camera axes: observed where there is one, else what the surface shows, else 0."""
+        """Normals in OpenCV camera axes: observed if available, else rendered from the surface, else 0."""
         view = self.comparison.view
         return torch.where(view.valid[..., None], view.normals, self.comparison.rendered.camera_normals.float())
 
     @property
     def added(self) -> Bool[Tensor, "height width"]:
-        """Pixels that `completed` has from the surface."""
+        """Pixels of `completed` that were rendered from the surface."""
         return self.comparison.rendered.mask & ~self.comparison.view.valid
 
     def world_from_camera(self, scene: NormalsScene) -> Float64[Tensor, "4 4"]:
-        """Return the pose in the world of the run's meshes."""
+        """Return the pose in the world frame of the run's meshes."""
         return pose_in_world(self.best.pose, scene)
 
     def figures(self) -> dict[str, Any]:
-        """Return what tells how good the fit is, as plain values for a file."""
+        """Return measures of the fit, as plain values for a file."""
         error = self.comparison.error
         rival = self.runner_up
         return {
@@ -170,22 +174,22 @@ def register_view(
     *,
     options: RegistrationOptions | None = None,
 ) -> Registration:
-    """Find where a view of the trained surface was taken from. Nothing is trained, nothing random is drawn.
+    """Estimate the camera pose of a view of the trained surface, deterministically and without training.
 
-    PMNI has no such thing: it optimises poses along with the surface, from a start that is nearly right. Here the
-    surface is known and the pose is not at all. The whole object must be in the picture; holes in the mask do no harm.
+    PMNI has no counterpart: it optimizes poses along with the surface, from an initial pose that is nearly right. Here
+    the surface is known and the pose is unknown. The image must show the whole object; holes in the mask are allowed.
 
     Args:
-        model: what was trained.
-        view: what was observed, through a known lens; the pose of its camera means nothing.
-        rendering: how the surface is rendered, from the run's config.
-        options: how it is looked for.
+        model: trained model.
+        view: observed view with a known lens; the pose of its camera is ignored.
+        rendering: rendering options of the run.
+        options: options of the search.
 
     Returns:
-        The best pose, whether the surface fits the view there or not: ask `fits` and `ambiguous`.
+        The best pose, whether or not the view fits there: check `fits` and `ambiguous`.
 
     Raises:
-        InputError: the mask is empty, no normal is known in it, or there is no surface.
+        InputError: the mask is empty, it has no known normal, or there is no surface.
         MeshError: the field is not finite somewhere.
     """
     options = options or RegistrationOptions()
@@ -202,8 +206,9 @@ def register_view(
     )
     if not candidates:
         raise InputError(
-            f"view {view.name!r}: the surface is not seen from any direction through this lens: check fx, fy, cx, cy"
+            f"view {view.name!r}: the surface is not visible from any direction with this lens: check fx, fy, cx, cy"
         )
+    # The score of the refinement uses the mesh; the final comparison renders the field like an evaluation.
     ranked = _refined(shape, view, candidates, options)
     best = ranked[0]
     others = (other for other in ranked[1:] if rotation_between(other.pose, best.pose) >= options.distinct)
@@ -220,7 +225,8 @@ def register_view(
 def _refined(
     shape: Shape, view: NormalView, candidates: Sequence[PoseCandidate], options: RegistrationOptions
 ) -> list[PoseCandidate]:
-    """Make poses exact, first all in a small picture; return those that came to different places, the best first."""
+    """Refine all poses in a small image and distinct ones in a large image; return the distinct poses, best first."""
+    # Coarse to fine: most candidates are rejected at the small size, which is cheap.
     small, large = (_within(view, side) for side in (options.coarse, options.fine))
     rough = sorted(
         (refine_pose(shape, small, candidate.pose, options.steps) for candidate in candidates),
@@ -230,11 +236,11 @@ def _refined(
     for start in rough:
         if len(distinct_poses) == options.finalists:
             break
-        # It would come to the same place: the fine picture is the costly one.
+        # It would converge to the same pose, and the fine refinement is the expensive one.
         if _near(start, distinct_poses, options.distinct) is not None:
             continue
         end = refine_pose(shape, large, start.pose, options.steps)
-        # Starts that were apart may still come to one place; the better end stays.
+        # Distinct starts may still converge to the same pose; keep the better one.
         same = _near(end, distinct_poses, options.distinct)
         if same is None:
             distinct_poses.append(end)
@@ -244,23 +250,22 @@ def _refined(
 
 
 def _near(candidate: PoseCandidate, distinct_poses: Sequence[PoseCandidate], distinct: float) -> int | None:
-    """Return the number of the first place that is no other than this one."""
+    """Return the index of the first pose that is not distinct from the candidate."""
     near = (i for i, other in enumerate(distinct_poses) if rotation_between(candidate.pose, other.pose) < distinct)
     return next(near, None)
 
 
 def _within(view: NormalView, side: int) -> NormalView:
     factor = side / max(view.size)
+    # Never enlarged: that would add pixels, but no information.
     return view if factor >= 1 else scaled_normal_view(view, factor)
 
 
 def _refuse_empty(view: NormalView) -> None:
     if not bool(view.mask.any()):
-        raise InputError(
-            f"view {view.name!r}: its mask is empty, so nothing tells where the object is: give another mask"
-        )
+        raise InputError(f"view {view.name!r} has an empty mask, so the object cannot be located: give another mask")
     if not bool(view.valid.any()):
         raise InputError(
-            f"view {view.name!r}: no pixel of its mask ({int(view.mask.sum())} pixels) has a normal: check that map "
-            "and mask belong together"
+            f"view {view.name!r} has no normal at any of the {int(view.mask.sum())} pixels of its mask: check that "
+            "map and mask belong together"
         )

@@ -1,7 +1,7 @@
-"""Where a view may have been taken from: all directions and rolls, each at the distance that its silhouette asks for.
+"""Coarse pose search over all directions and rolls, each at the distance that matches the silhouette.
 
-The camera is turned so that it looks at the middle of the silhouette, where rolls are turns of the picture: the mesh is
-drawn once per direction, the observed picture is turned once per roll, and all are compared.
+The camera is aimed at the center of the silhouette, so that rolls are rotations of the image: the mesh is rendered once
+per direction, the observed image is rotated once per roll, and all pairs are compared.
 """
 
 import math
@@ -18,19 +18,19 @@ from fieldwatch.recon.pipelines.normals.pose_accuracy import rotation_angles
 from fieldwatch.recon.pipelines.normals.registration_shape import Shape, filled, moments
 
 APART = 90.0
-"""Degrees that a pixel counts at which only one of two pictures shows the object."""
-_ROOM = 1.2  # of the window, around the silhouette
-_WIDEST = math.radians(70)  # half the angle of a window, at most
-_RANKED = 1000  # poses among which distinct ones are looked for
+"""Error in degrees assigned to a pixel at which only one of the two images shows the object."""
+_ROOM = 1.2  # size of the window relative to the silhouette
+_WIDEST = math.radians(70)  # maximum half angle of a window
+_RANKED = 1000  # number of best poses from which distinct ones are chosen
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PoseCandidate:
-    """A pose, and how well it explains the view.
+    """A pose and its score.
 
     Attributes:
-        pose: `world_from_camera` in the frame of the scene's sphere.
-        score: degrees: mean angle between normals, where pixels at which only one shows the object count 90.
+        pose: ``world_from_camera`` in the frame of the scene's sphere.
+        score: mean angle between normals in degrees, with 90 for pixels at which only one image shows the object.
     """
 
     pose: Float64[Tensor, "4 4"]
@@ -39,16 +39,16 @@ class PoseCandidate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Turned:
-    """The observed picture through windows about the middle of its silhouette, one for each roll.
+    """The observed image in windows around the center of its silhouette, one for each roll.
 
     Attributes:
-        camera: of the windows; its pose means nothing.
-        camera_from_window: rotations.
-        normals: in the windows' axes.
-        known: where there is one.
-        mask: the silhouette without holes.
-        counts: pixels that are not in a hole.
-        solid_angle: of the silhouette.
+        camera: camera of the windows; its pose is ignored.
+        camera_from_window: rotations of the windows.
+        normals: normals in the windows' axes.
+        known: whether the normal is known.
+        mask: silhouette with holes filled.
+        counts: whether the pixel is not in a hole.
+        solid_angle: solid angle of the silhouette.
     """
 
     camera: Camera
@@ -60,19 +60,19 @@ class _Turned:
     solid_angle: float
 
 
-def find_poses(  # noqa: PLR0913  what is looked for where, and how finely
+def find_poses(  # noqa: PLR0913  the surface, the view, and the resolution of the search
     shape: Shape, view: NormalView, *, directions: int, rolls: int, window: int, wanted: int, distinct: float
 ) -> list[PoseCandidate]:
-    """Compare a view with the surface from all sides; return the best poses that are apart, the best first.
+    """Compare a view with the surface from all sides; return the best distinct poses, best first.
 
     Args:
-        shape: the surface.
-        view: the observed picture; its camera's pose means nothing.
-        directions: from which the surface is looked at, spread evenly over the sphere.
-        rolls: of each.
-        window: pixels of the compared pictures, each way.
-        wanted: poses at most.
-        distinct: degrees between the rotations of any two of them, at least.
+        shape: surface of the model.
+        view: observed view; the pose of its camera is ignored.
+        directions: number of viewing directions, evenly spread over the sphere.
+        rolls: number of rolls per direction.
+        window: width and height of the compared images in pixels.
+        wanted: maximum number of poses.
+        distinct: minimum angle between the rotations of any two poses, in degrees.
     """
     turned = _turned(view, rolls, window, shape)
     poses = list[Tensor]()
@@ -96,8 +96,9 @@ def rotation_between(one: Float64[Tensor, "4 4"], other: Float64[Tensor, "4 4"])
 
 
 def _spread(count: int) -> Float64[Tensor, "count 3"]:
-    """Directions on a spiral of the golden angle, even over the sphere."""
+    """Return evenly spread directions on a golden-angle spiral over the sphere."""
     number = torch.arange(count, dtype=torch.float64) + 0.5
+    # Equal steps in height cover equal areas of the sphere (Archimedes).
     height = 1 - 2 * number / count
     around = number * math.pi * (3 - math.sqrt(5))
     flat = (1 - height.square()).sqrt()
@@ -105,21 +106,22 @@ def _spread(count: int) -> Float64[Tensor, "count 3"]:
 
 
 def _turned(view: NormalView, rolls: int, window: int, shape: Shape) -> _Turned:
-    """Look at the observed picture through windows."""
+    """Resample the observed image in windows."""
     filled_mask = filled(view.mask)
     middle, solid_angle = moments(filled_mask, view.camera)
     directions = functional.normalize(view.camera.to("cpu", torch.float64).directions()[filled_mask], dim=-1)
+    # The largest angle between the center and any pixel of the silhouette.
     reach = min(float((directions @ middle).clamp(-1, 1).acos().max()), _WIDEST / _ROOM)
+    # The silhouette fills the window except for the margin.
     focal = 0.5 * window / math.tan(_ROOM * reach)
-    # the surface at hand serves as a first guess of how far the camera is
+    # The surface's radius gives an initial estimate of the camera distance.
     pose = look_at([0.0, 0.0, -shape.radius / math.sin(reach)], [0.0, 0.0, 0.0])
     lens = {"fx": focal, "fy": focal, "cx": window / 2, "cy": window / 2}
     camera = Camera(name="window", width=window, height=window, **lens, world_from_camera=pose)
     angles = torch.arange(rolls, dtype=torch.float64) * 2 * math.pi / rolls
     rotations = towards(middle) @ exponential(angles[:, None] * torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
     factor = min(1.0, focal / max(view.camera.fx, view.camera.fy))
-    # Brought down to the window's resolution first: the nearest pixel is then a mean over what the window's pixel
-    # covers.
+    # Downscaled to the window's resolution first, so that the nearest pixel averages what the window's pixel covers.
     small = scaled_normal_view(replace(view, mask=filled_mask), factor)
     holes = scaled_normal_view(replace(view, mask=filled_mask & ~view.mask, depth=None), factor).mask
     rays = camera.directions().view(-1, 3) @ rotations.mT
@@ -141,8 +143,9 @@ def _turned(view: NormalView, rolls: int, window: int, shape: Shape) -> _Turned:
 def _pixels(
     rays: Float64[Tensor, "rolls pixels 3"], camera: Camera
 ) -> tuple[Int64[Tensor, "rolls pixels"], Bool[Tensor, "rolls pixels"]]:
-    """Return the pixel that each ray falls into, and whether it falls into the picture."""
+    """Return the pixel that each ray hits, and whether it is inside the image."""
     x, y, z = rays.unbind(-1)
+    # Division by z <= 0 gives positions that `inside` excludes.
     column = (camera.fx * x / z + camera.cx).floor()
     row = (camera.fy * y / z + camera.cy).floor()
     inside = (z > 0) & (column >= 0) & (column < camera.width) & (row >= 0) & (row < camera.height)
@@ -152,7 +155,7 @@ def _pixels(
 def towards(direction: Float64[Tensor, "3"]) -> Float64[Tensor, "3 3"]:
     """Return the smallest rotation that takes the z axis to a direction (not its opposite)."""
     x, y, z = direction.tolist()
-    # z cross direction: the axis of the rotation, as long as the sine of its angle.
+    # z x direction: the rotation axis, whose length is the sine of the angle.
     across = torch.tensor([-y, x, 0.0], dtype=torch.float64)
     sine = math.hypot(x, y)
     angle = math.atan2(sine, z)
@@ -162,12 +165,12 @@ def towards(direction: Float64[Tensor, "3"]) -> Float64[Tensor, "3 3"]:
 def _placed(
     shape: Shape, direction: Float64[Tensor, "3"], turned: _Turned
 ) -> tuple[Camera, Float64[Tensor, " rolls"]] | None:
-    """Place the camera in a direction so that the silhouettes' middles and sizes agree; compare with all rolls."""
+    """Place the camera in a direction such that centers and sizes of the silhouettes match; score all rolls."""
     distance = float(turned.camera.position.norm())
     position = shape.centre + distance * direction
     camera = replace(turned.camera, world_from_camera=look_at(position.tolist(), shape.centre.tolist()))
     scores: Tensor | None = None
-    # The first look only corrects distance and aim; the second is scored, and corrects the pose once more.
+    # The first pass only corrects distance and aim; the second is scored, and corrects the pose once more.
     for iteration in range(2):
         rasterized = shape.rasterize(camera)
         filled_mask = filled(rasterized.mask)
@@ -178,7 +181,7 @@ def _placed(
                 rasterized.normals @ camera.world_from_camera[:3, :3], rasterized.mask, filled_mask, turned
             )
         middle, size = moments(filled_mask, camera)
-        # A solid angle falls with the square of the distance.
+        # A solid angle is inversely proportional to the squared distance.
         distance *= math.sqrt(size / turned.solid_angle)
         rotation = camera.world_from_camera[:3, :3] @ towards(middle)
         pose = rigid(rotation, shape.centre + distance * direction)
@@ -207,9 +210,10 @@ def _distinct(
     poses: Float64[Tensor, "n 4 4"], scores: Float64[Tensor, " n"], wanted: int, distinct: float
 ) -> list[PoseCandidate]:
     chosen: list[PoseCandidate] = []
-    # Greedy from the best on: of poses that are near one another the best one stays.
+    # Greedy, best first: of poses that are close to one another the best one is kept.
     for number in scores.argsort()[:_RANKED].tolist():
         pose = poses[number]
+        # Rotations alone distinguish candidates: distances follow from the silhouette.
         if all(rotation_between(pose, other.pose) >= distinct for other in chosen):
             chosen.append(PoseCandidate(pose=pose, score=float(scores[number])))
         if len(chosen) == wanted:

@@ -1,4 +1,4 @@
-"""A trained surface as registration looks at it: a mesh to find what is seen, the field to say where it is exactly."""
+"""The trained surface as used by registration: a mesh to find visible points, and the field to locate them exactly."""
 
 from dataclasses import dataclass
 
@@ -14,20 +14,20 @@ from fieldwatch.recon.pipelines.normals.surface import find_surface
 from fieldwatch.recon.render import Chunks, View, cast_triangles, evaluate_in_chunks, gradients_in_chunks
 
 NEAR = 1e-3
-"""Of the scene's sphere: nothing in front of it is seen."""
-_NEWTON = 3  # steps from the mesh to the field's surface
-_SHORT = 1e-9  # a gradient this short has no direction
+"""Near plane in units of the scene's sphere."""
+_NEWTON = 3  # Newton steps from the mesh to the surface of the field
+_SHORT = 1e-9  # length below which a gradient has no direction
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RasterizedMesh:
-    """What a camera sees of the mesh.
+    """The mesh rasterized by a camera.
 
     Attributes:
-        mask: where it is seen.
-        depth: along the axis, units of the scene's sphere; 0 where nothing is.
-        normals: unit normals in the frame of the scene's sphere, of the field at the vertices, between them
-            interpolated; 0 where nothing is.
+        mask: pixels that show the mesh.
+        depth: depth along the optical axis in units of the scene's sphere; 0 outside the mask.
+        normals: unit normals in the frame of the scene's sphere, interpolated from the field's gradients at the
+            vertices; 0 outside the mask.
     """
 
     mask: Bool[Tensor, "height width"]
@@ -36,31 +36,32 @@ class RasterizedMesh:
 
 
 class Shape:
-    """The surface of a model, on the host, in the frame of the scene's sphere.
+    """Surface of a model, on the host, in the frame of the scene's sphere.
 
     Args:
-        model: what was trained.
-        cells: of the mesh, along a side of the field's box.
+        model: trained model.
+        cells: mesh cells along a side of the field's box.
 
     Attributes:
-        vertices: of the mesh.
-        faces: of the mesh.
-        centre: middle of the box around it.
-        radius: of the sphere about `centre` that holds it.
+        vertices: vertices of the mesh.
+        faces: faces of the mesh.
+        centre: center of its bounding box.
+        radius: radius of its bounding sphere around `centre`.
 
     Raises:
-        InputError: the field is nowhere 0: there is no surface.
+        InputError: the field has no zero crossing, so there is no surface.
         MeshError: the field is not finite somewhere.
     """
 
     def __init__(self, model: NormalsModel, cells: int) -> None:
         self._model = model
         self._chunks = Chunks(model.grid.config.chunk)
+        # A coarse mesh suffices, because `intersect` moves its points onto the field's surface.
         surface = find_surface(model, cells, chunks=self._chunks)
         if surface.empty:
             raise InputError(
-                "the trained field is nowhere 0, so there is no surface that a view could be registered to: choose a "
-                "checkpoint that has one (--checkpoint), or train on"
+                "the trained field has no zero crossing, so there is no surface to register a view to: choose another "
+                "checkpoint (--checkpoint), or continue training"
             )
         self.vertices = torch.from_numpy(surface.mesh.vertices)
         self.faces = torch.from_numpy(surface.mesh.faces)
@@ -71,7 +72,7 @@ class Shape:
         self._normals = unit(self.values_and_gradients(self.vertices)[1])
 
     def values(self, points: Float64[Tensor, "n 3"]) -> Float64[Tensor, " n"]:
-        """Return the field at points; those around its box are held to its sides."""
+        """Return the field at points; points outside its box are clamped to it."""
         return evaluate_in_chunks(self._model.sdf, self._placed(points), self._chunks).double().cpu()
 
     def values_and_gradients(
@@ -82,11 +83,12 @@ class Shape:
         return values.detach().double().cpu(), slopes.detach().double().cpu()
 
     def rasterize(self, camera: Camera) -> RasterizedMesh:
-        """Look at the mesh."""
+        """Rasterize the mesh."""
         names = ("fx", "fy", "cx", "cy", "width", "height")
         pose = camera.camera_from_world.double()
         view = View(camera_from_world=pose, near=NEAR, **{name: getattr(camera, name) for name in names})
         hits = cast_triangles(self.vertices, self.faces, view)
+        # Rays that miss the mesh have face -1.
         mask = hits.faces >= 0
         normals = torch.zeros(*mask.shape, 3, dtype=torch.float64)
         corners = self._normals[self.faces[hits.faces[mask]]]
@@ -96,51 +98,53 @@ class Shape:
     def intersect(
         self, origins: Float64[Tensor, "n 3"], along: Float64[Tensor, "n 3"], start: Float64[Tensor, " n"]
     ) -> tuple[Float64[Tensor, "n 3"], Float64[Tensor, "n 3"]]:
-        """Go along rays from the mesh to the surface of the field (Newton); return points and unit normals there.
+        """Move along rays from the mesh to the surface of the field (Newton); return points and unit normals there.
 
         Args:
-            origins: of the rays.
-            along: unit directions.
-            start: distance at which the mesh was met.
+            origins: origins of the rays.
+            along: unit directions of the rays.
+            start: distances at which the rays hit the mesh.
         """
         distance = start.clone()
         for _ in range(_NEWTON):
             values, slopes = self.values_and_gradients(origins + distance[:, None] * along)
             falling = (slopes * along).sum(1)
-            # grazing rays would run away: no step is longer than the field says the surface can be off, doubled
+            # Grazing rays would diverge, so slope and step length are bounded.
             safe = torch.where(falling.abs() < 0.25, 0.25 * torch.where(falling > 0, 1.0, -1.0).to(falling), falling)
             distance = distance - (values / safe).clamp(-0.05, 0.05)
         points = origins + distance[:, None] * along
         return points, unit(self.values_and_gradients(points)[1])
 
     def _placed(self, points: Float64[Tensor, "n 3"]) -> Tensor:
+        # The field is undefined outside its box, where outline rays may pass.
         return points.clamp(-1, 1).float().to(self._model.grid.occupied.device)
 
 
 def unit(vectors: Float64[Tensor, "*n 3"]) -> Float64[Tensor, "*n 3"]:
-    """Bring vectors to length 1; what has no direction stays short."""
+    """Normalize vectors to length 1; zero vectors stay zero."""
     return vectors / vectors.norm(dim=-1, keepdim=True).clamp_min(_SHORT)
 
 
 def filled(mask: Bool[Tensor, "height width"]) -> Bool[Tensor, "height width"]:
-    """Return a mask without holes: what it encloses counts as unknown, be it a tunnel or a damage."""
+    """Return a mask with its holes filled; pixels in holes are unknown, because a hole may be a tunnel or a defect."""
     return torch.from_numpy(ndimage.binary_fill_holes(mask.cpu().numpy()))
 
 
 def moments(mask: Bool[Tensor, "height width"], camera: Camera) -> tuple[Float64[Tensor, "3"], float]:
-    """Return the mean direction, in camera axes, and the solid angle of the pixels of a mask.
+    """Return the mean direction, in camera axes, and the solid angle of a mask's pixels.
 
-    Both depend on where the camera stands only, not on where it looks.
+    Both depend on the position of the camera only, not on its orientation (the direction up to the change of axes).
     """
     directions = camera.to("cpu", torch.float64).directions()[mask]
     length = directions.norm(dim=-1, keepdim=True)
-    # Solid angle of a pixel: the cube of the cosine to the axis, over fx fy.
+    # Solid angle of a pixel: the cube of the cosine to the optical axis, divided by fx fy.
     share = length**-3
     return unit((share * directions / length).sum(0)), float(share.sum()) / (camera.fx * camera.fy)
 
 
 def pixel_numbers(mask: Bool[Tensor, "height width"], most: int) -> Int64[Tensor, " n"]:
-    """Return the numbers of a mask's pixels, evenly thinned to a count."""
+    """Return the indices of a mask's pixels, evenly thinned to at most ``most``."""
     numbers = torch.nonzero(mask.reshape(-1))[:, 0]
+    # Rounded up, so that at most `most` remain.
     every = -(-len(numbers) // most)
     return numbers[:: max(every, 1)]

@@ -1,4 +1,4 @@
-"""What rays see of a signed distance field: opacity, normal and distance, as NeuS blends them."""
+"""Differentiable rendering of a signed distance field: opacity, normal and distance per ray, composited as in NeuS."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -28,50 +28,50 @@ from fieldwatch.recon.render import (
 )
 
 STRIDE = 0.75
-"""Length of a stride through the grid, in edges of its cells; it must not exceed one, or a cell is stepped over."""
+"""Length of a coarse march step in cell edges; at most one, or a cell could be skipped."""
 SLOPE = 1.5
-"""How fast the field may change at most where strides are left out: faster than a distance, training is not over."""
+"""Maximum slope assumed when strides are skipped: steeper than a distance, because the field is still being trained."""
 VISIBLE_RANGE = 8.0
-"""Distance from the surface, in units of 1 / s, beyond which it is not seen: S(-8) = 0.03 % of a ray's opacity."""
+"""Distance from the surface, in units of 1 / s, beyond which it is invisible: S(-8) = 0.03 % of a ray's opacity."""
 RADIUS = 0.995
-"""Of the sphere that bounds rays: inside the box of the field, whatever rounding and finite differences add."""
+"""Radius of the sphere that bounds rays: inside the field's box despite rounding and finite differences."""
 
 
 @runtime_checkable
 class RaysToRender(Protocol):
-    """Rays with the random numbers that place their samples: those of a micro-batch, or one rank's part of them."""
+    """Rays and the random numbers that place their samples: a micro-batch, or one rank's part of it."""
 
     @property
     def batch(self) -> RayBatch:
-        """The rays of this process."""
+        """Rays of this process."""
         ...
 
     def jitter(self, rays: int) -> Float[Tensor, " rays"]:
-        """Return shifts of the samples of the first rays, in steps."""
+        """Return offsets of the samples of the first ``rays`` rays, in steps."""
         ...
 
     def noise(self, rays: int, columns: int) -> Float[Tensor, "rays columns"]:
-        """Return places within parts of the first rays."""
+        """Return positions of stratified samples within their strata for the first ``rays`` rays."""
         ...
 
     def limited(self, samples: PackedSamples, most: int) -> PackedSamples:
-        """Leave out the rays from the first on that would exceed a number of samples, counted over all ranks."""
+        """Drop trailing rays that would exceed a number of samples, counted over all ranks."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RenderedRays:
-    """What rays saw, and how that came about.
+    """Rendering results of rays, with statistics of the sampling.
 
     Attributes:
-        opacity: of each ray.
-        normal: sum of weight times gradient, in the frame of the scene's sphere; not normalised.
+        opacity: opacity of each ray.
+        normal: sum of weight times gradient, in the frame of the scene's sphere; not normalized.
         distance: sum of weight times distance from the camera.
-        gradients: of the field at the ends of the samples.
-        samples: all that were looked at.
-        filled: rays that the grid gave no samples and that got stratified ones.
-        starved: share of the rays in the mask that the grid gave no samples.
-        ray_count: rays; fewer than were asked for if the samples of all were too many.
+        gradients: gradients of the field at the ends of the samples.
+        samples: all samples that were blended.
+        filled: number of rays without samples from the grid that were given stratified ones.
+        starved: fraction of the rays in the mask that the grid gave no samples.
+        ray_count: number of rendered rays; fewer than requested if their samples would exceed the bound.
     """
 
     opacity: Float[Tensor, " rays"]
@@ -86,10 +86,10 @@ class RenderedRays:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RenderedDistances:
-    """What rays saw of distances.
+    """Rendered opacities and distances of rays.
 
     Attributes:
-        opacity: of each ray.
+        opacity: opacity of each ray.
         distance: sum of weight times distance from the camera.
     """
 
@@ -98,11 +98,11 @@ class RenderedDistances:
 
 
 def rays_in_scene(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> BoundedRays:
-    """Return the rays of a batch, in the frame of the scene's sphere; gradients flow to the poses.
+    """Return the rays of a batch in the frame of the scene's sphere; gradients flow to the poses.
 
     Args:
         batch: rays in camera axes.
-        poses: `world_from_camera` of all views that the batch's numbers mean.
+        poses: ``world_from_camera`` of all views that the batch indexes.
     """
     pose_of_ray = poses.index_select(0, batch.view)
     directions = torch.einsum("nij,nj->ni", pose_of_ray[:, :3, :3], batch.directions)
@@ -110,7 +110,7 @@ def rays_in_scene(batch: RayBatch, poses: Float[Tensor, "views 4 4"]) -> Bounded
 
 
 @torch.no_grad()
-def march_samples(  # noqa: PLR0913  a model, its rays, and how they are looked along
+def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
     model: NormalsModel,
     rays: BoundedRays,
     step: float,
@@ -119,34 +119,34 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are looked 
     most: int | None = None,
     shared: RaysToRender | None = None,
 ) -> PackedSamples:
-    """Return the sections of rays in which the surface may be: in occupied cells, and near enough to it.
+    """Return the sections of rays that may contain the surface: in occupied cells, and close enough to it.
 
-    The grid is marched in strides of some steps. A stride is cut into steps only where the distance in its middle says
-    that the surface, as blurred as it is, may reach into it: a field of distances tells of empty space, too.
+    The grid is marched in strides of several steps. A stride is subdivided into steps only if the distance at its
+    midpoint allows the blurred surface to reach into it: the field reveals empty space inside occupied cells.
 
     Args:
-        model: what is looked at.
-        rays: in the frame of the scene's sphere.
+        model: model with the field and the grid.
+        rays: rays in the frame of the scene's sphere.
         step: distance between samples.
-        jitter: shift of each ray's samples, in steps; None is no shift.
-        most: strides, in steps, at most; rays from the first on that would exceed it are left out.
-        shared: bounds the samples of all ranks, where others render other rays; None bounds these only.
+        jitter: offset of each ray's samples, in steps; None uses no offset.
+        most: maximum number of samples; trailing rays that would exceed it are dropped.
+        shared: limits the samples over all ranks if other ranks render other rays; None limits these rays only.
     """
-    # A whole number of steps: below, strides are cut into steps.
+    # An integer, because strides are subdivided into steps below.
     steps_per_stride = max(int(STRIDE * min(model.grid.config.cells.edges) / step), 1)
     bound = None if most is None else max(most // steps_per_stride, 1)
     strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=bound)
-    # Ranks meet in here: a rank without samples has to come, too.
+    # An all-reduce: ranks without samples have to take part, too.
     if shared is not None and bound is not None:
         strides = shared.limited(strides, bound)
-    # The march may have left out the last rays.
+    # The march may have dropped trailing rays.
     far = rays.far if most is None else rays.far[: strides.n_rays]
-    # The last stride of a ray may reach out of the sphere, where the field is not to be asked.
+    # The last stride of a ray may leave the sphere, where the field is undefined.
     strides = strides.clipped(far)
     if steps_per_stride == 1 or not len(strides):
         return strides
     values = model.sdf(points_along(rays, strides.midpoints, strides.ray_index))
-    # From the middle to an end of a stride the distance falls by its slope times half the length, at most.
+    # From the midpoint to an end of a stride, the distance falls by at most its slope times half the length.
     reach = SLOPE * 0.5 * step * steps_per_stride + VISIBLE_RANGE / model.deviation()
     return strides.selected(values.abs() <= reach).subdivided(steps_per_stride)
 
@@ -155,7 +155,7 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are looked 
 def visible_samples(
     field: DistanceField, rays: BoundedRays, samples: PackedSamples, sharpness: float, options: RenderOptions
 ) -> PackedSamples:
-    """Leave out samples that no light reaches, and those below the threshold of opacity; nothing is trained for it."""
+    """Drop samples whose transmittance or opacity is below its threshold. Computes no gradients."""
     if not len(samples) or (options.unseen == 0 and options.alpha_threshold == 0):
         return samples
     ends = samples.sections()
@@ -166,9 +166,10 @@ def visible_samples(
 def blend_samples(
     model: NormalsModel, rays: BoundedRays, samples: PackedSamples, options: RenderOptions
 ) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays 3"], Float[Tensor, " rays"], Float[Tensor, "ends 3"]]:
-    """Blend samples to opacity, normal and distance; also return the gradients at the ends of the samples.
+    """Composite samples into opacity, normal and distance; also return the gradients at the ends of the samples.
 
-    A section's normal is the mean of the gradients at its ends, so that it stands where its weight does.
+    The normal of a section is the mean of the gradients at its two ends, so that it applies to the same place as its
+    weight.
     """
     ends = samples.sections()
     points = points_along(rays, ends.distances, ends.ray_index)
@@ -178,6 +179,7 @@ def blend_samples(
         gradients = gradient_fd(model.sdf, points, options.finite_step)
     else:
         values, gradients = model.sdf.with_gradient(points)
+    # NeuS computes the opacity of a section from the field's values at its two ends.
     composited = composite_sections(values, model.deviation(), samples, ends, gradients)
     return composited.opacity, composited.values[0], composited.depth, gradients
 
@@ -185,14 +187,14 @@ def blend_samples(
 def render(
     model: NormalsModel, rays_to_render: RaysToRender, step: float, options: RenderOptions, most: int | None = None
 ) -> RenderedRays:
-    """March rays through the occupancy grid and blend the samples of the field, for training.
+    """March rays through the occupancy grid and composite their samples, for training.
 
     Args:
-        model: what is rendered, from its poses.
-        rays_to_render: the rays, and the random numbers that place their samples.
+        model: model to render, from its own poses.
+        rays_to_render: rays, and the random numbers that place their samples.
         step: distance between samples.
-        options: how.
-        most: samples at most, of all ranks; rays whose samples would exceed it are left out.
+        options: rendering options.
+        most: maximum number of samples over all ranks; trailing rays that would exceed it are dropped.
     """
     batch = rays_to_render.batch
     poses = model.poses()
@@ -200,11 +202,12 @@ def render(
     mask = batch.mask
     patches = Patches.of(rays, batch, poses) if options.gradient_method == "dfd" else None
     pixels_per_ray = 1
-    if patches is not None:  # a patch goes where its central ray goes, and is in the mask where any of its pixels is
+    # A patch is marched along its central ray, and counts as inside the mask if any of its pixels is.
+    if patches is not None:
         rays = patches.central
         pixels_per_ray = patches.area
         mask = mask.view(-1, patches.area).any(1)
-    # The bound is on evaluations of the field, and each sample of a central ray is one at every pixel of its patch.
+    # The bound counts field evaluations, and each sample of a central ray needs one for every pixel of its patch.
     most = None if most is None else most // pixels_per_ray
     samples_found = march_samples(
         model, rays, step, jitter=rays_to_render.jitter(len(rays)), most=most, shared=rays_to_render
@@ -212,14 +215,13 @@ def render(
     kept = samples_found.n_rays
     rays = _first(rays, kept)
     mask = mask[:kept]
-    # Before empty rays are filled: the recovery wants to know what the grid alone gives.
+    # Before empty rays are filled, because the recovery judges the grid alone.
     starved = _share((samples_found.counts == 0) & mask, mask)
     filled = 0
     if options.empty_samples:
-        starving_rays = replace(
-            rays, far=torch.where(mask, rays.far, rays.near)
-        )  # rays beside the object are rightly empty
-        # For the rays that the bound has left, which are the same with any number of ranks.
+        # Rays outside the mask are rightly empty: a range of zero length gets no stratified samples.
+        starving_rays = replace(rays, far=torch.where(mask, rays.far, rays.near))
+        # Noise for the rays within the bound, which are the same for any number of ranks.
         noise = rays_to_render.noise(kept, options.empty_samples + 1)
         filled_samples = fill_empty(samples_found, starving_rays, options.empty_samples, noise=noise)
         samples_found = filled_samples.samples

@@ -1,4 +1,4 @@
-"""What a normals run trains on: the maps on the training device, and how views are split."""
+"""Training data of a normals run: the maps on the training device, and the split of the views."""
 
 import hashlib
 from collections.abc import Callable
@@ -16,22 +16,22 @@ from fieldwatch.recon.mesh import Triangles
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 
 BAND = 0.04
-"""Width of the band around a silhouette from which most rays outside of the mask are drawn, shares of the picture."""
+"""Width of the band around a silhouette in which most outside rays are sampled, relative to the longer image side."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormalsScene:
-    """Normal maps of one object, ready to be trained on.
+    """Normal maps of an object, prepared for training.
 
     Attributes:
         maps: all views; cameras in the frame of the unit sphere.
-        train: numbers of the views that are trained on.
-        test: numbers of those that are held out.
-        device: where training happens.
-        schedule: what happens at which step.
-        starting_poses: `world_from_camera` of every view at the start, in the frame of the unit sphere, float64.
-        read_truth: makes or reads the true surface, in the frame of the unit sphere; None where nobody knows it.
-        notes: what was done on the way, for people.
+        train: indices of the training views.
+        test: indices of the held-out views.
+        device: training device.
+        schedule: schedule of the run.
+        starting_poses: initial ``world_from_camera`` of every view in the frame of the unit sphere, float64.
+        read_truth: creates or reads the ground-truth surface in the frame of the unit sphere; None if it is unknown.
+        notes: remarks on the preparation, for the user.
     """
 
     maps: NormalSet
@@ -45,27 +45,28 @@ class NormalsScene:
 
     @cached_property
     def truth(self) -> Triangles | None:
-        """The true surface, in the frame of the unit sphere, where it is known; made when it is first asked for."""
+        """Ground-truth surface in the frame of the unit sphere, or None if unknown; loaded on first access."""
         return None if self.read_truth is None else self.read_truth()
 
     @cached_property
     def digest(self) -> str:
-        """What tells these maps, masks and cameras from others."""
+        """Hash of the maps, masks and cameras."""
         digest = hashlib.sha256()
         for view in self.maps.views:
             digest.update(f"{view.name} {view.size} {view.camera.K.tolist()}".encode())
             parts = (view.normals, view.mask, view.camera.world_from_camera, view.depth)
             for part in (part for part in parts if part is not None):
                 digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+        # 16 hex digits are enough to detect a change; this is not a security measure.
         return digest.hexdigest()[:16]
 
     @cached_property
     def pixels(self) -> "Pixels":
-        """The pixels of the training views, on the training device."""
+        """Pixels of the training views, on the training device."""
         return Pixels.of([self.maps.views[i] for i in self.train], self.device)
 
     def camera(self, view: int, world_from_camera: Float[Tensor, "4 4"]) -> Camera:
-        """Return the camera of a view, at another place."""
+        """Return the camera of a view with another pose."""
         known = self.maps.views[view].camera
         lens = {name: getattr(known, name) for name in ("width", "height", "fx", "fy", "cx", "cy")}
         return Camera(name=known.name, **lens, world_from_camera=world_from_camera)
@@ -73,18 +74,18 @@ class NormalsScene:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pixels:
-    """All pixels of some views in one row of memory, one view after the other.
+    """All pixels of several views in flat tensors, one view after the other.
 
     Attributes:
-        normals: in camera axes; 0 where there is none.
-        mask: the silhouettes.
-        known: pixels in the mask that have a normal.
-        distance: integrated, along the ray, up to one scale per view; 0 where there is none.
-        offsets: first pixel of each view.
-        widths: of the views, pixels.
-        heights: of the views, pixels.
+        normals: observed normals in camera axes; 0 where unknown.
+        mask: silhouettes.
+        known: whether the pixel is in the mask and has a normal.
+        distance: integrated distance along the ray, up to one scale per view; 0 where unknown.
+        offsets: index of each view's first pixel.
+        widths: widths of the views in pixels.
+        heights: heights of the views in pixels.
         lenses: fx, fy, cx, cy of the views.
-        regions: per view, numbers of its pixels in the mask, near it, and far from it.
+        regions: pixel indices of each view inside the mask, near it, and far from it.
     """
 
     normals: Float[Tensor, "pixels 3"]
@@ -99,7 +100,8 @@ class Pixels:
 
     @classmethod
     def of(cls, views: list[NormalView], device: torch.device) -> "Pixels":
-        """Gather them."""
+        """Gather the pixels of views on a device."""
+        # Views may have different sizes, hence flat tensors with offsets.
         sizes = torch.tensor([view.size for view in views])
         counts = sizes.prod(1)
         cameras = [view.camera for view in views]
@@ -116,23 +118,24 @@ class Pixels:
         )
 
     def __len__(self) -> int:
-        """Count the views."""
+        """Return the number of views."""
         return len(self.offsets)
 
     @property
     def has_depth(self) -> bool:
-        """Whether anything is known of the distance."""
+        """Whether any pixel has a distance."""
         return bool((self.distance > 0).any())
 
     def directions(self, view: Int64[Tensor, " n"], pixel: Int64[Tensor, " n"]) -> Float[Tensor, "n 3"]:
-        """Return unit directions, in camera axes, through the centres of pixels.
+        """Return unit directions, in camera axes, through pixel centers.
 
         Args:
-            view: of each pixel.
-            pixel: its number in its view, row by row.
+            view: view index of each pixel.
+            pixel: row-major index of each pixel in its view.
         """
         fx, fy, cx, cy = self.lenses[view].unbind(-1)
         width = self.widths[view]
+        # Pixel centers are at +0.5.
         x = pixel % width + 0.5
         y = pixel // width + 0.5
         directions = torch.stack([(x - cx) / fx, (y - cy) / fy, torch.ones_like(fx)], -1)
@@ -140,14 +143,16 @@ class Pixels:
 
 
 def _distance(view: NormalView) -> Float[Tensor, "h w"]:
-    """Depth along the axis, as distance along the ray."""
+    """Convert depth along the optical axis to distance along the ray."""
     if view.depth is None:
         return torch.zeros(view.size)
     return view.depth * view.camera.directions().norm(dim=-1).to(view.depth)
 
 
 def _regions(mask: Bool[Tensor, "h w"], device: torch.device) -> tuple[Int64[Tensor, " _"], ...]:
+    # At least one pixel, for very small images.
     reach = max(round(BAND * max(mask.shape)), 1)
+    # Distance of each outside pixel from the mask, in pixels.
     away = torch.from_numpy(ndimage.distance_transform_edt(~mask.cpu().numpy()))
     parts = (mask, ~mask & (away <= reach), ~mask & (away > reach))
     return tuple(torch.nonzero(part.reshape(-1))[:, 0].to(device) for part in parts)

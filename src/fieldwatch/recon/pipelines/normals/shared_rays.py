@@ -1,10 +1,10 @@
-"""The rays of a micro-batch, divided among ranks: who renders which, and terms that together are those of one process.
+"""Distribution of a micro-batch's rays over ranks, with terms that together equal those of a single process.
 
-A term is a mean over rays, samples or places of its micro-batch, and how many count is known once they are rendered. So
-ranks sum these numbers between forward and backward, and each weighs its own means by its share: the mean of what
-ranks have, as `Step.update` forms it, is then the mean over the micro-batch. The depth term has one scale per view:
-opacities and distances of all rays are given to all ranks, each computes the whole term, and its gradient flows to its
-own rays only.
+A term is a mean over the rays, samples or points of its micro-batch, whose number is known only after rendering. So
+ranks sum these numbers between forward and backward, and each weights its means by its fraction: the average over
+ranks, as `Step.update` computes it, is then the mean over the micro-batch. The depth term has one scale per view:
+opacities and distances of all rays are shared with all ranks, and each computes the whole term, whose gradient flows to
+the local rays only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,27 +26,27 @@ from fieldwatch.recon.pipelines.normals.step_output import NormalsStepOutput
 from fieldwatch.recon.render import PackedSamples
 
 NUMBERS_PER_RAY = 2
-"""Numbers of each ray that ranks exchange at a time: opacity and distance."""
+"""Values exchanged per ray at a time: opacity and distance."""
 OTHER_NUMBERS = 16
-"""Numbers, at most, that they exchange about the terms and about what is recorded."""
+"""Maximum number of values exchanged about terms and recorded statistics."""
 
 
 class SharedRays(Rays):
-    """One rank's part of the rays of a micro-batch: every ``world``-th patch, so that it has all views and regions.
+    """One rank's part of a micro-batch's rays: every ``world``-th patch, so that it covers all views and regions.
 
-    Random numbers are drawn for the rays of all ranks, on each rank, and cut. Every method that lets ranks meet has to
-    be called by all of them, in the same order.
+    Each rank draws the random numbers for the rays of all ranks and selects its own. Methods that communicate have to
+    be called by all ranks, in the same order.
 
     Args:
-        whole: the rays of all ranks, the same on each.
-        source: draws the random numbers.
+        all_rays: rays of all ranks, identical on each rank.
+        source: generator of the random numbers.
         exchange: sums over the ranks.
-        in_patches: whether a patch is marched as one.
+        in_patches: whether each patch is marched as one ray.
 
     Attributes:
-        batch: the rays of this rank; none where there are fewer patches than ranks.
-        whole: as above.
-        kept: how many rays of all ranks, the first ones, are rendered.
+        batch: rays of this rank; empty if there are fewer patches than ranks.
+        all_rays: rays of all ranks.
+        ray_count: number of leading rays of all ranks that are rendered.
     """
 
     def __init__(self, all_rays: RayBatch, source: RaySource, exchange: RankExchange, *, in_patches: bool) -> None:
@@ -57,6 +57,7 @@ class SharedRays(Rays):
         self._world = ranks.world
         self._rows = (local_patches[:, None] * area + torch.arange(area, device=all_rays.view.device)).view(-1)
         self._in_patches = in_patches
+        # Random numbers are drawn per marched ray: one per patch, or one per pixel.
         self._marched = local_patches if in_patches else self._rows
         self._area = area if in_patches else 1
         self._rendered_by_all: tuple[RayBatch, RenderedDistances] | None = None
@@ -65,22 +66,22 @@ class SharedRays(Rays):
         super().__init__(all_rays.select(self._rows), source)
 
     def jitter(self, rays: int) -> Float[Tensor, " rays"]:
-        """Return shifts of the samples of the first own rays, in steps."""
+        """Return offsets of the samples of the first ``rays`` local rays, in steps."""
         return self._source.jitter(len(self.all_rays) // self._area)[self._marched[:rays]]
 
     def noise(self, rays: int, columns: int) -> Float[Tensor, "rays columns"]:
-        """Return places within parts of the first own rays."""
+        """Return positions of stratified samples within their strata for the first ``rays`` local rays."""
         return self._source.noise(self.ray_count // self._area, columns)[self._marched[:rays]]
 
     def limited(self, samples: PackedSamples, most: int) -> PackedSamples:
-        """Leave out the rays from the first on that would exceed a number of samples, counted over all ranks.
+        """Drop trailing rays that would exceed a number of samples, counted over all ranks.
 
         Args:
-            samples: of the first own rays: as many as do not exceed it by themselves.
-            most: samples at most, of all ranks together.
+            samples: samples of the local rays, already limited on their own.
+            most: maximum number of samples of all ranks together.
         """
-        # Own rays that the march left out count as too many, so the running sum over all ranks exceeds the bound at
-        # them.
+        # Local rays that marching dropped count as `most` + 1, so the running sum over all ranks exceeds the bound
+        # there.
         counts = torch.full_like(self._marched, most + 1)
         counts[: samples.n_rays] = samples.counts
         counts_of_all = counts.new_zeros(len(self.all_rays) // self._area, dtype=torch.float64)
@@ -97,7 +98,7 @@ class SharedRays(Rays):
         )
 
     def rendered_by_all(self, rendered: RenderedRays) -> tuple[RayBatch, RenderedDistances]:
-        """Return the rays that all ranks rendered, and what they see; ranks meet at the first call."""
+        """Return the rays that all ranks rendered, and their results; communicates at the first call."""
         if self._rendered_by_all is None:
             columns = self._placed(torch.stack([rendered.opacity, rendered.distance], 1))
             distances = RenderedDistances(opacity=columns[:, 0], distance=columns[:, 1])
@@ -105,35 +106,37 @@ class SharedRays(Rays):
         return self._rendered_by_all
 
     def depth_term(self, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
-        """Return the depth term of all ranks' rays; the mean over ranks of its gradients is the gradient of one."""
+        """Return the depth term of all ranks' rays; its gradients average over the ranks to those of one process."""
         error = super().depth_term(rendered, options)
-        # The value is that of one process. The gradient is that of the own rays only, and `Step.update` divides it by
-        # the number of ranks.
+        # The value is that of one process. The gradient is that of the local rays only, and `Step.update` divides it
+        # by the number of ranks.
         return error.detach() + self._world * (error - error.detach())
 
     def output(self, terms: Terms, rendered: RenderedRays, options: TermOptions) -> NormalsStepOutput:
-        """Return what the objective gives: terms whose mean over the ranks is the term of all rays; ranks meet.
+        """Return terms whose average over the ranks is the term of all rays; communicates.
 
         Args:
-            terms: means over the own rays; "depth" as of `depth_term`.
-            rendered: what the own rays see.
-            options: how the terms were formed.
+            terms: terms as means over the local rays; "depth" as returned by `depth_term`.
+            rendered: rendering results of the local rays.
+            options: how the terms were computed.
         """
         local_batch = self.batch.first(rendered.ray_count)
+        # The depth term is already that of all rays, on every rank.
         names = [name for name in terms if name != "depth"]
         amounts = self.amounts | ray_amounts(names, local_batch, rendered, options)
         mask = local_batch.mask.view(-1, local_batch.patch**2).any(1) if self._in_patches else local_batch.mask
-        aimed = int(mask.sum())
-        # A share cannot be summed over ranks: it goes as two counts.
-        counts = [len(rendered.samples), rendered.filled, round(rendered.starved * aimed), aimed]
+        mask_rays = int(mask.sum())
+        # A fraction cannot be summed over ranks, so it is sent as two counts.
+        counts = [len(rendered.samples), rendered.filled, round(rendered.starved * mask_rays), mask_rays]
         device = rendered.opacity.device
         numbers = [*counts, *(amounts[name] for name in names)]
         local_numbers = torch.stack([torch.as_tensor(number, dtype=torch.float64, device=device) for number in numbers])
         summed_numbers = self._exchange.sum(local_numbers)
-        samples, filled, starved, aimed_of_all = map(int, summed_numbers[: len(counts)].tolist())
+        # A single host read for all four counts.
+        samples, filled, starved, mask_rays_of_all = map(int, summed_numbers[: len(counts)].tolist())
         local_amounts = local_numbers[len(counts) :]
         summed_amounts = summed_numbers[len(counts) :]
-        # the ranks' values are averaged by `Step.update`: hence times the number of ranks
+        # Multiplied by the number of ranks, because `Step.update` averages over them.
         shares = (self._world * local_amounts / torch.where(summed_amounts > 0, summed_amounts, 1)).to(
             rendered.opacity.dtype
         )
@@ -147,30 +150,30 @@ class SharedRays(Rays):
             rays=self.ray_count,
             samples=samples,
             filled=filled,
-            starved=starved / max(aimed_of_all, 1),
+            starved=starved / max(mask_rays_of_all, 1),
         )
 
     def _placed(self, columns: Float[Tensor, "rays n"]) -> Float[Tensor, "all n"]:
-        """Return what all ranks have of their kept rays, in the order of the whole; gradients flow to the own part."""
+        """Gather rows of all ranks' rendered rays in their common order; gradients flow to the local rows."""
         rows = self._rows[: len(columns)]
         count = columns.shape[1]
         columns_of_all = columns.new_zeros(self.ray_count, count, dtype=torch.float64)
         columns_of_all[rows] = columns.detach().to(columns_of_all)
         gathered = self._exchange.sum(columns_of_all.view(-1)).view(self.ray_count, count).to(columns.dtype)
-        # Sums come without a graph: the own rows are put back with theirs.
+        # The sum has no autograd graph: the local rows, which have one, are put back.
         return gathered.index_copy(0, rows, columns)
 
 
 class SharedRaySplit(RaySplit):
-    """Cuts the rays of a step into micro-batches, and each micro-batch among the ranks.
+    """Splits the rays of a step into micro-batches, and each micro-batch among the ranks.
 
-    All ranks have to work on the same micro-batch: if memory runs out on one of them, all repeat the step in more
-    micro-batches. ``step.backward`` restores ``undo`` before it repeats a step, which is where the others learn it.
+    All ranks have to work on the same micro-batch: if one of them runs out of memory, all retry the step with more
+    micro-batches. ``step.backward`` restores ``undo`` before a retry, which is when the other ranks are notified.
 
     Args:
-        source: draws the random numbers that place samples.
+        source: generator of the random numbers that place samples.
         exchange: sums over the ranks.
-        in_patches: whether a patch is marched as one.
+        in_patches: whether each patch is marched as one ray.
     """
 
     def __init__(self, source: RaySource, exchange: RankExchange, *, in_patches: bool) -> None:
@@ -179,14 +182,13 @@ class SharedRaySplit(RaySplit):
         self._in_patches = in_patches
 
     def __call__(self, batches: Sequence[RayBatch], count: int) -> Iterator[tuple[Rays, float]]:
-        """Yield this rank's rays of one micro-batch after the other, each with its share of the step.
+        """Yield this rank's rays of each micro-batch with the micro-batch's fraction of the step.
 
         Raises:
-            ShortElsewhereError: after the last one, another rank ran out of memory going backward.
+            ShortElsewhereError: after the last micro-batch, if another rank ran out of memory in its backward pass.
         """
         yield from super().__call__(batches, count)
-        # Reached after the last backward pass: `step.backward` asks for the next piece only when one has gone
-        # backward.
+        # Reached after the last backward pass, because `step.backward` requests the next micro-batch only then.
         self._exchange.finish()
 
     def rays(self, piece: RayBatch) -> SharedRays:
@@ -194,13 +196,13 @@ class SharedRaySplit(RaySplit):
         return SharedRays(piece, self.source, self._exchange, in_patches=self._in_patches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the random numbers, so that the step can be repeated, and make the other ranks repeat it too."""
+        """Restore the random numbers before a retry of the step, and make the other ranks retry it too."""
         super().load_state_dict(state)
         self._exchange.repeat()
 
 
 def split_for(ranks: Ranks, config: NormalsConfig, scene: NormalsScene, source: RaySource) -> RaySplit:
-    """Return what cuts the rays of a step into micro-batches and, with several ranks, each of these among them."""
+    """Return the split of a step's rays into micro-batches and, with several ranks, of each micro-batch among them."""
     if ranks.alone:
         return RaySplit(source)
     patch = config.rendering.patch

@@ -1,4 +1,4 @@
-"""The start of a normals run: its maps read and made ready, and the run opened with what is declared about it."""
+"""Start of a normals run: prepares the scene, and opens the run with its metrics, rules and checkpoint policy."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,24 +34,24 @@ from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
 from fieldwatch.recon.render import native_available
 
 TRUTH_CELLS = 128
-"""Cells along an edge of the box that the built-in object's true mesh is made in; its vertices lie on the surface."""
+"""Cells along each edge of the box for the built-in object's ground-truth mesh; its vertices are on the surface."""
 SHORT = 1e-4
-"""Half the distance of the differences that give its normals."""
+"""Half the distance of the finite differences for its normals."""
 NEED_DEPTH = ("depth", "point_cloud", "surface")
-"""Terms that look at the integrated depth."""
+"""Terms that need integrated depth."""
 
 
 def prepare_scene(config: NormalsConfig) -> NormalsScene:
-    """Read maps and cameras, and place the cameras; all that can be wrong with the input shows here.
+    """Read maps and cameras, check them, and initialize the poses.
 
     Raises:
-        ValueError, OSError: what came, what was wanted, what to do.
+        ValueError, OSError: the input is invalid; the message says what was expected, what was found, and what to do.
     """
     device = choose_device(config.device)
     plan = NormalsSchedule(config=config)
     maps = _maps(config)
     train, test = _split(len(maps), config.held_out)
-    # Before normals are integrated, which takes long.
+    # Before normals are integrated, which takes a while.
     refuse_few_rays(config, len(train), Ranks.of_process())
     maps, notes = _with_depth(maps, plan)
     return NormalsScene(
@@ -67,24 +67,24 @@ def prepare_scene(config: NormalsConfig) -> NormalsScene:
 
 
 def refuse_few_rays(config: NormalsConfig, views: int, ranks: Ranks) -> None:
-    """Refuse graphs that have no patch of rays for every process.
+    """Check that every autograd graph has a patch of rays for every process.
 
     Args:
-        config: settings.
-        views: that are trained on.
-        ranks: who shares the rays.
+        config: settings of the run.
+        views: number of training views.
+        ranks: ranks that share the rays.
 
     Raises:
-        InputError: some processes would have nothing to do.
+        InputError: some processes would have no rays.
     """
     options = config.rays
     patch = config.rendering.patch
     least = min(patches_of_graphs(options, views, patch, RayBudget(options).rays))
     if least < ranks.world:
-        what = f"patches of {patch} x {patch} rays" if patch > 1 else "rays"
+        unit = f"patches of {patch} x {patch} rays" if patch > 1 else "rays"
         raise InputError(
-            f"a graph of this training has {least} {what}, which {ranks.world} processes cannot share: raise --rays "
-            f"(or --rays-per-view) {ranks.world / least:.2g}-fold or --views-per-graph, or use --nproc-per-node {least}"
+            f"{ranks.world} processes cannot share an autograd graph of {least} {unit}: raise --rays (or "
+            f"--rays-per-view) {ranks.world / least:.2g}-fold or --views-per-graph, or use --nproc-per-node {least}"
         )
 
 
@@ -92,14 +92,14 @@ def start_run(config: NormalsConfig, scene: NormalsScene, folder: Path, **how: U
     """Open the run with its metrics, rules, windows, phases and checkpoint policy.
 
     Raises:
-        ConfigMismatch: the folder holds a run with another config, or on other maps.
+        ConfigMismatch: the folder holds a run with another config or on other maps.
     """
-    began = read_manifest(folder).about.get("digest") if holds_run(folder) else None
-    # The config names the data by its folder only, and what lies there may have changed since.
-    if began is not None and began != scene.digest:
+    digest_at_start = read_manifest(folder).about.get("digest") if holds_run(folder) else None
+    # The config contains only the path of the data, whose files may have changed since.
+    if digest_at_start is not None and digest_at_start != scene.digest:
         raise ConfigMismatch(
-            f"{folder} was trained on other maps than those of {scene.maps.source or config.name} (normals, masks or "
-            "cameras have changed since): bring back what it began with, or train in another folder with --out"
+            f"{folder} was trained on other maps than those of {scene.maps.source or config.name}: normals, masks or "
+            "cameras have changed since. Restore the original maps, or train in another folder with --out"
         )
     plan = scene.schedule
     every = config.checkpoint_interval
@@ -122,7 +122,7 @@ def start_run(config: NormalsConfig, scene: NormalsScene, folder: Path, **how: U
 
 
 def about(config: NormalsConfig, scene: NormalsScene) -> Mapping[str, Any]:
-    """What `run.json` says of the scene."""
+    """Return the description of the scene for `run.json`."""
     names = scene.maps.names
     return {
         "pipeline": "normals",
@@ -159,12 +159,13 @@ def _within(view: NormalView, longer_side: int) -> NormalView:
 
 
 def _with_depth(maps: NormalSet, plan: NormalsSchedule) -> tuple[NormalSet, list[str]]:
-    """Integrate the normals of views without depth, if a term wants it."""
+    """Integrate the normals of views without depth, if a term needs it."""
+    # Integration is slow, so it is skipped if no term reads depth.
     lacking = [view.name for view in maps.views if view.depth is None]
     if not lacking or not any(term in plan.windows for term in NEED_DEPTH):
         return maps, []
     views = tuple(_integrated(view) if view.depth is None else view for view in maps.views)
-    note = f"{len(lacking)} of {len(maps)} views came without depth: it was integrated from their normals"
+    note = f"integrated the depth of {len(lacking)} of {len(maps)} views, which had none, from their normals"
     return replace(maps, views=views), [note]
 
 
@@ -174,11 +175,13 @@ def _integrated(view: NormalView) -> NormalView:
 
 
 def _split(views: int, held_out: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Views to train on and to hold out: with 4 that is every fourth, the first one included (SuperNormal)."""
+    """Return the training and held-out views; every ``held_out``-th from the first on is held out (SuperNormal)."""
     test = tuple(range(0, views, held_out)) if held_out else ()
     train = tuple(number for number in range(views) if number not in test)
     if not train:
-        raise InputError(f"--held-out {held_out} leaves no view of {views} to train on: raise it, or 0 for none")
+        raise InputError(
+            f"--held-out {held_out} leaves none of {views} views for training: raise it, or use 0 to hold out none"
+        )
     return train, test
 
 
@@ -195,20 +198,22 @@ def built_in_truth() -> Triangles:
     def distance(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n"]:
         return solid.distance(torch.from_numpy(points)).numpy()
 
+    # Marching cubes interpolates linearly; the Newton steps below move vertices onto the exact surface.
     mesh = implicit_surface(distance, np.full(3, -1.0), np.full(3, 1.0), resolution=TRUTH_CELLS)
     points = mesh.vertices
-    for _ in range(2):  # Newton's steps onto the surface
+    for _ in range(2):  # Newton steps onto the surface
         offsets = SHORT * np.eye(3)
         slopes = [distance(points + offset) - distance(points - offset) for offset in offsets]
         normals = np.stack(slopes, -1) / (2 * SHORT)
-        lengths = np.square(normals).sum(-1, keepdims=True).clip(min=0.25)  # short in creases, where forms meet
+        lengths = np.square(normals).sum(-1, keepdims=True).clip(min=0.25)  # short in creases between solids
         points = points - distance(points)[:, None] * normals / lengths
     return replace(mesh, vertices=points)
 
 
 def _true_mesh(maps: NormalSet) -> Triangles:
-    assert maps.mesh is not None  # noqa: S101  asked for where there is one
+    assert maps.mesh is not None  # noqa: S101  called only if there is one
     mesh = read_mesh(maps.mesh)
+    # The inverse of the transform from the unit sphere to the world, which scales and shifts only.
     matrix = maps.world_from_unit.double().numpy()
     return replace(mesh, vertices=(mesh.vertices - matrix[:3, 3]) / matrix[0, 0])
 
@@ -216,11 +221,11 @@ def _true_mesh(maps: NormalSet) -> Triangles:
 def _schedule_notes(config: NormalsConfig) -> list[str]:
     if config.steps == config.nominal:
         return []
-    return [f"the schedule of {config.nominal:,} iterations acts within {config.steps:,} steps (--steps)"]
+    return [f"the schedule of {config.nominal:,} iterations is rescaled to {config.steps:,} steps (--steps)"]
 
 
 def _device_notes(device: torch.device) -> list[str]:
-    available, why = native_available()
+    available, reason = native_available()
     if device.type != "cpu" or available:
         return []
-    return [f"the native kernels are not used ({why}); plain torch takes 20 to 60 times as long"]
+    return [f"the native kernels are not used ({reason}); plain torch is 20 to 60 times slower"]

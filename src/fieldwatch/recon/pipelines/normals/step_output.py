@@ -1,4 +1,4 @@
-"""What the objective returns for each micro-batch of rays, and what a run records about the rays of a step."""
+"""Output of the objective for each micro-batch of rays, and the ray statistics that a run records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 
 POSES_EVERY = 10
-"""Steps between two records of how far the poses have moved."""
+"""Steps between records of the pose changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormalsStepOutput(StepOutput):
-    """Loss terms of a micro-batch, and how its rays were rendered; with several ranks, those of all of them.
+    """Loss terms of a micro-batch and statistics of its rays; with several ranks, of all ranks' rays.
 
     Attributes:
-        rays: number of rays rendered; fewer than drawn where the bound on samples took effect.
+        rays: number of rays rendered; fewer than sampled if the sample bound took effect.
         samples: number of samples blended.
-        filled: rays in the mask without samples in the occupancy grid, which got stratified ones.
-        starved: share of the rays in the mask that the occupancy grid gave no samples.
+        filled: number of rays in the mask without samples from the occupancy grid, which were given stratified ones.
+        starved: fraction of the rays in the mask that the occupancy grid gave no samples.
     """
 
     rays: int
@@ -30,13 +30,13 @@ class NormalsStepOutput(StepOutput):
 
 @dataclass(frozen=True, kw_only=True)
 class RayStatistics:
-    """The rays of a step: sums over its micro-batches.
+    """Ray statistics of a step, summed over its micro-batches.
 
     Attributes:
         rays: number of rays rendered.
         samples: number of samples blended.
-        filled: rays in the mask that got stratified samples.
-        starved: share of the rays in the mask without samples, as a mean over the micro-batches.
+        filled: number of rays in the mask that were given stratified samples.
+        starved: fraction of the rays in the mask without samples, averaged over the micro-batches.
     """
 
     rays: int
@@ -46,7 +46,7 @@ class RayStatistics:
 
     @classmethod
     def of(cls, outputs: Sequence[NormalsStepOutput]) -> "RayStatistics":
-        """Sum up the outputs of a step."""
+        """Aggregate the outputs of a step."""
         return cls(
             rays=sum(output.rays for output in outputs),
             samples=sum(output.samples for output in outputs),
@@ -56,7 +56,7 @@ class RayStatistics:
 
 
 def record_statistics(step: Step, plan: NormalsSchedule, model: NormalsModel, rays: RayStatistics) -> None:
-    """Record the rays of a step, the occupancy grid, the sharpness, and now and then how far poses have moved."""
+    """Record the statistics of rays, occupancy grid and sharpness and, every `POSES_EVERY` steps, the pose changes."""
     step.record(
         {
             "Statistics/samples_per_ray": rays.samples / max(rays.rays, 1),
@@ -65,6 +65,7 @@ def record_statistics(step: Step, plan: NormalsSchedule, model: NormalsModel, ra
             "Statistics/starved_share": rays.starved,
             "Statistics/step_size": plan.march_step(step.index),
             "Statistics/occupied_frac": model.grid.occupied_fraction,
+            # Device tensors are recorded without a sync; the writer reads them later.
             "Statistics/s": model.deviation.value,
         }
     )

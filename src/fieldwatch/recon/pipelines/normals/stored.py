@@ -1,4 +1,4 @@
-"""A normals run opened again: its config, its scene and the surface of one of its checkpoints."""
+"""Reopening of a normals run: its config, its scene and the model of one of its checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ from fieldwatch.recon.pipelines.normals.start import prepare_scene
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredNormalsRun:
-    """A normals run, ready to be looked at.
+    """A normals run opened for inspection.
 
     Attributes:
-        folder: the run folder.
-        config: what it was trained with.
-        scene: what it was trained on.
-        model: its surface, grid and poses, in the frame of the unit sphere.
-        step: the checkpoint's number of finished steps.
+        folder: run folder.
+        config: configuration of the training.
+        scene: training data.
+        model: surface, grid and poses, in the frame of the unit sphere.
+        step: number of finished steps at the checkpoint.
     """
 
     folder: Path
@@ -33,10 +33,10 @@ class StoredNormalsRun:
 
 
 def stored_config(folder: Path) -> NormalsConfig:
-    """The config a normals run was started with.
+    """Return the configuration that a normals run was started with.
 
     Raises:
-        NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
+        NotARun: the folder holds no run or a run of another pipeline, or its run.json is damaged.
     """
     return config_of_run(folder, "normals", NormalsConfig)
 
@@ -44,39 +44,40 @@ def stored_config(folder: Path) -> NormalsConfig:
 def open_run(
     folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None
 ) -> StoredNormalsRun:
-    """Open a run at one of its checkpoints; nothing in the folder changes.
+    """Open a run at one of its checkpoints, read-only.
 
     Args:
-        folder: the run folder.
+        folder: run folder.
         checkpoint: "last", "best" (by the mean angular error), or a step.
-        device: where to look at it; None means where it was trained.
+        device: device of the model; None uses that of the training.
 
     Raises:
         NotARun: the folder holds no normals run.
-        StoredStateError: there is no such checkpoint, or it is damaged.
-        ValueError, OSError: the maps cannot be read any more, as in `prepare_scene`.
+        StoredStateError: the checkpoint does not exist or is damaged.
+        ValueError, OSError: the maps can no longer be read, as in `prepare_scene`.
     """
     config = stored_config(folder)
     checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="mae", better="lower"))
     saved = checkpoints.find(checkpoint)
     items = checkpoints.read(saved.step)
+    # The device of the training may not exist on this machine.
     here = replace(config, device=device or config.device)
     scene = prepare_scene(here)
     try:
         model = model_from(items, here, scene)
     except StoredStateError as error:
         raise StoredStateError(
-            f"{saved.path} does not hold the surface of {folder / 'run.json'} ({error}): restore the one or the other, "
-            "or the maps that the run began with"
+            f"{saved.path} does not match {folder / 'run.json'} ({error}): restore one of the two, or the maps that "
+            "the run was started with"
         ) from error
     return StoredNormalsRun(folder=folder, config=config, scene=scene, model=model, step=saved.step)
 
 
 def model_from(items: Mapping[str, Any], config: NormalsConfig, scene: NormalsScene) -> NormalsModel:
-    """Make the model that a checkpoint's items hold, on the scene's device.
+    """Create a model from the items of a checkpoint, on the scene's device.
 
     Raises:
-        StoredStateError: they are not those of a normals run with this config.
+        StoredStateError: the items do not belong to a normals run with this config.
     """
     model = first_model(config, scene)
     load_item(model, items, "model")

@@ -1,4 +1,4 @@
-"""How poses moved over a training: one file of poses per entry, and a table of what changed."""
+"""Timeline of the poses over a training: one file of poses per entry, and a table of the changes."""
 
 from dataclasses import asdict, dataclass
 from io import BytesIO
@@ -21,16 +21,19 @@ TIMELINE = "timeline.json"
 
 @dataclass(frozen=True, kw_only=True)
 class PoseEntry:
-    """Poses at one moment. Angles in degrees, distances in units of the scene's sphere; means over the views.
+    """Pose statistics at one iteration, averaged over the views.
+
+    Angles are in degrees, distances in units of the scene's sphere.
 
     Attributes:
         iteration: nominal iteration.
-        rotation_change: from the entry before; 0 at the first.
-        translation_change: likewise.
-        rotation_from_start: from where the poses started.
-        translation_from_start: likewise.
-        rotation_error: from the data's poses, after a similarity; None where poses are the data's own.
-        position_error: likewise.
+        rotation_change: rotation since the previous entry; 0 for the first.
+        translation_change: displacement since the previous entry; 0 for the first.
+        rotation_from_start: rotation since the start of the run.
+        translation_from_start: displacement since the start of the run.
+        rotation_error: rotation error relative to the dataset's poses after a similarity alignment; None if the poses
+            are the dataset's.
+        position_error: position error, measured likewise.
     """
 
     iteration: int
@@ -43,11 +46,11 @@ class PoseEntry:
 
 
 def pose_file(folder: Path, iteration: int) -> Path:
-    """Return where the poses of a nominal iteration lie: `poses/%08d.npy` in the run folder."""
+    """Return the path of the poses of a nominal iteration: `poses/%08d.npy` in the run folder."""
     return output_path(folder, FOLDER, f"{iteration:08d}.npy")
 
 
-def add_poses(  # noqa: PLR0913  what, whose, when, where, and two to compare with
+def add_poses(  # noqa: PLR0913  folder, iteration, poses and names, and two sets of poses to compare with
     folder: Path,
     iteration: int,
     poses: Float[Tensor, "views 4 4"],
@@ -56,25 +59,29 @@ def add_poses(  # noqa: PLR0913  what, whose, when, where, and two to compare wi
     names: tuple[str, ...],
     errors: PoseErrors | None = None,
 ) -> PoseEntry:
-    """Write poses and add them to the timeline; entries at or after the iteration go: a resumed run makes them again.
+    """Write poses and add them to the timeline.
 
-    `poses/%08d.npy` has `world_from_camera` (views 4 4), float64, in the frame of the scene's sphere, as in PMNI.
-    `poses/timeline.json` has the names of the views and the entries.
+    Entries at or after the iteration are replaced, because a resumed run repeats them.
+
+    `poses/%08d.npy` contains `world_from_camera` (views 4 4), float64, in the frame of the scene's sphere, as in PMNI.
+    `poses/timeline.json` contains the names of the views and the entries.
 
     Args:
-        folder: of the run.
-        iteration: nominal.
-        poses: now.
-        start: where they started.
-        names: of the views, in the order of the poses.
-        errors: against the data's poses.
+        folder: run folder.
+        iteration: nominal iteration.
+        poses: current poses.
+        start: initial poses.
+        names: names of the views, in the order of the poses.
+        errors: errors relative to the dataset's poses.
 
     Raises:
         OSError: a file cannot be read or written.
         ValueError: the timeline is damaged.
     """
+    # In float64, so that changes between entries are not lost in rounding.
     poses = poses.detach().double().cpu()
     start = start.detach().double().cpu()
+    # A resumed run may continue from before the last entries.
     entries = [entry for entry in read_timeline(folder) if entry.iteration < iteration]
     before = poses
     if entries:
@@ -90,9 +97,10 @@ def add_poses(  # noqa: PLR0913  what, whose, when, where, and two to compare wi
         rotation_error=None if errors is None else float(errors.rotations.mean()),
         position_error=None if errors is None else float(errors.positions.mean()),
     )
+    # Written to memory first, because the file is replaced atomically.
     stream = BytesIO()
     np.save(stream, poses.numpy())
-    # Before the table, so that no entry names poses that are not there.
+    # Written before the table, so that no entry refers to a missing file.
     with whole_file(pose_file(folder, iteration)) as draft:
         draft.write_bytes(stream.getvalue())
     table: dict[str, Any] = {"views": names, "entries": [asdict(item) for item in (*entries, entry)]}
@@ -102,18 +110,19 @@ def add_poses(  # noqa: PLR0913  what, whose, when, where, and two to compare wi
 
 
 def read_timeline(folder: Path) -> tuple[PoseEntry, ...]:
-    """Return the entries of a run's timeline, in order; none where there is none yet.
+    """Return the entries of a run's timeline in order; empty if there is no timeline yet.
 
     Raises:
-        InputError: it is damaged.
+        InputError: the timeline is damaged.
     """
     path = output_path(folder, FOLDER, TIMELINE)
     if not path.exists():
         return ()
     try:
+        # Unknown or missing fields raise a TypeError, which counts as damage.
         return tuple(PoseEntry(**entry) for entry in orjson.loads(path.read_bytes())["entries"])
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no timeline of poses ({error}): remove it, and it begins anew") from error
+        raise InputError(f"{path} is not a pose timeline ({error}): remove it to start a new one") from error
 
 
 def _moved(poses: Float[Tensor, "views 4 4"], before: Float[Tensor, "views 4 4"]) -> tuple[float, float]:

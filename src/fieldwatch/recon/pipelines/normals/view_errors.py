@@ -1,4 +1,4 @@
-"""What is wrong with one rendered view: angles between normals, the silhouette, the distance."""
+"""Errors of a rendered view: angles between normals, silhouette, depth."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -13,26 +13,26 @@ from fieldwatch.recon.pipelines.normals.views import RenderedSurface
 Split = Literal["train", "held_out"]
 NEAR = 5.0
 NEARLY = 11.25
-"""Degrees below which a normal counts as right; those of most papers."""
+"""Angles in degrees below which normals count as correct, as in most papers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewError:
-    """Errors of one view. None where there is nothing to measure.
+    """Errors of a view. Values that cannot be measured are None.
 
     Attributes:
-        name: of the view.
-        split: whether it was trained on.
-        mae: mean angle between rendered and observed normals, degrees, over pixels that are in the mask, have an
-            observed normal and are seen (the intersection, as PS-NeRF has it; within it SuperNormal's measure).
-        median: of those angles.
-        below_5: share of them below 5 degrees.
-        below_11_25: share of them below 11.25 degrees.
-        missed: share of the pixels of the mask that are not seen.
-        iou: of the mask and the silhouette that is seen, in [0, 1].
-        depth_error: mean difference from the known depth, after one scale per view (the median of their ratios), units
-            of the scene's sphere.
-        pixels: that the angles were taken at.
+        name: name of the view.
+        split: whether the view is a training or a held-out view.
+        mae: mean angle between rendered and observed normals, in degrees, over pixels of the mask that have an observed
+            normal and a rendered surface (the intersection, as in PS-NeRF; within it SuperNormal's measure).
+        median: median of these angles.
+        below_5: fraction of these angles below 5 degrees.
+        below_11_25: fraction of these angles below 11.25 degrees.
+        missed: fraction of the mask's pixels without a rendered surface.
+        iou: intersection over union of mask and rendered silhouette, in [0, 1].
+        depth_error: mean difference from the known depth after fitting one scale per view (the median of their ratios),
+            in units of the scene's sphere.
+        pixels: number of pixels at which angles were measured.
     """
 
     name: str
@@ -47,20 +47,20 @@ class ViewError:
     pixels: int
 
     def row(self) -> dict[str, Any]:
-        """Return one row of a table; nothing where there is nothing to measure."""
+        """Return a row of a table, with None for values that cannot be measured."""
         return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ViewComparison:
-    """One view as the model sees it, beside what was observed; all on the host.
+    """A rendered view and its observation, on the host.
 
     Attributes:
-        number: of the view in the scene.
-        view: what was observed.
-        rendered: what the model shows from where it takes the camera to be.
-        angles: between the two normals, degrees; NaN where one is missing.
-        error: the figures.
+        number: index of the view in the scene.
+        view: observed view.
+        rendered: rendering from the camera's assumed pose.
+        angles: angles between the two normals in degrees; NaN where one is missing.
+        error: errors of the view.
     """
 
     number: int
@@ -74,12 +74,13 @@ class ViewComparison:
         """Measure a view.
 
         Args:
-            number: of the view in the scene.
-            view: what was observed.
-            rendered: what the model shows, on any device.
-            split: whether the view was trained on.
+            number: index of the view in the scene.
+            view: observed view.
+            rendered: rendered view, on any device.
+            split: whether the view is a training or a held-out view.
         """
         names = ("opacity", "normals", "camera_normals", "distance", "depth")
+        # On the host, where the angles of all views are collected.
         rendered = RenderedSurface(**{name: getattr(rendered, name).cpu() for name in names})
         both = view.valid & rendered.mask
         angles = torch.full(view.size, torch.nan)
@@ -98,12 +99,13 @@ class ViewComparison:
 
 
 def angles_between(first: Float[Tensor, "n 3"], second: Float[Tensor, "n 3"]) -> Float[Tensor, " n"]:
-    """Return the angles between unit vectors, degrees: acos of their product, without its rounding near 0."""
+    """Return the angles between unit vectors in degrees; unlike acos of the dot product, accurate near 0."""
+    # |a - b| = 2 sin(angle / 2) for unit vectors.
     return torch.rad2deg(2 * torch.asin((0.5 * (first - second).norm(dim=-1)).clamp_max(1)))
 
 
 def angle_statistics(angles: Float[Tensor, " n"]) -> dict[str, float]:
-    """Return mean, median and shares of angles, degrees; nothing for none."""
+    """Return mean, median and fractions of angles in degrees; empty if there are no angles."""
     if not len(angles):
         return {}
     return {
@@ -119,17 +121,18 @@ def _spread(angles: Tensor) -> dict[str, Any]:
 
 
 def _share(part: Tensor, whole: Tensor) -> float:
-    """1 of 0 for a union of nothing would flatter: an empty mask that nothing is seen of gives 0."""
+    """Return the fraction; 0 for an empty whole, since 1 would reward an empty mask that is correctly not rendered."""
     return float(part.sum() / whole.sum().clamp_min(1))
 
 
 def _depth_error(view: NormalView, rendered: RenderedSurface) -> float | None:
     if view.depth is None:
         return None
+    # Depth 0 means unknown.
     both = view.mask & rendered.mask & (view.depth > 0)
     if not bool(both.any()):
         return None
     known = view.depth[both].double()
     rendered_depth = rendered.depth[both].double()
-    # The median, because a mean ratio would follow the few pixels at jumps of depth.
+    # The median, because the mean ratio would be dominated by the few pixels at depth discontinuities.
     return float(((rendered_depth / known).median() * known - rendered_depth).abs().mean())

@@ -1,4 +1,4 @@
-"""Terms that look at several views at once: clouds of integrated depth, and what two views saw of one place (PMNI)."""
+"""Loss terms between views: point clouds of integrated depth, and normals two views observe at one point (PMNI)."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -21,26 +21,26 @@ from fieldwatch.recon.pipelines.normals.scene import Pixels
 from fieldwatch.recon.pipelines.normals.visibility import visible
 
 EVEN = 0.97
-"""Length of the mean of the four normals around a place from which on they are of one smooth piece of the surface:
-about 28 degrees between two and two. Across creases and contours, what is between pixels is no normal, and its slope
-huge."""
+"""Minimum length of the mean of four neighboring pixels' normals for them to be on one smooth piece of the surface,
+about 28 degrees between two pairs. Across creases and contours, interpolation gives no valid normal, and a huge
+slope."""
 ALIKE = 0.7
-"""Cosine of the angle between two views' normals from which on they may be of one place: 45 degrees. Poses are never so
-wrong; what differs more is a contour that the field does not have yet."""
+"""Minimum cosine between two views' normals for them to be of the same point: 45 degrees. Pose errors are smaller; a
+larger angle means a contour that the field does not reproduce yet."""
 
 
 class ViewTerms:
-    """The terms point_cloud, surface and consistency of batches; none is computed without a weight.
+    """Computes the terms point_cloud, surface and consistency of a batch, each only if it has a weight.
 
-    Neighbours of a view are the one before and the one after it, around the ring. A batch looks at its own views'
-    rays against their neighbours; over the views of a step every pair is seen from both sides, as in PMNI.
+    The neighbors of a view are the previous and the next one around the ring. A batch compares the rays of its views
+    with their neighbors; over the views of a step, every pair is compared from both sides, as in PMNI.
 
     Args:
-        pixels: of the training views.
-        options: how terms are formed.
+        pixels: pixels of the training views.
+        options: how terms are computed.
 
     Attributes:
-        scales: of the views' integrated depth: running estimates, in the checkpoint.
+        scales: running estimates of the scales of the views' integrated depth; part of the checkpoint.
     """
 
     def __init__(self, pixels: Pixels, options: TermOptions) -> None:
@@ -49,16 +49,16 @@ class ViewTerms:
         self.scales = ViewScales(len(pixels), pixels.mask.device)
 
     def terms(self, weights: Mapping[str, float], model: NormalsModel, rays: Rays, rendered: RenderedRays) -> Terms:
-        """Return the terms that have a weight; without any of the three, there are none and nothing is computed.
+        """Return the terms that have a weight; without any, nothing is computed.
 
         Args:
-            weights: of the terms that are active.
-            model: its field, and the poses that gradients flow to.
-            rays: of a micro-batch; how much each term is a mean over is noted in their ``amounts``.
-            rendered: what they see.
+            weights: weights of the active terms.
+            model: model with the field and the poses, which receive gradients.
+            rays: rays of a micro-batch; the amount that each term is a mean over is stored in their ``amounts``.
+            rendered: rendering results of the rays.
 
         Raises:
-            ValueError: a term needs integrated depth, and no view has one.
+            ValueError: a term needs integrated depth, but no view has one.
         """
         terms = Terms()
         if not weights.keys() & {"point_cloud", "surface", "consistency"}:
@@ -68,7 +68,7 @@ class ViewTerms:
         amounts = rays.amounts
         if weights.keys() & {"point_cloud", "surface"}:
             clouds = self._clouds
-            # Before the points are placed by them. Scales of all ranks' rays stay equal on every rank.
+            # Before the points, which use the scales. Observing the rays of all ranks keeps scales equal on each rank.
             self.scales.observe(*rays.rendered_by_all(rendered))
             points, view = self._depth_points(batch, poses)
             if "point_cloud" in weights:
@@ -81,11 +81,11 @@ class ViewTerms:
         return terms
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scales, for a checkpoint."""
+        """Return the scales."""
         return {"scales": self.scales.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the scales of a checkpoint."""
+        """Restore the scales."""
         self.scales.load_state_dict(state["scales"])
 
     @cached_property
@@ -95,7 +95,7 @@ class ViewTerms:
     def _depth_points(
         self, batch: RayBatch, poses: Float[Tensor, "views 4 4"]
     ) -> tuple[Float[Tensor, "n 3"], Int64[Tensor, " n"]]:
-        """Where the integrated depth of in-mask rays lies, in the frame of the field; gradients to the poses."""
+        """Return points of integrated depth of rays in the mask, in the field's frame; gradients flow to the poses."""
         scale = self.scales.values[batch.view]
         rows = torch.nonzero(batch.mask & (batch.distance > 0) & (scale > 0))[:, 0]
         local = (scale * batch.distance)[rows, None] * batch.directions[rows]
@@ -109,22 +109,20 @@ class ViewTerms:
         poses: Float[Tensor, "views 4 4"],
         amounts: dict[str, Tensor | int],
     ) -> Float[Tensor, ""]:
-        """Mean distance of the points from the nearest ones of both neighbours' clouds, which stay where they are."""
+        """Return the mean distance from points to the nearest points of both neighbors' clouds, which are constants."""
         fixed = poses.detach()
         scales = self.scales.values
-        # The empty first entry lets `cat` work where no neighbor was rendered yet; the error of no pairs is 0.
+        # The empty first entry is for `cat` if no neighbor has been rendered yet; the error of no pairs is 0.
         pairs: list[tuple[Tensor, Tensor, Tensor]] = [(points[:0], points[:0], points[:0, 0] > 0)]
-        for neighbours in self._around(view):
-            for neighbour in torch.unique(neighbours).tolist():
-                if scales[neighbour] <= 0:  # never rendered yet
+        for neighbors in self._around(view):
+            for neighbor in torch.unique(neighbors).tolist():
+                if scales[neighbor] <= 0:  # not rendered yet
                     continue
-                points_of_pair = points[neighbours == neighbour]
-                # Points go into the axes and the scale of the neighbor's cloud, so that its tree is never built again.
-                local_points = (
-                    _moved(inverse_rigid(fixed[neighbour])[None], points_of_pair.detach()) / scales[neighbour]
-                )
-                nearest, inner = clouds.nearest(neighbour, local_points)
-                pairs.append((points_of_pair, _moved(fixed[neighbour][None], scales[neighbour] * nearest), inner))
+                points_of_pair = points[neighbors == neighbor]
+                # Transform the points into the axes and scale of the neighbor's cloud, whose tree is built only once.
+                local_points = _moved(inverse_rigid(fixed[neighbor])[None], points_of_pair.detach()) / scales[neighbor]
+                nearest, inner = clouds.nearest(neighbor, local_points)
+                pairs.append((points_of_pair, _moved(fixed[neighbor][None], scales[neighbor] * nearest), inner))
         points_of_pair, matches, inner = (torch.cat(parts) for parts in zip(*pairs, strict=True))
         amounts["point_cloud"] = inner.sum()
         return matched_error(points_of_pair, matches, inner)
@@ -137,10 +135,10 @@ class ViewTerms:
         rendered: RenderedRays,
         amounts: dict[str, Tensor | int],
     ) -> Float[Tensor, ""]:
-        """Difference of the normals that a ray's own view and each neighbour saw where the ray meets the surface.
+        """Return the difference between the normals that a ray's view and each neighbor observe at its surface point.
 
-        The place moves with its camera, and where it falls in the neighbour's picture with both: gradients to all of
-        both poses, none to the field (PMNI: rotations only, and the weights of samples).
+        The point moves with the ray's camera, and its projection into the neighbor's image with both cameras: gradients
+        flow to both poses completely, and none to the field (PMNI: to rotations and sample weights only).
         """
         rows = torch.nonzero(batch.mask & batch.known & (rendered.opacity > SOLID))[:, 0]
         view = batch.view[rows]
@@ -149,6 +147,7 @@ class ViewTerms:
         distance = (rendered.distance[rows].detach() / opacity)[:, None]
         positions = _moved(pose_of_ray, distance * batch.directions[rows])
         observed = _turned(pose_of_ray, batch.normals[rows])
+        # The empty first entry is for `cat` with a single view.
         others = torch.cat([view[:0], *self._around(view)])
         sides = len(others) // max(len(view), 1)
         observed = observed.repeat(sides, 1)
@@ -157,16 +156,18 @@ class ViewTerms:
         other_poses = poses.index_select(0, others)
         normals, known = observed_normals(self._pixels, others, _moved(inverse_rigid(other_poses), positions))
         other_normals = _turned(other_poses, normals)
+        # Cheap tests first: a known normal, and normals that may be of the same point.
         rows = torch.nonzero(known & ((observed * other_normals).sum(-1).detach() > ALIKE))[:, 0]
-        # Sphere tracing is the costly test: it comes last, for the pairs that passed the others.
+        # Sphere tracing is the expensive test, so it comes last, for the pairs that passed the others.
         rows = rows[visible(model.sdf, positions.detach()[rows], other_poses.detach()[rows, :3, 3])]
         known = torch.zeros_like(known).index_fill(0, rows, value=True)
         amounts["consistency"] = known.sum()
         return view_consistency_error(observed, other_normals, known, opacity)
 
     def _around(self, view: Int64[Tensor, " n"]) -> list[Int64[Tensor, " n"]]:
-        """The next and the previous view around the ring; of two views there is one other, of one view none."""
+        """Return the next and the previous view around the ring; with two views only one, with one view none."""
         count = len(self._pixels)
+        # With two views, the next and the previous view are the same.
         steps = (1, -1)[: min(count - 1, 2)]
         return [(view + step) % count for step in steps]
 
@@ -174,24 +175,24 @@ class ViewTerms:
 def observed_normals(
     pixels: Pixels, view: Int64[Tensor, " n"], positions: Float[Tensor, "n 3"]
 ) -> tuple[Float[Tensor, "n 3"], Bool[Tensor, " n"]]:
-    """Return the normals that views observed where places fall in their pictures, bilinearly, of length 1.
+    """Return the unit normals that views observed at given points, by bilinear interpolation.
 
-    Gradients flow to the places. A normal is known where the place is in front of the camera and all four pixels around
-    it have one, of one smooth piece of the surface; elsewhere it is 0.
+    Gradients flow to the points. A normal is known if the point is in front of the camera and all four pixels around
+    its projection have a normal, on one smooth piece of the surface; elsewhere it is 0.
 
     Args:
-        pixels: of the views.
-        view: that looks at each place.
-        positions: in the axes of that view's camera.
+        pixels: pixels of the views.
+        view: index of the view that observes each point.
+        positions: points in the axes of that view's camera.
 
     Returns:
         Normals in the same axes, and whether they are known.
     """
     fx, fy, cx, cy = pixels.lenses[view].unbind(-1)
     ahead = positions[:, 2] > 0
-    # A division by 0 in rows that do not count would still make their gradients NaN.
+    # Dividing by 0 would make gradients NaN even in rows that are masked out.
     depth = torch.where(ahead, positions[:, 2], 1)
-    # Minus one half: indices of pixels whose centers lie at +0.5.
+    # Minus 0.5: pixel centers are at +0.5.
     x = fx * positions[:, 0] / depth + cx - 0.5
     y = fy * positions[:, 1] / depth + cy - 0.5
     width = pixels.widths[view]
@@ -207,12 +208,12 @@ def observed_normals(
         row = torch.minimum(top + down, height - 1)
         column = torch.minimum(left + right, width - 1)
         coordinates = pixels.offsets[view] + row * width + column
-        # Outside, u and v count from pixel 0 and may be huge: cut off here, they cannot overflow on the way back.
+        # Outside, u and v are relative to pixel 0 and may be huge; masked here, they cannot overflow in backward.
         total = total + torch.where(within[:, None], weight, 0) * pixels.normals[coordinates]
         known = known & pixels.known[coordinates]
         mean = mean + 0.25 * pixels.normals[coordinates]
     known = known & (mean.norm(dim=-1) > EVEN)
-    # As with the depth: rsqrt(0) would give NaN gradients where nothing is known.
+    # As with the depth, rsqrt(0) would give NaN gradients where the normal is unknown.
     squared = torch.where(known, total.square().sum(-1), 1)
     return torch.where(known[:, None], total, 0) * squared.rsqrt()[:, None], known
 
@@ -220,14 +221,14 @@ def observed_normals(
 def _off_surface(
     model: NormalsModel, points: Float[Tensor, "n 3"], amounts: dict[str, Tensor | int]
 ) -> Float[Tensor, ""]:
-    """Mean of |f| at points; those outside of the sphere, where there is no field, do not count."""
+    """Return the mean of |f| at points; points outside the sphere, where the field is undefined, are excluded."""
     values = model.sdf(points[points.detach().norm(dim=-1) < RADIUS])
     amounts["surface"] = len(values)
     return surface_error(values)
 
 
 def _moved(motions: Float[Tensor, "#n 4 4"], points: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
-    """Each point by its own motion."""
+    """Transform each point by its own rigid motion."""
     return _turned(motions, points) + motions[:, :3, 3]
 
 

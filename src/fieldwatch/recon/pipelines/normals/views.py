@@ -1,6 +1,6 @@
-"""What a camera sees of a trained field: opacity, normals and distance of every pixel, empty outside of the silhouette.
+"""Rendering of complete views: opacity, normals and distance of every pixel, empty outside the silhouette.
 
-The picture is volume-rendered, as in training; it is what the errors are measured on.
+Images are volume-rendered, as in training. Errors are measured on them.
 """
 
 import math
@@ -26,31 +26,31 @@ from fieldwatch.recon.render import (
 )
 
 OPAQUE = 0.5
-"""Opacity above which a pixel shows the object: there is no silhouette without a threshold."""
+"""Opacity above which a pixel belongs to the silhouette."""
 LEAST_TRANSMITTANCE = 1e-3
-"""Share of the light below which what lies behind is not looked at."""
+"""Transmittance below which a ray ends."""
 LEAST_OPACITY = 1e-4
-"""Opacity of a place (S(-s f), nearly) below which it is not looked at."""
+"""Opacity of a point (approximately S(-s f)) below which it is skipped."""
 STEEPEST = 1.5
-"""Slope of the field that is reckoned with when space is passed over; 1 is that of a true distance."""
+"""Slope of the field assumed when empty space is skipped; a true distance has slope 1."""
 STEPS_PER_SECTION = 4
-"""Sections that are looked at as one first."""
+"""Number of steps in a coarse section."""
 RAYS = 65_536
-"""Rays at a time."""
+"""Number of rays rendered at a time."""
 SECTIONS_PER_ROUND = 6
-"""Coarse sections of each ray that are looked at before it is asked which rays still have light."""
+"""Coarse sections evaluated per ray before terminated rays are removed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RenderedSurface:
-    """What a camera sees. All but the opacity is 0 where the opacity is 0.5 or less: there is no object there.
+    """A rendered view. All values except the opacity are 0 where the opacity is at most 0.5, outside the silhouette.
 
     Attributes:
-        opacity: in [0, 1].
-        normals: of length 1, in the frame of the scene's sphere; they point out of the object.
-        camera_normals: the same in the camera's OpenCV axes (x right, y down, z forward).
-        distance: along the ray, units of the scene's sphere.
-        depth: along the optical axis.
+        opacity: opacity in [0, 1].
+        normals: unit normals in the frame of the scene's sphere, pointing out of the object.
+        camera_normals: the same normals in the camera's OpenCV axes (x right, y down, z forward).
+        distance: distance along the ray in units of the scene's sphere.
+        depth: depth along the optical axis in the same units.
     """
 
     opacity: Float[Tensor, "height width"]
@@ -61,12 +61,12 @@ class RenderedSurface:
 
     @property
     def mask(self) -> Bool[Tensor, "height width"]:
-        """Where the object is."""
+        """Silhouette of the object."""
         return self.opacity > OPAQUE
 
 
 @torch.no_grad()
-def render_view(  # noqa: PLR0913  what is looked at, from where and how finely; two bounds of memory
+def render_view(  # noqa: PLR0913  model, camera and resolution, and two limits of memory
     model: NormalsModel,
     camera: Camera,
     options: RenderOptions,
@@ -75,29 +75,29 @@ def render_view(  # noqa: PLR0913  what is looked at, from where and how finely;
     chunks: Chunks | None = None,
     rays: int = RAYS,
 ) -> RenderedSurface:
-    """Render a whole view, without gradients and without anything random.
+    """Render a complete view, deterministically and without gradients.
 
-    Differs from training in nothing but the samples: they are not shifted, those that hardly any light reaches or
-    that are hardly opaque are left out, and no stratified ones are added. Normals are sums of weight times gradient,
-    brought to length 1.
+    The only difference from training is the samples: they are not jittered, samples of low transmittance or opacity are
+    dropped, and no stratified samples are added. Normals are sums of weight times gradient, normalized to length 1.
 
     Args:
-        model: what is looked at, in the frame of the scene's sphere.
-        camera: from where, in the same frame.
-        options: of rendering.
-        step: distance between samples, as of `Plan.march_step`.
-        chunks: how many points at a time; kept by callers that look again.
-        rays: at a time.
+        model: model to render, in the frame of the scene's sphere.
+        camera: camera in the same frame.
+        options: rendering options.
+        step: distance between samples, as of `NormalsSchedule.march_step`.
+        chunks: number of points at a time; pass the same object to repeated calls to keep its reductions.
+        rays: number of rays at a time.
 
     Returns:
-        What is seen, on the model's device.
+        The rendered view, on the model's device.
 
     Raises:
-        MemoryError: even few points at a time do not fit.
+        MemoryError: even the smallest chunk does not fit into memory.
     """
     chunks = Chunks(options.chunk) if chunks is None else chunks
     device = model.grid.occupied.device
     pose = camera.world_from_camera.to(device)
+    # Directions in float64 before rounding, so that pixels of large images do not shift.
     lengths, axes = _directions(camera, device)
     world_directions = (axes.double() @ pose[:3, :3].double().T).float()
     origin = pose[:3, 3].float()
@@ -108,7 +108,9 @@ def render_view(  # noqa: PLR0913  what is looked at, from where and how finely;
     opacity, normals, distance = (torch.cat(columns) for columns in zip(*batches, strict=True))
     opaque = opacity > OPAQUE
     length = normals.norm(dim=-1, keepdim=True)
+    # A zero sum of gradients has no direction, although the opacity may be high.
     opaque &= length[:, 0] > 0
+    # Divisors are replaced by 1 where the result is not used, to avoid NaN.
     normals = torch.where(opaque[:, None], normals / torch.where(opaque[:, None], length, 1), 0)
     distance = torch.where(opaque, distance / torch.where(opaque, opacity, 1), 0)
     shape = (camera.height, camera.width)
@@ -122,7 +124,7 @@ def render_view(  # noqa: PLR0913  what is looked at, from where and how finely;
 
 
 def _directions(camera: Camera, device: torch.device) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays 3"]]:
-    """Length of the ray of each pixel to the depth 1, and its unit direction in camera axes."""
+    """Return the length of each pixel's ray at depth 1, and its unit direction in camera axes."""
     directions = camera.to("cpu", torch.float64).directions().view(-1, 3)
     lengths = directions.norm(dim=-1)
     return lengths.float().to(device), (directions / lengths[:, None]).float().to(device)
@@ -131,11 +133,12 @@ def _directions(camera: Camera, device: torch.device) -> tuple[Float[Tensor, " r
 def _blended(
     model: NormalsModel, rays: BoundedRays, options: RenderOptions, step: float, chunks: Chunks
 ) -> tuple[Float[Tensor, " rays"], Float[Tensor, "rays 3"], Float[Tensor, " rays"]]:
-    """Opacity, sum of weight times gradient, sum of weight times distance."""
+    """Return opacity, sum of weight times gradient, sum of weight times distance."""
     samples = near_surface(model, rays, step, chunks)
     ends = samples.sections()
     values, slopes = gradients_in_chunks(model.sdf.with_gradient, _points(rays, ends.distances, ends.ray_index), chunks)
     alpha = section_alpha(values[ends.start], values[ends.end], model.deviation())
+    # Set to 0 instead of dropped, so that sections stay aligned with their gradients.
     alpha = torch.where(alpha >= options.alpha_threshold, alpha, 0)
     normals = 0.5 * (slopes[ends.start] + slopes[ends.end])
     composited = composite(alpha, samples.ray_index, samples.n_rays, samples.midpoints, normals)
@@ -144,30 +147,30 @@ def _blended(
 
 @torch.no_grad()
 def near_surface(model: NormalsModel, rays: BoundedRays, step: float, chunks: Chunks) -> PackedSamples:
-    """Return the sections of rays that have something to show: near the surface, and reached by light.
+    """Return the sections of rays that contribute to the image: near the surface, and reached by light.
 
-    Rays go forward by the signed distance (sphere tracing, Hart 1996) until the surface is near, then in coarse
-    sections until they are dark or clear of it again: most of space, and most of what lies inside, is never evaluated,
-    and no grid can hide anything. NeuS opacities telescope where the distance falls, so the light behind a coarse
-    section is that behind its parts.
+    Rays advance by the signed distance (sphere tracing, Hart 1996) until the surface is near, then in coarse sections
+    until they are dark or have left it again: most of the empty space and of the inside is never evaluated, and no
+    occupancy grid can hide anything. NeuS opacities telescope where the distance decreases, so the transmittance behind
+    a coarse section is that behind its steps.
 
     Args:
-        model: what is looked at.
-        rays: in the frame of the scene's sphere.
+        model: model to render.
+        rays: rays in the frame of the scene's sphere.
         step: length of a section.
-        chunks: points at a time.
+        chunks: number of points at a time.
     """
     sharpness = model.sharpness
     length = STEPS_PER_SECTION * step
-    # S(-s f) is about exp(-s f) there; half a section is room for what lies between the ends.
+    # S(-s f) is about exp(-s f) there; half a section accounts for points between the ends.
     near = math.log(1 / LEAST_OPACITY) / sharpness + 0.5 * STEEPEST * length
-    places = rays.near.clone()
+    positions = rays.near.clone()
     light = torch.ones_like(rays.near)
-    active = torch.nonzero(places < rays.far)[:, 0]
-    sections_found = [(active[:0], places[:0], places[:0])]
+    active = torch.nonzero(positions < rays.far)[:, 0]
+    sections_found = [(active[:0], positions[:0], positions[:0])]
     while len(active):
-        active = _sphere_traced(model, rays, places, active, near, length, chunks)
-        ends = places[active, None] + length * torch.arange(SECTIONS_PER_ROUND + 1, device=places.device)
+        active = _sphere_traced(model, rays, positions, active, near, length, chunks)
+        ends = positions[active, None] + length * torch.arange(SECTIONS_PER_ROUND + 1, device=positions.device)
         values = _distances(model, rays, active, ends, chunks)
         clear = 1 - section_alpha(values[:, :-1], values[:, 1:], sharpness)
         reaching = light[active, None] * torch.cat([torch.ones_like(clear[:, :1]), clear.cumprod(1)], 1)
@@ -175,34 +178,34 @@ def near_surface(model: NormalsModel, rays: BoundedRays, step: float, chunks: Ch
         relevant &= ends[:, :-1] < rays.far[active, None]
         row, column = torch.nonzero(relevant, as_tuple=True)
         sections_found.append((active[row], ends[row, column], ends[row, column + 1]))
-        places[active] = ends[:, -1]
+        positions[active] = ends[:, -1]
         light[active] = reaching[:, -1]
         active = active[(reaching[:, -1] >= LEAST_TRANSMITTANCE) & (ends[:, -1] < rays.far[active])]
     ray, start, end = (torch.cat(column) for column in zip(*sections_found, strict=True))
-    order = torch.argsort(ray, stable=True)  # those of one ray were found from the front
+    order = torch.argsort(ray, stable=True)  # sections of one ray are already in order
     sections = PackedSamples(t_start=start[order], t_end=end[order], ray_index=ray[order], n_rays=len(rays))
     return sections.subdivided(STEPS_PER_SECTION)
 
 
-def _sphere_traced(  # noqa: PLR0913, PLR0917  a ray's state, and two lengths
+def _sphere_traced(  # noqa: PLR0913, PLR0917  state of the rays, and two lengths
     model: NormalsModel,
     rays: BoundedRays,
-    places: Float[Tensor, " rays"],
+    positions: Float[Tensor, " rays"],
     active: Int64[Tensor, " some"],
     near: float,
     length: float,
     chunks: Chunks,
 ) -> Int64[Tensor, " arrived"]:
-    """Move rays forward, in place, until the field falls below `near`; return those that get there within bounds."""
+    """Advance rays in place until the field falls below ``near``; return those that reach it within their bounds."""
     arrived: list[Tensor] = []
     while len(active):
-        values = _distances(model, rays, active, places[active, None], chunks)[:, 0]
+        values = _distances(model, rays, active, positions[active, None], chunks)[:, 0]
         close = values < near
         arrived.append(active[close])
         active = active[~close]
-        # The field may be steeper than a distance, so the step is shorter; at least half a section, so that rays end.
-        places[active] += ((values[~close] - near) / STEEPEST).clamp_min(0.5 * length)
-        active = active[places[active] < rays.far[active]]
+        # The field may be steeper than a distance, so steps are shorter; at least half a section, so that rays end.
+        positions[active] += ((values[~close] - near) / STEEPEST).clamp_min(0.5 * length)
+        active = active[positions[active] < rays.far[active]]
     return torch.cat(arrived).sort().values
 
 
@@ -210,16 +213,16 @@ def _distances(
     model: NormalsModel,
     rays: BoundedRays,
     ray: Int64[Tensor, " n"],
-    places: Float[Tensor, "n m"],
+    positions: Float[Tensor, "n m"],
     chunks: Chunks,
 ) -> Float[Tensor, "n m"]:
-    """Signed distances at places along rays."""
-    points = _points(rays, places.reshape(-1), ray.repeat_interleave(places.shape[1]))
-    return evaluate_in_chunks(model.sdf, points, chunks).view(places.shape)
+    """Return signed distances at points along rays."""
+    points = _points(rays, positions.reshape(-1), ray.repeat_interleave(positions.shape[1]))
+    return evaluate_in_chunks(model.sdf, points, chunks).view(positions.shape)
 
 
 def _points(
     rays: BoundedRays, distances: Float[Tensor, " ends"], ray_index: Int64[Tensor, " ends"]
 ) -> Float[Tensor, "ends 3"]:
-    """Points along rays, held to the field's box: the last section of a ray may end half a step beyond."""
+    """Return points along rays, clamped to the field's box, because the last section may end half a step outside."""
     return points_along(rays, distances, ray_index).clamp(-1, 1)

@@ -1,4 +1,4 @@
-"""Which cameras see a point of the surface: sphere tracing from the point towards them (PMNI)."""
+"""Visibility of surface points from cameras, by sphere tracing from the point toward the camera (PMNI)."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,12 +8,12 @@ from fieldwatch.recon.pipelines.normals.rendering import RADIUS
 from fieldwatch.recon.render import DistanceField
 
 OFFSET = 1e-2
-"""Distance from a point at which its way begins, in units of the scene's sphere: further than a rendered point is off
-the surface, or the point would hide itself. PMNI has 1e-3."""
+"""Distance from the point at which tracing starts, in units of the scene's sphere: more than the error of a rendered
+point, or it would occlude itself. PMNI uses 1e-3."""
 TOUCHED = 1e-4
-"""Distance from the surface at which a way ends there."""
+"""Distance from the surface at which a trace counts as a hit."""
 ITERATIONS = 30
-"""Steps of a way, as in PMNI; one that has not ended by then does not count as open."""
+"""Number of tracing steps, as in PMNI; a trace that has not ended by then counts as occluded."""
 
 
 @torch.no_grad()
@@ -25,26 +25,27 @@ def visible(
     offset: float = OFFSET,
     iterations: int = ITERATIONS,
 ) -> Bool[Tensor, " n"]:
-    """Tell which points are seen from cameras: nothing of the surface lies between the two.
+    """Return which points are visible from cameras: no part of the surface lies between the two.
 
-    Goes from each point towards its camera by as much as the field says is free, until it leaves the sphere that bounds
-    the scene or arrives (seen), or touches the surface (hidden). A way that creeps along the surface and has not ended
-    after all iterations counts as hidden: a normal seen at such an angle says little. No gradients.
+    Each point is sphere traced toward its camera until the trace leaves the sphere that bounds the scene or reaches the
+    camera (visible), or hits the surface (occluded). A trace that creeps along the surface and has not ended after all
+    iterations counts as occluded, because a normal seen at such a grazing angle is unreliable. Computes no gradients.
 
     Args:
-        field: signed distances, positive outside; never called outside of the sphere.
-        points: on the surface, in the frame of the field.
-        cameras: where the camera of each point stands.
-        offset: where the way begins, from the point on.
-        iterations: at most.
+        field: signed distance field, positive outside; never evaluated outside the sphere.
+        points: points on the surface, in the frame of the field.
+        cameras: camera position for each point.
+        offset: distance from the point at which the trace starts.
+        iterations: maximum number of tracing steps.
     """
     directions = cameras - points
     lengths = directions.norm(dim=-1)
+    # A point at the camera itself has no direction.
     directions = directions / lengths.clamp_min(1e-12)[:, None]
     visible_points = torch.zeros_like(lengths, dtype=torch.bool)
     rows = torch.arange(len(points), device=points.device)
     distance = torch.full_like(lengths, offset)
-    # One more round than steps, to see whether the last step ended the way.
+    # One more round than steps, to check whether the last step ended the trace.
     for _ in range(iterations + 1):
         positions = points[rows] + distance[:, None] * directions[rows]
         unobstructed = (positions.square().sum(-1) >= RADIUS**2) | (distance >= lengths[rows])
@@ -54,6 +55,7 @@ def visible(
         positions = positions[~unobstructed]
         if not len(rows):
             break
+        # The distance to the surface is a safe step length along any ray.
         clearance = field(positions)
         still_clear = clearance > TOUCHED
         rows = rows[still_clear]

@@ -1,4 +1,4 @@
-"""From the frame of the scene's sphere, where all training happens, to the world that `world_from_unit` leads to."""
+"""Conversion from the frame of the scene's sphere, used in training, to the world frame given by `world_from_unit`."""
 
 from dataclasses import replace
 
@@ -11,19 +11,20 @@ from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 
 
 def pose_in_world(pose: Float64[Tensor, "*views 4 4"], scene: NormalsScene) -> Float64[Tensor, "*views 4 4"]:
-    """Return poses of the frame of the scene's sphere in the world: the scale acts on their positions only."""
+    """Transform poses from the frame of the scene's sphere to the world frame; the scale affects positions only."""
     matrix = scene.maps.world_from_unit.double().cpu()
+    # The world frame has the same axes as the scene's sphere, so rotations are unchanged.
     moved = pose.clone()
     moved[..., :3, 3] = pose[..., :3, 3] @ matrix[:3, :3].T + matrix[:3, 3]
     return moved
 
 
 def camera_in_world(camera: Camera, scene: NormalsScene) -> Camera:
-    """Return a camera of the frame of the scene's sphere in the world, in double precision, on the host."""
+    """Transform a camera from the frame of the scene's sphere to the world frame, in double precision, on the host."""
     return replace(camera, world_from_camera=pose_in_world(camera.world_from_camera.double().cpu(), scene))
 
 
 def mesh_in_world(mesh: Triangles, scene: NormalsScene) -> Triangles:
-    """Return a mesh of the frame of the scene's sphere in the world."""
+    """Transform a mesh from the frame of the scene's sphere to the world frame."""
     matrix = scene.maps.world_from_unit.double().cpu().numpy()
     return replace(mesh, vertices=mesh.vertices @ matrix[:3, :3].T + matrix[:3, 3])

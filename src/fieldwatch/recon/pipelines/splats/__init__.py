@@ -1,4 +1,4 @@
-"""Gaussian splats: from photos to Gaussians that lie on the surface."""
+"""Gaussian splats pipeline: train Gaussians on photos so that they align with the surface."""
 
 from typing import TYPE_CHECKING
 

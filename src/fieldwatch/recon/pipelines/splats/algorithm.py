@@ -1,4 +1,4 @@
-"""Training Gaussians from photos to a surface: the objective, and the loop step by step."""
+"""Training of Gaussians on photos with surface regularization: the objective and the training loop."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -38,22 +38,23 @@ from fieldwatch.recon.pipelines.splats.start import scene_of_run, start_run
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
 
 STAGE0 = "3dgs"
-"""Folder, in the run folder, of what stage 0 made, as 3D Gaussian splatting would leave it."""
+"""Subfolder of the run folder with the model after stage 0, in the format of 3D Gaussian splatting."""
 PRODUCTS = "products"
+"""Subfolder of the run folder with the final meshes, point clouds, images and videos."""
 
 
 def loss_terms(
     config: SplatsConfig, scene: Scene, rendered: RenderedView, neighbourhood: Neighbourhood, span: Span
 ) -> Terms:
-    """Return the terms of a view's loss with their weights; each acts in its window of the plan."""
+    """Return the weighted loss terms of a view that are active at this step."""
     plan = scene.plan
     step = rendered.step
     surface = config.surface
     gaussians = rendered.model.gaussians
-    # 3DGS, eq. 7: (1 - lambda) L1 + lambda D-SSIM
+    # 3DGS (Kerbl 2023), eq. 7: (1 - lambda) L1 + lambda D-SSIM
     similarity = compare_with_photo(config, rendered)
     terms = Terms(rendering=(1.0, (1 - config.dssim) * similarity.l1 + config.dssim * (1 - similarity.ssim)))
-    if plan.acts("opacity", step):  # densification by MCMC: its two regularizers
+    if plan.acts("opacity", step):  # the two regularizers of MCMC densification
         weights = McmcOptions()
         terms |= Terms(opacity=(weights.opacity_weight, mean_opacity(gaussians)))
         terms |= Terms(scale=(weights.scale_weight, mean_scale(gaussians)))
@@ -64,7 +65,7 @@ def loss_terms(
             error = depth_normal(config, scene.photos.cameras[rendered.view.index], rendered)
         terms |= Terms(depth_normal_consistency=(surface.depth_normal_weight, error))
     if plan.acts("flatness", step):
-        # In shares of the scene's size: the unit of length is arbitrary, and the weight must mean the same everywhere.
+        # Relative to the scene's size: the unit of length is arbitrary, and the weight must not depend on it.
         terms |= Terms(flatness=(surface.flatness_weight, flatness_error(rendered.scales()) / scene.size))
     if density_acts(config, scene, step):
         with span("loss_density"):
@@ -72,16 +73,27 @@ def loss_terms(
     return terms
 
 
-def train_splats(  # noqa: PLR0915  the whole loop and the objective, to be read in one place
+def train_splats(  # noqa: PLR0915  objective and training loop in one place
     config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]
 ) -> Outcome[Evaluation]:
-    """Train Gaussians on photos, in a run folder; a run found there is continued.
+    """Train Gaussians on photos in a run folder, and resume the run if the folder contains one.
+
+    Args:
+        config: settings of the run.
+        scene: photos, cameras, initial Gaussians and schedule, from `prepare_scene`.
+        folder: run folder, created if necessary.
+        **how: options of the run, see `RunChoices`.
+
+    Returns:
+        The last evaluation and the files that were written.
 
     Raises:
-        Diverged: the run could not go on; the message says where to resume.
-        Interrupted: a signal came; the step was finished and saved.
+        Diverged: Training diverged; the message names the checkpoint to resume from.
+        Interrupted: A signal arrived; the step was finished and saved.
     """
+    # Before the initialization, which samples points and colors.
     torch.manual_seed(config.seed)
+    # A resumed run keeps the photos it started with, even if others have become readable.
     scene = scene_of_run(config, scene, folder)
     plan = scene.plan
     model = initial_model(config, scene)
@@ -89,6 +101,7 @@ def train_splats(  # noqa: PLR0915  the whole loop and the objective, to be read
     views = config.views_per_step
     optimizers = SplatOptimizers(config, scene, model)
     densifier = Densifier(config, scene, model)
+    # Without a density term, no neighbors are ever searched.
     neighbourhood = Neighbourhood(config.surface.neighbours, scene.device)
     order = Shuffled(len(scene.photos.train), 1, config.seed)
     monitor = PopulationMonitor(config, scene, model)
@@ -99,7 +112,7 @@ def train_splats(  # noqa: PLR0915  the whole loop and the objective, to be read
     evaluation: Evaluation | None = None
 
     def objective(piece: ViewInBands) -> ViewOutput:
-        """Render a view, and compare it with its photo."""
+        """Render a view and compute its loss terms."""
         step = run.step_index
         view = piece.view
         with run.span("render"):
@@ -122,19 +135,20 @@ def train_splats(  # noqa: PLR0915  the whole loop and the objective, to be read
         run.track(**state, groups=model.groups(), data={"photos": scene.photos, "neighbours": neighbourhood})
         run.resume(renamed=RENAMED_ITEMS)
         for step in run.steps(plan.total, first=plan.first):
-            # Tests count finished steps: this one is of the model as it was loaded or initialized, before any update.
+            # Tests count finished steps: this one evaluates the loaded or initialized model before any update.
             if step.index == plan.first and plan.first in plan.tests:
                 evaluation = evaluator.evaluate(run, plan.first)
             with step.span("data"), run.stop_point.waiting():
                 batch = next_batch()
                 shard = step.shard_of(views)
-            # zero_grad, forward, backward; in more bands after an out-of-memory error
+            # zero_grad, forward, backward; retried in more bands after an out-of-memory error
             outputs = step.backward(objective, batch, split=split, samples=batch.names)
 
-            # densification statistics: view-space gradients of the visible Gaussians, over all views and ranks
+            # Densification statistics: view-space gradients of the visible Gaussians, over all views and ranks.
             summary = StepSummary.of(outputs, densifier.new_statistics(step.index))
             summary = summary.over_ranks(run.ranks, shard.weight, len(gaussians))
             densifier.add(summary.statistics)
+            # Before the update: on a CPU, only the visible rows are updated.
             rate = optimizers.set_rates(step.index, batch.train_indices, summary.visible)
             with step.span("optimizer"):
                 step.update(*optimizers.active(step.terms))
@@ -142,17 +156,17 @@ def train_splats(  # noqa: PLR0915  the whole loop and the objective, to be read
 
             visible = summary.visible
             step.record({"Model/size": len(gaussians), "Model/work": len(visible), "Train/PSNR": summary.psnr})
-            # Before the densification: it renumbers the rows, so that `visible` would name others.
+            # Before densification, which renumbers the rows and invalidates `visible`.
             monitor.after_update(run, step, visible, sampled=density_acts(config, scene, step.index))
-            del outputs, summary, visible  # otherwise they take memory beside those of the next step
-            # clone and split, or relocate; reset opacities; prune
+            del outputs, summary, visible  # free their memory before the next step allocates its own
+            # Clone and split, or relocate; reset opacities; prune.
             if densifier.densify_and_prune(run, step, evaluator.micro_batches):
                 monitor.rows_changed()
-                # Nothing is searched now: `at` does so when a density term next asks, which may be never.
+                # The search is deferred to the next `at`: if no density term acts any more, none is needed.
                 neighbourhood.clear()
             elif plan.searches_after(step.index):
                 neighbourhood.start_search(step.index, gaussians.means)
-            # The model is as the update left it: `due_after` holds densification, reset and prune back after this step.
+            # The model is exactly as trained: `due_after` defers densification, resets and prunes past this step.
             if step.index == plan.export_after:
                 export = partial(write_stage0, model, scene, folder / STAGE0, plan.exported_as, config=config)
                 run.ranks.only_first(export, "the export as 3DGS")
@@ -161,12 +175,13 @@ def train_splats(  # noqa: PLR0915  the whole loop and the objective, to be read
             if step.index + 1 in plan.tests:
                 evaluation = evaluator.evaluate(run, step.index + 1)
                 run.save_after_step({} if evaluation is None else {"psnr": evaluation.score})
+        # Rendering the products may run out of memory as well: retried in more bands.
         write = partial(products_of, config, scene, model, optimizers, run, evaluator)
         products = run.ranks.only_first(partial(run.retry, write, evaluator.micro_batches), "the products")
     return Outcome.of(run, evaluation, products or {})
 
 
-def products_of(  # noqa: PLR0913, PLR0917  what was trained, and how it is written
+def products_of(  # noqa: PLR0913, PLR0917  the trained objects and their settings
     config: SplatsConfig,
     scene: Scene,
     model: SplatModel,
@@ -174,7 +189,8 @@ def products_of(  # noqa: PLR0913, PLR0917  what was trained, and how it is writ
     run: Run,
     evaluator: Evaluator,
 ) -> Mapping[str, Path]:
-    """Write the products of a run, whose state is saved by now."""
+    """Write the products of a finished run and return their paths; the last checkpoint is already saved."""
+    # SuGaR's file holds a list of losses; every step would be needlessly long.
     losses = read_history(run.folder)["Loss/total"].values[:: config.stats_every]
     return write_products(
         model,

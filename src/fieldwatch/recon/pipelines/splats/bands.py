@@ -1,4 +1,4 @@
-"""Rendering in horizontal bands, one after the other: only one band's graph is in memory at a time."""
+"""Rendering in horizontal bands, so that only one band's graph is in memory at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -14,17 +14,17 @@ from fieldwatch.recon.pipelines.splats.scene import Batch, PhotoView
 from fieldwatch.recon.render import DepthMode, RenderOutput, View, rasterize
 
 TILE = 16
-"""Rows of the rasterizer's tiles: bands end between tiles."""
+"""Height of the rasterizer's tiles, pixels; bands end at tile boundaries."""
 BANDS = 8
-"""Bands of each micro-batch, once there are two: each band copies its Gaussians, so that a few bands save nothing."""
+"""Number of bands per micro-batch if there are several; every band copies its Gaussians, so that few save nothing."""
 MAPS = ("features", "alpha", "depth", "normals", "median_depth", "median_ids")
-"""What a rendering has at every pixel."""
+"""Per-pixel outputs of the rasterizer."""
 DIFFERENTIABLE_MAPS = 4
-"""The first so many of them; the others have no gradient in bands."""
+"""Number of leading entries of `MAPS` that are differentiable; the others have no gradient in bands."""
 
 
 class RasterizationOptions(TypedDict, total=False):
-    """What `rasterize` is asked for; see there."""
+    """Options of `rasterize`."""
 
     sh_degree: int
     background: Float[Tensor, " channels"] | None
@@ -37,11 +37,11 @@ class RasterizationOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Band(View):
-    """Some rows of a view, as a view.
+    """A range of rows of a view, as a view.
 
     Attributes:
-        whole: the view; Gaussians have the shape that they have in it.
-        top: its row that is the first one here.
+        whole: complete view, which determines the projected shapes of Gaussians.
+        top: index of the first row in the complete view.
     """
 
     whole: View
@@ -49,29 +49,29 @@ class Band(View):
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
-        """Those of the whole view."""
-        # The projection clamps its Jacobian there: by bounds of the band, shapes would depend on the number of bands.
+        """Bounds of the complete view."""
+        # The projection clamps its Jacobian at the bounds: with those of the band, shapes would depend on the bands.
         return self.whole.bounds
 
     @property
     def rows(self) -> slice:
-        """Which rows of the whole view these are."""
+        """Slice of the complete view's rows."""
         return slice(self.top, self.top + self.height)
 
 
 def band_count(micro_batches: int) -> int:
-    """Return in how many bands an image is rendered for a number of micro-batches; one renders it whole."""
+    """Return the number of bands in which an image is rendered; a single micro-batch renders it in one piece."""
     return 1 if micro_batches == 1 else BANDS * micro_batches
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ViewInBands:
-    """A view, and how it is rendered when memory is short.
+    """A view and the number of bands in which it is rendered.
 
     Attributes:
-        view: the photo and its camera.
-        bands: number of bands in which it is rendered, one after the other.
-        generator: of the view's random numbers, on the device; None is torch's own.
+        view: photo and camera.
+        bands: number of bands that are rendered one after the other.
+        generator: generator of the view's random numbers, on the device; None uses torch's default.
     """
 
     view: PhotoView
@@ -82,18 +82,18 @@ class ViewInBands:
 def split_views(
     batch: Batch, micro_batches: int, *, views: int, device: torch.device
 ) -> Iterator[tuple[ViewInBands, float]]:
-    """Yield the views of a batch one by one, and the share of each; in more micro-batches, each in more bands.
+    """Yield the views of a batch one by one with their weight in the loss; more micro-batches mean more bands per view.
 
-    Where a step has several views, each has a generator of its own, so that its random numbers do not depend on which
-    process renders the others.
+    If a step has several views, each has a separate generator, so that its random numbers do not depend on which rank
+    renders the others.
 
     Args:
-        batch: the photos of a step.
-        micro_batches: how many there are, see `band_count`.
-        views: of a step, over all processes.
-        device: of the generators.
+        batch: photos of the step.
+        micro_batches: number of micro-batches, see `band_count`.
+        views: number of views of the step, over all ranks.
+        device: device of the generators.
     """
-    # Every process draws a seed for every view: their common random state must not drift apart.
+    # Every rank samples a seed for every view, so that the ranks' random states stay identical.
     seeds = torch.randint(1 << 62, (views,)).tolist() if views > 1 else []
     for number, view in enumerate(batch.views, batch.first):
         generator = torch.Generator(device).manual_seed(seeds[number]) if seeds else None
@@ -101,32 +101,34 @@ def split_views(
 
 
 def max_bands(views: Sequence[View]) -> int:
-    """Into how many bands the tallest of some views can be divided."""
+    """Return the maximum number of bands of the tallest view."""
     return max(-(-view.height // TILE) for view in views)
 
 
 @torch.no_grad()
 def bands_of(view: View, count: int, means: Float[Tensor, "n 3"]) -> list[Band]:
-    """Divide a view into bands with as much work each, as far as whole tiles allow it; at most `count`.
+    """Divide a view into at most `count` bands of equal work, as far as tile boundaries allow.
 
-    Half of the work is the pixels, half the Gaussians, of which most may lie in a few rows.
+    Work is estimated as half pixels and half Gaussians, most of which may be in a few rows.
 
     Args:
-        view: the camera.
-        count: bands, at most.
-        means: of the Gaussians, world units.
+        view: camera of the view.
+        count: maximum number of bands.
+        means: centers of the Gaussians, world units.
     """
     tiles = -(-view.height // TILE)
     pose = view.camera_from_world.to(means)
     down, ahead = (means @ pose[1:3, :3].T + pose[1:3, 3]).unbind(1)
+    # Pixel rows of the projected centers.
     rows = view.fy * down / ahead + view.cy
     visible_rows = rows[(ahead > view.near) & rows.isfinite()]
+    # Centers outside the image count for the first or last row of tiles, to which they are clamped.
     per_tile = torch.bincount((visible_rows / TILE).floor().clamp(0, tiles - 1).long(), minlength=tiles).double()
-    # Two shares of 1 each: of the Gaussians by their centers, and of the pixels, which all rows of tiles have alike.
+    # Both parts sum to 1: Gaussians counted by their centers, and pixels, which are equal for all rows of tiles.
     work = (per_tile / per_tile.sum().clamp_min(1) + 1 / tiles).cumsum(0)
     targets = torch.arange(1, count, dtype=work.dtype, device=work.device) * work[-1] / count
     inner_ends = (torch.searchsorted(work, targets) + 1).tolist()
-    # Several targets may fall into one tile: the set leaves out bands without rows.
+    # Several targets may fall into one tile: the set removes empty bands.
     ends = [min(TILE * end, view.height) for end in sorted({0, *inner_ends, tiles})]
     camera = {field.name: getattr(view, field.name) for field in fields(View)}
     return [
@@ -142,23 +144,23 @@ def render_in_bands(
     count: int,
     **options: Unpack[RasterizationOptions],
 ) -> RenderOutput:
-    """Render Gaussians as `rasterize` does, in bands of rows.
+    """Render Gaussians like `rasterize`, in bands of rows.
 
-    The image, its gradients, and what `DensificationStatistics` reads of it are those of `rasterize`, up to rounding:
-    every pixel lies in one band, and what a Gaussian gets from several bands is added up. (One that lies between the
-    rows of two bands and touches no pixel, as only alphas below 0.006 can, does not count as visible.) The image is
-    rendered without a graph; `backward` renders every band again, of the Gaussians that touch it, and frees it after
-    its gradients.
+    The image, its gradients and the inputs of `DensificationStatistics` equal those of `rasterize` up to rounding:
+    every pixel is in one band, and gradients of a Gaussian are summed over bands. (A Gaussian between the rows of two
+    bands that touches no pixel, which is possible only for alphas below 0.006, does not count as visible.) The forward
+    pass keeps no graph. `backward` renders every band again, only with the Gaussians that touch it, and frees its graph
+    before the next band.
 
     Args:
         gaussians: means, quaternions, scales and opacities.
-        colours: harmonics of degree 0 and those above, or features of any width alone.
-        view: the camera.
-        count: of bands, at most; 1 is `rasterize`.
-        options: as for `rasterize`.
+        colours: SH coefficients of degree 0 and of the higher degrees, or a single tensor of features of any width.
+        view: camera of the view.
+        count: maximum number of bands; 1 is plain `rasterize`.
+        **options: options of `rasterize`.
 
     Raises:
-        ValueError: as `rasterize`.
+        ValueError: As in `rasterize`.
     """
     if count == 1:
         return _BandedRendering([], options).render((*gaussians, *colours), view)
@@ -170,17 +172,17 @@ def render_in_bands(
 
 
 class _BandedRendering:
-    """How an image is rendered in bands, and which Gaussians are visible in it.
+    """State of a rendering in bands, shared by its forward and backward pass.
 
     Args:
-        bands: of the view.
-        options: for `rasterize`.
+        bands: bands of the view.
+        options: options of `rasterize`.
 
     Attributes:
-        bands: as above.
-        ids, radii, means2d, absgrad: as in `RenderOutput`, of the whole image.
-        visible: which Gaussians are visible in each band.
-        positions: their positions in `ids`.
+        bands: bands of the view.
+        ids, radii, means2d, absgrad: as in `RenderOutput`, for the complete image.
+        visible: rows of the Gaussians visible in each band.
+        positions: positions in `ids` of the Gaussians visible in each band.
     """
 
     def __init__(self, bands: Sequence[Band], options: RasterizationOptions) -> None:
@@ -192,8 +194,9 @@ class _BandedRendering:
         self.positions: list[Tensor] = []
 
     def render(self, tensors: Sequence[Tensor], view: View) -> RenderOutput:
-        """Render some Gaussians in a view, or in a band of one."""
+        """Render Gaussians in a view or band."""
         means, quaternions, scales, opacities, *colours = tensors
+        # A single tensor holds features; two are SH coefficients.
         appearance = (
             {"features": colours[0]} if len(colours) == 1 else {"spherical_harmonics": (colours[0], colours[1])}
         )
@@ -201,23 +204,23 @@ class _BandedRendering:
         return rasterize(means, quaternions, scales, opacities, view, **keywords)
 
     def set_visible(self, outputs: Sequence[RenderOutput]) -> None:
-        """Derive from the bands which Gaussians are visible in the whole image, where, and how large."""
+        """Combine ids, positions and radii of the visible Gaussians over the bands."""
         self.visible = [output.ids for output in outputs]
-        # Sorted by `unique`, as `searchsorted` wants it.
+        # `unique` also sorts, which `searchsorted` requires.
         self.ids = torch.cat(self.visible).unique()
         self.positions = [torch.searchsorted(self.ids, ids) for ids in self.visible]
         self.radii = outputs[0].radii.new_zeros(len(self.ids))
         self.means2d = outputs[0].means2d.new_zeros(len(self.ids), 2)
         for band, output, positions in zip(self.bands, outputs, self.positions, strict=True):
             self.radii[positions] = torch.maximum(self.radii[positions], output.radii)
-            # A band counts its rows from its own top.
+            # Rows of a band are relative to its top.
             self.means2d[positions] = output.means2d + output.means2d.new_tensor([0.0, band.top])
         if outputs[0].absgrad is not None:
             self.absgrad = torch.zeros_like(self.means2d)
 
     def add_view_space_gradients(self, band: int, output: RenderOutput) -> None:
-        """Add the view-space gradients of a band's Gaussians, after its backward pass."""
-        # `output.ids` number the rows that the band was rendered of, which are those visible in it.
+        """Accumulate the view-space gradients of a band's Gaussians after its backward pass."""
+        # `output.ids` index the rows passed to the band's second rendering, that is, the Gaussians visible in it.
         positions = self.positions[band][output.ids]
         if output.means2d.grad is not None:
             self.means2d.grad = torch.zeros_like(self.means2d) if self.means2d.grad is None else self.means2d.grad
@@ -227,12 +230,13 @@ class _BandedRendering:
 
 
 class _RenderInBands(torch.autograd.Function):
-    """From the tensors of all Gaussians to the maps of the whole image; no graph is kept in between."""
+    """Maps of the complete image from the tensors of all Gaussians, without a graph between forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, rendering: _BandedRendering, *tensors: Tensor) -> Any:
         maps: list[Tensor | None] = [None] * len(MAPS)
         outputs: list[RenderOutput] = []
+        # Autograd functions run `forward` without a graph, so each band's intermediates are freed at once.
         for band in rendering.bands:
             output = rendering.render(tensors, band)
             for number, name in enumerate(MAPS):
@@ -242,7 +246,7 @@ class _RenderInBands(torch.autograd.Function):
         ctx.rendering = rendering
         ctx.save_for_backward(*tensors)
         ctx.mark_non_differentiable(*(each for each in maps[DIFFERENTIABLE_MAPS:] if each is not None))
-        ctx.set_materialize_grads(False)  # maps that no loss reads come as None, not as zeros
+        ctx.set_materialize_grads(False)  # gradients of maps that no loss uses are None instead of zeros
         return tuple(maps)
 
     @staticmethod
@@ -256,7 +260,7 @@ class _RenderInBands(torch.autograd.Function):
             if not len(ids):
                 continue
             pairs = zip(tensors, needed, strict=True)
-            # Only the Gaussians of this band: its graph, which is freed before the next band's, is small.
+            # Only the Gaussians of this band, so that its graph, which is freed before the next band, stays small.
             leaves = [tensor.index_select(0, ids).requires_grad_(needs) for tensor, needs in pairs]
             with torch.enable_grad():
                 output = rendering.render(leaves, band)
@@ -270,11 +274,12 @@ class _RenderInBands(torch.autograd.Function):
                 if total is not None and leaf.grad is not None:
                     total.index_add_(0, ids, leaf.grad)
             rendering.add_view_space_gradients(number, output)
+        # `rendering`, the first argument, is not differentiable.
         return (None, *sums)
 
 
 def _put_rows(maps: list[Tensor | None], number: int, rows: Tensor | None, band: Band) -> None:
-    """Put a band's rows into the whole map, which is made with the first of them."""
+    """Copy a band's rows into the complete map, which is allocated with the first band."""
     if rows is None:
         return
     whole = maps[number]
@@ -284,11 +289,11 @@ def _put_rows(maps: list[Tensor | None], number: int, rows: Tensor | None, band:
 
 
 def _copied_without_pixels(output: RenderOutput) -> RenderOutput:
-    """What is left of a band once its rows are in the whole maps; copied, as views would keep rows of all Gaussians."""
-    nothing = output.alpha.new_empty(0, 0)
+    """Return a band's output without pixels; copied, because views would keep the rows of all Gaussians in memory."""
+    empty = output.alpha.new_empty(0, 0)
     return RenderOutput(
-        features=nothing[..., None],
-        alpha=nothing,
+        features=empty[..., None],
+        alpha=empty,
         depth=None,
         normals=None,
         median_depth=None,

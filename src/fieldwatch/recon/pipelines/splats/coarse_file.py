@@ -1,4 +1,4 @@
-"""Trained Gaussians as SuGaR's coarse stage saves them: one `.pt` file, loadable without running any code of it."""
+"""Trained Gaussians in the format of SuGaR's coarse stage: a `.pt` file that `torch.load` reads with `weights_only`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,17 +16,18 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 
 
 def fused_cloud(model: SplatModel) -> GaussianCloud:
-    """Return the Gaussians as they are drawn, on the host; a 3D filter goes into scales and opacities.
+    """Return the Gaussians as they are rendered, on the host, with the 3D filter fused into scales and opacities.
 
-    What reads splat files knows no such filter, so it would show something else without this.
+    Readers of splat files do not know the filter and would render the Gaussians differently without this.
     """
     cloud = model.gaussians.to_cloud()
     if model.mip is None:
         return cloud
+    # The filter is part of the cloud, as Mip-Splatting's files store it, before it is fused.
     return replace(cloud, filter_3d=model.mip.widths.detach().cpu()).fused()
 
 
-def write_coarse_file(  # noqa: PLR0913  each is one key of the file
+def write_coarse_file(  # noqa: PLR0913  one argument per key of the file
     path: Path,
     model: SplatModel,
     *,
@@ -35,17 +36,17 @@ def write_coarse_file(  # noqa: PLR0913  each is one key of the file
     losses: Sequence[float] = (),
     optimizer: Optimizer | None = None,
 ) -> Path:
-    """Write Gaussians under the names of SuGaR's coarse checkpoints; whole or not at all. Return the path.
+    """Write Gaussians atomically under the keys of SuGaR's coarse checkpoints and return the path.
 
-    Harmonics below degree 3 are filled up with zeros, to the 15 functions that SuGaR expects.
+    SH coefficients below degree 3 are padded with zeros to the 15 functions that SuGaR expects.
 
     Args:
-        path: of the `.pt` file; replaced when it exists.
-        model: the Gaussians; a 3D filter is fused into them.
-        iteration: number of training steps made.
-        epoch: number of passes over the photos.
-        losses: of training, in the order in which they were noted.
-        optimizer: whose state goes along; its groups keep our names and our order.
+        path: path of the `.pt` file; an existing file is replaced.
+        model: model to write; its 3D filter is fused into scales and opacities.
+        iteration: number of finished training steps.
+        epoch: number of epochs over the photos.
+        losses: recorded training losses, in order.
+        optimizer: optimizer whose state is included, with its group names and order unchanged; None omits it.
     """
     content = {
         "state_dict": _state(fused_cloud(model)),
@@ -63,6 +64,7 @@ def _state(cloud: GaussianCloud) -> dict[str, Tensor]:
     missing = harmonics_count(MAX_DEGREE) - 1 - cloud.rest.shape[1]
     return {
         "_points": cloud.means,
+        # SuGaR calls opacity logits densities and stores them as a column.
         "all_densities": cloud.opacity_logits[:, None],
         "_scales": cloud.log_scales,
         "_quaternions": cloud.quaternions,

@@ -1,4 +1,4 @@
-"""Everything a splats run depends on, in one frozen value."""
+"""Configuration of a splats run."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,107 +16,126 @@ from fieldwatch.pipeline import (
 )
 
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
-"""Which terms draw the Gaussians to a surface: see `fieldwatch.recon.pipelines.splats.schedule`."""
+"""Set of surface regularization terms; `fieldwatch.recon.pipelines.splats.schedule` lists the terms of each set."""
 BetaMode = Literal["average", "learnable", "weighted_average"]
 """Source of the thickness of the surface: `fieldwatch.recon.losses.BetaMode`, whose room needs torch."""
 DensificationMode = Literal["adaptive", "mcmc", "none"]
 
 BUILT_IN_CAP = 60_000
-"""Gaussians that the built-in scene's photos can tell apart."""
+"""Default cap for the built-in scene; its photos do not resolve more Gaussians."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DensificationOptions:
-    """How the number of Gaussians changes. Iterations are nominal: ``schedule_scale`` shortens them all.
+    """Densification, pruning and opacity resets. Iterations are nominal and scaled by ``schedule_scale``.
 
     Attributes:
-        growth: "adaptive" clones, splits and prunes (Kerbl 2023); "mcmc" relocates and draws (Kheradmand 2024); "none".
-        growth_cap: Gaussians there may be at most; None for no limit (mcmc: a million; built-in scene: 60,000).
-        growth_from: first iteration after which Gaussians grow.
-        growth_until: last iteration after which they grow, at most the start of the surface terms.
-        growth_every: iterations between growth steps; never scaled below 20 steps.
-        growth_gradient: which gradient on the image tells where to grow: "signed" sums it over pixels (3DGS), where
-            opposite pulls cancel; "absolute" sums its size (AbsGS, Ye 2024), which splits large blurred Gaussians.
-        growth_pull: mean of that gradient (normalised device coordinates) from which a Gaussian grows; None takes 2e-4
-            for signed, 1e-3 for absolute ones.
-        split_size: radius on a photo (three standard deviations), in shares of its longer side, from which on Gaussians
-            are split whether they pull or not; 0 splits none for that. Blended in the order of their centres, large
-            discs hide each other from the side, and training answers by sinking them below the surface.
-        growth_twins: clones keep their original's opacity ("kept", 3DGS) or share it ("shared", Rota Bulo 2024).
-        least_opacity: Gaussians below it are pruned while others grow.
-        largest_size: standard deviation above which a Gaussian is pruned while others grow (3DGS: from iteration 3000
-            on), in shares of its distance to the nearest training camera that looks at it, or of the cameras' extent
-            where that is longer; 0 prunes none for its size.
-        reset_every: iterations between opacity resets; 0 for none.
-        fill_points: points put by guess where the reconstruction found none (bare walls, blurred backgrounds); 0 none.
+        growth: densification method: "adaptive" clones, splits and prunes (Kerbl 2023); "mcmc" relocates dead Gaussians
+            and samples new ones (Kheradmand 2024); "none" keeps the number of Gaussians.
+        growth_cap: maximum number of Gaussians; None for no limit (mcmc: 1,000,000; built-in scene: 60,000).
+        growth_from: first iteration after which Gaussians are densified.
+        growth_until: last iteration after which Gaussians are densified; never later than the start of the surface
+            terms.
+        growth_every: interval between densifications, in iterations; never scaled below 20 steps.
+        growth_gradient: view-space gradient used for densification: "signed" sums it over pixels (3DGS), so that
+            opposite gradients cancel; "absolute" sums its absolute value (AbsGS, Ye 2024), which also splits large
+            blurred Gaussians.
+        growth_pull: threshold of the mean view-space gradient, in normalized device coordinates, from which a Gaussian
+            is cloned or split; None selects 2e-4 for signed and 1e-3 for absolute gradients.
+        split_size: radius on a photo (three standard deviations), as a fraction of its longer side, from which a
+            Gaussian is split regardless of its gradient; 0 disables this. Gaussians are blended in the order of their
+            centers, so large discs occlude each other when seen from the side, and training sinks them below the
+            surface.
+        growth_twins: opacity of clones: "kept" copies the original's (3DGS); "shared" lowers both so that the pair
+            blends to the original's opacity (Rota Bulo 2024).
+        least_opacity: opacity below which a Gaussian is pruned at each densification.
+        largest_size: standard deviation above which a Gaussian is pruned at a densification after iteration 3000 (as in
+            3DGS), as a fraction of its distance to the nearest training camera that faces it, or of the cameras' extent
+            if that is larger; 0 disables pruning by size.
+        reset_every: interval between opacity resets, in iterations; 0 disables them.
+        fill_points: number of points added by guess where the reconstruction has none (bare walls, blurred
+            backgrounds); 0 adds none.
     """
 
     growth: DensificationMode = "adaptive"
     growth_cap: int | None = None
     growth_from: int = 500
+    # 3DGS: 15,000. Here, densification ends where SuGaR's coarse stage starts.
     growth_until: int = 7000
     growth_every: int = 100
     growth_gradient: Literal["signed", "absolute"] = "signed"
     growth_pull: float | None = None
     split_size: float = 0.0
     growth_twins: Literal["kept", "shared"] = "kept"
+    # The pruning threshold of 3DGS.
     least_opacity: float = 0.005
     largest_size: float = 0.1
+    # The reset interval of 3DGS.
     reset_every: int = 3000
     fill_points: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
+        """Check the bounds."""
         refuse_out_of_bounds(
             self,
             (*AT_LEAST_ONE, ("growth_cap", "growth_from", "growth_until", "growth_every")),
             (*POSITIVE, ("growth_pull",)),
             (*FRACTION, ("least_opacity", "split_size")),
             (*NOT_NEGATIVE, ("reset_every", "fill_points")),
+            # 0 is allowed: it disables pruning by size.
             (*FINITE_WEIGHT, ("largest_size",)),
         )
         if self.growth_from > self.growth_until:
             raise InputError(
-                f"--growth-from is {self.growth_from}, --growth-until {self.growth_until}: wanted from <= until; "
-                "`--growth none` grows nothing"
+                f"--growth-from must be at most --growth-until, got --growth-from {self.growth_from} and "
+                f"--growth-until {self.growth_until}; `--growth none` disables densification"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SurfaceOptions:
-    """The terms that draw Gaussians to a surface, and when each acts. Iterations are nominal.
+    """Surface regularization terms, their weights and when each acts. Iterations are nominal.
 
     Attributes:
-        surface_from: start of the coarse stage: growth has ended, the first surface terms begin.
-        prune_at: end of the entropy term: Gaussians less opaque than ``prune_below`` go, density and SDF terms begin.
-        prune_below: opacity; 0 prunes none. None takes SuGaR's 0.5, and 0.05 for planar, which has no entropy term.
-        prune_hidden: light, in pixels, that a Gaussian has to add to some training photo, or it goes at ``prune_at``:
-            those inside solids; 0 prunes none. What adds as much as the mean Gaussian stays: where there are more
-            Gaussians than pixels, each adds little, and the photos show nothing else.
-        entropy_weight: of the binary entropy of the visible opacities, from ``surface_from`` to ``prune_at``.
-        depth_normal_weight: of 1 - cosine between drawn normals and those of the drawn depth.
-        depth_normal_from: iteration at which that term begins.
-        density_weight: of the density or SDF term, from ``prune_at`` on.
-        better_normal_weight: of the difference between a Gaussian's normal and its neighbours', with the density.
-        samples_on_surface_weight: of the samples' distance to the surface, with the density term; 0 leaves it out.
-        smoothing_weight: of the centres' distance from the middle of their neighbours, with the density term; 0 no.
-        flatness_weight: of the smallest scale, from ``surface_from`` on; 0 leaves it out.
-        samples: points at which the density is compared; None takes one for four Gaussians.
-        density_every: interval in steps at which the density terms act (5 in the original SuGaR scripts, unscaled).
-        beta: where the thickness of the surface comes from.
-        neighbours: per Gaussian, itself included.
-        neighbours_every: iterations between searches.
-        literal: formulas of the public SuGaR code, its biases included: depth not divided by alpha, z of normals
-            derived from x and y, border pixels counted.
+        surface_from: first iteration of the coarse stage: densification ends and the first surface terms start.
+        prune_at: iteration at which the entropy term ends, Gaussians below ``prune_below`` are pruned, and the density
+            and SDF terms start.
+        prune_below: opacity below which Gaussians are pruned at ``prune_at``; 0 prunes none. None selects SuGaR's 0.5,
+            or 0.05 for planar, which has no entropy term.
+        prune_hidden: minimum contribution of a Gaussian to at least one training photo, in pixels of light; Gaussians
+            below it, such as those inside solids, are pruned at ``prune_at``; 0 prunes none. A Gaussian that
+            contributes at least as much as the mean is always kept: with more Gaussians than pixels, each contributes
+            little.
+        entropy_weight: weight of the binary entropy of the visible Gaussians' opacities, from ``surface_from`` to
+            ``prune_at``.
+        depth_normal_weight: weight of 1 - cosine between the rendered normals and the normals of the rendered depth.
+        depth_normal_from: first iteration of the depth-normal term.
+        density_weight: weight of the density or SDF term, from ``prune_at`` on.
+        better_normal_weight: weight of the difference between a Gaussian's normal and its neighbors', from ``prune_at``
+            on.
+        samples_on_surface_weight: weight of the samples' distance to the surface, from ``prune_at`` on; 0 disables the
+            term.
+        smoothing_weight: weight of the distance, along the normal, between a Gaussian's center and the mean of its
+            neighbors, from ``prune_at`` on; 0 disables the term.
+        flatness_weight: weight of the smallest scale, from ``surface_from`` on; 0 disables the term.
+        samples: number of points at which the density is evaluated; None selects a quarter of the number of Gaussians.
+        density_every: interval at which the density terms act, in steps and not scaled (original SuGaR scripts: 5).
+        beta: source of the surface thickness in the density terms.
+        neighbours: number of nearest neighbors of each Gaussian, itself included.
+        neighbours_every: interval between neighbor searches, in iterations.
+        literal: use the formulas of the public SuGaR code including its biases: depth not divided by alpha, z of the
+            normals derived from x and y, border pixels included.
     """
 
     surface_from: int = 7000
     prune_at: int = 9000
     prune_below: float | None = None
     prune_hidden: float = 0.5
+    # SuGaR, section 5.
     entropy_weight: float = 0.1
     depth_normal_weight: float = 0.05
     depth_normal_from: int = 7000
+    # SuGaR, eq. 5 and 8.
     density_weight: float = 0.2
     better_normal_weight: float = 0.2
     samples_on_surface_weight: float = 0.0
@@ -130,7 +149,7 @@ class SurfaceOptions:
     literal: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
+        """Check the bounds."""
         weights = ("entropy_weight", "depth_normal_weight", "density_weight", "better_normal_weight")
         options = ("samples_on_surface_weight", "smoothing_weight", "flatness_weight")
         refuse_out_of_bounds(
@@ -142,30 +161,33 @@ class SurfaceOptions:
         )
         if not self.surface_from < self.prune_at:
             raise InputError(
-                f"--surface-from is {self.surface_from}, --prune-at {self.prune_at}: the entropy term acts from the "
-                "one to the other, so wanted is from < at"
+                "--surface-from must be less than --prune-at because the entropy term acts between the two, got "
+                f"--surface-from {self.surface_from} and --prune-at {self.prune_at}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RateOptions:
-    """How fast each kind of parameter learns (3DGS and SuGaR have these defaults).
+    """Learning rates by kind of parameter; the defaults are those of 3DGS and SuGaR.
 
     Attributes:
-        lr_means: of the places, at iteration 0, in shares of the scene's extent.
-        lr_means_final: at ``lr_iterations`` and after.
-        lr_iterations: nominal iterations over which it falls; None ends it with the training.
-        lr_scales: of the logarithms of the sizes.
-        lr_quaternions: of the turns.
-        lr_opacities: of the logits of the opacities.
-        lr_constant: of the colours.
-        lr_rest: of what changes with the direction.
-        lr_factor: times all of the Gaussians' rates above: short runs want 2.
-        lr_fall: share of themselves to which all rates but the means' fall over the second half; 1 keeps them.
-        lr_exposures: of the exposure compensation at its start; it falls to a tenth.
-        lr_beta: of the learned thickness (``beta`` learnable), in its logarithm.
+        lr_means: initial learning rate of the means, as a fraction of the scene's extent.
+        lr_means_final: learning rate of the means from ``lr_iterations`` on, as a fraction of the scene's extent.
+        lr_iterations: number of nominal iterations over which the learning rate of the means decays; None selects the
+            whole training.
+        lr_scales: learning rate of the log scales.
+        lr_quaternions: learning rate of the rotations.
+        lr_opacities: learning rate of the opacity logits.
+        lr_constant: learning rate of the SH coefficients of degree 0.
+        lr_rest: learning rate of the SH coefficients of degree 1 and above.
+        lr_factor: factor applied to all learning rates above except ``lr_means_final``; use 2 for short runs.
+        lr_fall: final fraction of the Gaussians' learning rates except that of the means, reached by decay over the
+            second half of training; 1 keeps them constant.
+        lr_exposures: initial learning rate of the exposure compensation; it decays to a tenth.
+        lr_beta: learning rate of the logarithm of the surface thickness, for ``beta`` learnable.
     """
 
+    # Values of the published code of 3DGS.
     lr_means: float = 1.6e-4
     lr_means_final: float = 1.6e-6
     lr_iterations: int | None = 30_000
@@ -180,61 +202,65 @@ class RateOptions:
     lr_beta: float = 5e-3
 
     def __post_init__(self) -> None:
-        """Refuse rates that train nothing."""
+        """Check the bounds."""
         refuse_out_of_bounds(self, (*POSITIVE, tuple(vars(self))))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplatsConfig:
-    """A splats run. Iterations are nominal, as papers count them; ``schedule_scale`` turns them into steps.
+    """Settings of a splats run. Iterations are nominal, as in the papers; ``schedule_scale`` converts them to steps.
 
     Attributes:
-        data: folder of a scene (COLMAP's, or with transforms*.json); None takes the one that ``checkpoint_path`` names,
-            or the built-in scene.
-        images: folder of the photos, where it is not beside the model.
-        masks: folder of masks, where it is not ``masks`` beside the model; black is not trained on.
-        checkpoint_path: folder of a trained 3DGS model to start from; None starts from the points.
-        iteration_to_load: which of its iterations; None takes 7000 if it is there, else the last.
-        skip_unreadable: leave out photos that are missing or damaged, and say so, instead of refusing the scene.
-        longer_side: pixels; larger photos are scaled down by area.
-        held_out: every so many-th photo by name is held out of everything; 0 for none.
-        background: behind everything.
-        transparency: what transparent photos are compared over in training: "random", a new color at every step, so
-            that nothing opaque may stand where a photo is transparent; "background", the same color as ever.
-        memory_gb: decoded photos that stay in memory; the others are decoded ahead when wanted.
-        views: photos of the built-in scene.
-        regularization: which surface terms (-r): planar, dn_consistency, density, sdf, none.
-        coarse_iterations: where training ends. Below the start of the coarse stage, with a checkpoint, it counts from
-            the loaded iteration, and so do the test iterations.
-        schedule_scale: steps per iteration; None is 1, and 0.2 for the built-in scene.
-        schedule_origin: "absolute": iterations count from 0; "relative": the loaded iteration stands for 7000.
-        prune_on_load: prune below ``prune_below`` at the start; for checkpoints from behind ``prune_at``.
-        test_iterations: where held-out photos are evaluated; the end always is.
-        checkpoint_interval: iterations between checkpoints; 0 saves only at milestones and the end.
-        checkpoint_milestones: further iterations with a checkpoint.
-        keep_last: newest checkpoints that stay.
-        keep_best: best ones (by held-out PSNR) that stay.
-        growth_options: how the number of Gaussians changes.
-        surface: terms of the coarse stage.
+        data: folder of the scene (COLMAP model or transforms*.json); None selects the scene that ``checkpoint_path``
+            names, or the built-in scene.
+        images: folder of the photos, if they are not in the scene folder.
+        masks: folder of the masks, if it is not ``masks`` in the scene folder; black pixels are ignored in training.
+        checkpoint_path: folder of a trained 3DGS model to start from; None starts from the point cloud.
+        iteration_to_load: iteration of ``checkpoint_path`` to load; None selects 7000 if available, else the last.
+        skip_unreadable: skip missing or damaged photos with a note instead of rejecting the scene.
+        longer_side: maximum length of a photo's longer side, in pixels; larger photos are downscaled by area averaging.
+        held_out: hold out every N-th photo, by name, for evaluation; 0 holds out none.
+        background: background color.
+        transparency: color behind transparent pixels in training: "random" samples a new color at every step, so that
+            opaque Gaussians are penalized wherever a photo is transparent; "background" always uses the background
+            color.
+        memory_gb: memory for decoded photos, in GiB; photos that do not fit are decoded ahead of their step.
+        views: number of photos of the built-in scene.
+        regularization: set of surface terms (-r): planar, dn_consistency, density, sdf, none.
+        coarse_iterations: last iteration of training. With a checkpoint, a value before the start of the coarse stage
+            counts from the loaded iteration, as do the test iterations.
+        schedule_scale: number of steps per iteration; None selects 1, or 0.2 for the built-in scene.
+        schedule_origin: "absolute" counts iterations from 0; "relative" treats the loaded iteration as 7000.
+        prune_on_load: prune Gaussians below ``prune_below`` at the start; for checkpoints from after ``prune_at``.
+        test_iterations: iterations at which held-out photos are evaluated; the last step is always evaluated.
+        checkpoint_interval: interval between checkpoints, in iterations; 0 saves only at milestones and at the end.
+        checkpoint_milestones: additional iterations at which a checkpoint is saved.
+        keep_last: number of most recent checkpoints to keep.
+        keep_best: number of best checkpoints, by held-out PSNR, to keep.
+        growth_options: densification, pruning and opacity resets.
+        surface: surface terms of the coarse stage.
         rates: learning rates.
-        degree: of the harmonics, 0 to 3.
-        degree_every: iterations until the next degree is used; 0 uses all from the start.
-        views_per_step: photos that one step draws; the loss is their mean, and several processes share them. Iterations
-            count steps.
-        dssim: weight of 1 - SSIM in the rendering term; L1 has the rest.
-        exposure: learn a colour map for every training photo, for photos of uneven exposure.
-        antialiased: keep the light of Gaussians that drawing widens to a pixel's size (Mip-Splatting's 2D filter, Yu
-            2024); without it everything is drawn about a pixel too large, and lies that much below its surface.
-        mip: Mip-Splatting's 3D filter: no Gaussian finer than the photos can show (Yu 2024).
-        stats_every: steps between statistics of the parameters.
-        turntable: seconds of the turntable video at the end; 0 makes none.
-        extract_test_meshes: make a mesh at every evaluation and record its quality (`Mesh/...`); some seconds each.
-        threads: CPU threads; 0 leaves torch's own choice.
-        device: where to train.
-        seed: of everything random.
+        degree: maximum SH degree, 0 to 3.
+        degree_every: interval at which the active SH degree increases by one, in iterations; 0 uses all degrees from
+            the start.
+        views_per_step: number of photos per step; the loss is their mean, and several processes share them. Iterations
+            count steps, not photos.
+        dssim: weight of 1 - SSIM in the rendering term; L1 has weight 1 - dssim.
+        exposure: learn a color transform for every training photo, to compensate for uneven exposure.
+        antialiased: preserve the light of Gaussians that the low-pass filter widens to pixel size (Mip-Splatting's 2D
+            filter, Yu 2024); without it, every Gaussian is rendered about a pixel too large, and training places it
+            that far below its surface.
+        mip: apply Mip-Splatting's 3D filter (Yu 2024), which keeps Gaussians from being finer than the photos resolve.
+        stats_every: interval between statistics of the parameters, in steps.
+        turntable: length of the turntable video rendered at the end, in seconds; 0 renders none.
+        extract_test_meshes: extract a mesh at every evaluation and record its quality (`Mesh/...`); takes some seconds
+            each.
+        threads: number of CPU threads; 0 keeps torch's default.
+        device: device to train on.
+        seed: seed of all random numbers.
 
     Raises:
-        ValueError: a value is out of its bounds.
+        ValueError: A value is out of bounds.
     """
 
     data: Path | None = None
@@ -243,7 +269,9 @@ class SplatsConfig:
     checkpoint_path: Path | None = None
     iteration_to_load: int | None = None
     skip_unreadable: bool = False
+    # 3DGS also rescales photos wider than 1600 pixels.
     longer_side: int = 1600
+    # Every 8th photo, the usual split of Mip-NeRF 360 and 3DGS.
     held_out: int = 8
     background: Literal["black", "white"] = "black"
     transparency: Literal["random", "background"] = "random"
@@ -265,6 +293,7 @@ class SplatsConfig:
     degree: int = 3
     degree_every: int = 1000
     views_per_step: int = 1
+    # lambda of 3DGS (Kerbl 2023, eq. 7).
     dssim: float = 0.2
     exposure: bool = False
     antialiased: bool = False
@@ -277,7 +306,7 @@ class SplatsConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
+        """Check the bounds."""
         counts = ("longer_side", "coarse_iterations", "keep_last", "stats_every", "views_per_step")
         naturals = ("held_out", "iteration_to_load", "checkpoint_interval", "keep_best", "degree_every", "threads")
         refuse_out_of_bounds(
@@ -293,26 +322,29 @@ class SplatsConfig:
 
     @property
     def name(self) -> str:
-        """What the scene is called in logs."""
+        """Name of the scene in logs."""
         return self.data.resolve().name if self.data else "built-in scene"
 
 
 def growth_cap(config: SplatsConfig) -> int | None:
-    """Gaussians there may be at most; None for no limit."""
+    """Return the maximum number of Gaussians; None for no limit."""
+    # A checkpoint may be of any scene, so the cap of the built-in one does not apply.
     built_in = config.data is None and config.checkpoint_path is None
     return BUILT_IN_CAP if built_in and config.growth_options.growth_cap is None else config.growth_options.growth_cap
 
 
 def prune_below(config: SplatsConfig) -> float:
-    """Opacity below which Gaussians go at the prune; 0 where there is none."""
+    """Return the opacity below which Gaussians are pruned at `prune_at`; 0 if none are."""
     if config.regularization == "none":
         return 0.0
+    # Without the entropy term, opacities are not driven to 0 or 1: SuGaR's 0.5 would remove Gaussians in use.
     usual = 0.05 if config.regularization == "planar" else 0.5
     return usual if config.surface.prune_below is None else config.surface.prune_below
 
 
 def _refuse_without_data(config: SplatsConfig) -> None:
-    """The built-in scene has no folder in which anything could lie."""
+    """Reject folder options for the built-in scene, which is rendered and has no folder."""
+    # With a checkpoint, the scene is the one that its folder names.
     for name in ("images", "masks"):
         if config.data is None and config.checkpoint_path is None and getattr(config, name) is not None:
-            raise InputError(f"--{name} {getattr(config, name)} says where photos of -s lie: give -s FOLDER, too")
+            raise InputError(f"--{name} {getattr(config, name)} requires a scene folder: add -s FOLDER")

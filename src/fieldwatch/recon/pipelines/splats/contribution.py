@@ -1,4 +1,4 @@
-"""How much light each Gaussian adds to the training photos: those that no photo shows can be pruned."""
+"""Contribution of each Gaussian to the training photos, for pruning Gaussians that no photo shows."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,15 @@ from fieldwatch.recon.render import View
 
 
 def largest_contribution(model: SplatModel, views: Sequence[View], bands: int = 1) -> Float[Tensor, " n"]:
-    """Return the light that each Gaussian adds to the photo that shows it most, summed over pixels.
+    """Return each Gaussian's largest contribution to a photo: its blending weights summed over pixels.
 
-    The sum of the blending weights is the gradient of the rendered sum of a feature that is 1 everywhere, so that the
-    renderer of the training suffices. Hidden Gaussians (inside a solid, behind a wall) have none (the visibility of
-    RadSplat, Niemeyer 2024, by sums in place of maxima over pixels).
+    The sum of the blending weights is the gradient of the summed rendering of a feature that is 1 everywhere, so that
+    the training renderer can be used. Occluded Gaussians (inside a solid, behind a wall) contribute nothing. This is
+    the visibility of RadSplat (Niemeyer 2024) with sums instead of maxima over pixels.
 
     Args:
-        model: what is rendered.
-        views: the training cameras.
+        model: model to render.
+        views: training cameras.
         bands: number of bands in which each image is rendered.
     """
     gaussians = model.gaussians
@@ -28,25 +28,27 @@ def largest_contribution(model: SplatModel, views: Sequence[View], bands: int = 
         geometry = (gaussians.means, gaussians.quaternions, *model.shapes())
     largest = gaussians.means.new_zeros(len(gaussians))
     for view in views:
-        # The only leaf: geometry has no graph, so `backward` computes nothing but the blending weights.
+        # The only leaf: geometry requires no gradient, so `backward` computes only the blending weights.
         ones = largest.new_ones(len(largest), 1).requires_grad_()
+        # With the filter of training, which changes the blending weights.
         output = render_in_bands(geometry, (ones,), view, bands, antialiased=model.antialiased)
         (weights,) = torch.autograd.grad(output.features.sum(), ones)
+        # The maximum over photos: one that shows a Gaussian is enough to keep it.
         largest = torch.maximum(largest, weights[:, 0])
     return largest
 
 
 @torch.no_grad()
 def contributes_little(light: Float[Tensor, " n"], least: float) -> Bool[Tensor, " n"]:
-    """Tell which Gaussians add less than `least`, and less than the mean Gaussian.
+    """Return a mask of the Gaussians that contribute less than `least` and less than the mean.
 
-    The second bound is needed where there are more Gaussians than pixels: each of them then adds less than a pixel,
-    and the photos show little else.
+    The second bound matters if there are more Gaussians than pixels: then each contributes less than a pixel although
+    together they make up the photos.
 
     Args:
-        light: of each Gaussian, pixels, as `largest_contribution` returns it.
-        least: light below which a Gaussian may go, pixels.
+        light: contribution of each Gaussian, pixels, from `largest_contribution`.
+        least: minimum contribution, pixels.
     """
-    # Summed on the CPU: a sum on a GPU may differ between processes, and they must prune the same rows.
+    # Summed on the CPU: GPU sums may differ between ranks, which must prune the same rows.
     mean = float(light.double().cpu().mean()) if len(light) else 0.0
     return light < min(least, mean) if mean > 0 else light < least

@@ -1,4 +1,4 @@
-"""Densification, the opacity reset and SuGaR's prune: where the number of Gaussians changes; each leaves an event."""
+"""Densification, opacity resets and SuGaR's prune during a run. Each change is recorded as an event."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,22 +25,20 @@ from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.render import DensificationStatistics
 
 GRADIENT_THRESHOLDS = {"signed": 2e-4, "absolute": 1e-3}
-"""View-space gradients from which Gaussians are densified: 3DGS's, and what suits AbsGS's on short runs."""
+"""Default thresholds of the view-space gradient: signed from 3DGS, absolute tuned for AbsGS on short runs."""
 LEAST_LEFT = 0.02
-"""Share of the Gaussians that has to stay when the transparent ones go: with fewer, opacities have not settled yet."""
+"""Minimum fraction of the Gaussians that must survive the prune; with fewer, opacities have not converged yet."""
 LARGE_AFTER = 3000
-"""Iteration after which Gaussians that are too large are pruned (3DGS: after the first opacity reset)."""
+"""Iteration after which oversized Gaussians are pruned (3DGS: after the first opacity reset)."""
 
 
 class Densifier:
-    """Clones, splits, relocates, resets and prunes the Gaussians of one run.
-
-    Every method that changes Gaussians says so, and records an event.
+    """Clones, splits, relocates, resets and prunes the Gaussians of one run, and records an event for each change.
 
     Args:
-        config: settings.
-        scene: what is trained on, and the plan.
-        model: whose Gaussians change.
+        config: settings of the run.
+        scene: photos, cameras and schedule.
+        model: model whose Gaussians are modified.
     """
 
     def __init__(self, config: SplatsConfig, scene: Scene, model: SplatModel) -> None:
@@ -54,7 +52,7 @@ class Densifier:
         self._prune_hidden = config.surface.prune_hidden
         self._thresholds = DensificationThresholds(
             gradient=options.growth_pull or GRADIENT_THRESHOLDS[options.growth_gradient],
-            # The radius is three standard deviations in pixels; a size of 0 splits none.
+            # The radius is three standard deviations in pixels; a size of 0 disables the threshold.
             split_radius=options.split_size * longer_side or None,
             least_opacity=options.least_opacity,
             largest_scale=options.largest_size or None,
@@ -62,21 +60,22 @@ class Densifier:
             large_after=max(round(LARGE_AFTER * scene.plan.scale), 1),
             cap=cap,
         )
+        # MCMC always needs a cap: without one in the config, the paper's million applies.
         self._mcmc = McmcOptions() if cap is None else McmcOptions(cap=cap)
         self._absolute = options.growth_gradient == "absolute"
         self.statistics = DensificationStatistics(len(model.gaussians), scene.device)
 
     def collects_statistics(self, step: int) -> bool:
-        """Whether this step's view-space gradients count for densification."""
+        """Return whether this step's view-space gradients are used for densification."""
         schedule = self._scene.plan.densification
         return schedule is not None and self._mode == "adaptive" and schedule.collects_statistics(step)
 
     def needs_absgrad(self, step: int) -> bool:
-        """Whether the absolute gradients of the pixels have to be summed at this step (AbsGS)."""
+        """Return whether the rasterizer must sum absolute view-space gradients at this step (AbsGS)."""
         return self._absolute and self.collects_statistics(step)
 
     def new_statistics(self, step: int) -> DensificationStatistics | None:
-        """Return empty statistics for the views of a step; None where the step's gradients do not count."""
+        """Return empty statistics for the views of a step; None if the step's gradients are not used."""
         return (
             DensificationStatistics(len(self._model.gaussians), self._scene.device)
             if self.collects_statistics(step)
@@ -86,25 +85,29 @@ class Densifier:
     def add(self, statistics: DensificationStatistics | None) -> None:
         """Add the statistics of all views of a step."""
         if statistics is not None:
+            # Sums; the mean is taken over the counts when Gaussians are densified.
             self.statistics.gradients += statistics.gradients
             self.statistics.counts += statistics.counts
-            # Gradients are means over the views that show a Gaussian, but one view that shows it too large is enough.
+            # Gradients are averaged over views, but a single view that shows a Gaussian too large is enough.
             torch.maximum(self.statistics.radii, statistics.radii, out=self.statistics.radii)
 
     def add_sgld_noise(self, step: int, rate: float) -> None:
-        """Add the SGLD noise of densification by MCMC to the means, after the update; nothing in other modes."""
+        """Add the SGLD noise of MCMC densification to the means, after the update; do nothing in other modes."""
         if self._mode == "mcmc" and self._scene.plan.acts("opacity", step):
             add_sgld_noise(self._model.gaussians, self._mcmc, rate)
 
     def densify_and_prune(self, run: Run, step: Step, evaluation_batches: MicroBatches | None = None) -> bool:
-        """Densify, reset opacities or prune, if due after this step; return whether Gaussians came, went or moved.
+        """Densify, reset opacities or prune if due after this step.
 
-        After a step whose model is evaluated or exported nothing changes: the change follows one step later.
+        If the model is evaluated or exported after this step, the change is deferred to the next step.
 
         Args:
-            run: whose processes decide alike.
-            step: the present one.
-            evaluation_batches: micro-batches in which the prune renders the training views; None: one.
+            run: current run; all its ranks make the same decision.
+            step: current step.
+            evaluation_batches: micro-batches in which the prune renders the training views; None uses one.
+
+        Returns:
+            Whether Gaussians were added, removed or relocated.
         """
         plan = self._scene.plan
         changed = False
@@ -113,14 +116,14 @@ class Densifier:
             with step.span("densify"):
                 self._densify(run, step.index, schedule.last_step)
             changed = True
-        # After the densification, as in 3DGS: its prune reads opacities that were trained. MCMC has no resets.
+        # After the densification, as in 3DGS, whose prune must see the trained opacities. MCMC has no resets.
         if schedule is not None and self._mode == "adaptive" and plan.due_after(step.index, schedule.resets_after):
             run.event("reset", lowered=reset_opacity(self._model.gaussians))
         if plan.due_after(step.index, lambda index: index == plan.prune_after):
             self._prune(run, evaluation_batches or MicroBatches("evaluation", most=1))
             changed = True
         mip = self._model.mip
-        # After a change at once, as there is one width per row; otherwise now and then, as the means have moved.
+        # Immediately after a change, since the filter has one width per row; otherwise periodically, as means move.
         if mip is not None and (changed or step.every(plan.neighbours_every)):
             mip.update(self._model.gaussians.means)
         return changed
@@ -136,11 +139,12 @@ class Densifier:
         run.event("growth", **record.facts(last_step))
 
     def _prune(self, run: Run, evaluation_batches: MicroBatches) -> None:
-        """Remove transparent and hidden Gaussians; where too few would stay, record the refusal and remove none."""
+        """Remove transparent and hidden Gaussians; if too few would survive, record that and remove none."""
         gaussians = self._model.gaussians
         before = len(gaussians)
         is_transparent = transparent(gaussians, self._prune_below)
         hidden = self._hidden(run, evaluation_batches)
+        # Both are computed before anything is removed, as removal changes what hides what.
         pruned = is_transparent | hidden
         facts = {
             "transparent": int(is_transparent.sum()),
@@ -148,39 +152,40 @@ class Densifier:
             "below": self._prune_below,
         }
         removed = int(pruned.sum())
-        # Recorded, not raised: the run goes on with all Gaussians, and the rule `PruneRefused` reports the event.
+        # Recorded, not raised: the run continues with all Gaussians, and the rule `PruneRefused` reports the event.
         if before - removed < LEAST_LEFT * before:
             run.event("prune", before=before, after=before, removed=0, refused=removed, **facts)
             return
-        # Comparisons with NaN are false: broken Gaussians would be kept, and nothing would say so.
+        # Comparisons with NaN are false, so broken Gaussians would survive unnoticed.
         gaussians.refuse_not_finite()
         prune(gaussians, pruned)
         reset_statistics(self.statistics, len(gaussians))
         run.event("prune", before=before, after=len(gaussians), removed=removed, refused=0, **facts)
 
     def _hidden(self, run: Run, evaluation_batches: MicroBatches) -> Bool[Tensor, " n"]:
-        """Tell which Gaussians add next to nothing to any training photo; each process renders some of those."""
+        """Return a mask of the Gaussians that contribute little to every training photo; ranks share the photos."""
         if not self._prune_hidden:
             return torch.zeros(len(self._model.gaussians), dtype=torch.bool, device=self._scene.device)
         ranks = run.ranks
         views = self._scene.training_views
 
+        # Reads the number of micro-batches at each call: `retry` raises it after an out-of-memory error.
         def of_local_views() -> Float[Tensor, " n"]:
             return largest_contribution(
                 self._model, views[ranks.rank :: ranks.world], band_count(evaluation_batches.count)
             )
 
         local = run.retry(of_local_views, evaluation_batches)
-        # The processes can only sum: each fills a row of its own, and the maximum is taken over the rows.
+        # The only collective is a sum: each rank fills a separate row, and the maximum is taken over the summed rows.
         rows = local.new_zeros(ranks.world, len(local))
         rows[ranks.rank] = local
         ranks.sum([rows])
         return contributes_little(rows.amax(0), self._prune_hidden)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the statistics collected since the last densification."""
+        """Return the statistics accumulated since the last densification."""
         return self.statistics.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over the statistics of a checkpoint."""
+        """Restore the statistics of a checkpoint."""
         self.statistics.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Quality on photos that were not trained on, and distance of the Gaussians to the surface where it is known."""
+"""Evaluation on held-out photos, and distance of the Gaussians to the true surface if it is known."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,13 +19,13 @@ from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
 from fieldwatch.recon.render import View
 
 WORST_VIEWS = 3
-"""Views with the lowest PSNR whose images stay in the evaluation."""
+"""Number of views with the lowest PSNR whose images an evaluation keeps."""
 TRAINING_VIEWS = 8
-"""Training photos that are scored besides the held-out ones, at most."""
+"""Maximum number of training photos that are scored in addition to the held-out ones."""
 OPAQUE = 0.5
-"""Gaussians of a higher opacity are taken for the surface."""
+"""Opacity above which a Gaussian counts as part of the surface."""
 NEAR_SHARE = 0.01
-"""Share of the scene's extent within which a centre lies on the surface."""
+"""Distance to the surface within which a center counts as on it, as a fraction of the scene's extent."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,9 +33,9 @@ class WorstView:
     """One of the views with the lowest PSNR.
 
     Attributes:
-        index: of the photo.
-        score: of the view.
-        image: as it was rendered, in [0, 1], on the host.
+        index: index of the photo.
+        score: scores of the view.
+        image: rendered image, RGB in [0, 1], on the host.
     """
 
     index: int
@@ -45,18 +45,18 @@ class WorstView:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """The scores of every evaluated view.
+    """Scores of all evaluated views.
 
     Attributes:
-        held_out: the views were held out; False: nothing is, and these are the training photos.
-        rows: the views, in the order of their names.
-        gaussians: how many there are.
-        train_psnr: dB, mean over some training photos, under their colour maps where they have any; None without
+        held_out: whether the views are held-out photos; False if none is held out and training photos were scored.
+        rows: scores of the views, in the order of their names.
+        gaussians: number of Gaussians.
+        train_psnr: mean PSNR of some training photos, dB, after their color transforms if they have any; None without
             held-out photos.
-        surface: tags of the distance to the surface; none where it is not known.
-        worst: the views with the lowest PSNR, the lowest first.
-        sample: the first view, its depth and its normals as pictures.
-        sample_name: of that view's photo.
+        surface: metrics of the distance to the true surface, by tag; empty if it is unknown.
+        worst: views with the lowest PSNR, in ascending order.
+        sample: color, depth and normals of the first view as pictures.
+        sample_name: name of that view's photo.
     """
 
     held_out: bool
@@ -70,14 +70,15 @@ class Evaluation:
 
     @property
     def score(self) -> float:
-        """What checkpoints are ranked by: mean PSNR."""
+        """Score that checkpoints are ranked by: the mean PSNR, dB."""
         return self.metrics["Test/psnr"]
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Every tag that applies; means over the views, PSNR included, as in the papers."""
+        """All applicable metrics by tag. They are means over the views, including PSNR, as in the papers."""
         means = {f"Test/{name}": _mean(self.rows, name) for name in _AVERAGED}
         metrics = {name: value for name, value in means.items() if value is not None}
+        # The original tool's name of the same value.
         metrics["Test/loss"] = metrics["Test/l1"]
         metrics["Test/render_time_ms"] = metrics.pop("Test/ms")
         metrics["Test/num_gaussians_K"] = self.gaussians / 1e3
@@ -91,7 +92,7 @@ _AVERAGED = ("psnr", "ssim", "l1", "lpips", "ms", "psnr_as_drawn", "psnr_fitted"
 
 
 @torch.no_grad()
-def evaluate(  # noqa: PLR0913  what is rendered, how, and what else is measured
+def evaluate(  # noqa: PLR0913  independent options of an evaluation
     model: SplatModel,
     scene: Scene,
     *,
@@ -100,25 +101,28 @@ def evaluate(  # noqa: PLR0913  what is rendered, how, and what else is measured
     bands: int = 1,
     between: Callable[[], object] = lambda: None,
 ) -> Evaluation:
-    """Render and score every held-out photo (every training photo where none is held out); training is not affected.
+    """Render and score every held-out photo, or every training photo if none is held out.
+
+    The random state and the model are not modified.
 
     Args:
-        model: what is rendered.
-        scene: the photos. Those whose mask leaves no pixel are left out.
-        degree: of the harmonics; None uses all there are.
-        lpips: scores by it, too; it is on the training device only during the call.
+        model: model to evaluate.
+        scene: scene with its photos. Photos whose mask excludes every pixel are skipped.
+        degree: SH degree; None uses the full degree.
+        lpips: LPIPS network, moved to the training device during the call; None skips LPIPS.
         bands: number of bands in which images are rendered.
-        between: called before each view; it may raise, to give up.
+        between: function called before each view; it may raise to abort the evaluation.
 
     Raises:
-        PhotoError: a photo cannot be read.
-        InputError: the masks leave no pixel of any photo.
+        PhotoError: A photo cannot be read.
+        InputError: The masks exclude every pixel of every photo.
     """
     indices = scene.photos.test or scene.photos.train
     scores: list[ViewScore] = []
     worst: list[WorstView] = []
+    # Otherwise the random numbers of training would depend on when and how often it is evaluated.
     with preserve_random_state(), _on_device(lpips, scene.device):
-        # What the first rendering allocates and compiles is not timed.
+        # Warm-up: allocations and compilation of the first rendering must not count as render time.
         model.render(scene.views[indices[0]], degree=degree, bands=bands)
         for view in _photo_views(scene, indices):
             between()
@@ -126,13 +130,14 @@ def evaluate(  # noqa: PLR0913  what is rendered, how, and what else is measured
             score, scored_image = _score_view(model, image, view, milliseconds, lpips)
             scores.append(score)
             worst.append(WorstView(index=view.index, score=score, image=scored_image.cpu()))
-            # Cut at every view, so that few images are in memory, however many photos are held out.
+            # Truncated after every view, so that memory does not grow with the number of held-out photos.
             worst = sorted(worst, key=lambda each: each.score.psnr)[:WORST_VIEWS]
         if not scores:
             raise InputError(
-                f"the masks of all {len(indices)} photos to be evaluated are black: nothing of them counts; mend the "
-                "masks (white is used, black is not), or hold out other photos"
+                f"the masks of all {len(indices)} photos to be evaluated are black, which excludes every pixel: fix "
+                "the masks (white pixels are used, black ones are not) or hold out other photos"
             )
+        # The first view that was scored: photos whose mask excludes every pixel are skipped.
         sample = scene.photos.names.index(scores[0].name)
         return Evaluation(
             held_out=bool(scene.photos.test),
@@ -148,11 +153,11 @@ def evaluate(  # noqa: PLR0913  what is rendered, how, and what else is measured
 
 @torch.no_grad()
 def surface_metrics(model: SplatModel, scene: Scene) -> dict[str, float]:
-    """Measure how far the centres of opaque Gaussians lie from the true surface, world units; nothing if unknown."""
-    centres = model.gaussians.means.detach()[model.shapes()[1] > OPAQUE]
-    if scene.distance is None or not len(centres):
+    """Return metrics of the distance of opaque Gaussians' centers to the true surface; empty if it is unknown."""
+    centers = model.gaussians.means.detach()[model.shapes()[1] > OPAQUE]
+    if scene.distance is None or not len(centers):
         return {}
-    distances = scene.distance(centres).abs()
+    distances = scene.distance(centers).abs()
     near = (distances < NEAR_SHARE * scene.extent).to(distances)
     names = ("mean_distance", "median_distance", "within_1_percent")
     values = torch.stack([distances.mean(), distances.median(), near.mean()]).tolist()
@@ -162,9 +167,9 @@ def surface_metrics(model: SplatModel, scene: Scene) -> dict[str, float]:
 def _score_view(
     model: SplatModel, image: Float[Tensor, "height width 3"], view: PhotoView, milliseconds: float, lpips: Lpips | None
 ) -> tuple[ViewScore, Float[Tensor, "height width 3"]]:
-    """Return the scores of a view, and the image they are of: under the colour map that the photo is expected to have.
+    """Return the scores of a view and the scored image, which is under the photo's expected color transform.
 
-    For a held-out photo that is the mean of the maps of its neighbours; no pixel of it is used.
+    For a held-out photo, this is the mean transform of its neighbors by name; none of its pixels is used.
     """
     exposed_image = clamped(image)
     as_drawn = None
@@ -176,6 +181,7 @@ def _score_view(
         train_index = view.train_index
         exposures = model.exposures
         expected = exposures.between(view.name) if train_index is None else exposures.map_of(train_index)
+        # Clamped after the transform, as a photo is clipped after its exposure.
         exposed_image = clamped(exposed(image, expected))
     score = score_image(exposed_image, view)
     view_score = ViewScore(
@@ -195,12 +201,14 @@ def _score_view(
 def _training_psnr(
     model: SplatModel, scene: Scene, degree: int | None, bands: int, between: Callable[[], object]
 ) -> float | None:
-    """Mean PSNR of some training photos, evenly spaced, as training sees them."""
+    """Return the mean PSNR of evenly spaced training photos, after their color transforms."""
     train = scene.photos.train
     count = min(len(train), TRAINING_VIEWS)
     psnrs: list[float] = []
+    # Evenly spaced over the photos, so that all parts of a capture are represented.
     for view in _photo_views(scene, [train[i * len(train) // count] for i in range(count)]):
         between()
+        # Not timed, unlike the held-out views.
         image = model.render(view.camera, degree=degree, bands=bands).features
         exposed_image = image if model.exposures is None else model.exposures(image, train.index(view.index))
         psnrs.append(score_image(clamped(exposed_image), view).psnr)
@@ -208,7 +216,7 @@ def _training_psnr(
 
 
 def _photo_views(scene: Scene, indices: Sequence[int]) -> Iterator[PhotoView]:
-    """Photos with a pixel that counts."""
+    """Yield the photos whose mask leaves at least one pixel."""
     for index in indices:
         view = scene.photo_view(index)
         if view.mask is None or bool(view.mask.any()):
@@ -218,13 +226,13 @@ def _photo_views(scene: Scene, indices: Sequence[int]) -> Iterator[PhotoView]:
 def _timed(
     model: SplatModel, view: View, degree: int | None, bands: int
 ) -> tuple[Float[Tensor, "height width 3"], float]:
-    """Return the image, and the milliseconds that rendering it took."""
+    """Return the rendered image and its render time, milliseconds."""
     device = model.background.device
-    _wait_for(device)  # kernels of earlier calls may still run
-    began = time.perf_counter()
+    _wait_for(device)  # kernels of earlier calls may still be running
+    start = time.perf_counter()
     image = model.render(view, degree=degree, bands=bands).features
     _wait_for(device)
-    return image, (time.perf_counter() - began) * 1e3
+    return image, (time.perf_counter() - start) * 1e3
 
 
 def _wait_for(device: torch.device) -> None:
@@ -234,7 +242,7 @@ def _wait_for(device: torch.device) -> None:
 
 @contextmanager
 def _on_device(lpips: Lpips | None, device: torch.device) -> Iterator[None]:
-    """Keep the network on the training device during the block only: it takes 56 MB that training could use."""
+    """Keep the network on the training device only during the block: it takes 56 MB that training needs."""
     if lpips is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""How an evaluation is recorded: its metrics and images in the run, a table of the views in the run folder."""
+"""Record of an evaluation: metrics and images in the run, and a table of the views in the run folder."""
 
 import csv
 from pathlib import Path
@@ -12,16 +12,16 @@ from fieldwatch.recon.pipelines.splats.pictures import COMPARED, Picture, as_pic
 from fieldwatch.recon.pipelines.splats.scene import Scene
 
 FOLDER = "evaluations"
-"""Folder of the tables, in the run folder."""
+"""Subfolder of the run folder with the tables."""
 
 
 def record_evaluation(run: Run, evaluation: Evaluation, scene: Scene, position: int) -> Path:
-    """Record the metrics and images of an evaluation, and write the table of its views; return the table's path.
+    """Record the metrics and images of an evaluation, write the table of its views, and return the table's path.
 
     Args:
-        run: at any step.
-        evaluation: what was measured.
-        scene: what it was measured on.
+        run: current run.
+        evaluation: evaluation to record.
+        scene: scene with the evaluated photos.
         position: number of finished steps.
     """
     run.record(evaluation.metrics, position=position)
@@ -32,7 +32,7 @@ def record_evaluation(run: Run, evaluation: Evaluation, scene: Scene, position: 
 
 
 def worst_views(evaluation: Evaluation, scene: Scene) -> Picture:
-    """Return photo, rendering and error of the worst views, the worst first."""
+    """Return a picture with photo, rendering and error of the worst views, the worst first."""
     rows: list[Picture] = []
     for view in evaluation.worst:
         photo = scene.photo_view(view.index).image.cpu()
@@ -42,13 +42,14 @@ def worst_views(evaluation: Evaluation, scene: Scene) -> Picture:
 
 
 def write_table(folder: Path, evaluation: Evaluation, position: int) -> Path:
-    """Write `step_<position>.csv`, one row per view, and `metrics.json` of the newest evaluation; return the table."""
+    """Write `step_<position>.csv` with one row per view, and `metrics.json`; return the path of the table."""
     rows = [score.row() for score in evaluation.rows]
     table = output_path(folder, f"step_{position}.csv")
     with whole_file(table) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
+    # Overwritten by every evaluation: the tables keep the history.
     about = {"step": position, "held_out": evaluation.held_out, "views": len(rows)}
     with whole_file(output_path(folder, "metrics.json")) as draft:
         draft.write_bytes(orjson.dumps(about | {"metrics": evaluation.metrics}, option=orjson.OPT_INDENT_2) + b"\n")

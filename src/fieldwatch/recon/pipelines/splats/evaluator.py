@@ -1,4 +1,4 @@
-"""Evaluations within a run: the model is scored on the held-out photos, and the result is recorded."""
+"""Evaluations during a run: score the model on the held-out photos and record the result."""
 
 from functools import partial
 from typing import Any
@@ -17,34 +17,40 @@ class Evaluator:
     """Evaluates the model of a run.
 
     Args:
-        scene: the photos.
-        model: what is evaluated.
-        test_meshes: also extract a mesh each time, and record its quality.
+        scene: scene with its photos.
+        model: model to evaluate.
+        test_meshes: whether to also extract a mesh at each evaluation and record its quality.
 
     Attributes:
-        micro_batches: in which images are rendered, see `band_count`; they double where memory runs out.
+        micro_batches: micro-batches in which images are rendered, see `band_count`; doubled when memory runs out.
     """
 
     def __init__(self, scene: Scene, model: SplatModel[Any], *, test_meshes: bool = False) -> None:
         self._scene = scene
         self._model = model
         self._test_meshes = test_meshes
+        # None if the network's weights are not on disk; evaluations then have no LPIPS.
         self._lpips, _ = find_lpips()
         self.micro_batches = MicroBatches("evaluation", most=max_bands(scene.views))
 
     @property
     def bands(self) -> int:
-        """Number of bands in which images are rendered now."""
+        """Current number of bands in which images are rendered."""
         return band_count(self.micro_batches.count)
 
     def evaluate(self, run: Run, position: int) -> Evaluation | None:
-        """Score the held-out views at a number of finished steps, and record scores and images.
+        """Score the held-out views and record scores and images.
+
+        Args:
+            run: current run.
+            position: number of finished steps.
 
         Returns:
-            The evaluation; None where it failed, and on all ranks but the first.
+            The evaluation; None if it failed, and on all ranks except the first.
         """
         work = partial(self._evaluate, run, position)
         evaluation = run.evaluate("evaluation", work, micro_batches=self.micro_batches)
+        # A separate evaluation, so that the scores are kept if the mesh fails.
         if self._test_meshes:
             run.evaluate("test mesh", partial(self._measure_mesh, run, position), micro_batches=self.micro_batches)
         return evaluation

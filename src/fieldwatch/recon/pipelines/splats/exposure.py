@@ -1,13 +1,14 @@
-"""Exposure of each photo, as an affine map of colours that is learned beside the Gaussians.
+"""Exposure compensation: an affine color transform per photo that is learned together with the Gaussians.
 
-A camera that sets exposure and white balance by itself shows one surface in many colours. Gaussians that have to
-explain this paint it into harmonics and haze. With a map per photo (Kerbl 2024, hierarchical 3DGS) they need not.
+With automatic exposure and white balance, a surface has a different color in each photo. Without compensation,
+Gaussians reproduce this by view-dependent color and haze; a transform per photo (Kerbl 2024, hierarchical 3DGS)
+prevents that.
 
-What a picture of a held-out photo is worth must then be said with its exposure, which training never saw:
+Held-out photos have no learned transform, so their quality can be measured in three ways:
 
-1. as is: the mean exposure, which is identity; the picture as drawn, without `Exposures`.
-2. neighbours: `Exposures.between`, the mean of the maps of the photos just before and after. No pixel is looked at.
-3. fitted: `cross_fitted`, a map by least squares. No pixel is changed by a map that was fitted with it.
+1. as rendered: without `Exposures`, that is, with the identity, the mean of all transforms.
+2. neighbors: with `Exposures.between`, the mean transform of the photos before and after. No held-out pixel is used.
+3. fitted: with `cross_fitted`, a least-squares transform. No pixel is changed by a transform that was fitted to it.
 """
 
 import math
@@ -23,22 +24,22 @@ from fieldwatch import InputError
 from fieldwatch.recon.render import VisibleAdam
 
 RIDGE = 1e-3
-"""Ridge of the fitted maps, towards identity: the mean square error per pixel that a departure of 1 costs."""
+"""Ridge of fitted transforms towards the identity, as the mean squared error per pixel that a deviation of 1 costs."""
 TILE = 32
-"""Pixels of the sides of the tiles by which `cross_fitted` divides an image."""
+"""Side of the tiles of `cross_fitted`, pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExposureRates:
-    """Learning rate of the maps: falls from `first` to `last`, evenly in its logarithm.
+    """Learning rate of the color transforms, with exponential decay from `first` to `last`.
 
     Attributes:
-        first: at step 0.
-        last: at step `decay_steps` and after.
-        decay_steps: over which it falls; the run's steps.
+        first: learning rate at step 0.
+        last: learning rate from step `decay_steps` on.
+        decay_steps: number of steps over which it decays.
 
     Raises:
-        InputError: a rate or a number of steps that is not above 0.
+        InputError: A learning rate or the number of steps is not positive.
     """
 
     first: float = 5e-3
@@ -46,36 +47,37 @@ class ExposureRates:
     decay_steps: int = 30_000
 
     def __post_init__(self) -> None:
-        """Refuse rates that train nothing."""
+        """Check the bounds."""
         for name, value in vars(self).items():
             if not 0 < value < math.inf:
-                raise InputError(f"the exposures' {name} is {value}: wanted is a finite number above 0")
+                raise InputError(f"ExposureRates.{name} must be a finite number above 0, got {value}")
 
     def at(self, step: int) -> float:
-        """Rate at a step, 0-based."""
+        """Return the learning rate at a step, 0-based."""
         progress = min(max(step / self.decay_steps, 0.0), 1.0)
         return math.exp((1 - progress) * math.log(self.first) + progress * math.log(self.last))
 
     def apply(self, optimizer: VisibleAdam, step: int, *indices: int) -> float:
-        """Set the rate for this step and the photos whose maps it steps; return the rate."""
+        """Set the learning rate of this step and the photos whose transforms are updated; return the learning rate."""
         rate = self.at(step)
         for group in optimizer.param_groups:
             group["lr"] = rate
+        # Unique and sorted, since a photo may occur in a batch more than once.
         optimizer.visible = torch.tensor(sorted(set(indices)), device=optimizer.param_groups[0]["params"][0].device)
         return rate
 
 
 class Exposures(nn.Module):
-    """One affine map of colours per training photo; their mean is identity at all times, so that colours do not drift.
+    """One affine color transform per training photo. Their mean is always the identity, so that colors do not drift.
 
     Args:
-        names: of the training photos, in the order in which they were taken: that is how neighbours are found.
+        names: names of the training photos, ascending; this order determines neighbors.
 
     Attributes:
-        raw: the maps before their mean is taken off; the parameter.
+        raw: learned transforms before their mean is subtracted, shape (photos, 3, 4).
 
     Raises:
-        ValueError: no names, or names that are not ascending (photos are sorted by name).
+        ValueError: There are no names, or they are not ascending.
     """
 
     raw: nn.Parameter
@@ -85,7 +87,7 @@ class Exposures(nn.Module):
         self.names = tuple(names)
         if not self.names or any(name >= later for name, later in zip(self.names, self.names[1:], strict=False)):
             raise ValueError(
-                f"exposures are for one photo or more with ascending names, each once; got {len(self.names)}: "
+                f"exposures require at least one photo and unique, ascending names, got {len(self.names)} names: "
                 f"{', '.join(self.names[:4]) or 'none'}"
             )
         self.raw = nn.Parameter(identity().repeat(len(self.names), 1, 1))
@@ -94,55 +96,56 @@ class Exposures(nn.Module):
         return len(self.names)
 
     def maps(self) -> Float[Tensor, "photos 3 4"]:
-        """All maps, detached, around identity: columns of red, green, blue, and an offset; rows are what comes out."""
+        """Return all transforms, detached: rows are output channels, columns are red, green, blue and an offset."""
         raw = self.raw.detach()
         return raw - raw.mean(0) + identity(raw)
 
     def map_of(self, index: int) -> Float[Tensor, "3 4"]:
-        """The map of one training photo. A gradient reaches this photo's parameters, and those of no other."""
+        """Return the transform of a training photo; gradients reach only this photo's parameters."""
         if not 0 <= index < len(self):
             raise ValueError(
-                f"the exposure of photo {index} was asked for, there are {len(self)}: count training photos only, "
-                "from 0"
+                f"there is no exposure of photo {index}: expected an index among the training photos, from 0 to "
+                f"{len(self) - 1}"
             )
         raw = self.raw.detach()
-        # The mean is taken off at every use rather than held at 0 by the optimizer, which steps one map at a time.
+        # Subtract the mean at every use: the optimizer updates one transform at a time and cannot keep the mean at 0.
         return self.raw[index] - raw.mean(0) + identity(raw)
 
     def forward(self, image: Float[Tensor, "height width 3"], index: int) -> Float[Tensor, "height width 3"]:
-        """Show an image as a training photo was exposed: `exposures(image, index)`."""
+        """Apply the transform of a training photo to an image: `exposures(image, index)`."""
         return exposed(image, self.map_of(index))
 
     def between(self, name: str) -> Float[Tensor, "3 4"]:
-        """Guess the map of a photo that was not trained on: the mean of those just before and after it by name.
+        """Estimate the transform of a held-out photo as the mean of those before and after it by name.
 
-        Cameras that set their exposure by themselves do so slowly; before the first and after the last photo it is
-        the map of that one alone.
+        Automatic exposure changes slowly between photos. Before the first and after the last photo, the estimate is the
+        transform of that photo.
         """
         after = bisect(self.names, name)
-        # bisect ends behind a photo of this very name, which is not its own neighbour.
+        # If the name itself is present, bisect returns the index after it; a photo is not its own neighbor.
         before = after - 1 - (after > 0 and self.names[after - 1] == name)
+        # Missing at the ends: the name is before the first or after the last photo.
         near = [index for index in (before, after) if 0 <= index < len(self)]
         return self.maps()[near or [0]].mean(0)
 
 
 def make_exposure_optimizer(exposures: Exposures, rates: ExposureRates) -> VisibleAdam:
-    """Make Adam that steps the map of one photo at a time; `rates.apply` says whose.
+    """Return an Adam optimizer that updates only the transforms of the photos passed to `rates.apply`.
 
-    Plain Adam would go on moving the maps of all other photos, by the momentum of their last steps.
+    Plain Adam would keep moving the transforms of all other photos by their momentum.
     """
     return VisibleAdam([exposures.raw], lr=rates.at(0), betas=(0.9, 0.99))
 
 
 def identity(like: Tensor | None = None) -> Float[Tensor, "3 4"]:
-    """The map that changes no colour."""
+    """Return the identity transform."""
     return torch.eye(3, 4) if like is None else torch.eye(3, 4, dtype=like.dtype, device=like.device)
 
 
 def exposed(
     image: Float[Tensor, "height width 3"], colour_map: Float[Tensor, "3 4"]
 ) -> Float[Tensor, "height width 3"]:
-    """Map the colours of an image; they are not clamped."""
+    """Apply a color transform to an image, without clamping."""
     return image @ colour_map[:, :3].T + colour_map[:, 3]
 
 
@@ -152,35 +155,36 @@ def fit_colour(
     photo: Float[Tensor, "height width 3"],
     mask: Bool[Tensor, "height width"] | None = None,
 ) -> Float[Tensor, "3 4"]:
-    """Fit the map that brings an image closest to a photo, by least squares with a ridge towards identity.
+    """Fit the color transform from an image to a photo, by least squares with a ridge towards the identity.
 
-    The ridge (`RIDGE`) decides what the colours leave open: an image of one colour moves to that of the photo by small
-    changes of all coefficients, and an empty mask gives identity.
+    The ridge (`RIDGE`) determines the coefficients that the colors do not: an image of a single color is fitted by
+    small changes of all coefficients, and an empty mask gives the identity.
 
     Args:
-        image: as rendered.
-        photo: what it should look like, of the same size.
-        mask: pixels that count; None for all.
+        image: rendered image.
+        photo: photo of the same size.
+        mask: pixels to fit; None uses all.
 
     Raises:
-        ValueError: sizes differ, or a pixel that counts is not finite.
+        ValueError: Sizes differ, or a pixel to fit is not finite.
     """
     if image.shape != photo.shape or (mask is not None and mask.shape != image.shape[:2]):
         raise ValueError(
-            f"colours of an image of shape {tuple(image.shape)} are fitted to a photo of shape {tuple(photo.shape)} "
-            f"under a mask of {None if mask is None else tuple(mask.shape)}: all need one height and width"
+            "expected image, photo and mask of the same height and width, got an "
+            f"image of shape {tuple(image.shape)}, a photo of shape {tuple(photo.shape)} and a mask of shape "
+            f"{None if mask is None else tuple(mask.shape)}"
         )
     chosen = slice(None) if mask is None else mask
     rendered = image[chosen].reshape(-1, 3).double()
     target = photo[chosen].reshape(-1, 3).double()
     if not bool(rendered.isfinite().all() & target.isfinite().all()):
         raise ValueError(
-            "colours can not be fitted: the image or the photo holds NaN or infinite values; look for the Gaussians or "
-            "the file that made them, or leave those pixels out by the mask"
+            "cannot fit colors: the image or the photo contains NaN or infinite values; check the Gaussians and the "
+            "photo's file, or exclude these pixels by the mask"
         )
     start = identity(rendered)
     design = torch.cat([rendered, torch.ones_like(rendered[:, :1])], 1)
-    # Normal equations of the departure from identity; times the pixels, so that the ridge is one per pixel.
+    # Normal equations of the deviation from the identity; the ridge is per pixel, so it scales with their number.
     ridge = RIDGE * max(len(design), 1) * torch.eye(4, dtype=rendered.dtype, device=rendered.device)
     departure = torch.linalg.solve(design.T @ design + ridge, design.T @ (target - design @ start.T))
     return (start + departure.T).to(image)
@@ -192,23 +196,24 @@ def cross_fitted(
     photo: Float[Tensor, "height width 3"],
     mask: Bool[Tensor, "height width"] | None = None,
 ) -> Float[Tensor, "height width 3"]:
-    """Correct the colours of an image by its photo, such that no pixel is changed by a map that was fitted with it.
+    """Fit an image's colors to its photo without changing any pixel by a transform that was fitted to it.
 
-    The image is divided like a chessboard, into tiles of `TILE` pixels; the map for the white tiles is fitted on the
-    black ones, and the other way round. (With left and right halves, each half would need colours that only the other
-    has: on snowmiku such a map is worse than none.)
+    The image is divided like a chessboard into tiles of `TILE` pixels. The transform of the white tiles is fitted to
+    the black ones and vice versa. (With a left and a right half, each half may lack colors that only the other one
+    has: on the scene snowmiku, such a transform is worse than none.)
 
     Args:
-        image: as rendered.
-        photo: what it is compared with, of the same size.
-        mask: pixels that count for the fits; None for all.
+        image: rendered image.
+        photo: photo of the same size.
+        mask: pixels to fit; None uses all.
 
     Raises:
-        ValueError: sizes differ, or a pixel that counts is not finite.
+        ValueError: Sizes differ, or a pixel to fit is not finite.
     """
     height, width = image.shape[:2]
     rows = torch.arange(height, device=image.device)
     columns = torch.arange(width, device=image.device)
+    # Tiles instead of single pixels: neighboring pixels are nearly equal, so the two halves would not be independent.
     white = (rows[:, None] // TILE + columns // TILE) % 2 == 0
     counted = torch.ones_like(white) if mask is None else mask
     by_black, by_white = (fit_colour(image, photo, counted & tiles) for tiles in (~white, white))

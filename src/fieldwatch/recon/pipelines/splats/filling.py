@@ -1,7 +1,7 @@
-"""Points where the reconstruction found none: bare walls, blurred backgrounds, what few photos show.
+"""Additional points in gaps of the reconstruction: bare walls, blurred backgrounds, surfaces that few photos show.
 
-Structure from motion finds points on texture only. Where it left a gap, Gaussians have to come from afar, blurred over
-the whole gap, and densification reaches them last. A point at a guessed depth, in the colour of a photo, avoids that.
+Structure from motion finds points only on texture. A gap has to be covered by large, blurred Gaussians from around it,
+which densification refines last. A point at a guessed depth, in the color of a photo, avoids that.
 """
 
 import math
@@ -15,24 +15,23 @@ from fieldwatch import InputError
 from fieldwatch.recon.data import Photo, PhotoSet
 from fieldwatch.recon.geometry import Camera, transform_points
 
-_MIN_DEPTH = 1e-3  # in shares of the scene's extent: points nearer to the camera give no depth
-_TRIES = 4  # pixels tried for each point that is wanted
-_MARGIN = 0.1  # in shares of the longer side: points that project so far outside the photo still give a depth
+_MIN_DEPTH = 1e-3  # fraction of the scene's extent; points nearer to the camera are not used as known depths
+_TRIES = 4  # pixels sampled per requested point
+_MARGIN = 0.1  # fraction of the longer side by which known points may project outside the photo
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filling:
-    """How gaps are filled.
+    """Settings of gap filling.
 
     Attributes:
-        count: points to add, at most: fewer where the gaps are small.
-        gap: distance on the photo, in shares of its longer side, to the nearest known point, from which on a pixel
-            lies in a gap.
-        neighbours: nearest known points on the photo, whose median depth a new point gets.
-        spread: standard deviation of the logarithm of the depth.
+        count: maximum number of added points; fewer are added if the gaps are small.
+        gap: minimum distance of a pixel in a gap to the nearest known point, as a fraction of the photo's longer side.
+        neighbours: number of nearest known points on the photo whose median depth a new point gets.
+        spread: standard deviation of random noise on the logarithm of the depth.
 
     Raises:
-        InputError: a setting out of bounds.
+        InputError: A setting is out of bounds.
     """
 
     count: int = 5000
@@ -44,32 +43,34 @@ class Filling:
         """Check the bounds."""
         if not (self.count >= 0 and 0 < self.gap < math.inf and self.neighbours >= 1 and 0 <= self.spread < math.inf):
             raise InputError(
-                f"filling by {self.count} points, gap {self.gap}, {self.neighbours} neighbours, spread {self.spread}: "
-                "wanted are count and spread of 0 or more, a gap above 0, and 1 neighbour or more, all finite"
+                "gap filling requires count >= 0, gap > 0, neighbours >= 1 and spread >= 0, all finite, got "
+                f"count {self.count}, gap {self.gap}, neighbours {self.neighbours}, spread {self.spread}"
             )
 
 
 def fill_gaps(
     photos: PhotoSet, filling: Filling, *, generator: torch.Generator | None = None
 ) -> tuple[Float[Tensor, "added 3"], UInt8[Tensor, "added 3"]]:
-    """Find points for the gaps of a reconstruction, from the training photos alone.
+    """Return points for the gaps of a reconstruction, from the training photos only.
 
-    Sampled pixels of each photo that lie far from all known points are unprojected, at the median depth of the
-    nearest known points, in the colour of the photo. Masked and transparent pixels are left out.
+    Sampled pixels that are far from all known points are unprojected at the median depth of the nearest known points,
+    in the color of the photo. Masked and transparent pixels are skipped.
 
     Args:
-        photos: the scene; each training photo is decoded once.
-        filling: settings.
-        generator: on the CPU; None is torch's own.
+        photos: photos of the scene; each training photo is decoded once.
+        filling: settings of gap filling.
+        generator: CPU generator; None uses torch's default.
 
     Returns:
-        Points in world units, and their colours; none where nothing is known.
+        Points in world units and their colors; empty if there are no known points.
     """
+    # More tries than points, because most pixels are near a known point.
     per_photo = math.ceil(_TRIES * filling.count / len(photos.train))
     filled = [_in_gaps(photos[index], photos, filling, per_photo, generator) for index in photos.train]
-    points, colours = (torch.cat(parts) for parts in zip(*filled, strict=True))
+    points, colors = (torch.cat(parts) for parts in zip(*filled, strict=True))
+    # A random subset, or all points would be from the first photos.
     chosen = torch.randperm(len(points), generator=generator)[: filling.count]
-    return points[chosen], colours[chosen]
+    return points[chosen], colors[chosen]
 
 
 def _in_gaps(
@@ -77,16 +78,17 @@ def _in_gaps(
 ) -> tuple[Float[Tensor, "found 3"], UInt8[Tensor, "found 3"]]:
     camera = photo.camera
     known, depths = _projected(photos.points, camera, photos.extent)
+    # Continuous positions, in pixels.
     pixels = torch.rand(count, 2, generator=generator) * torch.tensor([camera.width, camera.height])
     noise = torch.randn(count, generator=generator)
     columns, rows = pixels.long().unbind(1)
-    # Only after the random numbers: those of the other photos do not depend on what this one shows.
+    # Return only after sampling, so that the random numbers of later photos do not depend on this one.
     if not len(known) or not count:
         return photos.points.new_zeros(0, 3), photo.image.new_zeros(0, 3)
     distances, nearest = torch.cdist(pixels, known).topk(min(filling.neighbours, len(known)), largest=False)
     empty = distances[:, 0] > filling.gap * max(camera.width, camera.height)
     empty &= _usable(photo, rows, columns)
-    # The median: where the known points lie on foreground and background, a mean would lie on neither.
+    # Median, because the mean of foreground and background depths would be on neither.
     guessed_depths = depths[nearest[empty]].median(1).values * (filling.spread * noise[empty]).exp()
     return _unprojected(pixels[empty], guessed_depths, camera), photo.image[rows[empty], columns[empty]]
 
@@ -94,7 +96,7 @@ def _in_gaps(
 def _projected(
     points: Float[Tensor, "n 3"], camera: Camera, extent: float
 ) -> tuple[Float[Tensor, "inside 2"], Float[Tensor, " inside"]]:
-    """Return where known points project into a photo or just outside it, pixels, and their depths."""
+    """Return pixel positions and depths of the known points that project into a photo or just outside it."""
     local = transform_points(camera.camera_from_world.to(points), points)
     local = local[local[:, 2] > _MIN_DEPTH * extent]
     lens = local.new_tensor([[camera.fx, camera.fy], [camera.cx, camera.cy]])
@@ -108,6 +110,7 @@ def _projected(
 def _usable(photo: Photo, rows: Tensor, columns: Tensor) -> Bool[Tensor, " n"]:
     usable = torch.ones(len(rows), dtype=torch.bool)
     for part in (photo.mask, photo.alpha):
+        # Only fully opaque, unmasked pixels: at soft edges, the color is mixed with the background.
         if part is not None:
             usable &= part[rows, columns] == 255
     return usable

@@ -1,20 +1,20 @@
-"""The text that a run shows beside its charts: what happens when in this run, and what to look at first."""
+"""Guide shown next to a run's charts: the schedule of the run and the most important metrics."""
 
 from collections.abc import Iterator
 
 from fieldwatch.recon.pipelines.splats.schedule import Plan
 
 _WHAT_TO_LOOK_AT = (
-    ("Test/psnr", "held-out photos; compare it with Test/train_psnr, and look at the pictures Test/worst_views"),
-    ("Loss components", "each term before its weight; a term outside its window is absent, not zero"),
-    ("Population/*", "transparent, giant, needle and unseen Gaussians: each has a rule with a bound"),
-    ("Model/size", "the number of Gaussians; `fieldwatch growth RUN` lists every growth, prune and reset"),
-    ("Memory", "what is allocated and whose it is; a rule says before it runs out"),
+    ("Test/psnr", "quality on held-out photos; compare it with Test/train_psnr and inspect Test/worst_views"),
+    ("Loss components", "unweighted loss terms; a term outside its window is absent, not zero"),
+    ("Population/*", "transparent, giant, needle-shaped and never visible Gaussians; a health rule watches each"),
+    ("Model/size", "number of Gaussians; `fieldwatch growth RUN` lists every densification, prune and reset"),
+    ("Memory", "allocated memory by owner; a health rule warns before it runs out"),
 )
 
 
 def training_guide(plan: Plan) -> str:
-    """Return the guide of one run as Markdown."""
+    """Return the guide of a run as Markdown."""
     return "\n".join(_lines(plan))
 
 
@@ -27,14 +27,14 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield ""
     schedule = plan.densification
     if schedule is not None:
-        yield f"- Gaussians grow after steps {schedule.first - 1} to {schedule.last - 1}, every {schedule.every}."
+        yield f"- Densification: after steps {schedule.first - 1} to {schedule.last - 1}, every {schedule.every} steps."
         if schedule.reset_every:
-            yield f"- Opacities are reset every {schedule.reset_every} steps: the loss rises then, and comes back."
+            yield f"- Opacities are reset every {schedule.reset_every} steps; the loss rises briefly after each reset."
     if plan.prune_after is not None:
-        yield f"- Transparent Gaussians go after step {plan.prune_after}."
+        yield f"- Transparent and hidden Gaussians are pruned after step {plan.prune_after}."
     yield f"- Held-out photos are evaluated after {', '.join(map(str, sorted(plan.tests)))} steps."
     yield from (f"- {note}." for note in plan.notes)
-    yield from ("", "# What to look at", "")
+    yield from ("", "# Metrics to watch", "")
     yield from (f"- **{name}**: {what}." for name, what in _WHAT_TO_LOOK_AT)
 
 

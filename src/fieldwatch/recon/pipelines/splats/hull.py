@@ -1,4 +1,4 @@
-"""What transparent photos say about the surface: nothing opaque lies where they show the background."""
+"""Visual hull of transparent photos: no opaque surface is where they show the background."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -13,21 +13,21 @@ from fieldwatch.recon.data import PhotoSet
 from fieldwatch.recon.geometry import Camera
 
 VOTES = 2
-"""Photos that must show the background at a point before it counts as empty: one alone may be mistaken."""
+"""Number of photos that must show the background at a point for it to count as empty; a single one may be wrong."""
 SOLID = 128
-"""Alpha from which a pixel shows the surface."""
-_MAX_BACKGROUND_ALPHA = 8  # up to it a pixel shows nothing but the background
-_MARGIN = 2  # pixels around what is not background: the edge of a silhouette is not carved
-_MAX_SIZE = 512  # pixels of a silhouette: enough for carving, and small enough to keep one for every photo
+"""Alpha (0 .. 255) from which a pixel shows the surface."""
+_MAX_BACKGROUND_ALPHA = 8  # alpha (0 .. 255) up to which a pixel shows only background
+_MARGIN = 2  # pixels by which silhouettes are widened, so that their edges are not carved
+_MAX_SIZE = 512  # maximum side of a silhouette, pixels: enough for carving, small enough to keep one per photo
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PhotoMask:
-    """Which pixels of a photo say something about the surface.
+    """Pixels of a photo that are informative about the surface.
 
     Attributes:
-        counted: those that the mask leaves; None: all.
-        solid: those that are opaque, where the others show the background; None: all.
+        counted: pixels inside the photo's mask; None for all.
+        solid: opaque pixels, where all others show the background; None for all.
     """
 
     counted: Bool[Tensor, "height width"] | None = None
@@ -35,21 +35,22 @@ class PhotoMask:
 
     @property
     def usable(self) -> Bool[Tensor, "height width"] | None:
-        """Pixels that show the surface; None: all may."""
+        """Pixels that show the surface; None for all."""
         parts = [part for part in (self.counted, self.solid) if part is not None]
+        # Both conditions hold for pixels that show the surface.
         return torch.stack(parts).all(0) if parts else None
 
 
 @dataclass(frozen=True, eq=False)
 class _Silhouette:
-    """The pixels of a photo that are not background: a coarse grid with a margin, eight pixels per byte."""
+    """Pixels of a photo that are not background, widened by a margin, on a coarse grid with eight pixels per byte."""
 
     camera: Camera
     stride: int
     bits: UInt8[np.ndarray, "rows bytes"]
 
     def shows(self, points: Float64[Tensor, "n 3"]) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Tell which points lie inside the image, and at which of them it shows the background."""
+        """Return masks of the points inside the image, and of those at which it shows the background."""
         pixels, depth = self.camera.project(points)
         column, row = pixels.unbind(-1)
         inside = (depth > 0) & (column >= 0) & (row >= 0) & (column < self.camera.width) & (row < self.camera.height)
@@ -63,12 +64,12 @@ class _Silhouette:
 
 
 class VisualHull:
-    """What lies inside the silhouettes of transparent photos (Laurentini 1994).
+    """Intersection of the silhouettes of transparent photos (Laurentini 1994).
 
-    Points that two photos show as background are outside; photos without alpha say nothing, nor do masked pixels.
+    Points that two photos show as background are outside. Photos without alpha and masked pixels do not vote.
 
     Args:
-        silhouettes: of the photos that have any.
+        silhouettes: silhouettes of the photos with alpha.
     """
 
     def __init__(self, silhouettes: list[_Silhouette]) -> None:
@@ -76,33 +77,34 @@ class VisualHull:
 
     @classmethod
     def of(cls, photos: PhotoSet) -> Self:
-        """Read the alpha of the training photos; none is read where no photo has any, none stays in memory."""
+        """Build the hull from the alpha of the training photos; photos are not kept in memory."""
         photos = photos.having(memory_budget=0)
         silhouettes: list[_Silhouette] = []
+        # Without any alpha channel, no photo has to be decoded.
         for index in photos.train if photos.transparent else ():
             photo = photos[index]
             if photo.alpha is not None:
                 covered = photo.alpha.cpu() > _MAX_BACKGROUND_ALPHA
-                # Masked pixels tell nothing, so that they must not carve.
+                # Masked pixels are unknown and must not carve: treat them as covered.
                 covered |= torch.zeros_like(covered) if photo.mask is None else photo.mask.cpu() <= 127
                 silhouettes.append(_silhouette(photo.camera, covered))
         return cls(silhouettes)
 
     def __len__(self) -> int:
-        """Number of photos that it is made of."""
+        """Return the number of photos with a silhouette."""
         return len(self._silhouettes)
 
     def outside(self, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, " n"]:
-        """Tell which points at least two photos show as background."""
+        """Return a mask of the points that at least two photos show as background."""
         positions = torch.from_numpy(points).double()
         votes = np.zeros(len(points), np.uint8)
         for silhouette in self._silhouettes:
-            undecided = votes < VOTES  # only these are projected
+            undecided = votes < VOTES  # project only these
             votes[undecided] += silhouette.shows(positions[torch.from_numpy(undecided)])[1]
         return votes >= VOTES
 
     def covers(self, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, " n"]:
-        """Tell which points at least two photos have in their silhouettes, and that are not outside."""
+        """Return a mask of the points inside the silhouettes of at least two photos and not `outside`."""
         votes = np.zeros(len(points), np.int64)
         inside = ~self.outside(points)
         positions = torch.from_numpy(points[inside]).double()
@@ -113,7 +115,7 @@ class VisualHull:
 
 
 def mask_of_photo(photos: PhotoSet, number: int) -> PhotoMask:
-    """Read which pixels of a training photo, by its index among them, say something about the surface."""
+    """Return the informative pixels of a training photo, given its index among the training photos."""
     photos = photos.having(memory_budget=0)
     if not (photos.masked or photos.transparent):
         return PhotoMask()
@@ -126,7 +128,7 @@ def mask_of_photo(photos: PhotoSet, number: int) -> PhotoMask:
 
 def _silhouette(camera: Camera, covered: Bool[Tensor, "height width"]) -> _Silhouette:
     widened = functional.max_pool2d(covered[None].float(), 2 * _MARGIN + 1, stride=1, padding=_MARGIN)
-    # Maximum pooling: a coarse pixel is background only where all of its pixels are.
+    # Maximum pooling: a coarse pixel is background only if all of its pixels are.
     stride = -(-max(covered.shape) // _MAX_SIZE)
     coarse = functional.max_pool2d(widened, stride, ceil_mode=True)[0] > 0
     return _Silhouette(camera.to("cpu", torch.float64), stride, np.packbits(coarse.numpy(), axis=1))

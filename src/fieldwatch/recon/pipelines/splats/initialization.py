@@ -1,4 +1,4 @@
-"""Initialization: the Gaussians that a run starts from."""
+"""Initialization of the model that a run starts from."""
 
 import torch
 from jaxtyping import Float
@@ -18,31 +18,31 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 
 RANDOM_COUNT = 20_000
-"""Gaussians at random positions for scenes without points."""
+"""Number of Gaussians at random positions for scenes without a point cloud."""
 
 # Rejection sampling inside the silhouettes: two million positions at most.
 _ROUNDS = 32
 _POSITIONS_PER_ROUND = 1 << 16
-_MIN_INSIDE = 100  # with fewer, poses and photos hardly belong together
+_MIN_INSIDE = 100  # fewer suggest that poses and photos do not match
 
 GAP = 0.03
-"""Distance to the nearest known point, in shares of a photo's longer side, from which on a point is added."""
+"""Minimum distance of an added point to the nearest known point, as a fraction of a photo's longer side."""
 
 
 def initial_model(config: SplatsConfig, scene: Scene) -> SplatModel:
-    """Make the model that the first step trains: of loaded Gaussians, of the points, or scattered.
+    """Return the initial model: loaded Gaussians, Gaussians at the points, or Gaussians at random positions.
 
     Raises:
-        ValueError: too few points, or nothing left after a prune.
+        ValueError: There are too few points, or no Gaussian survives the prune.
     """
     gaussians = (_from_photos(config, scene) if scene.cloud is None else Gaussians.from_cloud(scene.cloud)).to(
         scene.device
     )
-    # Before the 3D filter is made, which has one width per Gaussian.
+    # Before the 3D filter is created, which has one width per Gaussian.
     if scene.cloud is not None and config.prune_on_load:
         prune_opacity(gaussians, prune_below(config))
     learnable = config.surface.beta == "learnable"
-    # A learned thickness begins at the mean of all Gaussians; mode "average" takes that of the neighbors.
+    # A learned thickness starts at the mean over all Gaussians; mode "average" uses the mean over neighbors.
     thickness = gaussians.scales.detach().amin(1).mean()
     return SplatModel(
         gaussians,
@@ -62,40 +62,44 @@ def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
     photos = scene.photos
     cap = growth_cap(config)
     if not len(photos.points):
-        # Two at least: the first sizes come from the distances between neighbors.
+        # At least two: initial scales are distances between neighbors.
+        # No point cloud: start from random positions.
         count = max(RANDOM_COUNT if cap is None else min(RANDOM_COUNT, cap), 2)
+        # With a fixed background, training does not use alpha, so neither does the initialization.
         hull = VisualHull.of(photos) if config.transparency == "random" else VisualHull([])
         if len(hull):
             positions = sample_inside(hull, count, *target_box(photos))
             return Gaussians.from_points(positions, torch.rand(len(positions), 3), degree=config.degree)
         return Gaussians.in_box(count, *target_box(photos), degree=config.degree)
     points = photos.points
-    colours = photos.colours
+    colors = photos.colours
     if config.growth_options.fill_points:
-        added, added_colours = fill_gaps(photos, Filling(count=config.growth_options.fill_points, gap=GAP))
+        added, added_colors = fill_gaps(photos, Filling(count=config.growth_options.fill_points, gap=GAP))
         points = torch.cat([points, added])
-        colours = torch.cat([colours, added_colours])
+        colors = torch.cat([colors, added_colors])
+    # A point cloud larger than the cap is subsampled: Gaussians above the cap would never be removed again.
     if cap is not None and len(points) > cap:
         chosen = torch.randperm(len(points))[:cap]
         points = points[chosen]
-        colours = colours[chosen]
-    return Gaussians.from_points(points, colours, degree=config.degree)
+        colors = colors[chosen]
+    return Gaussians.from_points(points, colors, degree=config.degree)
 
 
 def sample_inside(
     hull: VisualHull, count: int, low: Float[Tensor, "3"], high: Float[Tensor, "3"]
 ) -> Float[Tensor, "positions 3"]:
-    """Sample positions in the part of a box that lies inside the silhouettes of transparent photos.
+    """Sample positions in the part of a box that is inside the silhouettes of transparent photos.
 
     Args:
-        hull: of the photos.
-        count: how many positions are wanted; fewer are returned where the object fills little of the box.
-        low: corner of the box, world units.
-        high: the opposite corner.
+        hull: visual hull of the photos.
+        count: number of positions; fewer are returned if the object fills only a small part of the box.
+        low: corner of the box with the smallest coordinates, world units.
+        high: opposite corner.
 
     Raises:
-        InputError: hardly any position of the box does.
+        InputError: Hardly any position in the box is inside the silhouettes.
     """
+    # Rejection sampling: the hull has no closed form.
     accepted = list[Tensor]()
     left = count
     for _ in range(_ROUNDS):
@@ -107,23 +111,23 @@ def sample_inside(
             break
     if count - left < min(count, _MIN_INSIDE):
         raise InputError(
-            f"only {count - left} of {_ROUNDS * _POSITIONS_PER_ROUND} places around what the cameras look at lie "
-            f"inside the silhouettes of {len(hull)} transparent photos, expected {min(count, _MIN_INSIDE)} or more: "
-            "check that the poses belong to the photos and that alpha is 255 on the object; --transparency background "
-            "does not use alpha"
+            f"expected at least {min(count, _MIN_INSIDE)} of {_ROUNDS * _POSITIONS_PER_ROUND} sampled positions inside "
+            f"the silhouettes of {len(hull)} transparent photos, got {count - left}: check that the poses match the "
+            "photos and that alpha is 255 on the object, or use --transparency background, which ignores alpha"
         )
     return torch.cat(accepted)
 
 
 def target_box(photos: PhotoSet) -> tuple[Float[Tensor, "3"], Float[Tensor, "3"]]:
-    """Return two corners of the box around the point that the training cameras look at, half as far as they stand.
+    """Return two opposite corners of a box around the point that the training cameras look at.
 
-    The point is the one nearest to all optical axes, by least squares.
+    The point minimizes the squared distances to all optical axes. The box extends half the mean camera distance in each
+    direction.
     """
     cameras = near_cameras([photos.cameras[i] for i in photos.train])
     positions = torch.stack([camera.position.double() for camera in cameras])
     axes = torch.stack([camera.forward.double() for camera in cameras])
-    # Projections onto the planes across the axes; with parallel axes, the ridge makes the system solvable.
+    # Projections onto the planes perpendicular to the axes; the ridge keeps the system solvable for parallel axes.
     across = torch.eye(3, dtype=torch.float64) - axes[:, :, None] * axes[:, None, :]
     system = across.sum(0) + 1e-6 * torch.eye(3, dtype=torch.float64)
     middle = torch.linalg.solve(system, (across @ positions[:, :, None]).sum(0)[:, 0])

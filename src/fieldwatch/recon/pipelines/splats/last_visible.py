@@ -1,4 +1,4 @@
-"""At which step each Gaussian was last visible."""
+"""Record of the step at which each Gaussian was last visible."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,23 +9,23 @@ from torch import Tensor
 
 
 class LastVisible:
-    """At which step each Gaussian was last visible.
+    """Record of the step at which each Gaussian was last visible.
 
-    When Gaussians are densified or pruned, their row numbers change, and the count begins anew. So nothing is reported
-    until the rows were the same for two epochs of the photos, less one step: every photo is rendered at least once in
-    that time, however the epochs are shuffled.
+    Densification and pruning change the row numbers, so the record restarts. Nothing is reported until the rows have
+    been unchanged for two epochs less one step: in that time, every photo is rendered at least once for any shuffling.
 
     Args:
         photos: number of training photos.
-        device: of the Gaussians; a restored state comes back there.
+        device: device of the Gaussians, to which a restored state is moved.
 
     Raises:
-        ValueError: there are no photos.
+        ValueError: There are no photos.
     """
 
     def __init__(self, photos: int, device: torch.device | str = "cpu") -> None:
         if photos < 1:
-            raise ValueError(f"LastVisible(photos={photos}): wanted the number of training photos, at least 1")
+            raise ValueError(f"LastVisible requires the number of training photos, at least 1, got {photos}")
+        # A photo that comes first in one epoch and last in the next is not rendered for 2 n - 2 steps.
         self.window = 2 * photos - 1
         self._steps = torch.empty(0, dtype=torch.int32, device=device)
         self._since = self._now = -1
@@ -34,32 +34,34 @@ class LastVisible:
         """Record the visible Gaussians of one step.
 
         Args:
-            visible: numbers of the visible Gaussians (`RenderOutput.ids`).
-            count: Gaussians there are.
-            step: 0-based, ascending.
+            visible: rows of the visible Gaussians (`RenderOutput.ids`).
+            count: number of Gaussians.
+            step: current step, 0-based, ascending.
         """
+        # Also after a resume on another device.
         if len(self._steps) != count or self._steps.device != visible.device:
+            # The rows are new: no Gaussian has been visible yet.
             self._steps = torch.full((count,), -1, dtype=torch.int32, device=visible.device)
             self._since = step
         self._steps.index_fill_(0, visible.long(), step)
         self._now = step
 
     def restart(self) -> None:
-        """Begin anew, as row numbers have changed; call it after densification, prunes and relocations."""
+        """Restart the record; call it after densification, prunes and relocations, which change the row numbers."""
         self._steps = self._steps.new_empty(0)
 
     def invisible_share(self) -> Float[Tensor, ""] | None:
-        """Share of the Gaussians that were visible in no step of the last two epochs; None before there were two."""
+        """Return the fraction of Gaussians not visible in the last two epochs; None before two epochs have passed."""
         if not len(self._steps) or self._now - self._since + 1 < self.window:
             return None
         return torch.count_nonzero(self._steps <= self._now - self.window) / len(self._steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the steps, for a checkpoint."""
+        """Return the record, for a checkpoint."""
         return {"steps": self._steps, "since": self._since, "now": self._now}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the steps of a checkpoint, whatever their number."""
+        """Restore the record of a checkpoint, for any number of Gaussians."""
         self._steps = state["steps"]
         self._since = int(state["since"])
         self._now = int(state["now"])

@@ -1,4 +1,4 @@
-"""The dashboard of a splats run: what to look at first, in that order."""
+"""Dashboard layout of a splats run: the most important charts come first."""
 
 from fieldwatch import Chart, Layout, Tab
 from fieldwatch.pipeline import MEMORY_TAB
@@ -10,9 +10,9 @@ _OVERVIEW = (
 )
 _LOSSES = (
     Chart.matching("Loss Composition Analysis", "Loss/component_[^/]+"),
-    Chart.of("Total against rendering", "Loss/total", "Loss/component_rendering"),
-    Chart.matching("Weighted terms: what each adds", "Loss/weighted_[^/]+"),
-    Chart.matching("Share of the total", "Loss/share_[^/]+"),
+    Chart.of("Total and rendering loss", "Loss/total", "Loss/component_rendering"),
+    Chart.matching("Weighted terms", "Loss/weighted_[^/]+"),
+    Chart.matching("Fraction of the total", "Loss/share_[^/]+"),
 )
 _QUALITY = (
     Chart.of("PSNR", "Test/psnr", "Test/psnr_fitted", "Test/psnr_as_drawn", "Test/train_psnr"),
@@ -25,7 +25,7 @@ _SURFACE = (
     Chart.of("Distance to the true surface", "Surface/mean_distance", "Surface/median_distance"),
     Chart.of("Within 1 % of the extent", "Surface/within_1_percent"),
     Chart.of(
-        "Terms of the surface",
+        "Surface terms",
         *(
             f"Loss/component_{term}"
             for term in (
@@ -43,37 +43,38 @@ _SURFACE = (
 _POPULATION = (
     Chart.of("Transparent", "Population/transparent"),
     Chart.of("Giants and needles", "Population/giant", "Population/needle"),
-    Chart.of("Seen: in the step, and not for two rounds", "Population/visible", "Population/never_visible"),
-    Chart.of("Not finite", "Population/non_finite"),
+    Chart.of("Visible in the step, not visible for two epochs", "Population/visible", "Population/never_visible"),
+    Chart.of("Non-finite", "Population/non_finite"),
 )
 _GROWTH = (
     Chart.of("Gaussians", "Model/size"),
-    Chart.of("Work of a step", "Model/work"),
+    Chart.of("Visible Gaussians per step", "Model/work"),
     Chart.of("Memory of the parameters (MiB)", "Memory/parameters_MB"),
-    Chart.of("Samples are drawn from", "Stats/n_gaussians_sdf_sampling"),
+    Chart.of("Gaussians sampled by the density terms", "Stats/n_gaussians_sdf_sampling"),
 )
 _STATISTICS = tuple(
     Chart.of(title, f"Stats/{name}_mean", f"Stats/{name}_std")
     for title, name in (
-        ("Centres", "points"),
+        ("Centers", "points"),
         ("Scales", "scales"),
         ("Quaternions", "quaternions"),
-        ("Constant colours", "sh_dc"),
-        ("Colours that change with the direction", "sh_rest"),
+        ("SH coefficients of degree 0", "sh_dc"),
+        ("SH coefficients of degree 1 and above", "sh_rest"),
         ("Opacities", "opacities"),
     )
 )
 _PERFORMANCE = (
     Chart.of("Iterations per second", "Performance/iterations_per_sec"),
-    Chart.of("Minutes: so far, and to come", "Time/elapsed_minutes", "Performance/eta_minutes"),
-    Chart.matching("Time of a step, by span (ms)", "Time/(?!minutes_per_iter|elapsed_minutes)[^/]+"),
-    Chart.of("Drawing a held-out photo (ms)", "Test/render_time_ms"),
-    Chart.of("This process's VRAM (GiB)", "VRAM/allocated_GB", "VRAM/reserved_GB"),
-    Chart.of("Percent in use", "VRAM/percent", "System/RAM_percent", "System/CPU_percent"),
+    Chart.of("Elapsed and remaining time (min)", "Time/elapsed_minutes", "Performance/eta_minutes"),
+    # The lookahead excludes the two tags of the original tool that are not times of spans.
+    Chart.matching("Step time by span (ms)", "Time/(?!minutes_per_iter|elapsed_minutes)[^/]+"),
+    Chart.of("Render time per held-out photo (ms)", "Test/render_time_ms"),
+    Chart.of("VRAM of this process (GiB)", "VRAM/allocated_GB", "VRAM/reserved_GB"),
+    Chart.of("Utilization (%)", "VRAM/percent", "System/RAM_percent", "System/CPU_percent"),
 )
 _MESH = (
     Chart.of("Vertices, edges and triangles", *(f"Mesh/Topology/n_{part}" for part in ("vertices", "edges", "faces"))),
-    Chart.matching("Closed, and what is in the way", "Mesh/Topology/(?!n_(vertices|edges|faces)$)[^/]+"),
+    Chart.matching("Watertightness and defects", "Mesh/Topology/(?!n_(vertices|edges|faces)$)[^/]+"),
     Chart.matching("Triangles", "Mesh/Quality/[^/]+"),
     Chart.matching("Size", "Mesh/Geometry/[^/]+"),
     Chart.matching("Smoothness", "Mesh/Surface/[^/]+"),
@@ -87,11 +88,11 @@ SPLATS_LAYOUT = Layout(
         Tab(title="Held-out photos", charts=_QUALITY),
         Tab(title="Surface", charts=_SURFACE),
         Tab(title="Population", charts=_POPULATION),
-        Tab(title="Growth", charts=_GROWTH),
+        Tab(title="Densification", charts=_GROWTH),
         Tab(title="Statistics", charts=_STATISTICS),
         Tab(title="Test mesh", charts=_MESH),
         Tab(title="Performance", charts=_PERFORMANCE),
         MEMORY_TAB,
     )
 )
-"""Tab, its charts, their tags."""
+"""Dashboard layout of splats runs and refinements."""

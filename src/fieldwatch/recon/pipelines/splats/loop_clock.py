@@ -1,4 +1,4 @@
-"""Speed of the loop, remaining time, and what process and machine use meanwhile."""
+"""Training speed, remaining time, and resource use of process and machine."""
 
 import time
 from collections import deque
@@ -8,18 +8,18 @@ import torch
 
 GIB = 2**30
 WINDOW = 32
-"""Readings whose mean speed the remaining time is computed with."""
+"""Number of recent readings whose mean speed determines the remaining time."""
 MACHINE_SECONDS = 0.5
-"""Least time between two queries of the machine, which cost more than all the rest; readings in between repeat the last
-values. The use of processors over less time says little."""
+"""Minimum time between queries of the machine, seconds. They cost more than all the rest, and processor utilization
+over a shorter time is not meaningful; readings in between repeat the last values."""
 
 
 class LoopClock:
-    """Speed of the loop, remaining time, and what the process and the machine use.
+    """Training speed, remaining time, and resource use of process and machine.
 
     Args:
-        total: number of the step after the last one.
-        device: where training happens.
+        total: last step + 1.
+        device: training device.
     """
 
     def __init__(self, total: int, device: torch.device) -> None:
@@ -29,17 +29,17 @@ class LoopClock:
         self._device_memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
         self._machine: dict[str, float] = {}
         self._machine_read_at = time.monotonic()
-        psutil.cpu_percent()  # the first call only starts the interval that the next one reports on
+        psutil.cpu_percent()  # the first call only starts the interval that the next call reports
 
     def metrics(self, step: int, seconds: float) -> dict[str, float]:
-        """Values of a step, on the host: no device is waited for, nothing blocks. For every tenth step or so.
+        """Return the metrics of a step without synchronizing the device; meant for about every tenth step.
 
         Args:
-            step: 0-based, the one that is ending; higher than at the last reading.
+            step: index of the finishing step, 0-based; greater than at the last call.
             seconds: training time so far (`run.seconds()`).
 
         Returns:
-            ``Time/...``, ``Performance/...``, ``VRAM/...`` and ``System/...``; speeds from the second reading on.
+            ``Time/...``, ``Performance/...``, ``VRAM/...`` and ``System/...``; speeds from the second call on.
         """
         values = {"Time/elapsed_minutes": seconds / 60} | self._speeds(step, seconds) | self._device_use()
         return values | self._machine_use()
@@ -56,9 +56,10 @@ class LoopClock:
         self._readings.append((step, seconds))
         if len(self._readings) < 2:
             return {}
+        # The speed is that of the last interval; the remaining time uses the mean over the window, which is steadier.
         latest = _seconds_per_step(self._readings[-2], self._readings[-1])
         mean = _seconds_per_step(self._readings[0], self._readings[-1])
-        if not latest > 0:  # two readings at the same time tell no speed
+        if not latest > 0:  # readings at the same time give no speed
             return {}
         return {
             "Time/minutes_per_iter": latest / 60,
@@ -69,6 +70,7 @@ class LoopClock:
     def _device_use(self) -> dict[str, float]:
         if self._device.type != "cuda":
             return {}
+        # Of torch's allocator in this process; other processes on the device are not included.
         reserved = torch.cuda.memory_reserved(self._device)
         return {
             "VRAM/allocated_GB": torch.cuda.memory_allocated(self._device) / GIB,

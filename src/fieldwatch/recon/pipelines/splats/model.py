@@ -1,4 +1,4 @@
-"""The model that is trained: the Gaussians, their 3D filter, and the exposures of the photos."""
+"""The trained model: Gaussians, their 3D filter, and the exposures of the photos."""
 
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -17,18 +17,18 @@ GaussiansT = TypeVar("GaussiansT", bound=RenderableGaussians)
 
 
 class SplatModel(Generic[GaussiansT]):
-    """Gaussians and what rendering them needs.
+    """Gaussians together with the settings and modules needed to render them.
 
     Args:
-        gaussians: free ones, or those that are bound to a mesh.
-        background: behind everything, red, green, blue.
-        mip: Mip-Splatting's 3D filter; None renders the Gaussians as they are.
-        exposures: colour maps of the training photos; None leaves colours as they are rendered.
-        antialiased: keep the light of Gaussians that the low-pass filter widens, see `rasterize`.
-        log_beta: logarithm of the surface's thickness, world units, where that is learned; else None.
+        gaussians: free Gaussians, or Gaussians bound to a mesh.
+        background: background color, RGB in [0, 1], shape (3,).
+        mip: Mip-Splatting's 3D filter; None renders the Gaussians unfiltered.
+        exposures: color transforms of the training photos; None leaves rendered colors unchanged.
+        antialiased: preserve the light of Gaussians that the low-pass filter widens, see `rasterize`.
+        log_beta: logarithm of the learned surface thickness, world units; None if it is not learned.
     """
 
-    def __init__(  # noqa: PLR0913  each is one thing that rendering may need
+    def __init__(  # noqa: PLR0913  independent options of rendering
         self,
         gaussians: GaussiansT,
         background: Float[Tensor, "3"],
@@ -46,12 +46,12 @@ class SplatModel(Generic[GaussiansT]):
         self.antialiased = antialiased
 
     def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
-        """Return scales and opacities as they are rendered: under the 3D filter, where there is one."""
+        """Return scales and opacities as rendered, that is, after the 3D filter if there is one."""
         scales = self.gaussians.scales
         opacities = self.gaussians.opacities
         return (scales, opacities) if self.mip is None else apply_3d_filter(scales, opacities, self.mip.widths)
 
-    def render(  # noqa: PLR0913  each is one thing that can be rendered
+    def render(  # noqa: PLR0913  independent outputs and options
         self,
         view: View,
         *,
@@ -64,13 +64,13 @@ class SplatModel(Generic[GaussiansT]):
         """Render the Gaussians.
 
         Args:
-            view: through which camera.
-            degree: of the harmonics; None uses all there are.
-            depth: also depth, see `rasterize`.
-            normals: also normals.
-            absgrad: also sums over pixels of absolute view-space gradients, for densification (AbsGS).
-            bands: number of horizontal bands in which the image is rendered, one after the other, for when memory does
-                not suffice, see `render_in_bands`.
+            view: camera to render from.
+            degree: SH degree; None uses the full degree.
+            depth: kind of depth to render, see `rasterize`; None renders none.
+            normals: whether to render normals.
+            absgrad: whether to accumulate absolute view-space gradients over pixels, for densification (AbsGS).
+            bands: number of horizontal bands that are rendered one after the other to save memory, see
+                `render_in_bands`.
         """
         gaussians = self.gaussians
         scales, opacities = self.shapes()
@@ -88,7 +88,7 @@ class SplatModel(Generic[GaussiansT]):
         )
 
     def groups(self) -> dict[str, Mapping[str, Tensor]]:
-        """Parameter groups, for `run.track(groups=...)`."""
+        """Return the parameter groups, for `run.track(groups=...)`."""
         groups = self.gaussians.groups()
         if self.exposures is not None:
             groups["exposures"] = {str(i): parameter for i, parameter in enumerate(self.exposures.parameters())}
@@ -97,19 +97,21 @@ class SplatModel(Generic[GaussiansT]):
         return groups
 
     def checkpoint_items(self) -> dict[str, Any]:
-        """The model's items of a checkpoint, for `run.track`."""
+        """Return the model's checkpoint items, for `run.track`."""
         beta = None if self.log_beta is None else {"log_beta": self.log_beta.data}
         items = {"gaussians": self.gaussians, "mip": self.mip, "exposures": self.exposures, "beta": beta}
         return {name: item for name, item in items.items() if item is not None}
 
 
 def _unless_black(background: Float[Tensor, "3"]) -> Float[Tensor, "3"] | None:
-    """Return the background, or None for black, which adds nothing to any pixel."""
+    """Return the background, or None if it is black and contributes nothing."""
+    # Saves the compositing over the background.
     return background if bool(background.any()) else None
 
 
 def view_of(camera: Any, device: torch.device) -> View:
-    """Return the render room's view of a geometry camera, on a device, in single precision."""
+    """Return the renderer's view of a camera, on a device, in single precision."""
     names = ("fx", "fy", "cx", "cy", "width", "height")
+    # Cameras are in double precision; the rasterizer's kernels use single precision.
     pose = camera.camera_from_world.to(device=device, dtype=torch.float32)
     return View(camera_from_world=pose, **{name: getattr(camera, name) for name in names})

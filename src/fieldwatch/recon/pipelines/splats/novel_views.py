@@ -1,4 +1,4 @@
-"""Novel views: colour, depth and normals of a view, and films along camera paths."""
+"""Novel views: color, depth and normals of a view, and videos along camera paths."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,16 +27,16 @@ from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.render import View
 
 PathContent = Literal["colour", "all"]
-"""Content of a film: the colours alone, or depth and normals beside them."""
+"""Content of a video: colors only, or colors, depth and normals in a row."""
 
 
 class Pictures(NamedTuple):
-    """The renderings of one view, as 8-bit pictures.
+    """Renderings of one view as 8-bit pictures.
 
     Attributes:
-        colour: over the scene's background.
-        depth: as colours, near red, far violet.
-        normal: in camera axes, as colours.
+        colour: colors over the scene's background.
+        depth: depth as colors, from red (near) to violet (far).
+        normal: normals in camera axes as colors.
     """
 
     colour: Picture
@@ -44,8 +44,8 @@ class Pictures(NamedTuple):
     normal: Picture
 
     def beside(self, title: str = "") -> Picture:
-        """Return the three beside each other, labelled."""
-        return strip(list(self), ["colour", "depth", "normals"], title)
+        """Return the three pictures in a row, with labels."""
+        return strip(list(self), ["color", "depth", "normals"], title)
 
 
 @torch.no_grad()
@@ -57,16 +57,17 @@ def render_view(
     bounds: tuple[float, float] | None = None,
     bands: int = 1,
 ) -> Pictures:
-    """Render a view: its colours, the depth of the surface, and its normals.
+    """Render color, surface depth and normals of a view.
 
     Args:
-        model: the Gaussians.
-        view: through which camera.
-        degree: of the harmonics; None uses all there are.
-        bounds: depths of the two end colours, world units; None finds those of this view.
-        bands: number of bands in which it is rendered.
+        model: model to render.
+        view: camera to render from.
+        degree: SH degree; None uses the full degree.
+        bounds: depths at the two ends of the color scale, world units; None derives them from this view.
+        bands: number of bands in which the image is rendered.
     """
     output = model.render(view, degree=degree, depth="planar", normals=True, bands=bands)
+    # Without normals, the picture is uniform instead of missing, which keeps the row's layout.
     normals = torch.zeros_like(output.features) if output.normals is None else output.normals
     return Pictures(
         colour=as_picture(output.features),
@@ -76,26 +77,26 @@ def render_view(
 
 
 def turntable_views(scene: Scene, count: int) -> list[View]:
-    """Return cameras on a level circle around what the training cameras look at, as far and as high as they were.
+    """Return cameras on a level orbit around the scene's focus, at the training cameras' distances and heights.
 
-    Where they leave a gap wider than 90 degrees, the film goes back and forth over the rest: nobody was behind.
+    If the training cameras leave a gap wider than 90 degrees, the path moves back and forth over the photographed arc.
 
     Raises:
-        ValueError: no camera was asked for.
+        ValueError: The count is less than 1.
     """
     return _views(scene, _orbit(scene, count).turntable(count))
 
 
 def spiral_views(scene: Scene, count: int) -> list[View]:
-    """Return cameras that climb from the low to the high training cameras, while they circle what those look at.
+    """Return cameras that orbit the scene's focus while rising from the low to the high training cameras.
 
     Raises:
-        ValueError: no camera was asked for.
+        ValueError: The count is less than 1.
     """
     return _views(scene, _orbit(scene, count).spiral(count))
 
 
-def render_path(  # noqa: PLR0913  what is rendered, where to, and how it is shown
+def render_path(  # noqa: PLR0913  the model, the path, the output and its format
     model: SplatModel,
     views: Sequence[View],
     path: Path,
@@ -106,21 +107,22 @@ def render_path(  # noqa: PLR0913  what is rendered, where to, and how it is sho
     on_frame: Callable[[], object] = lambda: None,
     bands: int = 1,
 ) -> Path:
-    """Render a film along some cameras; return its path.
+    """Render a video along a camera path and return the path of its file.
 
     Args:
-        model: the Gaussians.
-        views: one per frame, all of one size.
-        path: of the mp4 file; replaced when it exists.
-        content: the colours alone, or depth and normals beside them.
-        rate: frames per second.
-        frames: folder to which every frame is written as a PNG file, too; None writes none.
-        on_frame: called after every frame.
+        model: model to render.
+        views: cameras of the frames, all of the same size.
+        path: path of the MP4 file; an existing file is replaced.
+        content: colors only, or colors, depth and normals in a row.
+        rate: frame rate, frames per second.
+        frames: folder to which every frame is also written as a PNG file; None writes none.
+        on_frame: function called after every frame.
         bands: number of bands in which each frame is rendered.
 
     Raises:
-        ClipError: no view, or views of several sizes.
+        ClipError: There are no views, or they differ in size.
     """
+    # The same color scale for all frames, so that the colors of depths do not flicker.
     bounds = _path_bounds(model, views, bands) if content == "all" else None
 
     def film() -> Iterator[UInt8[Tensor, "3 height width"]]:
@@ -129,13 +131,14 @@ def render_path(  # noqa: PLR0913  what is rendered, where to, and how it is sho
             if frames is not None:
                 save_picture(output_path(frames, f"{number:04d}.png"), picture)
             on_frame()
+            # A copy, because `strip` returns a read-only array, for which `from_numpy` warns.
             yield torch.from_numpy(picture.copy()).permute(2, 0, 1)
 
     return write_video(path, film(), rate=rate)
 
 
 def save_picture(path: Path, picture: Picture) -> Path:
-    """Write a picture as a PNG file, whole or not at all; the folder is made."""
+    """Write a picture atomically as a PNG file and return its path; the folder is created if missing."""
     with whole_file(path) as draft:
         Image.fromarray(picture).save(draft, format="PNG")
     return path
@@ -150,7 +153,7 @@ def _frame(model: SplatModel, view: View, bounds: tuple[float, float] | None, ba
 
 @torch.no_grad()
 def _path_bounds(model: SplatModel, views: Sequence[View], bands: int) -> tuple[float, float]:
-    """Depths of the end colours for a whole film, found on a few of its views."""
+    """Return the depths at the ends of the color scale for a whole video, from a few of its views."""
     outputs = [model.render(view, depth="planar", bands=bands) for view in views[:: max(len(views) // 4, 1)]]
     bounds = [depth_bounds(output.expected_depth(), output.alpha) for output in outputs]
     return min((low for low, _ in bounds), default=0.0), max((high for _, high in bounds), default=1.0)
@@ -158,7 +161,7 @@ def _path_bounds(model: SplatModel, views: Sequence[View], bands: int) -> tuple[
 
 def _orbit(scene: Scene, count: int) -> Orbit:
     if count < 1:
-        raise InputError(f"a path of {count} cameras was asked for: give 1 or more, 24 for a second of film")
+        raise InputError(f"a path of {count} cameras is not possible: give 1 or more, 24 per second of video")
     return Orbit.of([scene.photos.cameras[i] for i in scene.photos.train])
 
 

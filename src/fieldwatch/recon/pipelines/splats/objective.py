@@ -1,6 +1,6 @@
-"""The loss of Gaussians, term by term.
+"""Loss terms of splats training.
 
-SuGaR (Guedon 2024) and its public code; planar: 2DGS (Huang 2024) with the depth of RaDe-GS (Zhang 2024).
+Sources: SuGaR (Guedon 2024) and its public code; for planar, 2DGS (Huang 2024) with the depth of RaDe-GS (Zhang 2024).
 """
 
 import math
@@ -45,19 +45,19 @@ from fieldwatch.recon.render import DepthMode, ImageSimilarity, RenderOutput, de
 
 Span = Callable[[str], AbstractContextManager[None]]
 OPAQUE = 0.5
-"""Alpha from which a pixel shows a surface."""
+"""Alpha above which a pixel shows a surface."""
 LITERAL_SHARE = 1 / 16
-"""Factor of the density in SuGaR's public SDF trainer: it takes the mean of the 16 neighbours for their sum."""
+"""Factor of the density in SuGaR's public SDF trainer, which uses the mean over 16 neighbors instead of the sum."""
 SAMPLES_PER_GAUSSIAN = 0.25
-"""Samples of the density terms, where `SurfaceOptions.samples` does not say how many."""
+"""Default number of samples of the density terms per Gaussian, if `SurfaceOptions.samples` is None."""
 
 
 class GeometryOutputs(TypedDict):
-    """What a step renders besides colours.
+    """Outputs that a step renders in addition to colors.
 
     Attributes:
-        depth: how depth is rendered; None renders none.
-        normals: whether normals are rendered.
+        depth: kind of depth to render; None renders none.
+        normals: whether to render normals.
     """
 
     depth: DepthMode | None
@@ -66,16 +66,16 @@ class GeometryOutputs(TypedDict):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RenderedView:
-    """A view as a step renders it, and the Gaussians it was rendered of: what the loss terms compare.
+    """A rendered view of a step together with its Gaussians: the input of the loss terms.
 
     Attributes:
-        step: 0-based.
-        model: what was rendered.
-        output: of the renderer.
-        view: the photo.
-        ellipsoids: the Gaussians, as the surface terms take them.
-        bands: number of bands in which it was rendered, and of chunks in which samples are compared.
-        generator: of the samples of the density terms, on the device; None is torch's own.
+        step: current step, 0-based.
+        model: rendered model.
+        output: output of the rasterizer.
+        view: photo of the view.
+        ellipsoids: Gaussians as ellipsoids, for the surface terms.
+        bands: number of bands in which the view was rendered, and of chunks in which samples are compared.
+        generator: generator of the density terms' samples, on the device; None uses torch's default.
     """
 
     step: int
@@ -87,7 +87,7 @@ class RenderedView:
     generator: torch.Generator | None = None
 
     @classmethod
-    def of(  # noqa: PLR0913  each is an attribute
+    def of(  # noqa: PLR0913  one argument per attribute
         cls,
         step: int,
         model: SplatModel,
@@ -97,7 +97,7 @@ class RenderedView:
         bands: int = 1,
         generator: torch.Generator | None = None,
     ) -> Self:
-        """Put them together, with the Gaussians under the 3D filter as ellipsoids."""
+        """Return a rendered view whose ellipsoids are the Gaussians after the 3D filter."""
         gaussians = model.gaussians
         scales, opacities = model.shapes()
         ellipsoids = Ellipsoids(
@@ -122,36 +122,38 @@ class RenderedView:
         return self.ellipsoids.scales.index_select(0, self.output.ids)
 
     def visible(self) -> Bool[Tensor, " n"]:
-        """Tell which Gaussians are visible in the view."""
+        """Return a mask of the Gaussians that are visible in the view."""
         mask = torch.zeros(len(self.model.gaussians), dtype=torch.bool, device=self.output.ids.device)
         return mask.index_fill_(0, self.output.ids, value=True)
 
 
 @torch.no_grad()
 def step_psnr(output: RenderOutput, view: PhotoView) -> Float[Tensor, ""]:
-    """Return the PSNR of a rendering against its photo, dB, on the device: nothing is waited for."""
+    """Return the PSNR of a rendering and its photo, dB, on the device, without synchronization."""
+    # -10 log10(MSE), with the natural logarithm that torch provides for tensors on the device.
     return -10 / math.log(10) * functional.mse_loss(output.features.detach(), view.image).log()
 
 
 def geometry_outputs(config: SplatsConfig, scene: Scene, step: int) -> GeometryOutputs:
-    """Return which depth and normals the terms of a step need."""
+    """Return the depth and normals that the loss terms of a step need."""
     plan = scene.plan
+    # "planar" is the depth of the ray's intersection with each Gaussian's plane, "centre" that of its center.
     if plan.acts("depth_normal_consistency", step):
         return GeometryOutputs(depth="planar" if config.regularization == "planar" else "centre", normals=True)
     return GeometryOutputs(depth="centre" if plan.acts("sdf_estimation", step) else None, normals=False)
 
 
 def compare_with_photo(config: SplatsConfig, rendered: RenderedView) -> ImageSimilarity:
-    """Return L1 and SSIM of a rendering and its photo; over a random color where the photo is transparent."""
+    """Return L1 and SSIM of a rendering and its photo, with a random color behind transparent pixels if configured."""
     behind = None
     if config.transparency == "random" and rendered.view.alpha is not None:
-        # Rendering and photo lie over the background already: adding the difference replaces it by the random color.
+        # Both are already composited over the background: adding the difference replaces it by the random color.
         behind = random_color(rendered.generator, rendered.view.image.device) - rendered.model.background
     return photo_similarity(rendered.model.exposures, rendered.output, rendered.view, behind)
 
 
 def random_color(generator: torch.Generator | None, device: torch.device) -> Float[Tensor, "3"]:
-    """Sample a color, red, green, blue in [0, 1]; from torch's own generator where none is given."""
+    """Sample an RGB color in [0, 1]; None uses torch's default generator."""
     return torch.rand(3, generator=generator, device=device)
 
 
@@ -161,23 +163,24 @@ def photo_similarity(
     view: PhotoView,
     behind: Float[Tensor, "3"] | None = None,
 ) -> ImageSimilarity:
-    """Return L1 and SSIM of a rendering and its photo, where that is not masked; under its color map if there is one.
+    """Return L1 and SSIM of a rendering and its photo outside the mask, after the photo's color transform if any.
 
     Args:
-        exposures: the photos' color maps.
-        output: the rendering, over the model's background.
-        view: the photo, over the same.
-        behind: added to the background of both where they are transparent. Against one background a Gaussian of that
-            very color costs nothing, wherever it is; against a new color at every step it has to be transparent, too.
+        exposures: color transforms of the training photos; None if they are not learned.
+        output: rendering, composited over the model's background.
+        view: photo, composited over the same background.
+        behind: color added to the background of both where they are transparent. Over a fixed background, a Gaussian of
+            the background's color costs nothing; over a new color at every step, it must be transparent as well.
     """
     image = output.features
     photo = view.image
     if exposures is not None and view.train_index is not None:
         image = exposures(image, view.train_index)
     if behind is not None and view.alpha is not None:
-        # After the color map: the photo gets the very same color, to which no map applies. Alpha gets a gradient here.
+        # After the color transform, since the same color is added to the photo untransformed. Alpha gets a gradient.
         image = image + (1 - output.alpha)[..., None] * behind
         photo = photo + (1 - view.alpha) * behind
+    # Masked pixels are 0 in both images: they count as equal in SSIM, and in L1, which is a mean over all pixels.
     if view.mask is not None:
         image = image * view.mask
         photo = photo * view.mask
@@ -185,26 +188,27 @@ def photo_similarity(
 
 
 def density_acts(config: SplatsConfig, scene: Scene, step: int) -> bool:
-    """Whether the terms that compare neighbours act at a step; the original SuGaR script counts from 1."""
+    """Return whether the terms that compare neighbors act at a step; like SuGaR's script, intervals count from 1."""
     return scene.plan.compares_neighbours(step) and (step + 1) % config.surface.density_every == 0
 
 
 def depth_normal(config: SplatsConfig, camera: Camera, rendered: RenderedView) -> Float[Tensor, ""]:
-    """Difference between the rendered normals and those of the rendered depth, in camera axes.
+    """Return the difference between the rendered normals and the normals of the rendered depth, in camera axes.
 
     planar: alpha - <blended normals, N> where a surface is visible, N from the unbiased depth (2DGS, eq. 14).
-    dn_consistency: 1 - cosine, weighted by alpha, N from the expected depth of the centres (SuGaR's public code, where
-    depth is not divided by alpha, z of the normals is made of x and y, and the border counts: ``literal``).
+    dn_consistency: 1 - cosine, weighted by alpha, N from the expected depth of the centers. With ``literal``, as in
+    SuGaR's public code: depth not divided by alpha, z of the normals derived from x and y, border pixels included.
     """
     output = rendered.output
     surface = config.surface
     depth = output.depth
     blended = output.normals
     if depth is None or blended is None:
-        raise ValueError("the depth-normal term needs depth and normals: render those that geometry_outputs names")
-    # The same lens at the origin: rendered normals are in camera axes.
+        raise ValueError("the depth-normal term requires depth and normals: render the outputs of geometry_outputs")
+    # The camera at the origin, because rendered normals are in camera axes.
     eye = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
     if surface.literal:
+        # As in SuGaR's code: neither masked nor weighted by alpha.
         from_depth, _ = normals_from_depth(depth, eye)
         return depth_normal_error(rederived_normals(blended), from_depth)
     mask = None if rendered.view.mask is None else rendered.view.mask[..., 0] > OPAQUE
@@ -212,16 +216,16 @@ def depth_normal(config: SplatsConfig, camera: Camera, rendered: RenderedView) -
         return depth_normal_consistency(blended, output.alpha, depth, camera, opaque=OPAQUE, mask=mask)
     opaque = output.alpha.detach() > OPAQUE
     opaque = opaque if mask is None else opaque & mask
-    # The weight is detached: otherwise the term could fall by making Gaussians transparent where normals disagree.
+    # The weight is detached: otherwise training could reduce the term by making disagreeing Gaussians transparent.
     from_depth, valid = normals_from_depth(output.expected_depth(), eye, mask=opaque)
     return depth_normal_error(blended, from_depth, output.alpha.detach() * valid)
 
 
 def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, table: Int[Tensor, "n k"]) -> Terms:
-    """Terms that compare the density of neighbouring Gaussians with that of a surface (SuGaR, sections 4.1 and 4.2).
+    """Return the terms that compare the Gaussians' density with that of a surface (SuGaR, sections 4.1 and 4.2).
 
-    Where they act at every so many-th step only, they weigh as many times more, so that their mean is the paper's; the
-    public code does not do that (``literal``).
+    If they act only at every N-th step, their weights are multiplied by N, so that their mean is the paper's. The
+    public code does not do this (``literal``).
     """
     surface = config.surface
     ellipsoids = rendered.ellipsoids
@@ -229,15 +233,17 @@ def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, ta
     depth = _depth_before_background(rendered.output) if scene.plan.acts("sdf_estimation", rendered.step) else None
     candidates = rendered.visible()
     if depth is not None:
-        # The depth map says nothing of hidden Gaussians: around them it would give the distance to what hides them.
+        # Only Gaussians near the depth map: around occluded ones, it gives the distance to their occluder.
         candidates = candidates & near_depth(ellipsoids, depth, camera)
     count = _sample_count(surface, len(candidates))
+    # SuGaR, section 4.1: samples are drawn from the visible Gaussians themselves, so they are near the surface.
     samples = sample_near(ellipsoids, count, visible=candidates, generator=rendered.generator)
 
     def errors_of(chunk: Samples) -> Errors:
         return sample_errors(config, scene, rendered, table, chunk, None if depth is None else (depth, camera))
 
     errors = mean_in_chunks(errors_of, samples, ellipsoids, rendered.bands)
+    # An estimate of the sum over all steps from every N-th step.
     factor = 1 if surface.literal else surface.density_every
     weights = {
         "sdf_estimation": surface.density_weight,
@@ -249,7 +255,7 @@ def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, ta
     return Terms(**{name: (factor * weights[name], error) for name, error in errors.items()})
 
 
-def sample_errors(  # noqa: PLR0913, PLR0917  settings, what was rendered, and what is compared with what
+def sample_errors(  # noqa: PLR0913, PLR0917  settings, the rendered view, and the samples to compare
     config: SplatsConfig,
     scene: Scene,
     rendered: RenderedView,
@@ -257,21 +263,21 @@ def sample_errors(  # noqa: PLR0913, PLR0917  settings, what was rendered, and w
     samples: Samples,
     depth_and_camera: tuple[Float[Tensor, "height width"], Camera] | None,
 ) -> Errors:
-    """Return the mean error of some samples for each term that acts, and the number of samples that it is the mean of.
+    """Return the mean error over samples and the number of samples it covers, for each term that acts.
 
     Args:
-        config: settings.
-        scene: the extent, and the plan of the terms.
-        rendered: the Gaussians, and the step.
-        table: neighbours of every Gaussian, itself included.
-        samples: points, and the Gaussians they were sampled from.
-        depth_and_camera: the rendered depth and its camera, for the SDF term (SuGaR, section 4.1); None for the density
-            term, which takes the distance to the sample's own Gaussian.
+        config: settings of the run.
+        scene: scene with its extent and schedule.
+        rendered: rendered view with its Gaussians and step.
+        table: neighbor indices of every Gaussian, itself included, shape (n, k).
+        samples: points and the rows of the Gaussians they were sampled from.
+        depth_and_camera: rendered depth and its camera, for the SDF term (SuGaR, section 4.1); None for the density
+            term, which uses the distance to the Gaussian that the sample was drawn from.
     """
     surface = config.surface
     plan = scene.plan
     ellipsoids = rendered.ellipsoids
-    # With int32 indices, the backward of torch's gather adds gradients one row at a time.
+    # int64, because with int32 indices the backward of torch's gather accumulates gradients one row at a time.
     rows = table.index_select(0, samples.owners).long()
     contributed = contributions(samples.points, rows, ellipsoids)
     thicknesses = _gathered(ellipsoids.thickness, rows)
@@ -285,11 +291,11 @@ def sample_errors(  # noqa: PLR0913, PLR0917  settings, what was rendered, and w
         distance, valid = sdf_from_depth(samples.points, *depth_and_camera)
         valid_count = valid.sum()
         share = LITERAL_SHARE if surface.literal else 1.0
-        # SuGaR, eq. 7 and 8: the distance that the density stands for, against that of the depth map.
+        # SuGaR, eq. 7 and 8: distance derived from the density against distance to the depth map.
         sdf = sdf_from_density(share * density(contributed), thickness)
         errors["sdf_estimation"] = sdf_error(sdf, distance, scene.extent, valid), valid_count
     elif plan.acts("sdf_density", rendered.step):
-        # SuGaR, eq. 5: the same comparison by densities, with the distance to the plane of the sample's own Gaussian.
+        # SuGaR, eq. 5: the same comparison in densities, with the distance to the plane of the sample's Gaussian.
         errors["sdf_density"] = density_error(density(contributed), ideal_density(distance, thickness)), sample_count
     if plan.acts("better_normal", rendered.step):
         errors["better_normal"] = better_normal_error(samples, rows, contributed, ellipsoids), sample_count
@@ -309,9 +315,9 @@ def _gathered(values: Float[Tensor, " n"], rows: Int[Tensor, "samples k"]) -> Fl
 
 
 def _depth_before_background(output: RenderOutput) -> Float[Tensor, "height width"]:
-    """The blended depth, with the largest depth of the view behind everything."""
+    """Return the blended depth over a background at the view's largest depth."""
     if output.depth is None:
-        raise ValueError("the SDF term needs depth: render what geometry_outputs names")
-    # A depth of 0 would be a surface at the camera; SuGaR's code puts the depth of the farthest center there.
-    # Detached, so that the background pulls on no Gaussian.
+        raise ValueError("the SDF term requires depth: render the outputs of geometry_outputs")
+    # A background depth of 0 would be a surface at the camera; SuGaR's code uses the depth of the farthest center.
+    # Detached, so that the background causes no gradient.
     return output.depth + (1 - output.alpha) * output.depth.detach().amax()

@@ -1,4 +1,4 @@
-"""The optimizers of a run: Adam for the Gaussians, their exposures and the thickness, with their learning rates."""
+"""Optimizers of a run: Adam for the Gaussians, the exposures and the surface thickness, with their learning rates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,16 +18,16 @@ from fieldwatch.recon.pipelines.splats.schedule import Plan
 from fieldwatch.recon.render import VisibleAdam
 
 EXPOSURES_FALL = 0.1
-"""Share of itself to which the exposures' rate falls over the run."""
+"""Final fraction of the exposures' learning rate."""
 
 
 class SplatOptimizers:
-    """All optimizers of a run, and their rates.
+    """All optimizers of a run and their learning rates.
 
     Args:
-        config: settings.
-        scene: what is trained on.
-        model: what is trained, on its device.
+        config: settings of the run.
+        scene: scene with its extent and schedule.
+        model: model to optimize, already on its device.
     """
 
     def __init__(self, config: SplatsConfig, scene: Scene, model: SplatModel) -> None:
@@ -42,35 +42,40 @@ class SplatOptimizers:
         self._extent = scene.extent
 
     def set_rates(self, step: int, photos: Sequence[int], visible: Int[Tensor, " visible"]) -> float:
-        """Set rates and visible rows for the update of a step; return the means' rate, world units.
+        """Set learning rates and visible rows for the update of a step.
 
         Args:
-            step: 0-based.
-            photos: of the step, counted among the training photos.
-            visible: Gaussians that are visible in them.
+            step: current step, 0-based.
+            photos: indices of the step's photos among the training photos.
+            visible: rows of the Gaussians that are visible in them.
+
+        Returns:
+            The learning rate of the means, world units.
         """
         if isinstance(self.gaussians, VisibleAdam):
-            # Adam would go on moving the rows that no photo of the step shows, by their momentum.
+            # Plain Adam would keep moving rows that are not visible in this step, by their momentum.
             self.gaussians.visible = visible
         if self._exposures is not None:
             self._exposure_rates.apply(self._exposures, step, *photos)
         return self.rates.apply(self.gaussians, step, self._extent)
 
     def active(self, terms: Terms) -> tuple[Optimizer, ...]:
-        """Return the optimizers of this update: the thickness is learned only where a term of the density acts."""
+        """Return the optimizers that take part in this update: the thickness only if a density term acts."""
+        # Other terms give the thickness no gradient.
         beta = self._beta if "sdf_density" in terms or "sdf_estimation" in terms else None
         return tuple(each for each in (self.gaussians, self._exposures, beta) if each is not None)
 
     def checkpoint_items(self) -> dict[str, Any]:
-        """The optimizers as items of a checkpoint, for `run.track`."""
+        """Return the optimizers as checkpoint items, for `run.track`."""
         items = {"optimizer": self.gaussians, "exposure_optimizer": self._exposures, "beta_optimizer": self._beta}
         return {name: item for name, item in items.items() if item is not None}
 
 
 def rates_of(config: SplatsConfig, plan: Plan) -> Rates:
-    """Turn settings into rates by step."""
+    """Return the learning rates of a config, with iterations converted to steps."""
     options = config.rates
     decay_steps = plan.total if options.lr_iterations is None else max(round(options.lr_iterations * plan.scale), 1)
+    # The decay of `lr_fall` covers the second half of the steps of this run.
     half = (plan.first + plan.total) // 2
     factor = options.lr_factor
     return Rates(

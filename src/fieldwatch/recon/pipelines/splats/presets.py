@@ -1,4 +1,4 @@
-"""Where a configuration starts from."""
+"""Presets of the splats pipeline."""
 
 from collections.abc import Callable
 
@@ -6,22 +6,25 @@ from fieldwatch.recon.pipelines.splats.config import DensificationOptions, RateO
 
 
 def default() -> SplatsConfig:
-    """Any scene at the papers' numbers of iterations; the built-in one in a few minutes on two CPU cores."""
+    """Return settings for any scene at the papers' iterations; the built-in scene takes minutes on two CPU cores."""
     return SplatsConfig(
         antialiased=True,
+        # The learning rate of the means decays over this run instead of 3DGS's 30,000 iterations.
         rates=RateOptions(lr_iterations=None),
+        # Large discs sink below their surface: absolute gradients and the size limit split them.
         growth_options=DensificationOptions(reset_every=0, growth_gradient="absolute", split_size=0.02),
         surface=SurfaceOptions(flatness_weight=10.0, prune_hidden=1.0),
     )
 
 
 def cpu() -> SplatsConfig:
-    """A small photo collection within ten minutes on two CPU cores: 256 pixels, 50,000 Gaussians, 3,000 steps."""
+    """Return settings for small scenes on two CPU cores in ten minutes: 256 pixels, 50,000 Gaussians, 3,000 steps."""
     return SplatsConfig(
         longer_side=256,
         schedule_scale=0.2,
         degree_every=1500,
         antialiased=True,
+        # Fewer steps need larger learning rates and a decay at the end.
         rates=RateOptions(lr_means=2.1e-4, lr_iterations=None, lr_factor=3.0, lr_fall=0.05),
         growth_options=DensificationOptions(
             reset_every=0,
@@ -36,15 +39,15 @@ def cpu() -> SplatsConfig:
 
 
 def full() -> SplatsConfig:
-    """A capture at up to 1600 pixels on a GPU, all Gaussians that it asks for, harmonics and resets as in 3DGS."""
+    """Return settings for a GPU: photos up to 1600 pixels, no cap on Gaussians, SH and opacity resets as in 3DGS."""
     return SplatsConfig(device="cuda", antialiased=True, surface=SurfaceOptions(flatness_weight=10.0))
 
 
 def parity() -> SplatsConfig:
-    """The public SuGaR fork: its windows, its formulas, its weights on every fifth step."""
+    """Return settings of the public SuGaR fork: its schedule, its formulas, density terms at every fifth step."""
     surface = SurfaceOptions(literal=True, depth_normal_from=9000, density_every=5, samples=250_000, prune_hidden=0.0)
     return SplatsConfig(regularization="dn_consistency", longer_side=1920, degree_every=0, surface=surface)
 
 
 PRESETS: dict[str, Callable[[], SplatsConfig]] = {"default": default, "cpu": cpu, "full": full, "parity": parity}
-"""Every preset by its name."""
+"""All presets by name."""

@@ -1,4 +1,4 @@
-"""Products of a trained splats run: a point cloud for viewers, renders, geometry, a film, SuGaR's files."""
+"""Products of a trained splats run: a point cloud for viewers, renders, geometry, a turntable video, SuGaR's files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,12 +19,12 @@ from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
 from fieldwatch.recon.pipelines.splats.start import BUILT_IN
 
 RATE = 24.0
-"""Frames per second of the turntable."""
+"""Frames per second of the turntable video."""
 GEOMETRY_VIEWS = 4
-"""Test views whose depth and normals are rendered."""
+"""Number of test views whose depth and normals are rendered."""
 
 
-def write_products(  # noqa: PLR0913  the model, where to, and the numbers that go into its files
+def write_products(  # noqa: PLR0913  the model, the folder, and the contents of its files
     model: SplatModel,
     scene: Scene,
     folder: Path,
@@ -36,26 +36,27 @@ def write_products(  # noqa: PLR0913  the model, where to, and the numbers that 
     between: Callable[[], object] = lambda: None,
     bands: int = 1,
 ) -> Mapping[str, Path]:
-    """Write all products of a finished run; return their paths by name.
+    """Write all products of a finished run and return their paths by name.
 
-    `point_cloud.ply` is for viewers, `coarse_<iteration>.pt` has SuGaR's keys; in both a 3D filter is fused into scales
-    and opacities. `renders/` has photo, rendering and error of each test view, `geometry.png` depth and normals of a
-    few, `turntable.mp4` a film around what the training cameras look at.
+    `point_cloud.ply` is for viewers, and `coarse_<iteration>.pt` has SuGaR's keys; in both, the 3D filter is fused into
+    scales and opacities. `renders/` contains photo, rendering and error of each test view, `geometry.png` depth and
+    normals of a few, and `turntable.mp4` a video around the point that the training cameras look at.
 
     Args:
-        model: what was trained.
-        scene: what it was trained on.
-        folder: where to; made if missing, files of the same names are replaced.
-        iteration: number of training steps made.
-        turntable: seconds of film; 0 makes none.
-        losses: for the `.pt` file.
-        optimizer: for the `.pt` file.
-        between: called between parts of the work; it may raise, to give up.
+        model: trained model.
+        scene: scene that the model was trained on.
+        folder: output folder, created if missing; existing files are replaced.
+        iteration: number of finished training steps.
+        turntable: length of the video, seconds; 0 writes none.
+        losses: recorded losses, for the `.pt` file.
+        optimizer: optimizer of the Gaussians, for the `.pt` file; None omits its state.
+        between: function called between parts of the work; it may raise to abort.
         bands: number of bands in which images are rendered.
 
     Raises:
-        PhotoError: a test photo cannot be read.
+        PhotoError: A test photo cannot be read.
     """
+    # SuGaR's checkpoints contain the epoch, which this loop does not count.
     epoch = iteration // max(len(scene.photos.train), 1)
     coarse = output_path(folder, f"coarse_{iteration}.pt")
     products = {
@@ -75,14 +76,14 @@ def write_products(  # noqa: PLR0913  the model, where to, and the numbers that 
 
 
 def write_stage0(model: SplatModel, scene: Scene, folder: Path, iteration: int, *, config: SplatsConfig) -> Path:
-    """Write the Gaussians as a folder of 3D Gaussian splatting, from which other tools and `-c` can go on.
+    """Write the Gaussians as a 3D Gaussian splatting folder, from which other tools and `-c` can continue.
 
     Args:
-        model: what was trained; a 3D filter is fused into it.
-        scene: what it was trained on.
-        folder: made if missing; other iterations in it stay.
-        iteration: number of training steps made.
-        config: of the run: it says where the scene came from.
+        model: trained model; its 3D filter is fused into scales and opacities.
+        scene: scene that the model was trained on.
+        folder: output folder, created if missing; other iterations in it are kept.
+        iteration: number of finished training steps.
+        config: settings of the run, with the origin of the scene.
 
     Returns:
         The path of the PLY file.
@@ -90,6 +91,7 @@ def write_stage0(model: SplatModel, scene: Scene, folder: Path, iteration: int, 
     cameras = scene.photos.cameras
     photos = scene.photos
     folder.mkdir(parents=True, exist_ok=True)
+    # 3DGS keeps its initial point cloud as `input.ply` in the model folder.
     if len(photos.points):
         write_point_ply(output_path(folder, "input.ply"), photos.points, photos.colours)
     settings = _settings(config, scene, folder)
@@ -100,12 +102,13 @@ def write_stage0(model: SplatModel, scene: Scene, folder: Path, iteration: int, 
 def write_renders(
     model: SplatModel, scene: Scene, folder: Path, between: Callable[[], object] = lambda: None, *, bands: int = 1
 ) -> Path:
-    """Write photo, rendering and error of every test view (every photo, where none is held out); return the folder."""
+    """Write photo, rendering and error of every test view, or every photo if none is held out; return the folder."""
     indices = scene.photos.test or scene.photos.train
     files = output_names((scene.photos.names[index] for index in indices), ".png", drop_suffix=True)
     for index, file in zip(indices, files, strict=True):
         between()
         view = scene.photo_view(index)
+        # Without color transforms, since held-out photos have none.
         image = clamped(model.render(view.camera, bands=bands).features)
         score = "masked" if _masked_out(view) else f"{score_image(image, view).psnr:.2f} dB"
         row = strip(
@@ -118,8 +121,9 @@ def write_renders(
 
 
 def write_geometry(model: SplatModel, scene: Scene, path: Path, *, bands: int = 1) -> Path:
-    """Write one sheet with colour, depth and normals of a few test views, evenly spaced; return its path."""
+    """Write one image with color, depth and normals of a few evenly spaced test views; return its path."""
     indices = scene.photos.test or scene.photos.train
+    # Evenly spaced, because consecutive photos show nearly the same view.
     count = min(len(indices), GEOMETRY_VIEWS)
     chosen = [indices[i * len(indices) // count] for i in range(count)]
     rows = [render_view(model, scene.views[i], bands=bands).beside(scene.photos.names[i]) for i in chosen]
@@ -131,11 +135,12 @@ def _masked_out(view: PhotoView) -> bool:
 
 
 def _settings(config: SplatsConfig, scene: Scene, folder: Path) -> dict[str, Any]:
-    """Return the settings that 3DGS writes to `cfg_args`; for the built-in scene, the numbers that generate it."""
+    """Return the settings that 3DGS writes to `cfg_args`, plus the parameters of the built-in scene if it is used."""
     settings: dict[str, Any] = {
         "sh_degree": config.degree,
         "model_path": str(folder.resolve()),
         "images": "images" if config.images is None else str(config.images),
+        # 3DGS's value for automatic downscaling.
         "resolution": -1,
         "white_background": config.background == "white",
         "data_device": scene.device.type,
@@ -145,7 +150,7 @@ def _settings(config: SplatsConfig, scene: Scene, folder: Path) -> dict[str, Any
     if config.data is not None:
         return settings | {"source_path": str(config.data.resolve())}
     if config.checkpoint_path is not None:
-        # This run knows no `source_path` of its own: the one that the loaded folder names stays.
+        # Without --data, the source is unknown here: keep the `source_path` of the loaded folder.
         return {**open_splat_folder(config.checkpoint_path).settings, **settings}
     built_in = {"views": len(scene.photos), "size": scene.photos.cameras[0].width, "seed": 0}
     return settings | {"source_path": "", "fieldwatch_scene": BUILT_IN, **built_in}

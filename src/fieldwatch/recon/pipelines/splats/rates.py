@@ -1,4 +1,4 @@
-"""How fast each kind of parameter learns."""
+"""Learning rates of the Gaussians' parameters, and their optimizer."""
 
 import math
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from fieldwatch.recon.render import VisibleAdam
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Learning rates of 3DGS (Kerbl 2023; the same in SuGaR).
+    """Learning rates of the Gaussians' parameters; the defaults are those of 3DGS (Kerbl 2023) and SuGaR.
 
     Attributes:
-        means: at step 0, in shares of the scene's extent.
-        means_final: at step `decay_steps` and after, in shares of the extent.
-        decay_steps: over which the rate of the means falls, evenly in its logarithm.
-        log_scales: constant.
-        quaternions: constant.
-        opacity_logits: constant.
-        constant: of the harmonics of degree 0, constant.
-        rest: of the other harmonics, constant.
-        fall: share of themselves to which all but the means' fall, evenly in the logarithm; 1 keeps them constant.
-        fall_from: step at which the fall begins.
-        fall_steps: over which they fall.
+        means: learning rate of the means at step 0, as a fraction of the scene's extent.
+        means_final: learning rate of the means from step `decay_steps` on, as a fraction of the scene's extent.
+        decay_steps: number of steps over which the learning rate of the means decays exponentially.
+        log_scales: learning rate of the log scales.
+        quaternions: learning rate of the quaternions.
+        opacity_logits: learning rate of the opacity logits.
+        constant: learning rate of the SH coefficients of degree 0.
+        rest: learning rate of the SH coefficients of degree 1 and above.
+        fall: final fraction of all learning rates except that of the means; the decay is exponential, 1 disables it.
+        fall_from: step at which this decay starts.
+        fall_steps: number of steps over which it takes place.
 
     Raises:
-        InputError: a rate or a number of steps that is not above 0.
+        InputError: A learning rate or a number of steps is not positive.
     """
 
     means: float = 1.6e-4
@@ -46,20 +46,22 @@ class Rates:
     fall_steps: int = 30_000
 
     def __post_init__(self) -> None:
-        """Refuse rates that train nothing."""
+        """Check the bounds."""
         for name, value in vars(self).items():
             if name != "fall_from" and not 0 < value < math.inf:
-                raise InputError(f"the learning rate's {name} is {value}: wanted is a finite number above 0")
+                raise InputError(f"Rates.{name} must be finite and greater than 0, got {value}")
 
     def means_at(self, step: int, extent: float) -> float:
-        """Rate of the means at a step, 0-based, in world units of a scene with this extent."""
+        """Return the learning rate of the means at a step (0-based), in world units for the given extent."""
         progress = min(max(step / self.decay_steps, 0.0), 1.0)
+        # Interpolated in the logarithm, as in 3DGS.
         return extent * math.exp((1 - progress) * math.log(self.means) + progress * math.log(self.means_final))
 
     def apply(self, optimizer: Optimizer, step: int, extent: float) -> float:
-        """Set the rates for this step, and return that of the means."""
+        """Set the learning rates for this step and return that of the means."""
         rate = self.means_at(step, extent)
         share = self.fall ** min(max((step - self.fall_from) / self.fall_steps, 0.0), 1.0)
+        # Groups are named after the parameters, see `make_optimizer`.
         for group in optimizer.param_groups:
             name = str(group.get("name"))
             group["lr"] = rate if name == "means" else share * getattr(self, name)
@@ -67,13 +69,15 @@ class Rates:
 
 
 def make_optimizer(gaussians: Gaussians, rates: Rates, extent: float, *, visible_only: bool = True) -> Optimizer:
-    """Make Adam with one named group per kind of parameter, and have it follow the Gaussians as they come and go.
+    """Return an Adam optimizer with one named group per parameter, registered with the Gaussians.
+
+    The optimizer's parameters and state are updated whenever Gaussians are added or removed.
 
     Args:
-        gaussians: what it steps; on their device already.
+        gaussians: Gaussians to optimize, already on their device.
         rates: learning rates.
-        extent: of the scene, world units.
-        visible_only: on a CPU, step only the rows that were seen (set `optimizer.visible` before each step).
+        extent: extent of the scene, world units.
+        visible_only: on a CPU, update only the visible rows (set `optimizer.visible` before each step).
     """
     groups: list[dict[str, list[Tensor] | float | str]] = [
         {
@@ -82,10 +86,10 @@ def make_optimizer(gaussians: Gaussians, rates: Rates, extent: float, *, visible
             "lr": rates.means_at(0, extent) if name == "means" else getattr(rates, name),
         }
         for name, parameter in gaussians.named_parameters()
-        # Harmonics of degree 0 leave `rest` empty.
+        # At SH degree 0, `rest` is empty.
         if parameter.numel()
     ]
-    # The eps below is 3DGS's: a loss that is a mean over pixels has gradients that are small against the usual 1e-8.
+    # eps 1e-15 as in 3DGS: with a loss averaged over pixels, gradients are small compared with the default 1e-8.
     on_cpu = gaussians.means.device.type == "cpu"
     if visible_only and on_cpu:
         optimizer = VisibleAdam(groups, betas=(0.9, 0.999), eps=1e-15)

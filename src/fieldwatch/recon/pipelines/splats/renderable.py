@@ -1,4 +1,4 @@
-"""What can be rendered as splats: Gaussians that are free, or that follow from a mesh."""
+"""Protocol of Gaussians that can be rendered, free or bound to a mesh."""
 
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -12,25 +12,25 @@ from fieldwatch.recon.pipelines.splats.gaussians import Rows
 
 @runtime_checkable
 class RenderableGaussians(Protocol):
-    """Gaussians, one row each: free ones (`Gaussians`), or those that a mesh carries."""
+    """Gaussians with one row each: free (`Gaussians`) or bound to a mesh (`BoundGaussians`)."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of Gaussians."""
         ...
 
     @property
     def means(self) -> Float[Tensor, "n 3"]:
-        """Centres, world units."""
+        """Centers, world units."""
         ...
 
     @property
     def quaternions(self) -> Float[Tensor, "n 4"]:
-        """Rotations w, x, y, z, of any length but 0."""
+        """Rotations as quaternions w, x, y, z of any length except 0."""
         ...
 
     @property
     def scales(self) -> Float[Tensor, "n 3"]:
-        """Standard deviations along the own axes, world units."""
+        """Standard deviations along each Gaussian's axes, world units."""
         ...
 
     @property
@@ -40,26 +40,26 @@ class RenderableGaussians(Protocol):
 
     @property
     def harmonics(self) -> tuple[Float[Tensor, "n 1 3"], Float[Tensor, "n functions 3"]]:
-        """Coefficients of degree 0, and of the higher degrees."""
+        """SH coefficients of degree 0 and of the higher degrees."""
         ...
 
     @property
     def degree(self) -> int:
-        """Degree of the harmonics, 0 .. 3."""
+        """SH degree, 0 .. 3."""
         ...
 
     def degree_at(self, step: int, every: int = 1000) -> int:
-        """Degree of the harmonics in use at a step."""
+        """Return the SH degree in use at a step."""
         ...
 
     def rows(self) -> Rows:
-        """Raw values of all, detached."""
+        """Return the raw values of all rows, detached."""
         ...
 
     def to_cloud(self) -> GaussianCloud:
-        """Return a copy on the host, as files hold them."""
+        """Return a copy on the host, in the layout of splat files."""
         ...
 
     def groups(self) -> dict[str, Mapping[str, Tensor]]:
-        """Parameter groups, for `run.track(groups=...)`."""
+        """Return the parameter groups, for `run.track(groups=...)`."""
         ...

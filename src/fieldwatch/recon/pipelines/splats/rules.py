@@ -1,4 +1,4 @@
-"""Health rules of splats runs: useless Gaussians, sudden losses of Gaussians, and a cap that binds."""
+"""Health rules of splats runs: degenerate Gaussians, sudden losses of Gaussians, and a densification cap that binds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,23 +31,23 @@ _SUGAR = "https://arxiv.org/abs/2311.12775"
 SIZE = "Model/size"
 _ADVICE: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "transparent": ("are transparent", "they cost memory and time and show nothing"),
-        "giant": ("are giant, larger than a tenth of the scene", "they blur what lies behind them"),
-        "needle": ("are needles, with one long axis", "no surface can be read off them, and new views show streaks"),
-        "never_visible": ("were seen by no photo for two rounds", "nothing trains them"),
+        "transparent": ("are transparent", "they cost memory and time without contributing to any image"),
+        "giant": ("are giant, with a standard deviation above a tenth of the scene", "they blur what lies behind them"),
+        "needle": ("are needles, with one long axis", "they define no surface and cause streaks in new views"),
+        "never_visible": ("were visible in no training photo for two epochs", "they receive no gradient"),
     }
 )
-"""What is said of each kind: what they are, and why that matters."""
+"""Predicate and consequence of each kind of degenerate Gaussian, for the finding's message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DegenerateGaussians(HealthRule):
-    """Many Gaussians have been of no use for long: transparent, giant, needle-shaped, or never visible.
+    """Many Gaussians stay degenerate for long: transparent, giant, needle-shaped, or never visible.
 
     Attributes:
-        prefix: what the shares are recorded under.
+        prefix: tag prefix of the recorded fractions.
         excuses: kinds of events after which transparent Gaussians are expected.
-        fading: loss terms that drive opacities to 0 before a prune; transparent Gaussians are expected meanwhile.
+        fading: loss terms that drive opacities to 0 before a prune; transparent Gaussians are expected while they act.
     """
 
     prefix: str = "Population/"
@@ -55,63 +55,67 @@ class DegenerateGaussians(HealthRule):
     fading: Sequence[str] = ("entropy_regularization", "opacity")
     transparent: float = threshold(
         0.5,
-        unit="share",
-        reason="half of the work is for nothing; transparent is an opacity below 0.005, where 3DGS prunes",
+        unit="fraction",
+        reason="half of the work is wasted; transparent means an opacity below 0.005, 3DGS's pruning threshold",
         source=_KERBL,
     )
     giant: float = threshold(
         0.05,
-        unit="share",
+        unit="fraction",
         reason=(
-            "a far background needs some, more means an unresolved scene; giant is a standard deviation "
-            "above 0.1 of the extent, where 3DGS prunes"
+            "a distant background needs some, but more indicate an unresolved scene; giant means a standard "
+            "deviation above 0.1 of the extent, 3DGS's pruning threshold"
         ),
         source=_KERBL,
     )
     needle: float = threshold(
         0.5,
-        unit="share",
+        unit="fraction",
         reason=(
-            "photos alone make many, and half of all leave no surface; a needle's longest axis is over 10 "
-            "times the second, an effective rank below 1.12"
+            "training on photos alone produces many, but above a half the surface is lost; a needle's longest axis "
+            "is over 10 times the second, an effective rank below 1.12"
         ),
         source=_HYUNG,
     )
-    never_visible: float = threshold(0.2, unit="share", reason="a fifth of the memory holds what no photo trains")
-    warmup: int = threshold(5, unit="recordings", reason="growth and resets change the population at once")
-    patience: int = threshold(30, unit="recordings", reason="300 steps at the usual cadence: three densifications")
+    never_visible: float = threshold(
+        0.2, unit="fraction", reason="a fifth of the memory holds Gaussians without training"
+    )
+    warmup: int = threshold(5, unit="recordings", reason="densification and resets change the population abruptly")
+    patience: int = threshold(30, unit="recordings", reason="300 steps at the default interval: three densifications")
     grace: int = threshold(
-        300, unit="steps", reason="after a reset, or the end of a fading term, until the next prunes have passed"
+        300, unit="steps", reason="the prunes that follow a reset or the end of a fading term take this long"
     )
     remedy: ClassVar[str] = (
-        "Transparent or unseen: prune them (--prune-on-load at a start from a checkpoint). Giant: check cameras and "
-        "background, and that growth prunes by size. Needles: a surface term (-r planar) or --flatness-weight gives "
-        "them a second axis."
+        "Transparent or never visible: prune them (--prune-on-load when starting from a checkpoint). Giant: check "
+        "cameras and background, and that densification prunes by size (--largest-size). Needles: add a surface term "
+        "(-r planar) or --flatness-weight, which give them a second axis."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per kind and phase, where the share had been above its bound for too long."""
+        """Return a finding for each kind and phase in which the fraction stayed above its bound for too long."""
         return tuple(
-            found
+            finding
             for kind in _ADVICE
             for span in spans(history, self.prefix + kind)
-            if (found := self._judge(history, kind, span))
+            if (finding := self._judge(history, kind, span))
         )
 
     def _judge(self, history: History, kind: str, span: Span) -> Finding | None:
         bound = float(getattr(self, kind))
         steps = span.series.steps
         high = span.values > bound
+        # Only transparency is excused: resets and fading terms change opacities, but not shapes or visibility.
         if kind == "transparent":
-            high &= ~(excused(history, self.excuses, steps, self.grace) | self._faded(history, steps))
+            high &= ~(excused(history, self.excuses, steps, self.grace) | self._fading_mask(history, steps))
         at = first_sustained(high, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
         what, why = _ADVICE[kind]
-        text = f"{span.values[at]:.0%} of the Gaussians {what} (more than {bound:.0%} for {self.patience} looks): {why}"
-        return self.finding(span.step(at), f"{text}.", subject=span.name)
+        bounds = f"above {bound:.0%} for {self.patience} recordings"
+        text = f"{span.values[at]:.0%} of the Gaussians {what} ({bounds}): {why}."
+        return self.finding(span.step(at), text, subject=span.name)
 
-    def _faded(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def _fading_mask(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
         mask = np.zeros(len(steps), np.bool_)
         for term in self.fading:
             if term in history.windows:
@@ -122,133 +126,142 @@ class DegenerateGaussians(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class NonFiniteGaussians(HealthRule):
-    """A Gaussian holds a value that is not finite."""
+    """A Gaussian has a non-finite parameter."""
 
     severity: ClassVar[Severity] = "error"
     metrics: Sequence[str] = ("Population/non_finite",)
     remedy: ClassVar[str] = (
-        "Go back to the last checkpoint: the parameters took it. Keep step.update's guard on, which refuses such an "
-        "update and names term and photo; look at what else writes parameters (growth, resets, your own code)."
+        "Resume from the last checkpoint; the current parameters are corrupt. Keep the guard of step.update enabled, "
+        "which rejects non-finite updates and names term and photo; check all other code that writes parameters "
+        "(densification, resets, your own code)."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per phase, the first look that found one."""
-        found: list[Finding] = []
+        """Return the first recording with a non-finite Gaussian in each phase."""
+        findings: list[Finding] = []
         for span in spans(history, *self.metrics):
+            # Not `> 0`: a recorded fraction that is NaN itself must be reported, too.
             at = first_sustained(~(span.values == 0))
             if at is not None:
-                text = f"{span.values[at]:.2%} of the Gaussians hold a value that is not finite."
-                found.append(self.finding(span.step(at), text, subject=span.name))
-        return tuple(found)
+                text = f"{span.values[at]:.2%} of the Gaussians have a non-finite parameter."
+                findings.append(self.finding(span.step(at), text, subject=span.name))
+        return tuple(findings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationCollapse(HealthRule):
-    """Most of the Gaussians went from one step to the next; a planned prune may take more, but not nearly all.
+    """Most Gaussians were removed in a single step; a planned prune may remove more, but not nearly all.
 
     Attributes:
-        metric: the number of Gaussians.
-        planned: kinds of events that are meant to take many.
+        metric: tag of the number of Gaussians.
+        planned: kinds of events that remove many Gaussians by design.
     """
 
     metric: str = SIZE
     planned: Sequence[str] = ("prune",)
     drop: float = threshold(
         0.5,
-        unit="share",
-        reason="densification never removes half; opacities that were just reset and not yet trained do",
+        unit="fraction",
+        reason="a regular densification never removes half; one that prunes opacities right after a reset does",
     )
     most: float = threshold(
         0.95,
-        unit="share",
+        unit="fraction",
         reason="SuGaR's prune at opacity 0.5 keeps a fifth: 5 million become 1 million",
         source=_SUGAR,
     )
     remedy: ClassVar[str] = (
-        "Go back to the checkpoint before. If a prune took them, lower its opacity (--prune-below), or start it later; "
-        "if growth did, it came too soon after a reset of the opacities (--reset-every)."
+        "Resume from the checkpoint before. If a prune removed them, lower its opacity (--prune-below) or prune later "
+        "(--prune-at); if a densification did, it came too soon after an opacity reset (--reset-every)."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per phase, the first step after which most were gone; across a phase's border, too."""
+        """Return the first collapse in each phase; a collapse at a phase border counts for the new phase."""
         if self.metric not in history:
             return ()
         series = history[self.metric]
         before = series.values[:-1]
         after = series.values[1:]
         steps = series.steps
+        # The inner `where` avoids a division by zero, because numpy evaluates both branches.
         lost = np.where(before > 0, 1 - after / np.where(before > 0, before, 1), 0.0)
-        bounds = np.where(self._meant(history, steps), self.most, self.drop)
-        places = np.flatnonzero(lost > bounds)
-        found: list[Finding] = []
+        bounds = np.where(self._planned_events_between(history, steps), self.most, self.drop)
+        collapses = np.flatnonzero(lost > bounds)
+        findings: list[Finding] = []
         for first, last in phases(history):
-            at = next((at for at in places.tolist() if first <= steps[at + 1] <= last), None)
+            # A collapse between two recordings belongs to the phase of the second one.
+            at = next((at for at in collapses.tolist() if first <= steps[at + 1] <= last), None)
             if at is not None:
-                how = "a prune took" if bounds[at] == self.most else "one step took, though no prune was declared,"
-                text = f"{how} {lost[at]:.0%} of the Gaussians: {before[at]:,.0f} became {after[at]:,.0f}."
-                found.append(self.finding(int(steps[at + 1]), text, subject=self.metric))
-        return tuple(found)
+                cause = "a prune removed" if bounds[at] == self.most else "a step without a declared prune removed"
+                text = f"{cause} {lost[at]:.0%} of the Gaussians: {before[at]:,.0f} became {after[at]:,.0f}."
+                findings.append(self.finding(int(steps[at + 1]), text, subject=self.metric))
+        return tuple(findings)
 
-    def _meant(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Tell for each pair of recordings whether an event between them was meant to take Gaussians."""
+    def _planned_events_between(self, history: History, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return, for each pair of consecutive recordings, whether a planned event lies between them."""
         mask = np.zeros(max(len(steps) - 1, 0), np.bool_)
         for kind in self.planned:
             for event in history.events(kind):
+                # Inclusive at both ends: the size of a step is recorded before its prune, so that a prune at a recorded
+                # step shows only in the next recording.
                 mask |= (steps[:-1] <= event["step"]) & (event["step"] <= steps[1:])
         return mask
 
 
 @dataclass(frozen=True, kw_only=True)
 class PruneRefused(HealthRule):
-    """A planned prune would have left next to nothing, and was not done: opacities had not settled."""
+    """A planned prune was skipped because it would have removed nearly all Gaussians: opacities had not converged."""
 
     kind: str = "prune"
     remedy: ClassVar[str] = (
-        "Give the opacities longer before the prune (a larger --schedule-scale, no opacity reset shortly before), or "
+        "Train the opacities longer before the prune (a larger --schedule-scale, no opacity reset shortly before), or "
         "prune less (--prune-below)."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return each prune that was refused."""
-        found: list[Finding] = []
+        """Return a finding for each prune that was skipped."""
+        findings: list[Finding] = []
         for event in history.events(self.kind):
             refused = _count(event, "refused")
             before = _count(event, "before")
             if refused:
                 text = (
-                    f"the prune below opacity {event.get('below', 0):g} would have taken {refused:,.0f} of "
-                    f"{before:,.0f} Gaussians and was not done."
+                    f"the prune below opacity {event.get('below', 0):g} would have removed {refused:,.0f} of "
+                    f"{before:,.0f} Gaussians and was skipped."
                 )
-                found.append(self.finding(int(event["step"]), text, subject=self.kind))
-        return tuple(found)
+                findings.append(self.finding(int(event["step"]), text, subject=self.kind))
+        return tuple(findings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrowthCapBinds(HealthRule):
-    """The cap holds back Gaussians that wanted to grow, long before growth ends.
+    """The cap prevents many densifications long before densification ends.
 
-    Growth by sampling (MCMC), which fills its cap by design, is not judged.
+    MCMC runs are exempt: they fill their cap by design.
     """
 
     severity: ClassVar[Severity] = "note"
     kind: str = "growth"
-    share: float = threshold(0.02, unit="share", reason="of all Gaussians: fewer than one in fifty do not matter")
-    left: float = threshold(
-        0.25, unit="share of the growth to come", reason="a cap that is reached at the end has done its work"
+    share: float = threshold(
+        0.02, unit="fraction of the Gaussians", reason="missing fewer than one in fifty makes no visible difference"
     )
-    patience: int = threshold(3, unit="densifications", reason="a single one may ask for many")
+    left: float = threshold(
+        0.25, unit="fraction of the densification period", reason="a cap that is reached near the end is well chosen"
+    )
+    patience: int = threshold(3, unit="densifications", reason="a single densification may have many candidates")
     remedy: ClassVar[str] = (
-        "Raise --growth-cap if memory and time allow; else raise --growth-pull, so that the cap is reached later and "
-        "the strongest places of all photos share it."
+        "Raise --growth-cap if memory and time allow; otherwise raise --growth-pull, so that the cap is reached later "
+        "and goes to the Gaussians with the largest view-space gradients."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return, per phase, the growth step at which the cap had bound for too long."""
+        """Return the densification in each phase at which the cap had been binding for too long."""
         events = history.events(self.kind)
+        # Only MCMC densification records these counts.
         if any(_count(event, "drawn") or _count(event, "relocated") for event in events):
             return ()
-        found = (self._judge(events, first, last) for first, last in phases(history))
-        return tuple(finding for finding in found if finding is not None)
+        findings = (self._judge(events, first, last) for first, last in phases(history))
+        return tuple(finding for finding in findings if finding is not None)
 
     def _judge(self, events: Sequence[Mapping[str, Any]], first: int, last: int) -> Finding | None:
         here = [event for event in events if first <= event["step"] <= last]
@@ -257,15 +270,17 @@ class GrowthCapBinds(HealthRule):
             return None
         event = here[at]
         text = (
-            f"the cap holds the model at {_count(event, 'after'):,} Gaussians: {_count(event, 'held_back'):,} that "
-            f"wanted to grow were held back at step {event['step']}, and growth goes on until {event['growth_until']}."
+            f"the cap limits the model at {_count(event, 'after'):,} Gaussians: {_count(event, 'held_back'):,} "
+            f"candidates were not densified at step {event['step']}, and densification continues until step "
+            f"{event['growth_until']}."
         )
         return self.finding(int(event["step"]), text)
 
     def _binds(self, event: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> bool:
-        begun = events[0]["step"]
+        start = events[0]["step"]
         end = _count(event, "growth_until")
-        early = end - event["step"] > self.left * (end - begun)
+        # Relative to the period from the first densification to the planned end, not to the whole run.
+        early = end - event["step"] > self.left * (end - start)
         return early and _count(event, "held_back") > self.share * _count(event, "before")
 
 
@@ -275,18 +290,20 @@ def _count(event: Mapping[str, Any], name: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CollapseOnTestViews(quality.Collapse):
-    """Quality on held-out photos suddenly drops far below its best, with no prune or reset to explain it."""
+    """Quality on held-out photos suddenly drops far below its best without a recent prune or reset."""
 
     reported_as: ClassVar[str] = "Collapse"
     metrics: Sequence[str] = ("Test/psnr", "Eval/psnr")
     excuses: Sequence[str] = ("prune", "reset")
+    # A phase has few evaluations, often one, so each is compared with the best of the run.
     within: Literal["phase", "run"] = "run"
-    warmup: int = threshold(1, unit="evaluations", reason="one makes a best, as each has all held-out photos")
-    patience: int = threshold(1, unit="evaluations", reason="evaluations are rare, and each is a mean")
+    warmup: int = threshold(1, unit="evaluations", reason="each covers all held-out photos, so one sets a valid best")
+    patience: int = threshold(1, unit="evaluations", reason="evaluations are rare, and each is a mean over photos")
 
 
 SPLATS_RULES: tuple[HealthRule, ...] = (
     *(rule for rule in GENERAL if not isinstance(rule, forecast.OutOfMemoryAhead)),
+    # Replaces the general rule, so that the forecast names a number of Gaussians.
     forecast.OutOfMemoryAhead(unit="Gaussians"),
     CollapseOnTestViews(),
     quality.Overfitting(metrics=("Test/psnr_gap",)),
@@ -297,4 +314,4 @@ SPLATS_RULES: tuple[HealthRule, ...] = (
     PruneRefused(),
     GrowthCapBinds(),
 )
-"""The rules of a splats run and of a refinement."""
+"""Health rules of splats runs and refinements."""

@@ -1,4 +1,4 @@
-"""Mean errors over samples, one chunk at a time: for when the graph of all does not fit into memory."""
+"""Mean errors over samples, computed chunk by chunk if the graph of all samples does not fit into memory."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from fieldwatch.recon.losses import Ellipsoids, Samples
 
 Errors = Mapping[str, tuple[Tensor, Tensor | int]]
-"""Mean error of some samples by term, and of how many samples it is the mean."""
+"""Mean error over samples and number of samples, by term."""
 _checkpoint: Any = checkpoint  # torch does not annotate it
 
 
@@ -20,22 +20,23 @@ def mean_in_chunks(
 ) -> dict[str, Float[Tensor, ""]]:
     """Return the mean error over all samples for each term, with its gradient.
 
-    With several chunks, the errors of each are computed without keeping the graph; `backward` computes them again. The
-    result is that of one chunk, up to rounding.
+    With several chunks, activation checkpointing recomputes the errors of each chunk in `backward`. Up to rounding, the
+    result does not depend on the number of chunks.
 
     Args:
-        errors_of: computes the errors of some samples; without random numbers, as it runs twice.
-        samples: all.
-        ellipsoids: that the samples are compared with.
-        chunks: how many.
+        errors_of: function that computes the errors of samples; it runs twice and must not use random numbers.
+        samples: all samples.
+        ellipsoids: Gaussians that the samples are compared with.
+        chunks: maximum number of chunks.
     """
     if chunks == 1:
         return {name: error for name, (error, _) in errors_of(samples).items()}
-    # Cached here, outside of the chunks: computed once, with a graph that all chunks share.
+    # Computed and cached before the chunks, so that all of them share one graph of these properties.
     _ = ellipsoids.whitening, ellipsoids.normals, ellipsoids.thickness
-    # `chunk` may give fewer chunks than asked for, but equally many for both tensors.
+    # `torch.chunk` may return fewer chunks than requested, but the same number for both tensors.
     pairs = zip(samples.points.chunk(chunks), samples.owners.chunk(chunks), strict=True)
     chunk_errors: list[Errors] = [
+        # No random state to restore: `errors_of` uses no random numbers.
         _checkpoint(errors_of, Samples(points=points, owners=owners), use_reentrant=False, preserve_rng_state=False)
         for points, owners in pairs
     ]
@@ -43,7 +44,8 @@ def mean_in_chunks(
 
 
 def _weighted_mean(means: list[tuple[Tensor, Tensor | int]]) -> Float[Tensor, ""]:
-    """Mean of means, each weighted by its number of samples; 0 where there are none."""
+    """Return the mean of means, weighted by their numbers of samples; 0 if there are no samples."""
+    # Chunks differ in size, and a mask may leave different numbers of samples.
     values = torch.stack([value for value, _ in means])
     counts = torch.stack([torch.as_tensor(count).to(values) for _, count in means])
     return (values * counts).sum() / counts.sum().clamp_min(1)

@@ -1,4 +1,4 @@
-"""What a splats run trains on: photos, their cameras, and the points or Gaussians it starts from."""
+"""Scene of a splats run: photos, their cameras, and the points or Gaussians that training starts from."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,11 +17,11 @@ from fieldwatch.recon.pipelines.splats.schedule import Plan
 from fieldwatch.recon.render import View
 
 AHEAD = 4
-"""Photos decoded ahead of the loop, where they do not all fit into memory."""
-_SIZE_SAMPLES = 20_000  # points, at most, whose distances determine the size of a scene
+"""Number of photos decoded ahead of the training loop if not all fit into memory."""
+_SIZE_SAMPLES = 20_000  # maximum number of points whose distances determine the size of a scene
 
 Distance = Callable[[Float[Tensor, "n 3"]], Float[Tensor, " n"]]
-"""Signed distance of points to the true surface, world units."""
+"""Function from points to their signed distance to the true surface, world units."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,13 +29,13 @@ class PhotoView:
     """One photo on the training device.
 
     Attributes:
-        index: of the photo in its set.
-        train_index: of the photo among the training photos; None for one that is held out.
-        name: of the photo.
-        camera: where it was taken from.
-        image: red, green, blue in [0, 1].
-        mask: 1 where the photo is to be used, else 0; None: everywhere.
-        alpha: 1 where the photo is opaque, 0 where the background shows; None: opaque everywhere.
+        index: index of the photo in its set.
+        train_index: index of the photo among the training photos; None for a held-out photo.
+        name: name of the photo.
+        camera: camera of the photo.
+        image: pixels, RGB in [0, 1].
+        mask: 1 for pixels to use, 0 for pixels to ignore; None uses all.
+        alpha: opacity of the pixels in [0, 1]; None for an opaque photo.
     """
 
     index: int
@@ -52,10 +52,10 @@ class Batch:
     """The photos of one step.
 
     Attributes:
-        train_indices: of all of them, among the training photos.
-        names: of all of them.
-        first: position, in the batch, of the first one that this process renders.
-        views: those that this process renders.
+        train_indices: indices of all photos of the step among the training photos.
+        names: names of all photos of the step.
+        first: position in the batch of the first photo that this process renders.
+        views: photos that this process renders.
     """
 
     train_indices: tuple[int, ...]
@@ -66,19 +66,19 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scene:
-    """Photos of one place, ready to be trained on.
+    """Photos of a scene, ready for training.
 
     Attributes:
-        photos: all of them; `photos.train` and `photos.test` are the split.
+        photos: all photos; `photos.train` and `photos.test` are the indices of the split.
         views: camera of every photo, on the training device.
-        device: where training happens.
-        background: behind everything, red, green, blue in [0, 1].
-        plan: what happens at which step.
-        extent: of the training cameras, world units.
-        cloud: trained Gaussians to start from; None starts from the photos' points.
-        loaded: iteration those were trained to; None without them.
-        distance: to the true surface, where it is known.
-        notes: what was done while reading, for the user.
+        device: training device.
+        background: background color, RGB in [0, 1].
+        plan: schedule of the run.
+        extent: extent of the training cameras, world units.
+        cloud: trained Gaussians to start from; None starts from the photos' point cloud.
+        loaded: iteration of `cloud`; None if there is none.
+        distance: signed distance to the true surface; None if it is unknown.
+        notes: messages about the input, for the user.
     """
 
     photos: PhotoSet
@@ -93,10 +93,10 @@ class Scene:
     notes: tuple[str, ...]
 
     def photo_view(self, index: int) -> PhotoView:
-        """Return one photo on the device.
+        """Return one photo on the training device.
 
         Raises:
-            PhotoError: it cannot be read.
+            PhotoError: The photo cannot be read.
         """
         return self._on_device(self.photos[index])
 
@@ -107,15 +107,16 @@ class Scene:
 
     @cached_property
     def size(self) -> float:
-        """The scene's own scale, world units: how far its points are from the cameras, the cameras' extent at least.
+        """Size of the scene, world units: the distance of its points to the cameras, at least the cameras' extent.
 
-        The distance is the median over the points, each to the nearest training camera that looks at it. Where cameras
-        surround what they look at it is the extent; where they stand close together before a deep scene it is longer.
+        The distance is the median over the points, each to the nearest training camera that faces it. For cameras
+        around an object, the size is the extent; for cameras close together in front of a deep scene, it is larger.
         """
         points = self.photos.points if self.cloud is None else self.cloud.means
         if not len(points):
             return self.extent
-        # Every so many-th instead of random ones: the size must be the same in every process and after a resume.
+        # Strided instead of random: the size must be the same on every rank and after a resume.
+        # Ceiling division: the stride leaves at most `_SIZE_SAMPLES` points.
         samples = points[:: -(-len(points) // _SIZE_SAMPLES)].to(self.device)
         return max(float(reference_lengths(samples, self.training_views, 0.0).median()), self.extent)
 
@@ -123,41 +124,43 @@ class Scene:
     def batches(
         self, order: Shuffled, views: int = 1, local: slice = slice(None)
     ) -> Generator[Callable[[], Batch], None, None]:
-        """Yield a function that returns the next batch; photos are decoded ahead where they do not all fit into memory.
+        """Yield a function that returns the next batch; photos are decoded ahead if not all fit into memory.
 
-        ``order`` is advanced ``views`` times per call and never ahead, so that a checkpoint stores where the loop is.
+        ``order`` advances ``views`` times per call and never ahead, so that a checkpoint stores the loop's position.
 
         Args:
-            order: of the indices of the training photos, one at a time.
-            views: photos of a batch.
-            local: which of a batch this process renders; no others are read.
+            order: iterator over indices of training photos, one at a time.
+            views: number of photos per batch.
+            local: slice of the batch that this process renders; only these photos are read.
         """
         train = self.photos.train
 
         def batch(view_of: Callable[[int], PhotoView]) -> Batch:
             train_indices = tuple(int(next(order)) for _ in range(views))
+            # Names of all views, also of those that other ranks render: they identify samples in the record.
             names = tuple(self.photos.names[train[index]] for index in train_indices)
+            # The order advances by the whole batch on every rank, but only local photos are read.
             local_views = tuple(view_of(train[index]) for index in train_indices[local])
             return Batch(train_indices=train_indices, names=names, first=local.start or 0, views=local_views)
 
         if self._fits_in_memory:
-            for index in train:  # decoded now, or the steps of the first epoch would wait for it
+            for index in train:  # decode now, so that the steps of the first epoch do not wait for it
                 self.photos[index]
             yield lambda: batch(self.photo_view)
             return
         with ExitStack() as open_streams:
             streams: list[PhotoStream] = []
 
-            def streamed(wanted: int) -> PhotoView:
-                photo = next(streams[0]) if streams else self.photos[wanted]
-                if photo.index != wanted:  # the run rolled back, and the order with it: the stream is of no use now
+            def streamed(index: int) -> PhotoView:
+                photo = next(streams[0]) if streams else self.photos[index]
+                if photo.index != index:  # the run rolled back and restored the order: the stream is out of date
                     open_streams.close()
                     streams.clear()
-                    photo = self.photos[wanted]
+                    photo = self.photos[index]
                 return self._on_device(photo)
 
             def next_batch() -> Batch:
-                if not streams:  # only now: a resumed run has restored the order by the first call
+                if not streams:  # opened lazily: a resumed run restores the order only before the first call
                     ahead = self._ahead_of(order, views, local)
                     streams.append(open_streams.enter_context(self.photos.stream(ahead, ahead=AHEAD)))
                 return batch(streamed)
@@ -165,8 +168,9 @@ class Scene:
             yield next_batch
 
     def _ahead_of(self, order: Shuffled, views: int, local: slice) -> Iterator[int]:
-        """The photos that an order will give to this process, found on a copy of it."""
+        """Yield the indices of the photos that this process will render, from a copy of the order."""
         ahead = Shuffled(order.length, order.batch, drop_last=order.drop_last)
+        # A copy, so that decoding ahead does not advance the order that checkpoints store.
         ahead.load_state_dict(order.state_dict())
         while True:
             train_indices = [int(next(ahead)) for _ in range(views)]
@@ -179,6 +183,7 @@ class Scene:
     @property
     def _fits_in_memory(self) -> bool:
         cameras = self.photos.cameras
+        # Three bytes per pixel; masks and alpha are small in comparison.
         return sum(3 * camera.width * camera.height for camera in cameras) <= self.photos.memory_budget
 
     def _on_device(self, photo: StoredPhoto) -> PhotoView:

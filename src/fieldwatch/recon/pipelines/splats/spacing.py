@@ -1,4 +1,4 @@
-"""How far points lie apart: the size that Gaussians start with."""
+"""Spacing of points, from which the initial scales of Gaussians are derived."""
 
 from typing import Literal
 
@@ -10,27 +10,28 @@ from fieldwatch.recon.geometry import nearest_neighbours
 
 Spacing = Literal["mean", "least"]
 
-_LEAST = 1e-7  # world units; points on top of each other get Gaussians of this size
+_LEAST = 1e-7  # world units; spacing of coincident points
 
 
 def point_spacing(points: Float[Tensor, "n 3"], neighbours: int = 3, kind: Spacing = "mean") -> Float[Tensor, " n"]:
-    """Return for each point how far its nearest neighbours are, at least 1e-7, in world units; exact.
+    """Return the distance of each point to its nearest neighbors, world units, at least 1e-7.
 
     Args:
-        points: at least two.
-        neighbours: how many count; fewer where there are not so many other points.
-        kind: "mean" of their distances (Kerbl 2023, section 5.1), or the "least" (SuGaR).
+        points: positions, at least two.
+        neighbours: number of neighbors; fewer are used if there are fewer other points.
+        kind: "mean" of the distances (Kerbl 2023, section 5.1), or the "least" (SuGaR).
 
     Raises:
-        InputError: fewer than two points.
+        InputError: There are fewer than two points, or `neighbours` is less than 1.
     """
     if len(points) < 2 or neighbours < 1:
         raise InputError(
-            f"the spacing of {len(points)} points to {neighbours} neighbours was asked for: it takes two points or "
-            "more and one neighbour; give the starting size yourself"
+            "spacing requires at least 2 points and 1 neighbor, got "
+            f"{len(points)} points to {neighbours} neighbors; pass the initial scales explicitly"
         )
-    # One more, as the nearest neighbor of a point is itself.
+    # One more, because the nearest neighbor of a point is itself.
     table = nearest_neighbours(points, min(neighbours + 1, len(points)))
     others = table.squared[:, 1:].sqrt().to(points)
+    # `squared` is sorted: the first column is the nearest neighbor.
     distances = others.mean(1) if kind == "mean" else others[:, 0]
     return distances.clamp_min(_LEAST)

@@ -1,4 +1,4 @@
-"""The start of a splats run: its photos and Gaussians made ready, and the run opened with what is declared about it."""
+"""Start of a splats run: load photos and Gaussians, and open the run with its metrics, rules and schedule."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,32 +43,34 @@ from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
 from fieldwatch.recon.render import native_available
 
 BUILT_IN = "built-in"
-"""What `cfg_args` of a run on the built-in scene says, as `fieldwatch_scene`."""
+"""Value of `fieldwatch_scene` in the `cfg_args` of runs on the built-in scene."""
 BUILT_IN_SIZE = 128
+"""Width and height of the built-in scene's photos, pixels."""
 _GIBIBYTE = 1 << 30
 ROLLBACK = Rollback()
-"""When a run rolls back: no healthy run of the presets comes near its thresholds."""
+"""Rollback policy of splats runs; healthy runs of the presets stay far below its thresholds."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Source:
-    """Photos, and the true surface where it is known."""
+    """Photos, and the signed distance to the true surface if it is known."""
 
     photos: PhotoSet
     distance: Distance | None = None
 
 
 def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -> Scene:
-    """Read photos, cameras and Gaussians, and plan the steps; every fault of the input is reported here.
+    """Read photos, cameras and Gaussians, plan the steps, and validate all input.
 
     Args:
-        config: settings.
-        left_out: photos that a run left out when it began (`photos_left_out_by`), so that it goes on without them; None
-            lets the config decide.
+        config: settings of the run.
+        left_out: names of the photos that the run left out when it started (`photos_left_out_by`), to resume it without
+            them; None decides from the config.
 
     Raises:
-        ValueError, OSError: what came, what was wanted, what to do.
+        ValueError, OSError: The input is invalid; the message names what was expected and what to do.
     """
+    # Cheap checks first: a wrong device or schedule is reported before photos are read, which can take minutes.
     Ranks.of_process().refuse_small(config.views_per_step, "--views-per-step")
     device = choose_device(config.device)
     folder = None if config.checkpoint_path is None else open_splat_folder(config.checkpoint_path)
@@ -77,12 +79,13 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
     cloud = None if folder is None else folder.gaussians(loaded)
     source = _source(config, folder, left_out)
     photos = source.photos
-    _refuse_one_place(photos)
+    _refuse_single_position(photos)
     input_notes = (*photos.notes, *_far_notes(photos), *(cloud.notes if cloud else ()), *plan.notes)
     return Scene(
         photos=photos,
         views=tuple(view_of(camera, device) for camera in photos.cameras),
         device=device,
+        # Black or white, the two backgrounds of 3DGS.
         background=torch.full((3,), float(config.background == "white"), device=device),
         plan=plan,
         extent=photos.extent,
@@ -97,7 +100,7 @@ def start_run(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[Ru
     """Open the run with its metrics, rules, windows, phases and checkpoint policy.
 
     Raises:
-        ConfigMismatch: the folder holds a run with another config, or on other photos.
+        ConfigMismatch: The folder contains a run with another config or other photos.
     """
     _refuse_other_photos(folder, scene)
     plan = scene.plan
@@ -120,63 +123,63 @@ def start_run(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[Ru
 
 
 def photos_left_out_by(folder: Path) -> tuple[str, ...] | None:
-    """Return the names of the photos that the run in a folder left out when it began; None where it does not say.
+    """Return the names of the photos that the run in a folder left out at its start; None if it records none.
 
     Raises:
-        NotARun: what the folder holds cannot be read as a run.
+        NotARun: The folder's content cannot be read as a run.
     """
     names = read_manifest(folder).about.get("left_out") if holds_run(folder) else None
+    # Runs of older versions do not record these names.
     return None if names is None else tuple(str(name) for name in names)
 
 
 def scene_of_run(config: SplatsConfig, scene: Scene, folder: Path) -> Scene:
-    """Return the scene without those photos that the run in a folder left out when it began.
+    """Return the scene with the photos that the run in a folder started with.
 
-    A photo that was missing then and is there now, or the other way round, would be another scene.
+    A photo that was missing at the start and exists now, or vice versa, would change the scene of a resumed run.
 
     Raises:
-        ValueError, OSError: as in `prepare_scene`.
+        ValueError, OSError: As in `prepare_scene`.
     """
     left_out = photos_left_out_by(folder)
+    # Nothing is read again in the usual case, in which the same photos are available.
     same = left_out is None or set(left_out) == set(scene.photos.left_out)
     return scene if same else prepare_scene(config, left_out)
 
 
-def _refuse_one_place(photos: PhotoSet) -> None:
-    """Refuse cameras that all stand in one place: nothing there tells a scale, or how far away anything is."""
+def _refuse_single_position(photos: PhotoSet) -> None:
+    """Reject cameras that all share one position: without parallax, neither scale nor depth is determined."""
     if photos.extent > 0:
         return
     count = len(photos.train)
     held_out = len(photos.test)
-    remedy = "--held-out 0 holds out none; else give" if count == 1 and held_out else "give"
-    fault = f"all {count} cameras stand in one place"
+    remedy = "use --held-out 0, or add" if count == 1 and held_out else "add"
+    fault = f"all {count} cameras have the same position"
     if count == 1:
-        fault = f"1 photo is left to train on ({held_out} held out)"
-    raise InputError(
-        f"{fault}: nothing tells how far away anything is; {remedy} photos that were taken from different places"
-    )
+        fault = f"only 1 photo remains for training ({held_out} held out)"
+    raise InputError(f"{fault}, so that depth cannot be determined; {remedy} photos taken from different positions")
 
 
 def _far_notes(photos: PhotoSet) -> list[str]:
-    """Name cameras whose pose is probably wrong."""
+    """Return a note that names the cameras whose pose is probably wrong."""
     far = far_cameras(photos.cameras)
     if not far:
         return []
     names = ", ".join(photos.names[i] for i in far)
     note = (
-        f"warning: the cameras of {names} stand over 20 times as far away as the others: their poses are probably "
-        "wrong; take these photos out of the reconstruction; they do not count for the scale of the scene"
+        f"warning: the cameras of {names} are over 20 times as far away as the others, so their poses are probably "
+        "wrong; remove these photos from the reconstruction; they are ignored in the scale of the scene"
     )
     return [note]
 
 
 def _refuse_other_photos(folder: Path, scene: Scene) -> None:
-    """A run goes on with the very photos, cameras and points that it began with."""
-    began = read_manifest(folder).about.get("digest") if holds_run(folder) else None
-    if began is not None and began != scene.photos.digest:
+    """Reject photos, cameras, points or a split that differ from those the run in the folder started with."""
+    digest = read_manifest(folder).about.get("digest") if holds_run(folder) else None
+    if digest is not None and digest != scene.photos.digest:
         raise ConfigMismatch(
             f"{folder} was trained on other photos than those of {scene.photos.source} (names, cameras, points or "
-            "split have changed since): bring back what it began with, or train in another folder with --out"
+            "split have changed): restore the original data, or train in another folder with --out"
         )
 
 
@@ -201,12 +204,12 @@ def about(config: SplatsConfig, scene: Scene) -> Mapping[str, Any]:
 
 def _iteration(config: SplatsConfig, folder: SplatFolder) -> int:
     """Return the iteration to load."""
-    wanted = config.iteration_to_load
-    if wanted is None:
+    iteration = config.iteration_to_load
+    if iteration is None:
         # SuGaR's scripts load iteration 7000 of 3DGS.
         return COARSE_START if COARSE_START in folder.iterations else folder.iterations[-1]
-    folder.ply(wanted)  # refuses an iteration that is not there
-    return wanted
+    folder.ply(iteration)  # raises if the iteration does not exist
+    return iteration
 
 
 def _source(config: SplatsConfig, folder: SplatFolder | None, left_out: Sequence[str] | None) -> _Source:
@@ -218,37 +221,45 @@ def _source(config: SplatsConfig, folder: SplatFolder | None, left_out: Sequence
         skip_unreadable=config.skip_unreadable,
         leave_out=None if left_out is None else tuple(left_out),
     )
+    # In order of precedence: the given scene, the built-in scene, the given photos with the model's cameras, and the
+    # scene that the model names.
     if config.data is not None:
         return _Source(photos=_read(config, config.data, options))
     if folder is None:
         return _built_in(config.views, BUILT_IN_SIZE, 0, config)
     if folder.settings.get("fieldwatch_scene") == BUILT_IN:
+        # The built-in scene is generated again from the parameters that the model's `cfg_args` contain.
         views, size, seed = (int(folder.settings[name]) for name in ("views", "size", "seed"))
         return _built_in(views, size, seed, config)
     if config.images is not None:
         return _Source(photos=read_splat_photos(folder, config.images, options))
-    named = folder.settings.get("source_path")
-    if not named or not Path(str(named)).is_dir():
+    # 3DGS records the scene's folder in `cfg_args`; a model copied from another machine names a path that is missing.
+    source_path = folder.settings.get("source_path")
+    if not source_path or not Path(str(source_path)).is_dir():
+        fault = f"trained on {source_path}, which does not exist" if source_path else "trained on an unnamed scene"
         raise InputError(
-            f"{folder.folder} was trained on {named or 'a scene that it does not name'}, which is not here: give the "
-            "folder of the scene with -s, or the folder of its photos with --images"
+            f"{folder.folder} was {fault}: give the folder of the scene with -s, or the folder of its photos with "
+            "--images"
         )
-    return _Source(photos=_read(config, Path(str(named)), options))
+    return _Source(photos=_read(config, Path(str(source_path)), options))
 
 
 def _read(config: SplatsConfig, data: Path, options: PhotoOptions) -> PhotoSet:
-    """A scene with transforms*.json and without a COLMAP model is read by those; all others are COLMAP's."""
+    """Read a scene from transforms*.json if it has no COLMAP model, otherwise from its COLMAP model."""
+    # COLMAP's model wins if both exist: transforms.json is often derived from it.
     sparse = (data / "sparse").is_dir() or any(data.glob("cameras.*"))
     if not sparse and (data.suffix == ".json" or any(data.glob("transforms*.json"))):
         for name in ("images", "masks"):
             if getattr(config, name) is not None:
-                raise InputError(f"--{name} does not go with {data}: its transforms*.json says where its photos lie")
+                raise InputError(
+                    f"--{name} cannot be used with {data}: its transforms*.json contains the paths of its photos"
+                )
         return read_transforms(data, options)
     return read_colmap(data, options, images=_absolute(config.images), masks=_absolute(config.masks))
 
 
 def _absolute(path: Path | None) -> Path | None:
-    """Take a folder that exists in the working directory; any other is looked for in the scene."""
+    """Return an existing folder as an absolute path; other paths are resolved within the scene later."""
     return path.absolute() if path is not None and path.is_dir() else path
 
 
@@ -259,16 +270,16 @@ def _built_in(views: int, size: int, seed: int, config: SplatsConfig) -> _Source
 
 
 def _antialiasing_notes(config: SplatsConfig, folder: SplatFolder | None) -> list[str]:
-    """Note that loaded Gaussians were trained with the other filter; other trainers have none unless they say so."""
+    """Return a note if the loaded Gaussians were trained with another filter; models without the setting had none."""
     antialiased = False if folder is None else bool(folder.settings.get("antialiased", False))
     if folder is None or antialiased == config.antialiased:
         return []
     flags = ("--antialiased", "--no-antialiased") if antialiased else ("--no-antialiased", "--antialiased")
-    return [f"{folder.folder} was trained with {flags[0]}, this run draws with {flags[1]}: it begins by adapting"]
+    return [f"{folder.folder} was trained with {flags[0]}, this run renders with {flags[1]} and has to adapt first"]
 
 
 def _device_notes(device: torch.device) -> list[str]:
     available, why = native_available()
     if device.type != "cpu" or available:
         return []
-    return [f"the native kernels are not used ({why}); drawing in plain torch takes 20 to 60 times as long"]
+    return [f"the native kernels are not used ({why}); rendering in plain torch takes 20 to 60 times as long"]

@@ -1,4 +1,4 @@
-"""Results of the views of a step besides gradients: PSNR, the visible Gaussians, densification statistics."""
+"""Results of a step's views in addition to gradients: PSNR, visible Gaussians, densification statistics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,12 @@ from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ViewOutput(StepOutput):
-    """What the objective returns for one view.
+    """Result of the objective for one view.
 
     Attributes:
-        camera: of the view.
-        psnr: of the rendering, dB.
-        projected: the rendering without its pixels: the visible Gaussians, and after backward their view-space
-            gradients.
+        camera: camera of the view.
+        psnr: PSNR of the rendering, dB.
+        projected: rendering without its pixels: the visible Gaussians and, after backward, their view-space gradients.
     """
 
     camera: View
@@ -31,13 +30,13 @@ class ViewOutput(StepOutput):
 
     @classmethod
     def of(cls, terms: Terms, output: RenderOutput, view: PhotoView, *, of_several: bool = False) -> Self:
-        """Gather the results of a view.
+        """Collect the results of a view.
 
         Args:
-            terms: of its loss.
-            output: its rendering.
-            view: the photo.
-            of_several: the step has other views: the loss of each is recorded, too.
+            terms: loss terms of the view.
+            output: rendering of the view.
+            view: photo of the view.
+            of_several: whether the step has several views, so that the loss of each is recorded as well.
         """
         return cls(
             terms=terms,
@@ -49,12 +48,12 @@ class ViewOutput(StepOutput):
 
 
 def without_pixels(output: RenderOutput) -> RenderOutput:
-    """Return a rendering without its pixels, which frees their memory; `means2d` still gets its gradient."""
-    nothing = output.alpha.new_empty(0, 0)
+    """Return a rendering without its pixels, which frees their memory; `means2d` still receives its gradient."""
+    empty = output.alpha.new_empty(0, 0)
     return replace(
         output,
-        features=nothing[..., None],
-        alpha=nothing,
+        features=empty[..., None],
+        alpha=empty,
         depth=None,
         normals=None,
         median_depth=None,
@@ -67,9 +66,9 @@ class StepSummary:
     """Results of all views of a step.
 
     Attributes:
-        psnr: mean over the views, dB.
-        visible: row numbers of the Gaussians that are visible in some view, ascending.
-        statistics: densification statistics of this step, summed over the views; None where they are not collected.
+        psnr: mean PSNR over the views, dB.
+        visible: rows of the Gaussians that are visible in at least one view, ascending.
+        statistics: densification statistics of this step, summed over the views; None if they are not collected.
     """
 
     psnr: Float[Tensor, ""]
@@ -79,46 +78,48 @@ class StepSummary:
     @classmethod
     @torch.no_grad()
     def of(cls, outputs: Sequence[ViewOutput], statistics: DensificationStatistics | None = None) -> Self:
-        """Join the results of several views.
+        """Combine the results of several views.
 
         Args:
-            outputs: one per view, after backward; each view has the same share of the step.
-            statistics: new ones, to which the view-space gradients of the views are added; None collects none.
+            outputs: results of the views, after backward; all views have the same weight.
+            statistics: empty statistics to add the views' view-space gradients to; None collects none.
         """
         if statistics is not None:
             for output in outputs:
                 statistics.add(output.projected, output.camera)
-            # Backward weighted each view by its share of the step; the thresholds are for unweighted gradients.
+            # Undo the weight 1 / views of each view's loss: densification thresholds are for unweighted gradients.
             statistics.gradients *= len(outputs)
         first, *further = outputs
         if not further:
             return cls(psnr=first.psnr, visible=first.projected.ids, statistics=statistics)
         return cls(
             psnr=torch.stack([output.psnr for output in outputs]).mean(),
+            # `unique` also sorts: ascending rows, whatever the order of the views.
             visible=torch.cat([output.projected.ids for output in outputs]).unique(),
             statistics=statistics,
         )
 
     @torch.no_grad()
     def over_ranks(self, ranks: Ranks, weight: float, gaussians: int) -> Self:
-        """Return the results of the views of all processes, the same on each.
+        """All-reduce the results over the ranks; every rank gets the same.
 
         Args:
-            ranks: the processes that train together.
-            weight: share of the views that this process rendered.
-            gaussians: how many there are.
+            ranks: ranks of the run.
+            weight: fraction of the step's views that this rank rendered.
+            gaussians: number of Gaussians.
 
         Raises:
-            RankLost: another process was lost.
+            RankLost: Another rank was lost.
         """
         if ranks.alone:
             return self
+        # As a mask of floats, because only sums over ranks are available: above 0 means visible on some rank.
         visible = self.psnr.new_zeros(gaussians).index_fill_(0, self.visible, 1.0)
         psnr = weight * self.psnr[None]
         if self.statistics is None:
             ranks.sum([psnr, visible])
         else:
-            # The processes can only sum: each fills a row of its own, and the maximum is taken over the rows.
+            # The only collective is a sum: each rank fills a separate row, and the maximum is taken over rows.
             radii = visible.new_zeros(ranks.world, gaussians)
             radii[ranks.rank] = self.statistics.radii
             ranks.sum([psnr, visible, self.statistics.gradients, self.statistics.counts, radii])

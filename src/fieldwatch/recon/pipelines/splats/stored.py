@@ -1,4 +1,4 @@
-"""A splats run opened again: its config, its scene and the Gaussians of one of its checkpoints."""
+"""Reopening a splats run: its config, its scene, and the Gaussians of one of its checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,14 +20,14 @@ from fieldwatch.recon.pipelines.splats.start import photos_left_out_by, prepare_
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredRun:
-    """A splats run, ready to draw.
+    """A stored splats run, ready to render.
 
     Attributes:
-        folder: the run folder.
-        config: what it was trained with.
-        scene: what it was trained on.
-        model: its Gaussians, with their 3D filter and the photos' colours where it has them.
-        step: the checkpoint's number of finished steps.
+        folder: run folder.
+        config: settings of the run.
+        scene: scene that the run was trained on.
+        model: Gaussians, with their 3D filter and the photos' color transforms if the run has them.
+        step: number of finished steps of the checkpoint.
     """
 
     folder: Path
@@ -38,46 +38,48 @@ class StoredRun:
 
 
 def stored_config(folder: Path) -> SplatsConfig:
-    """The config a splats run was started with.
+    """Return the config that a splats run was started with.
 
     Raises:
-        NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
+        NotARun: The folder contains no run or a run of another pipeline, or its run.json is damaged.
     """
     return config_of_run(folder, "splats", SplatsConfig)
 
 
 def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredRun:
-    """Open a run at one of its checkpoints; nothing in the folder changes.
+    """Open a run at one of its checkpoints, without modifying the folder.
 
     Args:
-        folder: the run folder.
+        folder: run folder.
         checkpoint: "last", "best" (by held-out PSNR), or a step.
-        device: where to draw; None means where it was trained.
+        device: device to render on; None uses the run's.
 
     Raises:
-        NotARun: the folder holds no splats run.
-        StoredStateError: there is no such checkpoint, or it is damaged.
-        ValueError, OSError: the scene cannot be read any more, as in `prepare_scene`.
+        NotARun: The folder contains no splats run.
+        StoredStateError: The checkpoint does not exist or is damaged.
+        ValueError, OSError: The scene cannot be read, as in `prepare_scene`.
     """
     config = stored_config(folder)
+    # The metric that "best" refers to.
     checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
     saved = checkpoints.find(checkpoint)
     items = checkpoints.read(saved.step)
+    # Without the photos that the run left out, even if they are available now: the split would change.
     scene = prepare_scene(replace(config, device=device or config.device), photos_left_out_by(folder))
     try:
         model = model_from(items, scene, antialiased=config.antialiased)
     except StoredStateError as error:
         raise StoredStateError(
-            f"{saved.path} does not hold the Gaussians of {folder / 'run.json'} ({error}): restore the one or the other"
+            f"{saved.path} does not contain the Gaussians of {folder / 'run.json'} ({error}): restore one of the two"
         ) from error
     return StoredRun(folder=folder, config=config, scene=scene, model=model, step=saved.step)
 
 
 def model_from(items: Mapping[str, Any], scene: Scene, *, antialiased: bool = False) -> SplatModel:
-    """Make the model that a checkpoint's items hold, on the scene's device.
+    """Return the model of a checkpoint's items, on the scene's device.
 
     Raises:
-        StoredStateError: they are not those of a splats run.
+        StoredStateError: The items do not belong to a splats run.
     """
     stored = stored_item(items, "gaussians")
     gaussians = Gaussians(Rows(**{name: stored_item(stored, name) for name in PARAMETERS})).to(scene.device)

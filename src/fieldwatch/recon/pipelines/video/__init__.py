@@ -1,4 +1,4 @@
-"""Neural video: a clip as a network that draws its patches and knows what they show."""
+"""Neural video: a network that represents a clip, renders its patches and predicts their semantic embeddings."""
 
 from typing import TYPE_CHECKING
 

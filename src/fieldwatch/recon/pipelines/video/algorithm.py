@@ -1,4 +1,4 @@
-"""Training a neural video: the loop, step by step."""
+"""The training loop of a neural video, step by step."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -33,35 +33,37 @@ BATCH_TAGS = {
     "Train/Loss/clip_loss": "Train_Batch/clip_loss",
     "Train/Loss/total_loss": "Train_Batch/total_loss",
 }
-"""Epoch tags that are means of a batch tag."""
+"""Epoch tags that average a batch tag over the epoch."""
 NORMS = ("total", "rgb_head", "clip_head", "decoder")
-"""Gradient norms that have an epoch mean."""
+"""Parameter groups whose gradient norm is averaged over the epoch."""
 EPOCH_MEANS = (*BATCH_TAGS, *(f"Train/Gradients/{name}_norm" for name in NORMS))
-"""All tags that are means over the batches of an epoch."""
+"""All tags that average over the batches of an epoch."""
 
 
 def train_video(
     config: VideoConfig, scene: VideoScene, folder: Path, **how: Unpack[RunChoices]
 ) -> Outcome[VideoEvaluation]:
-    """Train a network on a clip, in a run folder; a run found there is continued.
+    """Train a network on a clip in a run folder, resuming an existing run.
 
     Raises:
-        Diverged: the run could not go on; the message says where to resume.
-        Interrupted: a signal came; the step was finished and saved.
+        Diverged: training diverged; the message names the checkpoint to resume from.
+        Interrupted: a signal arrived; the current step was finished and saved.
     """
-    # Before the model, whose first weights are drawn from it.
+    # Before the model, whose initial weights use this seed.
     torch.manual_seed(config.seed)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
-    # Fused: on a GPU a refused update is then left out by the kernel itself, without a host read (decision 0004).
+    # Fused: on a GPU the kernel itself then skips a refused update, without a device-to-host sync (decision 0004).
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
-    # With stand-ins the frames between are drawn as well, but their true pixels are never read in training.
+    # With the interpolation prior, frames in between are sampled as well, but never their true pixels.
     units = scene.units(model.unit, scene.trained_frames)
-    # A clip smaller than one batch would have no batch at all if its last one were dropped.
+    # Dropping the last batch of a clip smaller than one batch would leave no batch at all.
     order = Shuffled(len(units), config.batch, config.seed, drop_last=len(units) >= config.batch)
     means = EpochMeans(EPOCH_MEANS, scene.device)
     schedule = parse_schedule(config.lr_type)
     total = config.epochs * order.batches_per_epoch
+    # Windows are in steps, the config is in epochs.
     semantic = semantic_window(config, order.batches_per_epoch)
+    # Evaluation and checkpoints use the uncompiled module, whose parameter names have no prefix.
     forward = torch.compile(model) if config.compile else model
     micro_batches = MicroBatches("batch", most=config.batch)
     evaluation_batches = MicroBatches("evaluation", most=most_evaluation_batches(model, scene))
@@ -69,7 +71,7 @@ def train_video(
     evaluation: VideoEvaluation | None = None
 
     def objective(batch: VideoBatch) -> StepOutput:
-        """Pixel loss of the frames, and from its window on the semantic loss of their embeddings."""
+        """Compute the pixel loss of the frames and, once active, the semantic loss of their embeddings."""
         with autocast(config, scene.device):
             prediction = forward(batch.query, embed=semantic is not None and run.step_index in semantic)
         terms = video_terms(config, prediction, batch, run.span)
@@ -80,6 +82,7 @@ def train_video(
             between = partial(run.stop_point, "an evaluation")
             evaluation = evaluate(model, scene, stop_point=between, micro_batches=evaluation_batches)
             record_evaluation(step, evaluation, scene, epoch)
+            # After the evaluation, so that the checkpoint of this step is ranked by its score.
             run.save_after_step({"psnr": evaluation.score})
         return evaluation
 
@@ -91,79 +94,84 @@ def train_video(
         run.resume(renamed=RENAMED_ITEMS)
         for step in run.steps(total):
             batch = units[next(order)]
+            # In every step, because the schedule depends on the progress within the epoch, too.
             rate = set_learning_rate(optimizer, config.lr * schedule.factor(step.index / total))
             names = scene.names(model.unit, batch)
-            pieces = partial(load, run, scene, model)
-            # zero_grad, forward, backward; in more micro-batches after an out-of-memory error
+            split = partial(load, run, scene, model)
+            # zero_grad, forward, backward; retried with more micro-batches after an out-of-memory error
             step.backward(
-                objective, step.shard(batch), split=pieces, samples=names, attribute_every=config.attribute_every
+                objective, step.shard(batch), split=split, samples=names, attribute_every=config.attribute_every
             )
             with step.span("optimizer"):
                 step.update(optimizer, clip=config.clip_norm)
 
-            terms = step.terms  # of the whole batch now, as are its errors
+            terms = step.terms  # like the sample losses, of the whole batch after `backward`
             step.record(batch_metrics(terms, step.sample_loss, scene.stands_in(model.unit, batch)))
-            # After the update: only then it is known whether the step was refused.
+            # Only after the update is it known whether the step was refused.
             means.add(epoch_values(step), refused=step.values["Guard/refused"])
             if step.every(order.batches_per_epoch):
                 epoch = (step.index + 1) // order.batches_per_epoch
                 metrics = epoch_metrics(means.take(), config, rate, active="clip" in terms)
                 step.record(metrics, axis="epoch", position=epoch)
+                # Every tenth epoch, as in the dual-head HNeRV code.
                 if epoch % 10 == 0:
                     step.record(head_statistics(model), axis="epoch", position=epoch)
                 if evaluation_due(config, epoch):
-                    found = partial(evaluate_and_record, step, epoch)
-                    evaluation = run.evaluate("evaluation", found, micro_batches=evaluation_batches)
+                    evaluation_call = partial(evaluate_and_record, step, epoch)
+                    evaluation = run.evaluate("evaluation", evaluation_call, micro_batches=evaluation_batches)
     return Outcome.of(run, evaluation)
 
 
 def load(
     run: Run, scene: VideoScene, model: VideoModel, units: Int64[Tensor, " units"], count: int
 ) -> Iterator[tuple[VideoBatch, float]]:
-    """Load units in ``count`` micro-batches, and yield each with its share of them."""
+    """Load units in ``count`` micro-batches and yield each with its fraction of the units."""
     for piece in MicroBatches(count=count, most=count).slices(len(units)):
         with run.span("data"), run.stop_point.waiting():
             batch = scene.batch(model.unit, units[piece], with_frames=model.needs_frames, training=True)
         yield batch, len(batch.names) / len(units)
-        del batch  # before the next one is loaded
+        del batch  # free its memory before the next one is loaded
 
 
 def most_evaluation_batches(model: VideoModel, scene: VideoScene) -> int:
-    """Units of a frame: as many can be drawn one after the other."""
+    """Return the number of units per frame, which can be rendered one after the other."""
     return scene.grid.patches if model.unit == "patch" else 1
 
 
 def total_steps(config: VideoConfig, scene: VideoScene) -> int:
-    """Steps of the whole training."""
+    """Return the number of steps of the whole training."""
     patches = scene.grid.patches if MODELS[config.model].unit == "patch" else 1
     units = len(scene.trained_frames) * patches
     return config.epochs * max(units // config.batch, 1)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> float:
-    """Set the rate of every parameter group, and return it."""
+    """Set the learning rate of every parameter group and return it."""
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate
 
 
 def autocast(config: VideoConfig, device: torch.device) -> torch.autocast:
-    """bfloat16 autocast where the config asks for it; it needs no loss scaling."""
+    """Return a bfloat16 autocast context, enabled by the config; bfloat16 needs no loss scaling."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.amp)
 
 
 def evaluation_due(config: VideoConfig, epoch: int) -> bool:
-    """After every ``eval_freq`` epochs, and after the 4th, 2nd and last before the end, as the original does."""
+    """Return whether to evaluate: every ``eval_freq`` epochs, and at the last, second to last and fourth to last epoch.
+
+    The original evaluates at the same epochs.
+    """
     return epoch % config.eval_freq == 0 or epoch in {config.epochs - 4, config.epochs - 2, config.epochs}
 
 
 def epoch_values(step: Step) -> dict[str, float | Tensor]:
-    """What is averaged over an epoch: the batch tags and the gradient norms, under their epoch tags."""
+    """Return the values to average over the epoch, under their epoch tags: batch metrics and gradient norms."""
     recorded: Mapping[str, float | Tensor] = {**step.numbers, **step.values}
     values: dict[str, float | Tensor] = {
         tag: recorded[batch_tag] for tag, batch_tag in BATCH_TAGS.items() if batch_tag in recorded
     }
-    for name in NORMS:  # a head outside the graph has no gradient: 0, as in the dual-head HNeRV code
+    for name in NORMS:  # a head outside the graph has no gradient; the dual-head HNeRV code records 0
         values[f"Train/Gradients/{name}_norm"] = recorded.get(f"Gradients/{name}_norm", 0.0)
     return values
 
@@ -171,12 +179,12 @@ def epoch_values(step: Step) -> dict[str, float | Tensor]:
 def epoch_metrics(
     means: dict[str, Tensor], config: VideoConfig, rate: float, *, active: bool
 ) -> dict[str, float | Tensor]:
-    """An epoch's tags; the two ratios are left out where their denominator is zero by construction."""
+    """Return the metrics of an epoch; ratios are omitted if their denominator is zero by construction."""
     metrics: dict[str, float | Tensor] = dict(means)
     metrics["Train/learning_rate"] = rate
     metrics["Train/clip_loss_active"] = float(active)
     metrics["Train/Loss/clip_loss_weighted"] = means["Train/Loss/clip_loss"] * config.clip_loss_weight
-    # Without the semantic term both denominators are 0, and the ratios no numbers.
+    # Without the semantic term both denominators are 0 and the ratios undefined.
     if active:
         metrics["Train/Loss/pixel_to_clip_ratio"] = means["Train/Loss/pixel_loss"] / means["Train/Loss/clip_loss"]
         heads = means["Train/Gradients/rgb_head_norm"], means["Train/Gradients/clip_head_norm"]
@@ -185,7 +193,7 @@ def epoch_metrics(
 
 
 def head_statistics(model: VideoModel) -> dict[str, Tensor]:
-    """Mean and sample standard deviation over all weights and biases of each head."""
+    """Return the mean and sample standard deviation over all weights and biases of each head."""
     statistics: dict[str, Tensor] = {}
     for name in ("rgb_head", "clip_head"):
         entries = torch.cat([parameter.detach().reshape(-1) for parameter in model.groups()[name].parameters()])

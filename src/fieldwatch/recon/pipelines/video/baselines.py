@@ -1,4 +1,4 @@
-"""What a reconstruction has to beat: trivial predictions of frames and of embeddings, made without any training."""
+"""Baselines for a reconstruction: trivial predictions of frames and embeddings that need no training."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,21 +15,22 @@ KINDS = ("neighbour_average", "copy_previous", "mean_frame")
 
 
 def reference_psnr(clip: Clip, train: Sequence[int], val: Sequence[int]) -> dict[str, float]:
-    """Pooled frame PSNR (dB, mean over frames) of three predictions that need no network.
+    """Return the pooled frame PSNR (dB, averaged over frames) of three predictions that need no network.
 
-    Each frame is predicted from the training frames other than itself: `neighbour_average` is the mean of the nearest
-    one before and the nearest one after (or the one that exists), `copy_previous` the nearest before (after, for the
-    first), `mean_frame` the mean of all training frames (of a training frame itself too).
+    Each frame is predicted from the training frames except itself: `neighbour_average` is the mean of the nearest one
+    before and the nearest one after (or of the only one), `copy_previous` the nearest one before (after, for the
+    first), `mean_frame` the mean of all training frames (which includes the frame itself, if it is one).
 
     Returns:
-        `Reference/<train|val>_<kind>` to dB; a frame with no other training frame is left out.
+        `Reference/<train|val>_<kind>` to dB; frames without another training frame are omitted.
 
     Raises:
-        ValueError: when there is no training frame.
+        ValueError: there are no training frames.
     """
     if not train:
-        msg = "references are made from training frames, and there is none: check the split"
+        msg = "references need at least one training frame, got none: check the split"
         raise ValueError(msg)
+    # Summed frame by frame: a streamed clip does not fit into memory.
     mean = torch.zeros(3, clip.height, clip.width)
     for index in train:
         mean += clip[index].float().div(255)
@@ -47,12 +48,13 @@ def reference_psnr(clip: Clip, train: Sequence[int], val: Sequence[int]) -> dict
 def _frame_references(
     clip: Clip, index: int, train: Iterable[int], mean: Float[Tensor, "3 height width"]
 ) -> dict[str, float]:
+    # A training frame must not predict itself, or its reference would be perfect.
     others = [other for other in train if other != index]
     before = max((other for other in others if other < index), default=None)
     after = min((other for other in others if other > index), default=None)
-    neighbours = [clip[other].float().div(255) for other in (before, after) if other is not None]
+    neighbors = [clip[other].float().div(255) for other in (before, after) if other is not None]
     predictions = (
-        {"neighbour_average": sum(neighbours) / len(neighbours), "copy_previous": neighbours[0]} if neighbours else {}
+        {"neighbour_average": sum(neighbors) / len(neighbors), "copy_previous": neighbors[0]} if neighbors else {}
     )
     truth = clip[index].float().div(255)
     return {
@@ -65,10 +67,10 @@ def _frame_references(
 def embedding_baselines(
     targets: Float[Tensor, "frames patches dim"], train: Sequence[int], val: Sequence[int]
 ) -> dict[str, float]:
-    """Cosines that an ignorant semantic head would reach, because the patches of one clip resemble each other.
+    """Return the cosines of trivial semantic predictions; patches of one clip resemble each other, so they are high.
 
-    `..._clip_sim_mean`: cosine to the normalised mean of all training embeddings. `..._clip_sim_shuffled`: mean cosine
-    to a patch of another place (every pair of different patches of the set once: the exact expectation of shuffling).
+    `..._clip_sim_mean` is the cosine to the normalized mean of all training embeddings, `..._clip_sim_shuffled` the
+    mean cosine between different patches (over all pairs of a set, the exact expectation of shuffling).
 
     Returns:
         `Eval/Baseline/<train|val>_clip_sim_<mean|shuffled>`; tags of an empty set are absent.
@@ -76,11 +78,13 @@ def embedding_baselines(
     mean = functional.normalize(targets[list(train)].flatten(0, 1).double().mean(0), dim=0)
     metrics: dict[str, float] = {}
     for name, frames in (("train", train), ("val", val)):
+        # Float64, because the shuffled mean is a difference of two large sums.
         vectors = targets[list(frames)].flatten(0, 1).double()
         if len(vectors):
             metrics[f"Eval/Baseline/{name}_clip_sim_mean"] = float(cosine(vectors, mean.expand_as(vectors)).mean())
         if len(vectors) > 1:
             pairs = len(vectors) * (len(vectors) - 1)
-            summed = vectors.sum(0).square().sum() - vectors.square().sum()  # over ordered pairs of different patches
+            # |sum v|^2 - sum |v|^2 is the sum of products over all ordered pairs of different patches.
+            summed = vectors.sum(0).square().sum() - vectors.square().sum()
             metrics[f"Eval/Baseline/{name}_clip_sim_shuffled"] = float(summed / pairs)
     return metrics

@@ -1,4 +1,4 @@
-"""Everything a video run depends on, in one frozen value."""
+"""Configuration of a video run, as a frozen dataclass."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,53 +6,55 @@ from pathlib import Path
 from fieldwatch.pipeline import AT_LEAST_ONE, FINITE_WEIGHT, NOT_NEGATIVE, POSITIVE, Device, refuse_out_of_bounds
 from fieldwatch.recon.pipelines.video.models import ModelName, ModelOptions
 
+# Settings that share a bound: at least 1, and 0 or more.
 _COUNTS = ("count", "stride", "rows", "columns", "epochs", "batch", "eval_freq", "checkpoint_epochs", "keep_last")
 _NATURALS = ("start", "pixel_loss_warmup_epochs", "attribute_every", "keep_every", "keep_best", "threads", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VideoConfig:
-    """A video run. Names follow the original scripts where they had one.
+    """Configuration of a video run. Options that the original scripts have keep their names.
 
     Attributes:
-        data: folder of frames, or a video file; None is the built-in clip.
+        data: folder of frames, or a video file; None uses the built-in clip.
         vid: name of the clip in logs; None takes the name of ``data``.
-        crop: centre crop "H_W" before the resize, "H_W_last" after it, "-1" none.
-        resize: "H_W" or one number for the shorter side (bicubic), "-1" none.
-        start: first frame used.
-        count: how many frames are used; None means all.
-        stride: every so many frames.
-        rows: patch rows.
-        columns: patch columns.
-        data_split: "a_b_c": of every c frames the first a train, the b-th and later are held out.
+        crop: center crop, "H_W" before the resize or "H_W_last" after it; "-1" disables it.
+        resize: size "H_W", or one number for the shorter side (bicubic); "-1" disables it.
+        start: index of the first frame to use.
+        count: number of frames to use; None uses all.
+        stride: frame interval; 2 uses every second frame.
+        rows: number of patch rows per frame.
+        columns: number of patch columns per frame.
+        data_split: "a_b_c": of every c frames, the first a are for training, the b-th and later are held out.
         shuffle_data: shuffle the frame order before the split.
-        model: which network.
-        options: its architecture.
+        model: network architecture.
+        options: options of the architecture.
         loss: pixel loss: L1, L2, SSIM, Fusion1..Fusion12, Fusion10_freq.
         pixel_weight: weight of the pixel loss.
-        clip_loss_weight: weight of 1 - cosine to the teacher's embedding; 0 leaves the head untrained.
-        pixel_loss_warmup_epochs: epochs before the semantic term starts.
-        between_weight: weight of the interpolation prior at times between two training frames; 0 leaves it out.
-        teacher: "auto" (CLIP if its weights are here, else the descriptor), "descriptor", or a CLIP folder or name.
-        epochs: passes over the training units.
-        batch: units (patches or frames, see the model) per step.
+        clip_loss_weight: weight of 1 - cosine to the teacher's embedding; 0 leaves the semantic head untrained.
+        pixel_loss_warmup_epochs: number of epochs before the semantic term starts.
+        between_weight: weight of the interpolation prior at times between two training frames; 0 disables it.
+        teacher: "auto" (CLIP if its weights are available, else the descriptor), "descriptor", or a CLIP folder or
+            name.
+        epochs: number of passes over the training units.
+        batch: units (patches or frames, depending on the model) per step.
         lr: peak learning rate of Adam.
         lr_type: schedule, "cosine_<up>_<pow>_<min>" or "hybrid_<up>_<uppow>_<downpow>_<min>_<final>".
-        beta1: Adam's decay of the mean.
-        beta2: Adam's decay of the variance.
-        clip_norm: limit for the total gradient norm; None for no clipping.
+        beta1: Adam's decay rate of the first moment.
+        beta2: Adam's decay rate of the second moment.
+        clip_norm: maximum total gradient norm; None disables clipping.
         eval_freq: epochs between evaluations.
-        attribute_every: steps between measurements of which term pulls which group; 0 never.
+        attribute_every: steps between measurements of each term's gradient on each parameter group; 0 disables them.
         checkpoint_epochs: epochs between checkpoints.
-        keep_last: newest checkpoints that stay.
-        keep_every: steps between checkpoints that stay for ever; 0 none.
-        keep_best: best checkpoints (by held-out PSNR) that stay.
+        keep_last: number of newest checkpoints to keep.
+        keep_every: steps between checkpoints that are kept forever; 0 keeps none.
+        keep_best: number of best checkpoints (by held-out PSNR) to keep.
         amp: bfloat16 autocast of the network.
-        compile: torch.compile the network.
-        threads: CPU threads; 0 leaves torch's own choice.
-        device: where to train.
-        seed: of weights, batch order and everything else that is random.
-        cache: folder for the teacher's embeddings; None is ~/.cache/fieldwatch/targets.
+        compile: compile the network with torch.compile.
+        threads: number of CPU threads; 0 keeps torch's default.
+        device: training device.
+        seed: seed of weights, batch order and all other random numbers.
+        cache: folder for the teacher's embeddings; None uses ~/.cache/fieldwatch/targets.
 
     Raises:
         ValueError: a value is out of its bounds.
@@ -98,17 +100,18 @@ class VideoConfig:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
+        """Check the bounds."""
         refuse_out_of_bounds(
             self,
             (*AT_LEAST_ONE, _COUNTS),
             (*NOT_NEGATIVE, _NATURALS),
+            # The pixel loss is always active, so its weight must be positive; the other terms may be off.
             (*FINITE_WEIGHT, ("clip_loss_weight", "between_weight")),
             (*POSITIVE, ("lr", "pixel_weight", "clip_norm")),
-            ("a decay from 0 up to (not including) 1", lambda value: 0 <= value < 1, ("beta1", "beta2")),
+            ("at least 0 and less than 1", lambda value: 0 <= value < 1, ("beta1", "beta2")),
         )
 
     @property
     def name(self) -> str:
-        """What the clip is called in logs."""
+        """Name of the clip in logs."""
         return self.vid or (self.data.name if self.data else "built-in clip")

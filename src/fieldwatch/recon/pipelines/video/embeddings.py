@@ -1,7 +1,7 @@
-"""Does the CLIP head say anything? Similarity, diversity and time against baselines, and one map of both sets.
+"""Evaluation of the CLIP head: similarity, diversity and temporal change against baselines, and a map of both sets.
 
-Predictions and targets are both brought to unit norm first. Patches of one video resemble each other, so a high cosine
-alone proves nothing: it is to be read next to what the mean embedding and the neighbouring frame reach.
+Predictions and targets are first normalized. Patches of one video resemble each other, so a high cosine alone proves
+nothing: compare it with that of the mean embedding and of the neighboring frame.
 """
 
 import math
@@ -23,9 +23,9 @@ from fieldwatch.files import write_file
 from fieldwatch.recon.pipelines.video.split import Label
 
 LEAST_GAIN = 1e-3
-"""Cosine by which predictions have to beat the mean embedding, to be told from it."""
+"""Minimum cosine by which predictions have to exceed the mean embedding."""
 MOST_PAIRED = 1000
-"""Mean pairwise distances take this many embeddings at most, evenly spaced over the clip."""
+"""Maximum number of embeddings, evenly spaced over the clip, for mean pairwise distances."""
 
 
 @torch.no_grad()
@@ -36,20 +36,20 @@ def verify_embeddings(
     *,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Report as JSON values: statistics, baselines, points and a verdict.
+    """Return statistics, baselines, points and a verdict as JSON values.
 
-    Points as in the original scripts: mean cosine over .9 / .7 / .5 gives 3 / 2 / 1; variance of the predictions
-    between .8 and 1.2 of the targets' gives 2, over .5 gives 1; temporal steps that vary (standard deviation over .01)
-    give 1; variance of val predictions over .8 / .5 of the train predictions' gives 2 / 1. Without val frames the last
-    two points are not to be had. The verdict is "good" from 80 % of the points, "fair" from 60 %, else "poor"; it is
-    "no better than the mean embedding" (overall, or on val frames) whatever the points where the mean cosine does not
-    exceed what the mean train embedding of each place in the grid reaches: `gain` is the difference.
+    Points are those of the original scripts: a mean cosine above .9 / .7 / .5 gives 3 / 2 / 1; a variance of the
+    predictions between .8 and 1.2 of the targets' gives 2, above .5 gives 1; temporal steps with a standard deviation
+    above .01 give 1; a variance of val predictions above .8 / .5 of the train predictions' gives 2 / 1. Without val
+    frames the last two points do not apply. The verdict is "good" from 80 % of the points, "fair" from 60 %, else
+    "poor". Regardless of the points it is "no better than the mean embedding" (overall, or on val frames) if the mean
+    cosine does not exceed that of the mean train embedding of each grid position; `gain` is the difference.
 
     Args:
-        predicted: what the model says of every patch of every frame.
-        targets: what the encoder says, of the same shape.
-        splits: "train", "val" or "unused" per frame; "overall" holds all three.
-        seed: of the random and shuffled baselines.
+        predicted: embedding predicted by the model for every patch of every frame.
+        targets: embedding of the teacher, of the same shape.
+        splits: "train", "val" or "unused" per frame; "overall" includes all three.
+        seed: seed of the random and shuffled baselines.
 
     Raises:
         ValueError: shapes differ, there are no train frames, or an embedding is zero or not finite.
@@ -58,12 +58,11 @@ def verify_embeddings(
     targets = _unit(targets, "target")
     if predicted.shape != targets.shape or len(splits) != len(targets):
         shapes = f"{tuple(predicted.shape)} predicted, {tuple(targets.shape)} targets, {len(splits)} splits"
-        raise ValueError(
-            f"embeddings do not belong together: {shapes}; give frames x patches x dim twice, one split each"
-        )
+        raise ValueError(f"expected predictions and targets of equal shape and one split per frame, got {shapes}")
     sets = _sets(splits)
     if not bool(sets["train"].any()):
-        raise ValueError("no frame is in the train set: the report compares with what was trained on, check the split")
+        raise ValueError("the report needs at least one train frame, got none: check the split")
+    # Both are unit vectors, so the product is the cosine.
     cosine = (predicted * targets).sum(-1)
     report: dict[str, Any] = {
         "frames": {name: int(members.sum()) for name, members in sets.items()},
@@ -73,6 +72,7 @@ def verify_embeddings(
         "temporal": {"predicted": _temporal(predicted), "target": _temporal(targets)},
         "train_val": _train_val(predicted, sets),
     }
+    # The mean per position is a stronger baseline than the overall mean.
     reference = report["baselines"]["mean_embedding_of_the_place"]
     means = {name: report["cosine"][name]["mean"] for name in sets}
     report["gain"] = {name: None if mean is None else mean - reference[name] for name, mean in means.items()}
@@ -83,12 +83,12 @@ def verify_embeddings(
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingMap:
-    """Both sets in the plane of their largest common variance.
+    """Predictions and targets projected to the plane of their largest common variance.
 
     Attributes:
         predicted: coordinates of the predictions.
         targets: coordinates of the targets, on the same axes.
-        explained: share of the common variance that each axis holds.
+        explained: fraction of the common variance explained by each axis.
     """
 
     predicted: Float[Tensor, "frames patches 2"]
@@ -100,30 +100,29 @@ class EmbeddingMap:
 def fit_map(
     predicted: Float[Tensor, "frames patches dim"], targets: Float[Tensor, "frames patches dim"]
 ) -> EmbeddingMap:
-    """Principal components of targets and predictions together (both at unit norm), so distances can be compared."""
+    """Project targets and predictions, both normalized, to their common principal components."""
     both = torch.stack([_unit(predicted, "predicted"), _unit(targets, "target")]).double()
-    centred = both.flatten(0, 2) - both.flatten(0, 2).mean(0)
-    _, values, directions = torch.linalg.svd(centred, full_matrices=False)
+    centered = both.flatten(0, 2) - both.flatten(0, 2).mean(0)
+    _, values, directions = torch.linalg.svd(centered, full_matrices=False)
     axes = directions[:2]
-    # A singular vector's sign is arbitrary: the largest entry is made positive, so that maps of a clip can be
-    # compared.
+    # A singular vector's sign is arbitrary: make its largest entry positive, so that maps of a clip are comparable.
     strongest = axes.gather(1, axes.abs().argmax(dim=1, keepdim=True))
-    plane = (centred @ (axes * strongest.sign()).T).reshape(*both.shape[:3], 2).float()
+    plane = (centered @ (axes * strongest.sign()).T).reshape(*both.shape[:3], 2).float()
     shares = (values**2 / (values**2).sum().clamp(min=1e-30)).tolist()
     return EmbeddingMap(predicted=plane[0], targets=plane[1], explained=(shares[0], shares[1]))
 
 
 def draw_map(fitted: EmbeddingMap, splits: Sequence[Label], path: Path, *, notes: Sequence[str] = ()) -> None:
-    """Write the map as a PNG: rings are targets, dots predictions, lines join the two of one patch, colours are sets.
+    """Write the map as a PNG: rings are targets, dots predictions, lines connect the two of one patch, colors are sets.
 
     Args:
-        fitted: coordinates.
+        fitted: coordinates of the map.
         splits: "train", "val" or "unused" per frame.
-        path: where to.
+        path: path of the PNG.
         notes: lines of text for the panel on the right.
     """
     canvas = _Canvas(fitted)
-    # Later ones are drawn on top: what is held out matters most.
+    # Later sets are drawn on top: held-out frames matter most.
     for name in ("unused", "train", "val"):
         for frame in (i for i, split in enumerate(splits) if split == name):
             canvas.pairs(fitted.targets[frame], fitted.predicted[frame], name)
@@ -133,10 +132,10 @@ def draw_map(fitted: EmbeddingMap, splits: Sequence[Label], path: Path, *, notes
 
 
 def map_notes(report: Mapping[str, Any]) -> list[str]:
-    """What `draw_map` may say beside the map, from the report of `verify_embeddings`."""
-    place = report["baselines"]["mean_embedding_of_the_place"]
+    """Return notes for `draw_map` from a report of `verify_embeddings`."""
+    baseline = report["baselines"]["mean_embedding_of_the_place"]
     notes = [
-        f"mean cosine, {name}: {report['cosine'][name]['mean']:.3f} (mean embedding of the place: {place[name]:.3f})"
+        f"mean cosine, {name}: {report['cosine'][name]['mean']:.3f} (mean embedding per position: {baseline[name]:.3f})"
         for name in ("train", "val")
         if report["cosine"][name]["mean"] is not None
     ]
@@ -152,13 +151,15 @@ def map_notes(report: Mapping[str, Any]) -> list[str]:
 
 def _unit(embeddings: Float[Tensor, "frames patches dim"], name: str) -> Float[Tensor, "frames patches dim"]:
     embeddings = embeddings.detach().float().cpu()
+    # A zero vector has no direction, so its cosine would be undefined.
     norms = embeddings.norm(dim=-1, keepdim=True)
     sound = torch.isfinite(norms) & (norms > 0)
     if not bool(sound.all()):
         frame, patch = (~sound).nonzero()[0, :2].tolist()
         count = int((~sound).sum())
         msg = (
-            f"{count} {name} embeddings are zero or not finite, first in frame {frame}, patch {patch}: make them again"
+            f"{name} embeddings must be finite and nonzero, got {count} that are not, first in frame {frame}, patch "
+            f"{patch}: compute them again"
         )
         raise InputError(msg)
     return embeddings / norms
@@ -182,7 +183,8 @@ def _statistics(cosine: Tensor) -> dict[str, float | None]:
 def _baselines(
     targets: Float[Tensor, "frames patches dim"], sets: dict[str, Bool[Tensor, " frames"]], seed: int
 ) -> dict[str, dict[str, float | None]]:
-    """Mean cosine with the targets per set, of guesses that know nothing of the patch in question."""
+    """Return the mean cosine with the targets, per set, of predictions that do not depend on the patch."""
+    # A separate generator, so that the report is reproducible and the global one is unchanged.
     generator = torch.Generator().manual_seed(seed)
     noise = functional.normalize(torch.randn(targets.shape, generator=generator), dim=-1)
     order = torch.randperm(targets.shape[0] * targets.shape[1], generator=generator)
@@ -198,7 +200,7 @@ def _baselines(
     report = {}
     for name, guess in guesses.items():
         cosine = (guess * targets).sum(-1)
-        # The first frame has none before it: it stands for itself and would count as perfect.
+        # The first frame has no predecessor and would be compared with itself.
         skipped = first if name == "previous_frame" else torch.zeros_like(first)
         report[name] = {key: _statistics(cosine[members & ~skipped])["mean"] for key, members in sets.items()}
     return report
@@ -220,7 +222,7 @@ def _diversity(
 
 
 def _temporal(embeddings: Float[Tensor, "frames patches dim"]) -> dict[str, float | None]:
-    """Lengths of the steps from frame to frame, over all patches."""
+    """Return statistics of the step lengths from frame to frame, over all patches."""
     return _statistics((embeddings[1:] - embeddings[:-1]).norm(dim=-1))
 
 
@@ -233,12 +235,13 @@ def _train_val(
 
 
 def _variance(embeddings: Tensor) -> float:
-    """Mean over dimensions of the variance over all patches."""
+    """Return the variance over all patches, averaged over dimensions."""
     return float(embeddings.flatten(0, 1).var(dim=0, correction=0).mean())
 
 
 def _pairwise(embeddings: Tensor) -> float:
     flat = embeddings.flatten(0, 1)
+    # The number of pairs grows quadratically, so long clips are thinned.
     chosen = flat[torch.linspace(0, len(flat) - 1, min(len(flat), MOST_PAIRED)).round().long()]
     return float(torch.pdist(chosen).mean()) if len(chosen) > 1 else 0.0
 
@@ -251,6 +254,7 @@ def _score(report: dict[str, Any]) -> dict[str, int]:
     diversity = report["diversity"]["variance_ratio"]
     change = report["train_val"]["variance_ratio"]
     varied = report["temporal"]["predicted"]["std"]
+    # The limits of the original scripts.
     points = {
         "cosine": sum(report["cosine"]["overall"]["mean"] > limit for limit in (0.5, 0.7, 0.9)),
         "diversity": 0 if diversity is None else (2 if 0.8 < diversity < 1.2 else int(diversity > 0.5)),
@@ -261,6 +265,7 @@ def _score(report: dict[str, Any]) -> dict[str, int]:
 
 
 def _verdict(report: dict[str, Any]) -> str:
+    # Checked before the points: predictions equal to the mean embedding can have a high cosine.
     if report["gain"]["overall"] < LEAST_GAIN:
         return "no better than the mean embedding"
     if report["gain"]["val"] is not None and report["gain"]["val"] < LEAST_GAIN:
@@ -273,29 +278,30 @@ _SIZE = 860
 _PANEL = 340
 _EDGE = 70
 _FINER = 3
-_COLOURS = {"train": "#1f5fa8", "val": "#d1490c", "unused": "#8a8a8a"}
+_COLORS = {"train": "#1f5fa8", "val": "#d1490c", "unused": "#8a8a8a"}
 _LINES = {"train": "#93b3d6", "val": "#eda47d", "unused": "#cccccc"}
 
 
 def _tick_step(reach: float) -> float:
-    """1, 2 or 5 times a power of ten, at most 8 of which fit on an axis of length 2 * reach."""
+    """Return 1, 2 or 5 times a power of ten such that at most 8 steps fit on an axis of length 2 * reach."""
     decade = 10.0 ** math.floor(math.log10(reach))
     return next(factor for factor in (0.5, 1, 2, 5) if 4 * factor * decade >= reach) * decade
 
 
 class _Canvas:
-    """Plot area on the left, legend and notes on the right; drawn finer than it is saved, for smooth edges."""
+    """Plot area on the left, legend and notes on the right; drawn at three times the final size for antialiasing."""
 
     def __init__(self, fitted: EmbeddingMap) -> None:
         points = torch.cat([fitted.predicted.flatten(0, 1), fitted.targets.flatten(0, 1)])
         middle = (points.amax(0) + points.amin(0)) / 2
+        # A margin of 6 % keeps points off the frame; the minimum is for a single point.
         self.reach = max(float((points - middle).abs().max()) * 1.06, 1e-6)
         self.middle = (float(middle[0]), float(middle[1]))
         self.image = Image.new("RGB", ((_SIZE + _PANEL) * _FINER, _SIZE * _FINER), "white")
         self.draw = ImageDraw.Draw(self.image)
 
     def pairs(self, targets: Float[Tensor, "patches 2"], predicted: Float[Tensor, "patches 2"], name: str) -> None:
-        """Line, ring and dot per patch."""
+        """Draw a line, a ring and a dot for each patch."""
         ends = [(self._place(t), self._place(p)) for t, p in zip(targets.tolist(), predicted.tolist(), strict=True)]
         for target, prediction in ends:
             self.draw.line([target, prediction], fill=_LINES[name], width=_FINER)
@@ -304,7 +310,7 @@ class _Canvas:
             self._dot(prediction, name)
 
     def axes(self, explained: tuple[float, float]) -> None:
-        """Frame, four ticks per axis with their values, and what each axis is."""
+        """Draw the frame, about four ticks per axis with their values, and the axis labels."""
         low = _EDGE * _FINER
         high = (_SIZE - _EDGE) * _FINER
         self.draw.rectangle([low, low, high, high], outline="#444444", width=_FINER)
@@ -318,7 +324,7 @@ class _Canvas:
         self._text((_EDGE, 40), label.format(2, explained[1]) + ", upwards", anchor="ls")
 
     def panel(self, names: Sequence[str], notes: Sequence[str]) -> None:
-        """Legend with one ring and one dot per set, then the notes."""
+        """Draw the legend with a ring and a dot per set, then the notes."""
         left = _SIZE - 10
         top = _EDGE + 6
         for name in names:
@@ -329,13 +335,13 @@ class _Canvas:
         self.draw.line(
             [(left * _FINER, top * _FINER), ((left + 18) * _FINER, top * _FINER)], fill="#999999", width=_FINER
         )
-        self._text((left + 26, top), "joins the two of one patch", anchor="lm")
+        self._text((left + 26, top), "connects the two of one patch", anchor="lm")
         lines = [line for note in notes for line in textwrap.wrap(note, 40)]
         for i, line in enumerate(lines):
             self._text((left, top + 44 + 24 * i), line, anchor="lm")
 
     def save(self, path: Path) -> None:
-        """Reduce to the final size and write the file whole."""
+        """Downscale to the final size and write the file atomically."""
         content = BytesIO()
         self.image.resize((_SIZE + _PANEL, _SIZE), Image.Resampling.LANCZOS).save(content, "PNG")
         write_file(path, content.getvalue(), durable=True)
@@ -343,6 +349,7 @@ class _Canvas:
     def _place(self, point: Sequence[float]) -> tuple[float, float]:
         scale = (_SIZE - 2 * _EDGE) / 2 / self.reach
         x = _SIZE / 2 + (point[0] - self.middle[0]) * scale
+        # Image rows count downward, the vertical axis upward.
         y = _SIZE / 2 - (point[1] - self.middle[1]) * scale
         return x * _FINER, y * _FINER
 
@@ -358,12 +365,12 @@ class _Canvas:
             self.draw.line([(low - length, y), (low, y)], fill="#444444", width=_FINER)
             self._text((_EDGE - 10, y / _FINER), f"{value:.3g}", anchor="rm")
 
-    def _ring(self, centre: tuple[float, float], name: str) -> None:
-        self.draw.circle(centre, 5 * _FINER, outline=_COLOURS[name], width=round(1.5 * _FINER))
+    def _ring(self, center: tuple[float, float], name: str) -> None:
+        self.draw.circle(center, 5 * _FINER, outline=_COLORS[name], width=round(1.5 * _FINER))
 
-    def _dot(self, centre: tuple[float, float], name: str) -> None:
-        self.draw.circle(centre, 3 * _FINER, fill=_COLOURS[name])
+    def _dot(self, center: tuple[float, float], name: str) -> None:
+        self.draw.circle(center, 3 * _FINER, fill=_COLORS[name])
 
-    def _text(self, place: tuple[float, float], text: str, *, anchor: str) -> None:
+    def _text(self, position: tuple[float, float], text: str, *, anchor: str) -> None:
         font = ImageFont.load_default(15 * _FINER)
-        self.draw.text((place[0] * _FINER, place[1] * _FINER), text, fill="#222222", font=font, anchor=anchor)
+        self.draw.text((position[0] * _FINER, position[1] * _FINER), text, fill="#222222", font=font, anchor=anchor)

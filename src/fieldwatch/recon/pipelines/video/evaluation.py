@@ -1,4 +1,4 @@
-"""How well a network draws its clip: every frame, trained on and held out, beside what needs no network."""
+"""Evaluation of a video network: scores of every training and held-out frame."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ from fieldwatch.recon.pipelines.video.quality import (
 from fieldwatch.recon.pipelines.video.scene import VideoBatch, VideoScene
 
 RenderedFrame = tuple[Float[Tensor, "patches 3 ph pw"], Float[Tensor, "patches dim"] | None, VideoBatch]
-"""A drawn frame as patches, their embeddings, and the batch it was drawn for."""
+"""A rendered frame as patches, their embeddings, and its batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatedSet:
-    """The scores of one set of frames.
+    """Scores of a set of frames.
 
     Attributes:
-        frames: their indices.
-        scores: of each frame.
-        worst: the frame with the largest error, drawn; what the patch grid covers of it.
+        frames: indices of the frames.
+        scores: scores of each frame.
+        worst: rendering of the frame with the largest error, cropped to the patch grid.
     """
 
     frames: tuple[int, ...]
@@ -43,10 +43,10 @@ class EvaluatedSet:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoEvaluation:
-    """The scores of every evaluated frame.
+    """Scores of every evaluated frame.
 
     Attributes:
-        sets: "train", and "val" where frames are held out.
+        sets: "train", and "val" if frames are held out.
     """
 
     sets: Mapping[str, EvaluatedSet]
@@ -58,22 +58,22 @@ class VideoEvaluation:
 
     @property
     def val(self) -> SetScores | None:
-        """Scores of the held-out frames; None where there are none."""
+        """Scores of the held-out frames; None if there are none."""
         return self.sets["val"].scores if "val" in self.sets else None
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Every evaluation tag that applies."""
+        """All evaluation tags that apply."""
         return evaluation_metrics(self.train, self.val) | further_metrics(self.train, self.val)
 
     @property
     def histograms(self) -> Mapping[str, NDArray[np.float64]]:
-        """The frame values behind the histogram tags."""
+        """Frame values of the histogram tags."""
         return evaluation_histograms(self.train, self.val)
 
     @property
     def score(self) -> float:
-        """What checkpoints are ranked by: pooled frame PSNR (dB) of the held-out frames, else of the training ones."""
+        """Score that ranks checkpoints: pooled frame PSNR (dB) of the held-out frames, else of the training frames."""
         return float((self.val or self.train).pooled_psnr.mean())
 
 
@@ -86,14 +86,19 @@ def evaluate(
     stop_point: Callable[[], object] = lambda: None,
     micro_batches: MicroBatches | None = None,
 ) -> VideoEvaluation:
-    """Draw and score every training and held-out frame. Neither the random state nor the network's mode changes.
+    """Render and score every training and held-out frame, preserving random state and training mode.
 
-    `stop_point` is called before each frame; it may raise, to give up. `micro_batches` is the number of pieces in
-    which the units of a frame (patches) are drawn; None is one.
+    Args:
+        model: network to evaluate.
+        scene: clip and its split.
+        embed: also evaluate the semantic head.
+        stop_point: called before each frame; may raise to abort.
+        micro_batches: number of parts in which the units (patches) of a frame are rendered; None renders all at once.
     """
     was_training = model.training
     model.eval()
     sets = {"train": scene.split.train, "val": scene.split.val}
+    # Evaluating must not change the random numbers of the training that follows.
     with preserve_random_state():
         render = partial(render_frame, model, scene, embed=embed, micro_batches=micro_batches)
         sets_scored = {
@@ -106,7 +111,7 @@ def evaluate(
 def render_frame(
     model: VideoModel, scene: VideoScene, index: int, *, embed: bool = True, micro_batches: MicroBatches | None = None
 ) -> RenderedFrame:
-    """Draw one frame as patches, in micro-batches, with their embeddings, and the batch it was drawn for."""
+    """Render a frame in micro-batches; return its patches, their embeddings, and the batch."""
     batch = scene.batch(model.unit, scene.units(model.unit, [index]), with_frames=model.needs_frames)
     prediction = _predict(model, batch.query, micro_batches or MicroBatches(), embed=embed)
     patches = prediction.rgb if model.unit == "patch" else scene.grid.split(prediction.rgb)
@@ -115,7 +120,8 @@ def render_frame(
 
 
 def _predict(model: VideoModel, query: Query, micro_batches: MicroBatches, *, embed: bool) -> Prediction:
-    """Draw the units of a query, part by part."""
+    """Render the units of a query in micro-batches."""
+    # Frames are absent for models that do not encode them.
     columns = {"t": query.t, "x": query.x, "y": query.y} | ({} if query.frames is None else {"frames": query.frames})
     rows = micro_batches.slices(len(query.t))
     predictions = [
@@ -140,9 +146,10 @@ def _score(
         stop_point()
         patches, embedding, batch = render(index)
         truth = batch.rgb if model.unit == "patch" else scene.grid.split(batch.rgb)
+        # Scores stay on the device until `SetScores.of` transfers all of them at once.
         score = score_frame(patches, truth, scene.grid, embedding=embedding, target=scene.targets[index])
         frame = scene.grid.join(patches)[0]
-        # Chosen on the device: a comparison on the host would wait for every frame.
+        # Selected on the device: a comparison on the host would sync for every frame.
         worst = torch.where(score.mse > worst_error, frame, worst) if scores else frame
         worst_error = torch.maximum(worst_error, score.mse)
         scores.append(score)

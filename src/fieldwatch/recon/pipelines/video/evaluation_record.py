@@ -1,4 +1,4 @@
-"""What an evaluation shows in the sinks: numbers, distributions, and the worst frames and patches as pictures."""
+"""Recording of an evaluation: scalars, histograms, and images of the worst frames and patches."""
 
 from fieldwatch import Step
 from fieldwatch.recon.pipelines.video.evaluation import EvaluatedSet, VideoEvaluation
@@ -9,7 +9,8 @@ PICTURED_PATCHES = 4
 
 
 def record_evaluation(step: Step, evaluation: VideoEvaluation, scene: VideoScene, epoch: int) -> None:
-    """Record an evaluation at an epoch, beside what needs no network."""
+    """Record an evaluation at an epoch, together with the baselines."""
+    # References are constant, but recorded each time so that charts show them as lines.
     step.record(evaluation.metrics | dict(scene.references), axis="epoch", position=epoch)
     for name, values in evaluation.histograms.items():
         step.histogram(name, values, position=epoch)
@@ -19,15 +20,16 @@ def record_evaluation(step: Step, evaluation: VideoEvaluation, scene: VideoScene
 
 
 def worst_frame(scene: VideoScene, name: str, evaluated: EvaluatedSet) -> Picture:
-    """Truth, prediction and error of a set's worst frame."""
+    """Return ground truth, prediction and error of a set's worst frame."""
     row = int(evaluated.scores.pooled_psnr.argmin())
     title = f"worst {name} frame {scene.clip.names[evaluated.frames[row]]}: {evaluated.scores.pooled_psnr[row]:.2f} dB"
     return strip(scene.covered(evaluated.frames[row]), evaluated.worst, title=title)
 
 
 def worst_patches(scene: VideoScene, name: str, evaluated: EvaluatedSet) -> Picture:
-    """The worst patches of a set's worst frame."""
+    """Return the worst patches of a set's worst frame."""
     row = int(evaluated.scores.pooled_psnr.argmin())
+    # Split again: an evaluation keeps only the joined worst frame.
     truths = scene.grid.split(scene.covered(evaluated.frames[row])[None])
     predictions = scene.grid.split(evaluated.worst[None])
     entries = [

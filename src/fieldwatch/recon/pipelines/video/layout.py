@@ -1,4 +1,4 @@
-"""The dashboard of a video run: six tabs for the tags of the dual-head HNeRV code, and memory."""
+"""Dashboard layout of a video run: six tabs for the tags of the dual-head HNeRV code, and one for memory."""
 
 from fieldwatch import Chart, Layout, Margin, Tab
 from fieldwatch.pipeline import MEMORY_TAB
@@ -6,7 +6,7 @@ from fieldwatch.recon.pipelines.video.tags import DUAL_HEAD_METRICS
 
 
 def _under(prefix: str) -> tuple[str, ...]:
-    """All tags of the dual-head HNeRV code that begin so."""
+    """Return all tags of the dual-head HNeRV code with this prefix."""
     return tuple(metric.name for metric in DUAL_HEAD_METRICS if metric.name.startswith(prefix))
 
 
@@ -24,9 +24,10 @@ _LOSSES = tuple(
         ("CLIP loss active", "Train/clip_loss_active"),
     )
 )
+# Ratios have a separate chart, because their scale differs from that of the norms.
 _GRADIENTS = (
     Chart.of("Gradient norms", *(tag for tag in _under("Train/Gradients/") if not tag.endswith("_ratio"))),
-    Chart.of("Colour head over CLIP head", "Train/Gradients/rgb_to_clip_ratio"),
+    Chart.of("RGB head over CLIP head", "Train/Gradients/rgb_to_clip_ratio"),
 )
 _EVALUATION = (
     Chart.of("Frame PSNR", "Eval/Frame/train_psnr", "Eval/Frame/val_psnr"),
@@ -41,11 +42,11 @@ _STATISTICS = (
     Chart.of("Patch PSNR: spread", "Eval/Patch/train_psnr_std", "Eval/Patch/val_psnr_std"),
     Chart.of("Patch CLIP similarity: spread", "Eval/Patch/train_clip_sim_std", "Eval/Patch/val_clip_sim_std"),
 )
-# TensorBoard's chart tabs draw no histograms (those have a page of their own): a band from worst to best stands in.
+# TensorBoard's custom chart tabs cannot show histograms, which have a separate page, so a band shows worst to best.
 _DISTRIBUTIONS = (
     *(
         Chart(
-            title=f"Frame PSNR of {words} frames, worst to best",
+            title=f"Frame PSNR of {subset} frames, worst to best",
             margins=(
                 Margin(
                     value=f"Eval/Frame/{name}_psnr",
@@ -54,7 +55,7 @@ _DISTRIBUTIONS = (
                 ),
             ),
         )
-        for name, words in (("train", "training"), ("val", "held-out"))
+        for name, subset in (("train", "training"), ("val", "held-out"))
     ),
     Chart.of("Histograms (TensorBoard: see its Histograms page)", *_under("Eval/Histogram/")),
 )
@@ -70,4 +71,4 @@ VIDEO_LAYOUT = Layout(
         MEMORY_TAB,
     )
 )
-"""Tab, its charts, their tags."""
+"""Tabs of the dashboard, each with its charts and their tags."""

@@ -1,6 +1,6 @@
-"""Pictures between training frames: motion estimated from two of them, and a blend carried along it.
+"""Motion-compensated interpolation between training frames.
 
-Nothing here reads a held-out frame: a gap is filled from the training frames on its two sides.
+Held-out frames are never read: a gap is filled from the training frames on both sides.
 """
 
 import math
@@ -16,24 +16,24 @@ from torch.nn import functional
 
 @runtime_checkable
 class Frames(Protocol):
-    """Frames by their index, `[3, height, width]` in [0, 1]: a tensor, or anything that decodes them on demand."""
+    """Frames by index, `[3, height, width]` in [0, 1]: a tensor, or anything that decodes frames on demand."""
 
     def __len__(self) -> int:
-        """Count the frames."""
+        """Return the number of frames."""
         ...
 
     def __getitem__(self, index: int, /) -> Float[Tensor, "3 height width"]:
-        """Return one frame."""
+        """Return the frame at an index."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class InterpolatedTargets:
-    """Stand-ins for the frames that are not trained on.
+    """Interpolated images for the frames that are not trained on.
 
     Attributes:
-        indices: the frames that the pictures stand for, ascending; none of them is a training frame.
-        frames: the pictures, made of training frames only.
+        indices: indices of the interpolated frames, ascending; none is a training frame.
+        frames: interpolated images, made from training frames only.
     """
 
     indices: tuple[int, ...]
@@ -41,22 +41,22 @@ class InterpolatedTargets:
 
 
 def interpolated_targets(frames: Frames, train: Sequence[int], *, window: float = 2.0) -> InterpolatedTargets:
-    """A picture for every frame that is not in `train`, from its nearest training frames on both sides.
+    """Interpolate every frame that is not in ``train`` from its nearest training frames on both sides.
 
-    Between two training frames: the blend of both, each carried along the motion between them to the time of the
-    gap. Before the first or after the last one: that training frame itself.
+    Between two training frames, the image is a blend of both, each warped along the motion between them to the time of
+    the gap. Before the first or after the last training frame it is a copy of that frame.
 
     Args:
-        frames: the whole video; only the frames in `train` are read.
+        frames: the whole video; only the frames in ``train`` are read.
         train: indices of the training frames, in any order.
         window: see `midway_flow`.
 
     Raises:
-        ValueError: `train` is empty or names a frame that is not there.
+        ValueError: ``train`` is empty or contains an index out of range.
     """
     known = sorted(set(train))
     if not known or known[0] < 0 or known[-1] >= len(frames):
-        raise ValueError(f"train names frames {known} of a video of {len(frames)}: wanted at least one, all within it")
+        raise ValueError(f"train must be at least one frame index in [0, {len(frames)}), got {known}")
     gaps = tuple(sorted(set(range(len(frames))) - set(known)))
     pictures = [_fill(frames, known, gap, window) for gap in gaps]
     return InterpolatedTargets(indices=gaps, frames=torch.stack(pictures) if pictures else frames[known[0]][None][:0])
@@ -66,6 +66,7 @@ def _fill(frames: Frames, known: list[int], gap: int, window: float) -> Tensor:
     before = max((k for k in known if k < gap), default=None)
     after = min((k for k in known if k > gap), default=None)
     if before is None or after is None:
+        # No motion can be estimated from one side only.
         return frames[known[0] if before is None else known[-1]]
     share = (gap - before) / (after - before)
     return interpolate(frames[before][None], frames[after][None], share=share, window=window)[0]
@@ -79,7 +80,7 @@ def interpolate(
     share: float = 0.5,
     window: float = 2.0,
 ) -> Float[Tensor, "pairs 3 height width"]:
-    """Blend of two pictures along the motion between them, at `share` of the way from the first to the second."""
+    """Blend two images along the motion between them, at ``share`` of the way from the first to the second."""
     flow = midway_flow(before, after, share=share, window=window)
     return (1 - share) * warp(before, -share * flow) + share * warp(after, (1 - share) * flow)
 
@@ -93,19 +94,20 @@ def midway_flow(
     window: float = 2.0,
     rounds: int = 6,
 ) -> Float[Tensor, "pairs 2 height width"]:
-    """Motion (dx, dy) in pixels from the first to the second picture, on the pixel grid of the time between them.
+    """Return the motion (dx, dy) in pixels from the first to the second image, on the grid of an intermediate time.
 
-    Lucas and Kanade (1981), coarse to fine, in the symmetric form: v minimises, per Gaussian window,
-    w |after(p + (1 - share) v) - before(p - share v)|^2 with w falling where the pictures disagree; a 3 x 3 median
-    after every round drops outliers.
+    Lucas and Kanade (1981), coarse to fine, in the symmetric form: v minimizes, per Gaussian window,
+    w |after(p + (1 - share) v) - before(p - share v)|^2, where w decreases where the images disagree; a 3 x 3 median
+    after every round removes outliers.
 
     Args:
-        before: first picture of each pair, in [0, 1].
-        after: second picture of each pair, in [0, 1].
-        share: where between the two times the grid lies; 0 is the first, 1 the second.
+        before: first image of each pair, in [0, 1].
+        after: second image of each pair, in [0, 1].
+        share: time of the grid; 0 is that of the first image, 1 that of the second.
         window: standard deviation of the window in pixels.
-        rounds: refinements per level.
+        rounds: number of refinements per level.
     """
+    # Zero motion at the coarsest level, enlarged to its size below.
     flow = torch.zeros(before.shape[0], 2, 1, 1, dtype=before.dtype, device=before.device)
     for first, second in reversed(_pyramid(before, after)):
         flow = _enlarge(flow, first.shape[-2:])
@@ -118,11 +120,11 @@ def midway_flow(
 def warp(
     pictures: Float[Tensor, "pictures channels height width"], flow: Float[Tensor, "pictures 2 height width"]
 ) -> Float[Tensor, "pictures channels height width"]:
-    """Pictures read at p + flow(p), bilinear; beyond the border the border pixel."""
+    """Sample images bilinearly at p + flow(p); positions beyond the border are clamped to it."""
     height, width = pictures.shape[-2:]
     rows = torch.arange(height, dtype=flow.dtype, device=flow.device)[:, None]
     columns = torch.arange(width, dtype=flow.dtype, device=flow.device)
-    # With align_corners -1 and 1 are the middles of the outer pixels, hence width - 1.
+    # With align_corners, -1 and 1 are the centers of the outer pixels, which are width - 1 apart.
     x = (columns + flow[:, 0]) * (2 / max(width - 1, 1)) - 1
     y = (rows + flow[:, 1]) * (2 / max(height - 1, 1)) - 1
     at = torch.stack([x, y], dim=-1)
@@ -130,9 +132,11 @@ def warp(
 
 
 def _pyramid(first: Tensor, second: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Both pictures at full size, half, quarter, ... while the shorter side keeps at least 16 pixels."""
+    """Return both images at full size, half, quarter, ... while the shorter side has at least 16 pixels."""
     levels = [(first, second)]
+    # Halving a side of 32 leaves 16 pixels, enough for a window.
     while min(levels[-1][0].shape[-2:]) >= 32 and len(levels) < 6:
+        # Blurred before subsampling, to avoid aliasing.
         smaller = [functional.avg_pool2d(_blur(picture, 0.7), 2, ceil_mode=True) for picture in levels[-1]]
         levels.append((smaller[0], smaller[1]))
     return levels
@@ -140,31 +144,32 @@ def _pyramid(first: Tensor, second: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 def _enlarge(flow: Tensor, size: torch.Size) -> Tensor:
     larger = functional.interpolate(flow, tuple(size), mode="bilinear", align_corners=False)
-    # In pixels of the larger picture.
+    # Flow is in pixels, which are half as large in the larger image.
     return larger * 2
 
 
 def _refinement(first: Tensor, second: Tensor, *, share: float, window: float) -> Tensor:
-    """Change of the flow that solves the 2 x 2 normal equations of every window, at most 2 pixels."""
-    # Derivative of after(p + (1 - share) v) - before(p - share v) by v: both pictures move.
+    """Return the flow update that solves the 2 x 2 normal equations of every window, limited to 2 pixels."""
+    # Derivative of after(p + (1 - share) v) - before(p - share v) with respect to v: both images move.
     gradients = [share * a + (1 - share) * b for a, b in zip(_gradient(first), _gradient(second), strict=True)]
     gx, gy = gradients
     error = second - first
-    # Iteratively reweighted least squares for the norm sqrt(|e|^2 + 0.01): pixels that are hidden in one picture pull
-    # less.
+    # Iteratively reweighted least squares for the norm sqrt(|e|^2 + 0.01) reduces the influence of occluded pixels.
     weight = (error.square().sum(1, keepdim=True) + 0.01).rsqrt()
     products = [(weight * p.sum(1, keepdim=True)) for p in (gx * gx, gx * gy, gy * gy, gx * error, gy * error)]
     xx, xy, yy, xe, ye = _blur(torch.cat(products, dim=1), window).split(1, dim=1)
     # A window without texture keeps its flow instead of dividing by 0.
     xx = xx + 1e-3
     yy = yy + 1e-3
+    # Cramer's rule for the 2 x 2 system.
     determinant = xx * yy - xy * xy
     change = torch.cat([xy * ye - yy * xe, xy * xe - xx * ye], dim=1) / determinant
-    # The linear model holds for a pixel or two; longer motions were found in smaller pictures.
+    # The linearization holds for a pixel or two; longer motions were estimated at coarser levels.
     return change.clamp(-2, 2)
 
 
 def _gradient(picture: Tensor) -> tuple[Tensor, Tensor]:
+    # Central differences; at the border they become one-sided with half the slope.
     padded = functional.pad(picture, (1, 1, 1, 1), mode="replicate")
     dx = (padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]) / 2
     dy = (padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]) / 2
@@ -172,7 +177,8 @@ def _gradient(picture: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _blur(picture: Tensor, deviation: float) -> Tensor:
-    """Gaussian blur of every channel, border pixels repeated."""
+    """Blur every channel with a Gaussian, replicating border pixels."""
+    # Beyond 3 standard deviations a Gaussian is negligible.
     reach = math.ceil(3 * deviation)
     offsets = torch.arange(-reach, reach + 1, dtype=picture.dtype, device=picture.device)
     taps = torch.exp(-((offsets / deviation) ** 2) / 2)

@@ -1,4 +1,4 @@
-"""What a video network is trained towards, term by term, and the tags under which that is shown."""
+"""Loss terms of a video network, and the tags under which they are recorded."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +16,7 @@ from fieldwatch.recon.pipelines.video.scene import VideoBatch
 
 
 def semantic_window(config: VideoConfig, steps_per_epoch: int) -> Window | None:
-    """The steps during which the semantic term is active; None when it never is."""
+    """Return the steps during which the semantic term is active, or None if it never is."""
     if config.clip_loss_weight == 0 or config.pixel_loss_warmup_epochs >= config.epochs:
         return None
     return Window(config.pixel_loss_warmup_epochs * steps_per_epoch)
@@ -28,18 +28,20 @@ def video_terms(
     batch: VideoBatch,
     span: Callable[[str], AbstractContextManager[None]] = nullcontext,
 ) -> Terms:
-    """The terms of a batch, each inside a span of its own, ``loss_<term>``.
+    """Return the loss terms of a batch, each computed in its own span ``loss_<term>``.
 
-    ``pixel_weight * pixel loss`` of the training units, ``between_weight * pixel loss`` of the stand-ins (each by its
-    share of the batch, so that all units count alike), and ``clip_loss_weight * mean(1 - cosine)`` once it is drawn.
+    The terms are ``pixel_weight * pixel loss`` of the training units, ``between_weight * pixel loss`` of the
+    interpolated units (both scaled by their fraction of the batch, so that all units count alike), and
+    ``clip_loss_weight * mean(1 - cosine)`` if the prediction has embeddings.
     """
     error = pixel_loss(config.loss)
     stands_in = batch.stands_in
     terms = Terms()
     for name, weight, kind in (("pixel", config.pixel_weight, False), ("between", config.between_weight, True)):
+        # The kinds are known on the host, so selecting units needs no sync with the device.
         chosen = [i for i, stand_in in enumerate(stands_in) if stand_in is kind]
         if chosen:
-            # A batch of one kind, the usual case, is taken as it is: indexing by a list would copy all of its pixels.
+            # A batch of one kind, the usual case, is used as it is: indexing by a list would copy all pixels.
             whole = len(chosen) == len(stands_in)
             prediction_of_kind, truth = (
                 (prediction.rgb, batch.rgb) if whole else (prediction.rgb[chosen], batch.rgb[chosen])
@@ -53,7 +55,7 @@ def video_terms(
 
 
 def unit_errors(prediction: Prediction, batch: VideoBatch) -> Float[Tensor, " units"]:
-    """Mean squared error of each unit, detached: what spikes and per-batch PSNR are judged by."""
+    """Return the mean squared error of each unit, detached; used for spike detection and per-batch PSNR."""
     with torch.no_grad():
         return (prediction.rgb - batch.rgb).square().mean(dim=(1, 2, 3))
 
@@ -61,10 +63,11 @@ def unit_errors(prediction: Prediction, batch: VideoBatch) -> Float[Tensor, " un
 def batch_metrics(
     terms: Terms, errors: Float[Tensor, " units"], stands_in: Sequence[bool]
 ) -> dict[str, float | Tensor]:
-    """The per-batch tags of the dual-head HNeRV code, of the training units only.
+    """Return the per-batch tags of the dual-head HNeRV code, over training units only.
 
-    The semantic loss is 0 until its term is active; a batch of stand-ins alone has no pixel loss and no PSNR.
+    The semantic loss is 0 until its term is active. A batch of interpolated units only has no pixel loss and no PSNR.
     """
+    # The original records 0 during the warm-up.
     clip = terms["clip"].value.detach() if "clip" in terms else 0.0
     metrics: dict[str, float | Tensor] = {"Train_Batch/clip_loss": clip, "Train_Batch/total_loss": terms.total.detach()}
     if "pixel" in terms:
@@ -75,41 +78,43 @@ def batch_metrics(
 
 
 class EpochMeans:
-    """Means over the batches of an epoch, summed on the device and never read here.
+    """Means over the batches of an epoch, accumulated on the device without a device-to-host sync.
 
-    A batch that does not have a value does not count for its mean. Refused steps are left out, chosen by
-    ``torch.where``: a NaN does not spread.
+    A batch that lacks a value does not count toward its mean. Refused steps are excluded with ``torch.where``, so that
+    their NaNs do not propagate.
 
     Args:
-        names: the values.
-        device: where they live.
+        names: names of the values.
+        device: device on which the sums are kept.
     """
 
     def __init__(self, names: tuple[str, ...], device: torch.device) -> None:
         self._names = names
+        # Row 0 has the sums of the values, row 1 their counts.
         self._sums = torch.zeros(2, len(names), device=device)
 
     def add(self, values: Mapping[str, float | Tensor], *, refused: Float[Tensor, ""]) -> None:
-        """Add one batch."""
+        """Add the values of one batch."""
         sums = self._sums
         zero = sums.new_zeros(())
         row = torch.stack([torch.as_tensor(values.get(name, zero)).to(sums) for name in self._names]).detach()
-        # Which values there are is known on the host: nothing waits for the device.
+        # The host knows which values exist, so the counts need no sync with the device.
         counts = torch.tensor([float(name in values) for name in self._names]).to(sums.device, non_blocking=True)
         added = torch.stack([row, counts])
+        # A multiplication by 0 would keep the NaNs of a refused step.
         self._sums = sums + torch.where(refused > 0, torch.zeros_like(added), added)
 
     def take(self) -> dict[str, Tensor]:
-        """The means since the last call, as device scalars; NaN where nothing counted."""
-        # 0 / 0 is NaN on purpose: a mean over nothing is not 0.
+        """Return the means since the last call as device scalars (NaN for values never added) and reset the sums."""
+        # 0 / 0 gives NaN on purpose: the mean of no values is undefined.
         means = self._sums[0] / self._sums[1]
         self._sums = torch.zeros_like(self._sums)
         return dict(zip(self._names, means.unbind(), strict=True))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The sums so far."""
+        """Return the sums so far."""
         return {"sums": self._sums}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue a half-summed epoch."""
+        """Restore the sums of a partly finished epoch."""
         self._sums = state["sums"].to(self._sums.device).clone()

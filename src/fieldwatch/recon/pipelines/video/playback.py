@@ -1,4 +1,4 @@
-"""A trained clip played back: frames, patches and embeddings, from a run or from a bitstream alone."""
+"""Playback of a trained clip: frames, patches and embeddings, from a run or from a bitstream alone."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,15 +27,15 @@ from fieldwatch.recon.pipelines.video.strips import as_bytes, as_picture
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a clip's network came from; what a bitstream's config says of it beside the architecture.
+    """Provenance of a clip's network, which a bitstream stores in addition to the architecture.
 
     Attributes:
         clip: name of the clip.
-        step: finished steps of the checkpoint.
-        splits: the set of each frame.
-        teacher: what made the semantic targets, by its honest name.
-        embeds: a semantic head was trained, and is here.
-        no_head: why not, where it is not.
+        step: number of finished steps at the checkpoint.
+        splits: set of each frame.
+        teacher: name of the teacher of the semantic targets.
+        embeds: whether a trained semantic head is available.
+        no_head: reason why it is not; empty if it is.
     """
 
     clip: str
@@ -48,15 +48,15 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Playback:
-    """A trained clip, ready to be drawn.
+    """A trained clip, ready to be rendered.
 
     Attributes:
-        model: the network, in evaluation mode on the device.
+        model: network in evaluation mode, on the device.
         geometry: size of the clip and its patch grid.
-        device: where it draws.
-        origin: where it came from.
-        frame_at: a frame of the clip in [0, 1] by its index, for networks that encode it; None without the clip.
-        targets: the teacher's embedding of every patch; None without the clip.
+        device: device on which it is rendered.
+        origin: provenance of the network.
+        frame_at: function from an index to the frame in [0, 1], for networks that encode it; None without the clip.
+        targets: teacher's embedding of every patch; None without the clip.
     """
 
     model: VideoModel
@@ -68,7 +68,7 @@ class Playback:
 
     @classmethod
     def of_run(cls, run: StoredVideoRun) -> Self:
-        """Play back a run that was opened."""
+        """Play back an opened run."""
         scene = run.scene
         return cls(
             model=run.model,
@@ -81,11 +81,12 @@ class Playback:
 
     @classmethod
     def of_bitstream(cls, path: Path, device: str = "auto") -> Self:
-        """Play back a file; neither the run nor the clip is needed.
+        """Play back a bitstream file, without the run or the clip.
 
         Raises:
-            BitstreamError: it is no sound bitstream, or describes no network that draws.
+            BitstreamError: the file is not a valid bitstream, or does not describe a known network.
         """
+        # Errors of the file itself name the path already; the block below adds it to errors of its content.
         decoded = read_bitstream(path)
         target_device = choose_device(device)
         try:
@@ -93,40 +94,42 @@ class Playback:
             geometry = VideoGeometry(**decoded.config["geometry"])
             origin = _origin_in(decoded.config, with_head=decoded.with_clip_head)
         except (KeyError, TypeError, ValueError) as error:
-            raise BitstreamError(f"{path} holds no video network that this version draws: {error}") from error
+            raise BitstreamError(f"{path} holds no video network that this version can render: {error}") from error
         return cls(model=model.eval(), geometry=geometry, device=target_device, origin=origin)
 
     @property
     def grid(self) -> PatchGrid:
-        """The clip's patches."""
+        """Patch grid of the clip."""
         g = self.geometry
         return PatchGrid(g.rows, g.columns, g.height, g.width)
 
     @property
     def whole_frames_only(self) -> bool:
-        """Whether the network draws from a code per frame, and so nothing in between."""
+        """Whether the network renders from a code per frame, and so cannot render times in between."""
+        # `StoredFrames` needs no frames, but has codes for whole frames only.
         return self.model.needs_frames or isinstance(self.model, StoredFrames)
 
     def check_time(self, time: float) -> None:
-        """Refuse a time that cannot be drawn.
+        """Check that a time can be rendered.
 
         Raises:
-            InputError: it lies outside of the clip, or between frames of which only codes are stored.
+            InputError: the time is outside the clip, or between frames of a network that renders stored codes only.
         """
+        # Times between frames are valid for networks that take a continuous time.
         last = self.geometry.frames - 1
         if not 0 <= time <= last:
-            raise InputError(f"frame {time:g} is not in the clip: its {last + 1} frames are 0 to {last}")
+            raise InputError(f"frame {time:g} is not in the clip, whose {last + 1} frames are 0 to {last}")
         if self.whole_frames_only and time != int(time):
             raise InputError(
-                f"time {time:g} lies between two frames, and this hnerv model draws each frame from its own code: "
-                "ask for whole frames, or train with --model grid, dual or nerv"
+                f"time {time:g} is between two frames, but this hnerv model renders each frame from its own code: "
+                "request whole frames, or train with --model grid, dual or nerv"
             )
 
     def check_patch(self, row: int, column: int) -> None:
-        """Refuse a patch that the grid does not have.
+        """Check that the grid has a patch.
 
         Raises:
-            InputError: names the rows and columns there are.
+            InputError: the row or column is out of range.
         """
         g = self.geometry
         if not (0 <= row < g.rows and 0 <= column < g.columns):
@@ -136,7 +139,7 @@ class Playback:
             )
 
     def frame(self, time: float) -> Float[Tensor, "3 height width"]:
-        """Draw the clip at a time in frames; pixels that belong to no patch are left out by patch networks.
+        """Render the clip at a time in frames; patch networks omit pixels that belong to no patch.
 
         Raises:
             ValueError: as in :meth:`check_time`.
@@ -145,10 +148,10 @@ class Playback:
         return self.grid.join(rgb)[0] if self.model.unit == "patch" else rgb[0]
 
     def patch(self, time: float, row: int, column: int) -> Float[Tensor, "3 height width"]:
-        """Draw one patch at a time in frames.
+        """Render one patch at a time in frames.
 
         Raises:
-            ValueError: the time or the patch is not there.
+            ValueError: the time or the patch is out of range.
         """
         self.check_patch(row, column)
         patches = self._draw(time, embed=False).rgb
@@ -157,19 +160,19 @@ class Playback:
         return patches[row * self.geometry.columns + column]
 
     def all_frames(self, on_frame: Callable[[], None] = lambda: None) -> Iterator[UInt8[Tensor, "3 height width"]]:
-        """Draw the clip frame by frame, in 8 bits; ``on_frame`` is called after every frame."""
+        """Render the clip frame by frame in 8 bits; ``on_frame`` is called after every frame."""
         for index in range(self.geometry.frames):
             yield as_bytes(self.frame(index))
             on_frame()
 
     def embeddings(self, on_frame: Callable[[], None] = lambda: None) -> Float[Tensor, "frames patches dim"]:
-        """Return what the network says of every patch of every frame, unit norm, on the host.
+        """Return the network's unit-norm embedding of every patch of every frame, on the host.
 
         Args:
             on_frame: called after every frame.
 
         Raises:
-            ValueError: there is no semantic head; the message says why.
+            ValueError: there is no semantic head; the message gives the reason.
         """
         if not self.origin.embeds:
             raise InputError(self.origin.no_head)
@@ -177,16 +180,17 @@ class Playback:
         for index in range(self.geometry.frames):
             embedding = self._draw(index, embed=True).embedding
             if embedding is None:
-                raise ValueError("the network gave no embedding although it was asked: its semantic head is missing")
+                raise ValueError("expected an embedding from the network, got None: its semantic head is missing")
+            # Moved to the host frame by frame, to bound the device memory.
             embeddings_of_frames.append(embedding.flatten(0, 1).cpu())
             on_frame()
         return torch.stack(embeddings_of_frames)
 
     def index(self, on_frame: Callable[[], None] = lambda: None) -> PatchIndex:
-        """Make every patch searchable; without the clip, predictions stand for the targets too.
+        """Build a search index of every patch; without the clip, predictions replace the targets.
 
         Raises:
-            ValueError: there is no semantic head; the message says why.
+            ValueError: there is no semantic head; the message gives the reason.
         """
         predicted = self.embeddings(on_frame)
         targets = predicted if self.targets is None else self.targets.cpu()
@@ -198,11 +202,13 @@ class Playback:
     def _draw(self, time: float, *, embed: bool) -> Prediction:
         self.check_time(time)
         if self.model.unit == "patch":
-            centres = self.grid.centres(1).to(self.device)
-            x = centres[:, 1]
-            y = centres[:, 2]
+            centers = self.grid.centres(1).to(self.device)
+            x = centers[:, 1]
+            y = centers[:, 2]
         else:
+            # The center of the frame, as in training.
             x = y = torch.full((1,), 0.5, dtype=torch.float64, device=self.device)
+        # Networks that encode frames need the frame itself; `check_time` has refused fractions.
         frames = self.frame_at(int(time))[None] if self.frame_at is not None else None
         return self.model(
             Query(t=torch.full_like(x, time / self.geometry.frames), x=x, y=y, frames=frames), embed=embed
@@ -210,7 +216,7 @@ class Playback:
 
 
 def save_picture(path: Path, image: Float[Tensor, "3 height width"] | NDArray[np.uint8]) -> Path:
-    """Write an image in [0, 1], or pixels (`[height, width, 3]`), as a PNG, whole or not at all."""
+    """Write an image in [0, 1], or pixels (`[height, width, 3]`), as a PNG, atomically."""
     content = BytesIO()
     Image.fromarray(as_picture(image) if isinstance(image, Tensor) else image).save(content, "PNG")
     write_file(path, content.getvalue(), durable=True)
@@ -218,7 +224,7 @@ def save_picture(path: Path, image: Float[Tensor, "3 height width"] | NDArray[np
 
 
 def origin_of(run: StoredVideoRun) -> Origin:
-    """Where an opened run's network comes from."""
+    """Return the provenance of an opened run's network."""
     return Origin(
         clip=run.config.name,
         step=run.step,
@@ -230,7 +236,7 @@ def origin_of(run: StoredVideoRun) -> Origin:
 
 
 def origin_config(run: StoredVideoRun) -> dict[str, Any]:
-    """What `model_config` stores of a run beside the architecture, so that a bitstream explains itself."""
+    """Return the provenance of a run for `model_config`, so that a bitstream is self-contained."""
     return {
         "clip": run.config.name,
         "step": run.step,
@@ -244,15 +250,16 @@ _UNTRAINED = (
     "the semantic head of this checkpoint is untrained (--clip-loss-weight 0, or still in the warm-up of "
     "--pixel-loss-warmup-epochs): train a run whose semantic term is active"
 )
-_LEFT_OUT = "the bitstream has no semantic head, it was written without: export it again without --no-clip-head"
+_LEFT_OUT = "the bitstream has no semantic head: export it again without --no-clip-head"
 
 
 def _origin_in(config: Mapping[str, Any], *, with_head: bool) -> Origin:
-    """Read what `origin_config` stored.
+    """Parse the output of `origin_config`.
 
     Raises:
-        KeyError, TypeError, ValueError: something is missing or is not what was stored.
+        KeyError, TypeError, ValueError: an entry is missing or invalid.
     """
+    # The file stores the rule of the split, from which the labels are derived again.
     rule, shuffled = config["split"]
     trained = config["head_trained"]
     return Origin(

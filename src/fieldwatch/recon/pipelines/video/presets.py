@@ -1,4 +1,4 @@
-"""Where a configuration starts from."""
+"""Presets: named configurations to start from."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,30 +28,30 @@ def demo() -> VideoConfig:
 
 
 def small() -> VideoConfig:
-    """Thirty-odd frames of 640x320 within ten minutes on two CPU cores."""
+    """Thirty to forty frames of 640x320 within ten minutes on two CPU cores."""
     return replace(default(), epochs=150, eval_freq=25, pixel_loss_warmup_epochs=20, checkpoint_epochs=10)
 
 
 def dual() -> VideoConfig:
-    """The dual-head patch network with a geometry that fits the patch exactly."""
+    """The dual-head patch network, sized to fit the patch exactly."""
     options = ModelOptions(fc_dim=64, reduce=1.2, lower_width=12, ks="0_1_5")
     return VideoConfig(model="dual", options=options, loss="Fusion6", batch=8, clip_loss_weight=0.2)
 
 
 def literal() -> VideoConfig:
-    """The original dual-head trainer's "comparable" script: an oversized output, resampled to the patch."""
+    """The original dual-head trainer's "comparable" script: an oversized output, resampled to the patch size."""
     options = ModelOptions(literal=True, fc_dim=96, fc_hw="9_16", dec_strds=(5, 2, 2), reduce=1.5, lower_width=12)
     return VideoConfig(model="dual", options=options, loss="Fusion6", batch=8, clip_loss_weight=0.2)
 
 
 def hnerv() -> VideoConfig:
-    """HNeRV: a ConvNeXt encoder makes each frame's embedding."""
+    """HNeRV: a ConvNeXt encoder computes each frame's embedding."""
     options = ModelOptions(modelsize=0.75, ks="0_1_5", reduce=1.2, lower_width=12)
     return VideoConfig(model="hnerv", options=options, loss="L2", batch=2)
 
 
 def nerv() -> VideoConfig:
-    """NeRV: a frame from its time alone."""
+    """NeRV: each frame is decoded from its time alone."""
     options = ModelOptions(modelsize=0.75, ks="0_3_3", reduce=2, lower_width=12)
     return VideoConfig(model="nerv", options=options, loss="L2", batch=2)
 
@@ -65,4 +65,4 @@ PRESETS: dict[str, Callable[[], VideoConfig]] = {
     "hnerv": hnerv,
     "nerv": nerv,
 }
-"""Every preset by its name."""
+"""All presets by name."""

@@ -1,4 +1,4 @@
-"""What a trained video run gives to others: files of an evaluation, and a bitstream that was read back and measured."""
+"""Results of a trained video run: evaluation files, and a bitstream that is decoded and measured."""
 
 import math
 import statistics
@@ -41,13 +41,13 @@ from fieldwatch.recon.pipelines.video.study import (
 )
 
 WORST_FRAMES = 4
-"""Frames of each set in the picture of the worst ones."""
+"""Number of frames of each set in the image of the worst frames."""
 DECODES = 3
-"""Decodes of the whole clip whose median gives the decoding speed."""
+"""Number of decodes of the whole clip, whose median gives the decoding speed."""
 ALLOCATION_FRAMES = 8
-"""Training frames by whose error bits are given out."""
+"""Number of training frames whose error decides the bit allocation."""
 ATTEMPTS = 3
-"""Allocations of bits, each with half the budget of the one before, until the measured drop is small enough."""
+"""Maximum number of bit allocations, each with half the budget of the previous one, until the measured drop is met."""
 
 PATCH_FILES = ("all_patches_detailed.csv", "per_frame_stats.csv", "summary_stats.csv")
 POSITION_FILES = ("fractional_positions_detailed.csv", "fractional_positions_summary.csv")
@@ -57,18 +57,18 @@ Progress = Callable[[], None]
 
 
 def no_progress() -> None:
-    """Nobody watches the progress."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationFiles:
-    """What an evaluation wrote.
+    """Results and files of an evaluation.
 
     Attributes:
-        metrics: every evaluation tag that applies, with references and baselines.
-        report: of the semantic head; None where it is untrained.
-        positions: quality at and between the patches that were trained on, per category and set.
-        files: every file, by what it is.
+        metrics: all evaluation tags that apply, with references and baselines.
+        report: report on the semantic head; None if it is untrained.
+        positions: quality at and between the trained patches, per category and set.
+        files: all files by kind.
     """
 
     metrics: Mapping[str, float]
@@ -78,32 +78,35 @@ class EvaluationFiles:
 
 
 def frames_to_render(run: StoredVideoRun, positions_frames: int) -> int:
-    """How many frames `write_evaluation` draws, for a progress bar; the few worst ones drawn again are left out."""
+    """Return how many frames `write_evaluation` renders, for a progress bar, not counting repeats of worst frames."""
     scored = len(run.scene.split.train) + len(run.scene.split.val)
+    # Once each for the metrics and the patch study, the position frames, and all frames for their embeddings.
     return 2 * scored + min(positions_frames, scored) + len(run.scene.clip) * Playback.of_run(run).origin.embeds
 
 
 def write_evaluation(
     run: StoredVideoRun, folder: Path, *, positions_frames: int = 10, on_frame: Progress = no_progress
 ) -> EvaluationFiles:
-    """Score a checkpoint on every training and held-out frame, and write tables, pictures and metrics.json.
+    """Score a checkpoint on every training and held-out frame, and write tables, images and metrics.json.
 
     Args:
-        run: the run, opened.
-        folder: where to; it is made.
-        positions_frames: frames, evenly spaced, at which the places between the patches are scored too; 0 for none.
-        on_frame: called after every frame drawn.
+        run: opened run.
+        folder: output folder, created if missing.
+        positions_frames: number of evenly spaced frames at which positions between patches are scored too; 0 for none.
+        on_frame: called after every rendered frame.
     """
     player = Playback.of_run(run)
     scene = run.scene
     embeds = player.origin.embeds
     subject = _subject(run, embed=embeds)
     frames = _evenly([*scene.split.train, *scene.split.val], positions_frames)
+    # The worst frames are rendered outside: there are few of them.
     with _with_progress(run.model, on_frame):
         evaluation = evaluate(run.model, scene, embed=embeds)
         write_patch_study(folder, score_patches(subject))
         positions = write_position_study(folder, score_positions(subject, frames)) if frames else []
         report = _write_embeddings(player, folder) if embeds else None
+    # Only the files that are actually written.
     names = ["metrics.json", *PATCH_FILES, *(POSITION_FILES if frames else ()), *(EMBEDDING_FILES if embeds else ())]
     names += _write_worst(run, evaluation, folder)
     metrics = evaluation.metrics | dict(scene.references)
@@ -115,16 +118,16 @@ def write_evaluation(
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedBitstream:
-    """A bitstream, and what came out of reading it back.
+    """A bitstream and its measurements after decoding.
 
     Attributes:
         written: the file.
-        options: the bits that were spent.
-        plain_bytes: the network's weights as they are in the checkpoint.
+        options: bits per symbol.
+        plain_bytes: size of the network's weights in the checkpoint.
         before: metrics of the checkpoint.
-        after: metrics of the file, decoded from the disk.
-        frames_per_second: median over some decodes of the whole clip, frame by frame.
-        loading_seconds: reading, decoding and building the network.
+        after: metrics of the file, decoded from disk.
+        frames_per_second: median decoding speed of the whole clip, frame by frame.
+        loading_seconds: time to read, decode and build the network.
     """
 
     written: WrittenBitstream
@@ -137,7 +140,7 @@ class ExportedBitstream:
 
     @property
     def drop(self) -> float:
-        """Pooled PSNR (dB) that the training frames lost."""
+        """Loss of pooled PSNR (dB) on the training frames."""
         return self.before["Eval/Pooled/train_psnr"] - self.after["Eval/Pooled/train_psnr"]
 
 
@@ -149,44 +152,46 @@ def export_bitstream(
     psnr_drop: float | None = None,
     stage: Callable[[str], None] = lambda _: None,
 ) -> ExportedBitstream:
-    """Write a run's network as a bitstream, decode it from the disk again, and measure both.
+    """Write a run's network as a bitstream, decode it from disk, and measure both.
 
-    An untrained semantic head is left out whatever the options say.
+    An untrained semantic head is always omitted.
 
     Args:
-        run: the run, opened.
-        path: where to; replaced when it exists.
+        run: opened run.
+        path: path of the file; replaced if it exists.
         options: bits per symbol, and whether the semantic head is stored.
-        psnr_drop: dB (pooled, training frames) that quantisation may cost; bits are then taken from tensors where it
-            shows least, `options.bits` at most each. None gives every tensor its `options.bits`.
-        stage: told what is being done.
+        psnr_drop: maximum loss in dB (pooled, training frames) due to quantization; tensors then get between 2 and
+            `options.bits` bits, fewer where it shows least. None gives every tensor `options.bits`.
+        stage: called with a description of each stage.
 
     Raises:
-        InputError: a weight is not finite, or psnr_drop is not a finite number above 0.
+        InputError: a weight is not finite, or psnr_drop is not a finite number greater than 0.
     """
     if psnr_drop is not None and not 0 < psnr_drop < math.inf:
-        raise InputError(f"a PSNR drop of {psnr_drop} dB cannot be kept: give a number above 0, as in 0.1")
+        raise InputError(f"the PSNR drop must be a finite number of dB greater than 0, e.g. 0.1, got {psnr_drop}")
     embeds = options.with_clip_head and Playback.of_run(run).origin.embeds
+    # An untrained head would only take up space.
     options = replace(options, with_clip_head=embeds)
-    stage("scoring the checkpoint")
+    stage("evaluating the checkpoint")
+    # With the same head as the file, so that both sets of metrics are comparable.
     before = evaluate(run.model, run.scene, embed=embeds).metrics
     attempt = 0
     while True:
         if psnr_drop is not None:
             stage("choosing bits per tensor")
             options = replace(options, by_prefix=_allocate(run, options.bits, psnr_drop, 0.5**attempt))
-        stage("writing, decoding and scoring the file")
+        stage("writing, decoding and evaluating the file")
         exported = _write_and_measure(run, path, options, before)
         attempt += 1
-        # The allocation adds errors of single tensors, on few frames: whether it keeps the drop is measured, else the
-        # budget halves.
+        # The allocation estimates the drop from single tensors on a few frames, so the actual drop is measured, and
+        # the budget halved if it is too large.
         if psnr_drop is None or exported.drop <= psnr_drop or attempt == ATTEMPTS:
             return exported
 
 
 def decoding_speed(player: Playback, repeats: int = DECODES) -> float:
-    """Frames per second of drawing the whole clip frame by frame: the median of some repeats, after one frame."""
-    # The first frame pays for what is set up once.
+    """Return the frames per second of rendering the whole clip frame by frame: the median of several repeats."""
+    # A warm-up frame, which pays for one-time setup.
     player.frame(0)
     seconds = []
     for _ in range(repeats):
@@ -213,7 +218,8 @@ def _subject(run: StoredVideoRun, *, embed: bool) -> StudiedModel:
 
 @contextmanager
 def _with_progress(model: VideoModel, on_frame: Progress) -> Iterator[None]:
-    """Call a function after everything the network draws."""
+    """Call a function after every forward pass of the network."""
+    # A hook counts the frames of all parts of the evaluation without passing a callback through them.
     handle = model.register_forward_hook(lambda *_: on_frame())
     try:
         yield
@@ -225,7 +231,7 @@ def _write_embeddings(player: Playback, folder: Path) -> dict[str, Any]:
     predicted = player.embeddings()
     targets = player.targets
     if targets is None:
-        raise InputError("embeddings are judged against the teacher's: open the run, a bitstream does not hold them")
+        raise InputError("embeddings are evaluated against the teacher's, which a bitstream lacks: open the run")
     splits = player.origin.splits
     report = verify_embeddings(predicted, targets.cpu(), splits) | {"teacher": player.origin.teacher}
     _write_json(output_path(folder, "embedding_report.json"), report)
@@ -237,7 +243,7 @@ def _write_embeddings(player: Playback, folder: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def _write_worst(run: StoredVideoRun, evaluation: VideoEvaluation, folder: Path) -> list[str]:
-    """Write the worst frames of each set: truth, drawing and error; returns the names of the files."""
+    """Write the worst frames of each set as ground truth, rendering and error; return the names of the files."""
     names = []
     for name, evaluated in evaluation.sets.items():
         rows = []
@@ -254,10 +260,12 @@ def _write_worst(run: StoredVideoRun, evaluation: VideoEvaluation, folder: Path)
 def _write_and_measure(
     run: StoredVideoRun, path: Path, options: CodecOptions, before: Mapping[str, float]
 ) -> ExportedBitstream:
+    # The config and origin make the file self-contained: it is played back without the run.
     config = model_config(run.config.model, run.scene.geometry, run.config.options, **origin_config(run))
     state = run.model.state_dict()
     written = write_bitstream(path, state, config, embeddings=_codes(run), options=options)
     began = time.perf_counter()
+    # Read from disk, so that the measured file is the one that was written.
     player = Playback.of_bitstream(path, run.scene.device.type)
     loading = time.perf_counter() - began
     return ExportedBitstream(
@@ -273,14 +281,16 @@ def _write_and_measure(
 
 @torch.no_grad()
 def _codes(run: StoredVideoRun) -> Float[Tensor, "frames channels rows columns"] | None:
-    """The code of every frame for networks that encode it, a frame at a time."""
+    """Return the code of every frame for networks that encode frames, computed one frame at a time."""
+    # One frame at a time, to bound the memory of the encoder.
     codes = [frame_codes(run.model, run.scene.frames([index])) for index in range(len(run.scene.clip))]
+    # Either all frames have a code or none, depending on the model.
     present = [code for code in codes if code is not None]
     return torch.cat(present) if present else None
 
 
 def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) -> dict[str, int]:
-    """Bits per tensor that draws colours; a share of the squared error that this drop of PSNR stands for is spent."""
+    """Allocate bits per tensor of the pixel path, within a fraction of the squared error that the PSNR drop allows."""
     batches = [
         run.scene.batch(run.model.unit, run.scene.units(run.model.unit, [index]), with_frames=run.model.needs_frames)
         for index in _evenly(run.scene.split.train, ALLOCATION_FRAMES)
@@ -294,16 +304,20 @@ def _allocate(run: StoredVideoRun, most: int, psnr_drop: float, share: float) ->
         return float(torch.stack(errors).mean())
 
     state = {
-        name: tensor for name, tensor in run.model.state_dict().items() if not name.startswith((ENCODER, CLIP_HEAD))
+        # Neither is used for rendering: the file has codes instead of the encoder, and the head does not affect pixels.
+        name: tensor
+        for name, tensor in run.model.state_dict().items()
+        if not name.startswith((ENCODER, CLIP_HEAD))
     }
     with torch.no_grad():
-        # A drop of d dB multiplies the squared error by 10^(d / 10): what that adds is the budget.
+        # A drop of d dB multiplies the squared error by 10^(d / 10); the increase is the budget.
         budget = error(state) * (10 ** (psnr_drop / 10) - 1) * share
     return allocate_bits(state, error, budget, least=min(2, most), most=most)
 
 
 def _evenly(frames: Sequence[int], count: int) -> list[int]:
-    """At most so many of the frames, in order, evenly spaced."""
+    """Return at most ``count`` of the frames, in order, evenly spaced."""
+    # Sorted, because the split may have been made in shuffled order.
     ordered = sorted(frames)
     count = min(count, len(ordered))
     return [ordered[i * len(ordered) // count] for i in range(count)]
@@ -314,5 +328,6 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _wait_for(device: torch.device) -> None:
+    # CUDA kernels run asynchronously, so a timer has to wait for them.
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,4 +1,4 @@
-"""Health rules of video runs: quality of validation frames, and thresholds for what is recorded once per epoch."""
+"""Health rules of video runs: quality on validation frames, and thresholds for values recorded once per epoch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from fieldwatch.rules import (
     threshold,
 )
 
+# Tags of the dual-head HNeRV code, recorded once per epoch.
 _EPOCH_LOSS = "Train/Loss/total_loss"
 _EPOCH_NORM = "Train/Gradients/total_norm"
 _EPOCH_PARAMETERS = "Model/Params/"
@@ -40,23 +41,24 @@ class PoorSemantics(HealthRule):
     low: float = threshold(
         0.7,
         unit="cosine similarity",
-        reason="a healthy run has 0.79 one epoch after the CLIP term begins, 0.97 after ten",
+        reason="a healthy run reaches 0.79 one epoch after the CLIP term starts, 0.97 after ten",
     )
-    warmup: int = threshold(1, unit="evaluations", reason="the first one after the CLIP term began may come too soon")
-    patience: int = threshold(2, unit="evaluations", reason="one evaluation is no trend")
-    remedy: ClassVar[str] = "Raise the weight of the CLIP term, begin it earlier, or give its head more capacity."
+    warmup: int = threshold(1, unit="evaluations", reason="the first one after the CLIP term starts may be too early")
+    patience: int = threshold(2, unit="evaluations", reason="a single evaluation is not a trend")
+    remedy: ClassVar[str] = "Raise the weight of the CLIP term, start it earlier, or give its head more capacity."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where the similarity had been poor for too long, or had not passed the mean embedding's."""
+        """Return findings where the similarity stayed low, or did not exceed that of the mean embedding."""
         return tuple(found for span in spans(history, self.metric) for found in self._judge(history, span))
 
     def _judge(self, history: History, span: Span) -> Iterator[Finding]:
         values = span.values
+        # Before the CLIP term starts, its head is untrained and a low similarity is expected.
         begun = span.series.steps >= self._begin(history)
         warmup = int(np.argmax(begun)) + self.warmup if begun.any() else len(begun)
         at = first_sustained(values < self.low, patience=self.patience, warmup=warmup)
         if at is not None:
-            text = f"{span.name} is {values[at]:.3f}, below {self.low:g}: poor semantic learning."
+            text = f"{span.name} is {values[at]:.3f}, below {self.low:g}: the semantic head learns poorly."
             yield self.finding(span.step(at), text, subject=span.name)
         if self.baseline not in history:
             return
@@ -64,12 +66,14 @@ class PoorSemantics(HealthRule):
         at = first_sustained(values <= mean, patience=self.patience, warmup=warmup)
         if at is not None:
             text = (
-                f"{span.name} is {values[at]:.3f}, no better than always answering the mean embedding ({mean[at]:.3f})."
+                f"{span.name} is {values[at]:.3f}, no better than always predicting the mean embedding "
+                f"({mean[at]:.3f})."
             )
             yield self.finding(span.step(at), text, subject=span.name, severity="note")
 
     def _begin(self, history: History) -> float:
-        """Return the step at which the CLIP term began; infinity if it is known not to have begun."""
+        """Return the step at which the CLIP term starts; infinity if the record shows that it has not started."""
+        # Declared windows are exact; otherwise the recorded flag shows when the term started.
         if self.term in history.windows:
             return history.windows[self.term][0]
         if self.active not in history:
@@ -81,33 +85,33 @@ class PoorSemantics(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedNothing(HealthRule):
-    """Training quality is no better than showing the mean frame for every frame."""
+    """Training quality is no better than predicting the mean frame for every frame."""
 
     metric: str = "Train/PSNR"
     reference: str = "Reference/mean_frame_psnr"
-    margin: float = threshold(
-        0.0, unit="dB", reason="above the mean frame: showing one picture for every frame needs no network"
-    )
+    margin: float = threshold(0.0, unit="dB", reason="above the mean frame, which needs no network")
     warmup: int = threshold(
         20, unit="epochs", reason="even slow models pass the mean frame within their first few hundred steps"
     )
-    patience: int = threshold(5, unit="epochs", reason="one odd epoch is no trend")
+    patience: int = threshold(5, unit="epochs", reason="a single bad epoch is not a trend")
     remedy: ClassVar[str] = (
-        "The network ignores its input: check the encoding and the frame index that it gets, the learning rate, and "
-        "that the output range matches the images'."
+        "The network ignores its input: check the encoding and the frame index it receives, the learning rate, and "
+        "that its output range matches that of the images."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where training had been below the reference for too long."""
+        """Return a finding for each phase in which training PSNR stayed below the reference for `patience` epochs."""
         if self.reference not in history:
             return ()
+        # The reference does not depend on training, so all its values are equal.
         bar = float(history[self.reference].values[-1])
         found: list[Finding] = []
         for span in spans(history, self.metric):
             at = first_sustained(span.values <= bar + self.margin, patience=self.patience, warmup=self.warmup)
             if at is not None:
                 text = (
-                    f"{span.name} is {span.values[at]:.2f} dB, the mean frame alone {bar:.2f} dB: nothing was learnt."
+                    f"{span.name} is {span.values[at]:.2f} dB, the mean frame alone has {bar:.2f} dB: the network has "
+                    "learned nothing."
                 )
                 found.append(self.finding(span.step(at), text, subject=span.name))
         return tuple(found)
@@ -115,49 +119,49 @@ class LearnedNothing(HealthRule):
 
 @dataclass(frozen=True, kw_only=True)
 class NoValidation(HealthRule):
-    """There are no validation frames: generalisation is not measured."""
+    """There are no validation frames, so generalization is not measured."""
 
     severity: ClassVar[Severity] = "note"
     metric: str = "Eval/Info/num_val_frames"
-    remedy: ClassVar[str] = "Take a split that holds frames out (9_9_10 instead of 9_10_10)."
+    remedy: ClassVar[str] = "Choose a split with held-out frames (9_9_10 instead of 9_10_10)."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where an evaluation found no validation frames."""
+        """Return a finding where an evaluation had no validation frames."""
         found: list[Finding] = []
         for span in spans(history, self.metric):
             at = first_sustained(span.values == 0)
             if at is not None:
                 found.append(
-                    self.finding(span.step(at), "the evaluation has no validation frames (the split holds out 0).")
+                    self.finding(span.step(at), "the evaluation has no validation frames: the split holds out 0.")
                 )
         return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochLossNotDecreasing(losses.LossNotDecreasing):
-    """The mean loss of an epoch is no lower than it was when the run began."""
+    """The epoch's mean loss is no lower than at the start of the run."""
 
     reported_as: ClassVar[str] = "LossNotDecreasing"
     metrics: Sequence[str] = (_EPOCH_LOSS,)
-    head: int = threshold(2, unit="epochs", reason="they say where the loss began")
-    window: int = threshold(3, unit="epochs", reason="length of the present mean")
-    warmup: int = threshold(10, unit="epochs", reason="the first epochs include the warm-up of the learning rate")
-    patience: int = threshold(3, unit="epochs", reason="one odd epoch is no trend")
+    head: int = threshold(2, unit="epochs", reason="the initial loss is their mean")
+    window: int = threshold(3, unit="epochs", reason="length of the current mean")
+    warmup: int = threshold(10, unit="epochs", reason="the first epochs include the learning rate warm-up")
+    patience: int = threshold(3, unit="epochs", reason="a single bad epoch is not a trend")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochLossOscillating(losses.LossOscillating):
-    """The mean loss of an epoch swings up and down by more than its own size."""
+    """The epoch's mean loss oscillates by more than its own magnitude."""
 
     reported_as: ClassVar[str] = "LossOscillating"
     metrics: Sequence[str] = (_EPOCH_LOSS,)
-    block: int = threshold(1, unit="epochs", reason="epoch means are averages already")
-    warmup: int = threshold(3, unit="epochs", reason="the first fall is steep")
+    block: int = threshold(1, unit="epochs", reason="epoch values are already averages")
+    warmup: int = threshold(3, unit="epochs", reason="the loss falls steeply at first")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochGradientVanishing(gradients.GradientVanishing):
-    """The mean gradient norm of an epoch is so small that nothing is learned."""
+    """The epoch's mean gradient norm is too small for the network to learn."""
 
     reported_as: ClassVar[str] = "GradientVanishing"
     metrics: Sequence[str] = (_EPOCH_NORM,)
@@ -165,30 +169,33 @@ class EpochGradientVanishing(gradients.GradientVanishing):
     low: float = threshold(
         0.001,
         unit="gradient norm",
-        reason="by experience with the video models; a mean over an epoch is steadier than a step, so it can be higher",
+        reason=(
+            "empirical, from the video models; an epoch mean is steadier than the value of a step, so the bound can be "
+            "higher"
+        ),
     )
-    warmup: int = threshold(1, unit="epochs", reason="an epoch's mean needs no longer start")
-    patience: int = threshold(2, unit="epochs", reason="one epoch may be odd")
+    warmup: int = threshold(1, unit="epochs", reason="an epoch mean is steady after one epoch")
+    patience: int = threshold(2, unit="epochs", reason="a single epoch may be an outlier")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochGradientExploding(gradients.GradientExploding):
-    """The mean gradient norm of an epoch is beyond any use."""
+    """The epoch's mean gradient norm is too large for training."""
 
     reported_as: ClassVar[str] = "GradientExploding"
     metrics: Sequence[str] = (_EPOCH_NORM,)
     ratio: float = threshold(
-        0.0, unit="times the baseline", reason="0: epochs are few, so that only the absolute bound applies"
+        0.0, unit="times the baseline", reason="0 disables it: epochs are few, so only the absolute bound applies"
     )
-    warmup: int = threshold(1, unit="epochs", reason="an epoch's mean needs no longer start")
-    patience: int = threshold(2, unit="epochs", reason="one epoch may be odd")
+    warmup: int = threshold(1, unit="epochs", reason="an epoch mean is steady after one epoch")
+    patience: int = threshold(2, unit="epochs", reason="a single epoch may be an outlier")
 
 
 _ADAPTED = (
     finite.NonFinite(norms=("Gradients/", "Train/Gradients/"), losses=("Train/Loss/", "Train_Batch/")),
     terms.TermDominates(primary=(*terms.PRIMARY, "clip")),
 )
-"""General rules that have to know what a video run records once per epoch, and that its CLIP term is a data term."""
+"""General rules adapted to a video run: its epoch tags, and its CLIP term, which is a data term."""
 
 VIDEO_RULES: tuple[HealthRule, ...] = (
     *(rule for rule in GENERAL if not isinstance(rule, finite.NonFinite | terms.TermDominates)),
@@ -208,4 +215,4 @@ VIDEO_RULES: tuple[HealthRule, ...] = (
     NoValidation(),
     memory.MemoryGrowing(metrics=(memory.PARAMETERS,), explained_by=""),
 )
-"""The rules of a video run."""
+"""All health rules of a video run."""

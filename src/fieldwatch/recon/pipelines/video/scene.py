@@ -1,4 +1,4 @@
-"""What a video run trains on: the clip, its patches, who trains and who is held out, and the semantic targets."""
+"""Training data of a video run: the clip, its patches, the split, and the semantic targets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from fieldwatch.recon.pipelines.video.split import FrameSplit
 
 @dataclass(frozen=True, kw_only=True)
 class VideoBatch:
-    """Units to draw, with what they should look like.
+    """Units to render, with their targets.
 
     Attributes:
-        query: where and when.
-        rgb: the truth in [0, 1], of the units' size.
-        embedding: the teacher's unit-norm embedding per patch.
-        names: one per unit, for findings and refusals.
-        stands_in: whether each unit is of a stand-in for a frame that is not trained on.
+        query: times and positions of the units.
+        rgb: ground truth in [0, 1], of the units' size.
+        embedding: teacher's unit-norm embedding per patch.
+        names: name of each unit, for findings and refusals.
+        stands_in: whether the unit's target is an interpolated frame.
     """
 
     query: Query
@@ -33,12 +33,12 @@ class VideoBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class StandIns:
-    """Pictures that stand for frames that are not trained on, made of training frames only (see ``motion``).
+    """Interpolated images for frames that are not trained on, made from training frames only (see ``motion``).
 
     Attributes:
-        row_of: frame index to the place in the other two.
-        frames: the pictures, on the training device.
-        targets: the teacher's embedding of their patches.
+        row_of: row of each frame index in the other two attributes.
+        frames: interpolated images, on the training device.
+        targets: teacher's embeddings of their patches.
     """
 
     row_of: Mapping[int, int]
@@ -48,19 +48,19 @@ class StandIns:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoScene:
-    """A clip, ready to be trained on.
+    """A clip, prepared for training.
 
     Attributes:
-        clip: the frames.
-        grid: its patches.
-        split: which frames train, which are held out.
-        targets: the teacher's embedding of every patch, unit norm, on the training device.
-        teacher: what made the targets, by its honest name.
-        teacher_note: why this teacher.
-        device: where batches are made.
-        resident: all frames as uint8 on the device; None for a clip that streams.
-        stand_ins: pictures for the times between training frames; None without that prior.
-        references: tags of what needs no network: trivial predictions, and cosines of an ignorant semantic head.
+        clip: frames of the clip.
+        grid: patch grid.
+        split: training and held-out frames.
+        targets: teacher's embedding of every patch, unit norm, on the training device.
+        teacher: name of the teacher of the targets.
+        teacher_note: reason for this teacher.
+        device: device on which batches are assembled.
+        resident: all frames as uint8 on the device; None for a clip that is streamed.
+        stand_ins: interpolated images for the times between training frames; None without the interpolation prior.
+        references: metrics of trivial predictions, which need no network.
     """
 
     clip: Clip
@@ -76,18 +76,19 @@ class VideoScene:
 
     @property
     def geometry(self) -> VideoGeometry:
-        """The size of what is to be drawn."""
+        """Size of the clip and its patch grid."""
         grid = self.grid
         return VideoGeometry(
             frames=len(self.clip), height=grid.height, width=grid.width, rows=grid.rows, columns=grid.columns
         )
 
     def tracked_data(self) -> dict[str, object]:
-        """What of it lies in memory during the whole training, by name."""
+        """Return the data that is in memory during the whole training, by name."""
         return {"frames": self.resident, "targets": self.targets, "stand_ins": self.stand_ins}
 
     def frames(self, indices: Sequence[int]) -> Float[Tensor, "frames 3 height width"]:
-        """Whole frames in [0, 1] on the training device."""
+        """Return whole frames in [0, 1] on the training device."""
+        # Short clips stay on the device as uint8; long ones are decoded on demand.
         if self.resident is not None:
             chosen = self.resident[torch.as_tensor(indices, device=self.device)]
         else:
@@ -95,11 +96,13 @@ class VideoScene:
         return chosen.float() / 255
 
     def covered(self, index: int) -> Float[Tensor, "3 height width"]:
-        """The part of a frame that the patch grid covers."""
+        """Return the part of a frame that the patch grid covers."""
+        # Pixels beyond the last whole patch are cut off.
         return self.grid.join(self.grid.split(self.frames([index])))[0]
 
     def units(self, unit: Unit, frames: Sequence[int]) -> Int64[Tensor, " units"]:
-        """The numbers of all units of some frames: the frame itself, or frame * patches + patch."""
+        """Return the indices of all units of some frames: the frame itself, or frame * patches + patch."""
+        # Unit indices stay on the CPU, where the batch order is drawn.
         numbers = torch.tensor(frames, dtype=torch.int64)
         if unit == "frame":
             return numbers
@@ -107,31 +110,31 @@ class VideoScene:
 
     @property
     def trained_frames(self) -> tuple[int, ...]:
-        """The frames that training draws: the training frames, and those that have a stand-in."""
+        """Frames that training samples: training frames, and interpolated frames."""
         return (*self.split.train, *(self.stand_ins.row_of if self.stand_ins else ()))
 
     def stands_in(self, unit: Unit, units: Int64[Tensor, " units"]) -> list[bool]:
-        """Which units of a training batch are stand-ins."""
+        """Return which units of a training batch are interpolated."""
         frames = units if unit == "frame" else units // self.grid.patches
         return [self.stand_ins is not None and frame in self.stand_ins.row_of for frame in frames.tolist()]
 
     def names(self, unit: Unit, units: Int64[Tensor, " units"]) -> tuple[str, ...]:
-        """What units are called in findings: the frame's name, and the patch's number after it."""
+        """Return the names of units for findings: the name of the frame, followed by the index of the patch."""
         if unit == "frame":
             return tuple(self.clip.names[i] for i in units.tolist())
-        places = (divmod(number, self.grid.patches) for number in units.tolist())
-        return tuple(f"{self.clip.names[frame]}/{patch}" for frame, patch in places)
+        positions = (divmod(number, self.grid.patches) for number in units.tolist())
+        return tuple(f"{self.clip.names[frame]}/{patch}" for frame, patch in positions)
 
     def batch(
         self, unit: Unit, units: Int64[Tensor, " units"], *, with_frames: bool = False, training: bool = False
     ) -> VideoBatch:
-        """Make a batch of units.
+        """Assemble a batch of units.
 
         Args:
-            unit: what they are.
-            units: their numbers.
+            unit: kind of the units.
+            units: indices of the units.
             with_frames: add the frames, for networks that encode them.
-            training: draw stand-ins instead of held-out frames, which training never sees.
+            training: use interpolated frames in place of held-out frames, which training never sees.
         """
         if unit == "frame":
             return self._frame_batch(units, with_frames=with_frames, training=training)
@@ -139,8 +142,9 @@ class VideoScene:
 
     def _frame_batch(self, units: Int64[Tensor, " units"], *, with_frames: bool, training: bool) -> VideoBatch:
         rgb, targets = self._frames_and_targets(units.tolist(), training=training)
+        # The center of the frame; models of whole frames ignore it.
         half = torch.full((len(units),), 0.5, dtype=torch.float64, device=self.device)
-        # In double: the highest frequencies of a positional code turn the rounding of a float32 into radians.
+        # In float64: at the highest frequencies of a positional encoding, float32 rounding amounts to radians.
         t = units.to(self.device).double() / len(self.clip)
         query = Query(t=t, x=half, y=half, frames=rgb if with_frames else None)
         return VideoBatch(
@@ -155,12 +159,12 @@ class VideoScene:
         per_frame = self.grid.patches
         frame = units // per_frame
         patch = units % per_frame
-        # Patches of one frame share it: each frame is read, and decoded where it streams, once.
+        # Patches of one frame share it, so that each frame is read (or decoded, if streamed) only once.
         distinct_frames, frame_rows = torch.unique(frame, return_inverse=True)
         rgb, targets = self._frames_and_targets(distinct_frames.tolist(), training=training)
         patch_rows = (frame_rows * per_frame + patch).to(self.device)
-        centres = self.grid.centres(1)[patch].to(self.device)
-        query = Query(t=frame.to(self.device).double() / len(self.clip), x=centres[:, 1], y=centres[:, 2])
+        centers = self.grid.centres(1)[patch].to(self.device)
+        query = Query(t=frame.to(self.device).double() / len(self.clip), x=centers[:, 1], y=centers[:, 2])
         embedding = targets.flatten(0, 1)[patch_rows].unsqueeze(1)
         return VideoBatch(
             query=query,
@@ -176,9 +180,9 @@ class VideoScene:
     def _frames_and_targets(
         self, frames: Sequence[int], *, training: bool
     ) -> tuple[Float[Tensor, "frames 3 height width"], Float[Tensor, "frames patches dim"]]:
-        """Frames and their targets; in training, stand-ins in the place of frames that are not trained on."""
+        """Return frames and their targets; in training, interpolated ones for frames that are not trained on."""
         stand_ins = self.stand_ins
-        # The usual case takes all frames in one indexing.
+        # The usual case: a single indexing operation for all frames.
         if not (training and stand_ins and any(frame in stand_ins.row_of for frame in frames)):
             return self.frames(frames), self.targets[torch.as_tensor(frames, device=self.device)]
         pairs = [self._frame_and_target(frame, stand_ins) for frame in frames]

@@ -1,7 +1,7 @@
-"""Search a video by text or image: every patch's embedding in one index, and how the model's ranking agrees with truth.
+"""Search in a video by text or image: an index of all patch embeddings, and its agreement with the targets.
 
-Similarities of a text with a right and a wrong picture differ by a few hundredths only (openai/CLIP issue 405), so no
-absolute value is a verdict: read the margin over the median, and the agreement with the ranking by target embeddings.
+Similarities of a text to a matching and to a non-matching image differ by a few hundredths only (openai/CLIP issue
+405), so absolute values mean little: use the margin over the median, and the agreement with the ranking by targets.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ Source = Literal["predicted", "target"]
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """One patch of a ranking.
+    """A patch in a ranking.
 
     Attributes:
-        rank: 1 for the most similar.
+        rank: rank, 1 for the most similar.
         similarity: cosine with the query.
         frame: index of its frame.
         patch: row-major index in the patch grid.
@@ -47,15 +47,15 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How the ranking by predicted embeddings agrees with the ranking by target embeddings.
+    """Agreement of the rankings by predicted and by target embeddings.
 
     Attributes:
-        margin: best similarity less the median, predicted.
-        target_margin: the same by target embeddings.
-        recall: share of the best k targets among the best k predictions (overlap of both lists), per k.
+        margin: best similarity minus the median, by predicted embeddings.
+        target_margin: best similarity minus the median, by target embeddings.
+        recall: fraction of the best k targets among the best k predictions, per k.
         first_target_rank: rank of the best target patch in the predicted ranking.
         spearman: rank correlation over all patches.
-        chance: recall that a random ranking has, k / patches, per k.
+        chance: recall of a random ranking, k / patches, per k.
     """
 
     margin: float
@@ -67,7 +67,7 @@ class Agreement:
 
 
 class PatchIndex:
-    """Unit-norm embeddings of all patches of a clip, predicted and true, computed once for all queries."""
+    """Unit-norm embeddings of all patches of a clip, predicted and true, shared by all queries."""
 
     def __init__(
         self,
@@ -77,54 +77,61 @@ class PatchIndex:
         splits: Sequence[Label],
         columns: int,
     ) -> None:
-        """Take embeddings of every frame; both are normalised.
+        """Normalize and store the embeddings of every frame.
 
         Args:
-            predicted: what the model says.
-            targets: what the encoder says of the frames themselves, of the same shape.
+            predicted: embeddings predicted by the model.
+            targets: embeddings of the true frames by the teacher, of the same shape.
             splits: "train", "val" or "unused" per frame.
-            columns: columns of the patch grid.
+            columns: number of columns of the patch grid.
 
         Raises:
-            ValueError: the sets differ in shape, or the grid or the splits do not fit them.
+            ValueError: shapes differ, or the grid or the splits do not match them.
         """
+        # The shape of the targets is the reference: they come from the clip.
         frames, patches, _ = targets.shape
         if predicted.shape != targets.shape:
             shapes = f"{tuple(predicted.shape)} and {tuple(targets.shape)}"
-            raise ValueError(f"predicted and target embeddings are {shapes}: both need frames x patches x dim")
+            raise ValueError(f"predicted and target embeddings must both be frames x patches x dim, got {shapes}")
         if len(splits) != frames or patches % columns:
-            msg = f"{len(splits)} splits and {columns} columns for {frames} frames of {patches} patches: wrong grid"
+            msg = (
+                f"expected {frames} splits and columns that divide {patches} patches, got {len(splits)} splits and "
+                f"{columns} columns"
+            )
             raise ValueError(msg)
+        # Normalized once, so that a query is a single matrix product.
         self.predicted = functional.normalize(predicted.float(), dim=-1)
         self.targets = functional.normalize(targets.float(), dim=-1)
         self.splits = tuple(splits)
         self.columns = columns
 
     def similarities(self, query: Float[Tensor, " dim"], source: Source = "predicted") -> Float[Tensor, " patches"]:
-        """Cosine of the query with every patch, frame by frame.
+        """Return the cosine of the query with every patch, frame by frame.
 
         Raises:
-            InputError: the query has another length than the embeddings, or no direction.
+            InputError: the query has another length than the embeddings, or is zero or not finite.
         """
         embeddings = self.predicted if source == "predicted" else self.targets
         if query.shape != embeddings.shape[-1:]:
-            msg = f"the query is {tuple(query.shape)}, the index holds vectors of length {embeddings.shape[-1]}: "
-            raise InputError(msg + "encode the query with the encoder that made the targets")
+            msg = f"the query must be a vector of length {embeddings.shape[-1]}, got shape {tuple(query.shape)}: "
+            raise InputError(msg + "encode it with the encoder of the targets")
         if not bool(torch.isfinite(query).all()) or not bool(query.any()):
-            raise InputError("the query is zero or not finite, it has no direction: encode it again")
+            raise InputError("the query must be finite and nonzero: encode it again")
         return embeddings.flatten(0, 1) @ functional.normalize(query.float().to(embeddings.device), dim=0)
 
     def search(self, query: Float[Tensor, " dim"], *, top_k: int = 10, source: Source = "predicted") -> list[Hit]:
-        """The `top_k` patches most similar to a text or image embedding, best first; ties in frame order."""
+        """Return the ``top_k`` patches most similar to an embedding, best first; ties in frame order."""
         similarity = self.similarities(query, source)
+        # A stable sort, so that ties are in frame order on all machines.
         order = similarity.argsort(descending=True, stable=True)[:top_k].tolist()
-        return [self._hit(rank, place, float(similarity[place])) for rank, place in enumerate(order, start=1)]
+        return [self._hit(rank, index, float(similarity[index])) for rank, index in enumerate(order, start=1)]
 
     def agreement(self, query: Float[Tensor, " dim"], ks: Sequence[int] = (1, 5, 10)) -> Agreement:
-        """Compare the rankings by predicted and by target embeddings for a query; a k beyond all patches is dropped."""
+        """Compare the rankings by predicted and by target embeddings; a k above the number of patches is dropped."""
         predicted = self.similarities(query)
         target = self.similarities(query, "target")
         ranking, truth = (s.argsort(descending=True, stable=True) for s in (predicted, target))
+        # Recall at k is undefined for k above the number of patches.
         ks = [k for k in ks if k <= len(ranking)]
         return Agreement(
             margin=float(predicted.max() - predicted.median()),
@@ -135,8 +142,8 @@ class PatchIndex:
             chance={k: k / len(ranking) for k in ks},
         )
 
-    def _hit(self, rank: int, place: int, similarity: float) -> Hit:
-        frame, patch = divmod(place, self.targets.shape[1])
+    def _hit(self, rank: int, index: int, similarity: float) -> Hit:
+        frame, patch = divmod(index, self.targets.shape[1])
         row, column = divmod(patch, self.columns)
         return Hit(
             rank=rank,
@@ -150,31 +157,33 @@ class PatchIndex:
 
 
 def spearman(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> float:
-    """Rank correlation, ties at their mean rank; 0 where one side is constant."""
+    """Return the rank correlation, with ties at their mean rank; 0 if one side is constant."""
     ranks = torch.stack([_mean_ranks(a), _mean_ranks(b)])
-    centred = ranks - ranks.mean(dim=1, keepdim=True)
-    norms = centred.norm(dim=1)
-    return float((centred[0] @ centred[1]) / (norms[0] * norms[1])) if bool(norms.all()) else 0.0
+    centered = ranks - ranks.mean(dim=1, keepdim=True)
+    norms = centered.norm(dim=1)
+    # Spearman's correlation is Pearson's correlation of the ranks.
+    return float((centered[0] @ centered[1]) / (norms[0] * norms[1])) if bool(norms.all()) else 0.0
 
 
 def search_sheet(
     hits: Sequence[Hit], patches: Sequence[Float[Tensor, "3 height width"]], path: Path, *, title: str = ""
 ) -> None:
-    """Write a PNG with the patches of the hits in rank order, five per row, each with rank, similarity and place.
+    """Write a PNG with the patches of the hits in rank order, five per row, each with rank, similarity and position.
 
     Args:
-        hits: a ranking.
-        patches: colours of each hit in [0, 1], all of one size.
-        path: where to.
-        title: the query.
+        hits: ranking of patches.
+        patches: image of each hit in [0, 1], all of the same size.
+        path: path of the PNG.
+        title: query.
 
     Raises:
-        ValueError: there are no hits, or not one patch for each.
+        ValueError: there are no hits, or their number differs from that of the patches.
     """
     if not hits or len(hits) != len(patches):
-        raise ValueError(f"{len(patches)} patches for {len(hits)} hits: give one patch per hit, and at least one")
+        raise ValueError(f"expected one patch per hit and at least one, got {len(patches)} patches, {len(hits)} hits")
     font = ImageFont.load_default(13)
     heading = ImageFont.load_default(20)
+    # Integer factors keep pixels square and sharp.
     enlarge = -(-_NARROWEST // patches[0].shape[-1])
     height, width = (enlarge * int(side) for side in patches[0].shape[-2:])
     cell = (width + 12, height + 66)
@@ -188,23 +197,24 @@ def search_sheet(
         top = 48 + i // columns * cell[1]
         sheet.paste(_picture(patch).resize((width, height), Image.Resampling.NEAREST), (left, top))
         draw.text((left, top + height + 2), f"#{hit.rank}   {hit.similarity:.4f}", fill="black", font=font)
-        draw.text((left, top + height + 18), f"frame {hit.frame}, {hit.split}", fill=_COLOURS[hit.split], font=font)
+        draw.text((left, top + height + 18), f"frame {hit.frame}, {hit.split}", fill=_COLORS[hit.split], font=font)
         draw.text((left, top + height + 34), f"row {hit.row}, column {hit.column}", fill="black", font=font)
     with whole_file(path) as draft:
         sheet.save(draft, "PNG")
 
 
-_NARROWEST = 140  # pixels per cell, for its text
-_COLOURS = {"train": "#1f5fa8", "val": "#b8420f", "unused": "#666666"}
+_NARROWEST = 140  # minimum width of a cell in pixels, so that its text fits
+_COLORS = {"train": "#1f5fa8", "val": "#b8420f", "unused": "#666666"}
 
 
 def _picture(patch: Float[Tensor, "3 height width"]) -> Image.Image:
+    # Rounded, not truncated, like the 8-bit frames of playback.
     levels = (patch.detach().clamp(0, 1) * 255).round().to("cpu", torch.uint8)
     return Image.fromarray(levels.permute(1, 2, 0).contiguous().numpy())
 
 
 def _mean_ranks(values: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """Rank of each value in float64, equal values sharing the mean of their ranks."""
+    """Return the float64 rank of each value; equal values share their mean rank."""
     _, group, sizes = values.unique(return_inverse=True, return_counts=True)
     last = sizes.cumsum(0).double()
     return (last - (sizes.double() - 1) / 2)[group]

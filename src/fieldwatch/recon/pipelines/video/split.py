@@ -1,4 +1,4 @@
-"""Which frames train and which are held out: the `a_b_c` notation."""
+"""Split of frames into training and held-out sets, in the `a_b_c` notation."""
 
 import random
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ Label = Literal["train", "val", "unused"]
 
 @dataclass(frozen=True, kw_only=True)
 class FrameSplit:
-    """Frame indices of each set, ascending; together they are all frames.
+    """Frame indices of each set, ascending; together they cover all frames.
 
     Attributes:
-        rule: the notation it came from.
-        train: frames that are trained on.
-        val: frames that are held out and evaluated.
-        unused: frames that are neither.
-        notes: what a reader of the results should know.
+        rule: the notation that was parsed.
+        train: training frames.
+        val: held-out frames, for evaluation.
+        unused: frames in neither set.
+        notes: remarks for the readers of the results.
     """
 
     rule: str
@@ -29,7 +29,7 @@ class FrameSplit:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The set of each frame, in frame order."""
+        """Set of each frame, in frame order."""
         train = set(self.train)
         val = set(self.val)
         count = len(train) + len(val) + len(self.unused)
@@ -37,21 +37,22 @@ class FrameSplit:
 
 
 def parse_split(rule: str) -> tuple[int, int, int]:
-    """Read `a_b_c`.
+    """Parse `a_b_c`.
 
     Raises:
         InputError: unless 1 <= a <= b <= c.
     """
     try:
         a, b, c = (int(part) for part in rule.split("_"))
+    # Wrong number of parts or not integers: fails the check below like any invalid rule.
     except ValueError:
         a = 0
         b = 0
         c = 0
     if not 1 <= a <= b <= c:
         msg = (
-            f"--data-split is {rule!r}, it must be a_b_c with 1 <= a <= b <= c: of every c frames the first a train "
-            "and those from the b-th on are held out, for example 7_7_8"
+            "--data-split must be a_b_c with 1 <= a <= b <= c (of every c frames the first a are for training, those "
+            f"from the b-th on are held out), e.g. 7_7_8, got {rule!r}"
         )
         raise InputError(msg)
     return a, b, c
@@ -60,38 +61,40 @@ def parse_split(rule: str) -> tuple[int, int, int]:
 def split_frames(
     count: int, rule: str = "7_7_8", *, shuffle: bool = False, allow_empty_validation: bool = False
 ) -> FrameSplit:
-    """Split frames by their position modulo c: below a they train, from b on they are held out, between is unused.
+    """Split frames by their position modulo c: below a for training, from b on held out, in between unused.
 
-    This is the rule of the original trainer, taken literally. It makes 9_10_10 hold out *nothing* (a tenth is dropped),
-    whatever its documentation said; that is an error here unless it is asked for.
+    This is the rule of the original trainer as implemented. Despite its documentation, 9_10_10 holds out *nothing* (a
+    tenth is dropped), which is an error here unless requested.
 
     Args:
         count: number of frames.
-        rule: the notation; `1_1_1` says outright that every frame trains.
+        rule: the notation; with `1_1_1` every frame is for training.
         shuffle: shuffle the frames with Python's `Random(0)` first; positions then refer to the shuffled order.
-        allow_empty_validation: accept that nothing is held out.
+        allow_empty_validation: allow that nothing is held out.
 
     Raises:
-        InputError: the rule cannot be read, there is no frame, or nothing would be held out.
+        InputError: the rule is invalid, there are no frames, or nothing would be held out.
     """
     a, b, c = parse_split(rule)
     if count < 1:
         msg = f"a split needs at least one frame, got {count}"
         raise InputError(msg)
+    # `order[k]` is the frame at position k.
     order = list(range(count))
     if shuffle:
         random.Random(0).shuffle(order)  # noqa: S311 - the original's order, not a secret
-    position = {frame: place % c for place, frame in enumerate(order)}
+    # Positions count in the order of the frames, which is random if shuffled.
+    position = {frame: index % c for index, frame in enumerate(order)}
     train = tuple(i for i in range(count) if position[i] < a)
     val = tuple(i for i in range(count) if position[i] >= b)
     unused = tuple(i for i in range(count) if a <= position[i] < b)
     notes: list[str] = []
     if not val:
         problem = _nothing_held_out(count, rule)
-        # a_b_c with a = b = c says outright that every frame trains, so nothing was overlooked.
+        # With a = b = c an empty validation set is intended.
         if not allow_empty_validation and not a == b == c:
             raise InputError(problem)
-        notes.append(problem if a < b else f"every frame trains ({rule}): there is no held-out quality to report")
+        notes.append(problem if a < b else f"every frame is for training ({rule}): no held-out quality is reported")
     if unused:
         notes.append(f"{len(unused)} of {count} frames are in neither set ({rule})")
     return FrameSplit(rule=rule, train=train, val=val, unused=unused, notes=tuple(notes))
@@ -99,12 +102,12 @@ def split_frames(
 
 def _nothing_held_out(count: int, rule: str) -> str:
     a, b, c = parse_split(rule)
-    if b < c:  # the cycle holds frames out, the clip is too short to reach one
+    if b < c:  # the rule holds frames out, but the clip is too short for one
         other = f"{count - 1}_{count - 1}_{count}" if count > 1 else "1_1_1"
-        return f"--data-split {rule} holds no frame out of {count}, the first one would be frame {b}: use {other}"
+        return f"--data-split {rule} holds out none of {count} frames, the first would be frame {b}: use {other}"
     other = f"{a}_{a}_{c}" if a < c else f"{c - 1}_{c - 1}_{c}" if c > 1 else "7_7_8"
-    unused = f", it leaves {(c - a) / c:.0%} of the frames unused instead" if a < b else ""
+    unused = f" but leaves {(c - a) / c:.0%} of them unused" if a < b else ""
     return (
-        f"--data-split {rule} holds no frame out{unused}: use {other} to hold out {max(c - a, 1)} of {c}, "
+        f"--data-split {rule} holds out no frames{unused}: use {other} to hold out {max(c - a, 1)} of {c}, "
         "or 1_1_1 to train on every frame"
     )

@@ -1,4 +1,4 @@
-"""The start of a video run: its data made ready, and the run opened with what is declared about it."""
+"""Start of a video run: prepares the scene, and opens the run with its metrics, rules and checkpoint policy."""
 
 import os
 from dataclasses import dataclass
@@ -40,20 +40,21 @@ from fieldwatch.recon.pipelines.video.tags import VIDEO_METRICS
 from fieldwatch.recon.pipelines.video.teacher import Teacher, find_teacher, targets
 
 ROLLBACK = Rollback()
-"""When a run goes back: no healthy one of the presets comes near it."""
+"""Rollback settings; healthy runs of the presets stay far from its limits."""
 
 
 def cache_folder(config: VideoConfig) -> Path:
-    """Where the teacher's embeddings are kept between runs."""
+    """Return the folder in which the teacher's embeddings are cached between runs."""
+    # The XDG base directory specification defines this variable and its default.
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return config.cache or Path(home) / "fieldwatch" / "targets"
 
 
 def load_clip(config: VideoConfig) -> Clip:
-    """The clip a config names, or the built-in one.
+    """Load the configured clip, or the built-in one.
 
     Raises:
-        ClipError: it cannot be read; the message names the frame and the remedy.
+        ClipError: the clip cannot be read; the message names the frame and the remedy.
     """
     if config.data is None:
         _refuse_framing(config)
@@ -69,21 +70,22 @@ def load_clip(config: VideoConfig) -> Clip:
 
 
 def _refuse_framing(config: VideoConfig) -> None:
+    # Compared with the defaults, because the config does not record which flags were given.
     plain = VideoConfig()
     for name in ("crop", "resize", "start", "count", "stride"):
         if getattr(config, name) != getattr(plain, name):
             raise InputError(
-                f"--{name} {getattr(config, name)} says how --data is read: name --data too, or leave it out"
+                f"--{name} {getattr(config, name)} applies to --data only: give --data too, or leave --{name} out"
             )
 
 
 def prepare_scene(config: VideoConfig) -> VideoScene:
-    """Read the clip, split it, and make the semantic targets; everything that can be wrong with the input shows here.
+    """Read the clip, check all inputs, split the frames, and compute the semantic targets.
 
     Raises:
-        ClipError, ValueError: what came, what was wanted, what to do.
+        ClipError, ValueError: the input is invalid; the message says what was expected, what was found, and what to do.
     """
-    # These two only for what they refuse, before the clip is read.
+    # Only for validation, before the clip is read.
     parse_schedule(config.lr_type)
     pixel_loss(config.loss)
     Ranks.of_process().refuse_small(config.batch, "--batch")
@@ -91,43 +93,47 @@ def prepare_scene(config: VideoConfig) -> VideoScene:
     clip = load_clip(config)
     grid = PatchGrid(config.rows, config.columns, clip.height, clip.width)
     split = split_frames(len(clip), config.data_split, shuffle=config.shuffle_data)
-    teacher, why = find_teacher(config.teacher, device)
+    teacher, reason = find_teacher(config.teacher, device)
     if teacher.dim != config.options.clip_dim:
-        came = f"--clip-dim is {config.options.clip_dim}, the teacher {teacher.name} gives vectors of {teacher.dim}"
-        raise InputError(f"{came}: use --clip-dim {teacher.dim}")
-    wanted = targets(clip, grid, teacher, cache_folder(config))
+        raise InputError(
+            f"--clip-dim must be {teacher.dim}, the length of the vectors of teacher {teacher.name}, got "
+            f"{config.options.clip_dim}"
+        )
+    embeddings = targets(clip, grid, teacher, cache_folder(config))
     pictures = make_stand_ins(clip, split, grid, teacher, device) if config.between_weight else None
     return VideoScene(
         clip=clip,
         grid=grid,
         split=split,
-        targets=wanted.to(device),
+        targets=embeddings.to(device),
         teacher=teacher.name,
-        teacher_note=why,
+        teacher_note=reason,
         device=device,
+        # A clip that streams is too large for memory.
         resident=None if clip.streams else clip.frames.to(device),
         stand_ins=pictures,
-        references=reference_psnr(clip, split.train, split.val) | embedding_baselines(wanted, split.train, split.val),
+        references=reference_psnr(clip, split.train, split.val)
+        | embedding_baselines(embeddings, split.train, split.val),
     )
 
 
 def make_stand_ins(
     clip: Clip, split: FrameSplit, grid: PatchGrid, teacher: Teacher, device: torch.device
 ) -> StandIns | None:
-    """Pictures for every frame that is not trained on, from the training frames on its two sides; None without gaps."""
+    """Interpolate the frames that are not trained on from the training frames on both sides; None if there are none."""
     filled = interpolated_targets(_Floats(clip), split.train)
     if not filled.indices:
         return None
-    # In 8 bits, as true frames are: the teacher sees both alike.
+    # Rounded to 8 bits like true frames, so that the teacher treats both alike.
     pictures = torch.stack([as_bytes(picture) for picture in filled.frames])
     targets = teacher.encode_images(grid.split(pictures)).reshape(len(pictures), grid.patches, -1)
-    place = {gap: i for i, gap in enumerate(filled.indices)}
-    return StandIns(row_of=place, frames=pictures.to(device), targets=targets.to(device))
+    row_of = {gap: i for i, gap in enumerate(filled.indices)}
+    return StandIns(row_of=row_of, frames=pictures.to(device), targets=targets.to(device))
 
 
 @dataclass(frozen=True)
 class _Floats:
-    """A clip's frames in [0, 1], decoded when they are asked for."""
+    """Frames of a clip in [0, 1], decoded on demand."""
 
     clip: Clip
 
@@ -139,7 +145,8 @@ class _Floats:
 
 
 def term_windows(scene: VideoScene, semantic: Window | None) -> dict[str, Window]:
-    """When each loss term is meant to be active."""
+    """Return the window of steps in which each loss term is active."""
+    # Window(0) starts at the first step and has no end.
     always = {"pixel": Window(0)} | ({"between": Window(0)} if scene.stand_ins else {})
     return always | ({"clip": semantic} if semantic else {})
 
@@ -147,6 +154,7 @@ def term_windows(scene: VideoScene, semantic: Window | None) -> dict[str, Window
 def start_run(config: VideoConfig, scene: VideoScene, folder: Path, epoch_steps: int, **how: Unpack[RunChoices]) -> Run:
     """Open the run with its metrics, rules, windows, phases and checkpoint policy."""
     semantic = semantic_window(config, epoch_steps)
+    # No warm-up phase if the semantic term is active from the first step.
     warm_up = [Phase("pixel warm-up", Window(0, semantic.first - 1))] if semantic and semantic.first else []
     options = run_options(
         how,

@@ -1,4 +1,4 @@
-"""A video run opened again: its config, its scene and the network of one of its checkpoints."""
+"""Reopening of a video run: its config, its scene and the network of one of its checkpoints."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +15,15 @@ from fieldwatch.recon.pipelines.video.teacher import CLIP_FOLDER_VARIABLE, find_
 
 @dataclass(frozen=True, kw_only=True)
 class StoredVideoRun:
-    """A video run, ready to draw.
+    """A video run opened for rendering.
 
     Attributes:
-        folder: the run folder.
-        config: what it was trained with.
-        scene: what it was trained on.
-        model: the network, in evaluation mode.
-        step: the checkpoint's number of finished steps.
-        head_trained: the semantic term was active before that step.
+        folder: run folder.
+        config: configuration of the training.
+        scene: training data.
+        model: network, in evaluation mode.
+        step: number of finished steps at the checkpoint.
+        head_trained: whether the semantic term was active before that step.
     """
 
     folder: Path
@@ -35,33 +35,33 @@ class StoredVideoRun:
 
 
 def stored_config(folder: Path) -> VideoConfig:
-    """The config a video run was started with.
+    """Return the configuration that a video run was started with.
 
     Raises:
-        NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
+        NotARun: the folder holds no run or a run of another pipeline, or its run.json is damaged.
     """
     return config_of_run(folder, "video", VideoConfig)
 
 
 def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredVideoRun:
-    """Open a run at one of its checkpoints; nothing in the folder changes.
+    """Open a run at one of its checkpoints, read-only.
 
     Args:
-        folder: the run folder.
+        folder: run folder.
         checkpoint: "last", "best" (by held-out PSNR), or a step.
-        device: where to draw; None means where it was trained.
+        device: device of the network; None uses that of the training.
 
     Raises:
         NotARun: the folder holds no video run.
-        StoredStateError: there is no such checkpoint, or it is damaged.
-        ClipError: the clip it was trained on cannot be read any more.
-        ValueError: the teacher that made its targets is not here.
+        StoredStateError: the checkpoint does not exist or is damaged.
+        ClipError: the training clip can no longer be read.
+        ValueError: the teacher of its targets is not available.
     """
     config = stored_config(folder)
     checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
     saved = checkpoints.find(checkpoint)
     items = checkpoints.read(saved.step)
-    # stand-ins are for training: making them takes long
+    # Interpolated frames are slow to compute and needed for training only.
     scene_config = replace(_with_its_descriptor(folder, config), device=device or config.device, between_weight=0.0)
     scene = prepare_scene(scene_config)
     _refuse_other_teacher(folder, scene.teacher)
@@ -70,8 +70,9 @@ def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: D
         load_item(model, items, "model")
     except StoredStateError as error:
         raise StoredStateError(
-            f"{saved.path} does not fit the network of {folder / 'run.json'}: restore the one or the other ({error})"
+            f"{saved.path} does not match the network of {folder / 'run.json'}: restore one of the two ({error})"
         ) from error
+    # From the record, not from the config: it is the window in steps of the actual training.
     window = read_manifest(folder).windows.get("clip")
     return StoredVideoRun(
         folder=folder,
@@ -79,32 +80,33 @@ def open_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: D
         scene=scene,
         model=model.eval(),
         step=saved.step,
-        # After n steps the last one was number n - 1.
+        # Steps are numbered from 0: after n steps, the last one was n - 1.
         head_trained=window is not None and saved.step > window[0],
     )
 
 
 def check_teacher(folder: Path, config: VideoConfig) -> None:
-    """Refuse to continue a run with another teacher than the one it began with ("auto" depends on the machine).
+    """Refuse to resume a run with another teacher than it was started with ("auto" depends on the machine).
 
     Raises:
-        ValueError: names both, and what to do.
+        ValueError: the teachers differ; the message names both and what to do.
     """
     _refuse_other_teacher(folder, find_teacher(config.teacher).teacher.name)
 
 
 def _with_its_descriptor(folder: Path, config: VideoConfig) -> VideoConfig:
-    """Where "auto" meant the image descriptor, it still does, even if CLIP has come to this machine since."""
+    """Keep the image descriptor if "auto" selected it at the start, even if CLIP has become available since."""
     return replace(config, teacher="descriptor") if _teacher(folder) == ImageDescriptor.name else config
 
 
 def _refuse_other_teacher(folder: Path, available: str) -> None:
-    wanted = _teacher(folder)
-    if wanted is not None and wanted != available:
+    expected = _teacher(folder)
+    # Records without this entry cannot be checked.
+    if expected is not None and expected != available:
         raise InputError(
-            f"{folder} was trained on targets by {wanted}, but --teacher {stored_config(folder).teacher} finds "
-            f"{available} here: make the first one available (for CLIP, ${CLIP_FOLDER_VARIABLE} names its folder), or "
-            "train anew"
+            f"{folder} was trained on targets by {expected}, but --teacher {stored_config(folder).teacher} finds "
+            f"{available} here: make {expected} available (for CLIP, set ${CLIP_FOLDER_VARIABLE} to its folder), or "
+            "start a new training"
         )
 
 

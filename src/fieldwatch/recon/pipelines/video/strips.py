@@ -1,4 +1,4 @@
-"""Pictures to judge a reconstruction by eye: truth, prediction and error side by side, and the worst of them."""
+"""Images for visual inspection: ground truth, prediction and error side by side, and sheets of the worst."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ Picture = NDArray[np.uint8]
 """`[height, width, 3]`."""
 
 FULL_SCALE = 0.25
-"""Absolute error (of a range of 1) that is shown in the top colour; the same everywhere, so that strips compare."""
+"""Absolute error (for a data range of 1) of the top color, the same in all strips so that they are comparable."""
 
-# Anchors of a black-violet-orange-cream map whose lightness (CIE L*) rises evenly; between them it is linear.
+# Anchors of a black-violet-orange-cream map whose lightness (CIE L*) increases evenly, interpolated linearly.
 _ANCHORS = (
     (0, 0, 4),
     (31, 12, 72),
@@ -35,7 +35,8 @@ _LINE = 18
 
 
 def colour_map(values: NDArray[np.floating]) -> Picture:
-    """Colour values of 0 .. 1 so that equal steps look equal; clipped outside, NaN is bright green."""
+    """Map values in [0, 1] to colors with perceptually even steps; others are clipped, NaN is bright green."""
+    # NaN would otherwise be interpolated to an arbitrary color.
     finite = np.isfinite(values)
     position = np.where(finite, values, 0.0).clip(0, 1) * (len(_ANCHORS) - 1)
     anchors = np.asarray(_ANCHORS, np.float64)
@@ -46,20 +47,21 @@ def colour_map(values: NDArray[np.floating]) -> Picture:
 
 
 def as_bytes(image: Float[Tensor, "3 height width"]) -> UInt8[Tensor, "3 height width"]:
-    """Turn an image in [0, 1] into 8-bit values, clipped and rounded; what is not a number is black."""
+    """Convert an image in [0, 1] to 8 bits, clipped and rounded; values that are not finite become black."""
     image = image.detach()
     return (torch.where(image.isfinite(), image, 0).clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def as_picture(image: Float[Tensor, "3 height width"]) -> Picture:
-    """Turn an image in [0, 1] into a picture on the host."""
+    """Convert an image in [0, 1] to 8-bit pixels on the host."""
     return as_bytes(image).permute(1, 2, 0).contiguous().cpu().numpy()
 
 
 def error_picture(
     truth: Float[Tensor, "3 height width"], prediction: Float[Tensor, "3 height width"], *, full_scale: float
 ) -> Picture:
-    """Colour the absolute error per pixel (mean of the three channels); `full_scale` is the error of the top colour."""
+    """Color the absolute error per pixel (mean of the three channels); ``full_scale`` is the error of the top color."""
+    # In float, before rounding to 8 bits, so that small errors remain visible.
     error = (truth.detach().float() - prediction.detach().float()).abs().mean(0).cpu().numpy()
     return colour_map(error / full_scale)
 
@@ -71,32 +73,33 @@ def strip(
     *,
     full_scale: float = FULL_SCALE,
 ) -> Picture:
-    """Ground truth | prediction | error, with a caption and the error's scale.
+    """Draw ground truth | prediction | error, with a caption and the scale of the error.
 
     Args:
-        truth: in [0, 1].
-        prediction: of the same size; values outside [0, 1] are clipped in the picture, not in the error.
+        truth: ground truth in [0, 1].
+        prediction: prediction of the same size; values outside [0, 1] are clipped in the image, not in the error.
         title: caption, for example the frame and its PSNR.
-        full_scale: absolute error that gets the top colour; the same over a run, so that strips can be compared.
+        full_scale: absolute error of the top color; keep it constant over a run, so that strips are comparable.
 
     Raises:
         ValueError: the images differ in size, or the scale is not positive.
     """
+    # Broadcasting would hide a wrong shape.
     if truth.shape != prediction.shape:
-        msg = f"truth is {tuple(truth.shape)}, prediction {tuple(prediction.shape)}: draw images of one size"
+        msg = f"truth and prediction must have the same size, got {tuple(truth.shape)} and {tuple(prediction.shape)}"
         raise ValueError(msg)
     if not 0 < full_scale < float("inf"):
-        msg = f"full_scale is {full_scale}, it must be a positive error, for example 0.2"
+        msg = f"full_scale must be finite and greater than 0, e.g. 0.2, got {full_scale}"
         raise ValueError(msg)
     error = error_picture(truth, prediction, full_scale=full_scale)
     panels = [as_picture(truth), as_picture(prediction), error]
     height, width = panels[0].shape[:2]
     canvas = Image.new("RGB", (3 * width + 2 * _GAP, height + 2 * _LINE), _PAPER)
-    for place, panel in enumerate(panels):
-        canvas.paste(Image.fromarray(panel), (place * (width + _GAP), _LINE))
+    for column, panel in enumerate(panels):
+        canvas.paste(Image.fromarray(panel), (column * (width + _GAP), _LINE))
     _write(canvas, (0, 1), title, width=canvas.width)
-    for place, label in enumerate(("ground truth" if width >= 96 else "truth", "prediction")):
-        _write(canvas, (place * (width + _GAP), height + _LINE + 1), label, width=width)
+    for column, label in enumerate(("ground truth" if width >= 96 else "truth", "prediction")):
+        _write(canvas, (column * (width + _GAP), height + _LINE + 1), label, width=width)
     _scale(canvas, (2 * (width + _GAP), height + _LINE), width, full_scale)
     return np.asarray(canvas)
 
@@ -106,7 +109,7 @@ def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _write(canvas: Image.Image, corner: tuple[int, int], text: str, *, width: int) -> None:
-    """Write one line; shorten what does not fit."""
+    """Draw a line of text, truncated to the given width."""
     draw = ImageDraw.Draw(canvas)
     font = _font()
     while text and draw.textlength(text, font) > width - 4:
@@ -115,13 +118,14 @@ def _write(canvas: Image.Image, corner: tuple[int, int], text: str, *, width: in
 
 
 def _scale(canvas: Image.Image, corner: tuple[int, int], width: int, full_scale: float) -> None:
-    """Draw the colour bar with its two ends named: `error 0 [bar] 0.2`."""
+    """Draw the color bar with labels at both ends: `error 0 [bar] 0.2`."""
     draw = ImageDraw.Draw(canvas)
     font = _font()
     left = "|error| 0" if width >= 120 else "0"
     right = f"{full_scale:g}"
     start = int(draw.textlength(left, font)) + 6
     end = width - int(draw.textlength(right, font)) - 6
+    # Too narrow for a readable bar.
     if end - start < 8:
         return
     _write(canvas, (corner[0], corner[1] + 1), left, width=width)
@@ -131,41 +135,42 @@ def _scale(canvas: Image.Image, corner: tuple[int, int], width: int, full_scale:
 
 
 def worst(values: NDArray[np.float64], count: int) -> list[int]:
-    """Places of the smallest values, the smallest first; what is not a number is worst of all."""
-    return [int(place) for place in np.argsort(np.where(np.isnan(values), -np.inf, values), kind="stable")[:count]]
+    """Return the indices of the smallest values, smallest first; NaN counts as the smallest."""
+    return [int(index) for index in np.argsort(np.where(np.isnan(values), -np.inf, values), kind="stable")[:count]]
 
 
 def sheet(strips: Sequence[Picture], columns: int = 1) -> Picture:
-    """Strips in rows of `columns`; smaller ones are padded to the largest.
+    """Arrange strips in rows of ``columns``; smaller strips are padded to the largest.
 
     Raises:
-        ValueError: there is none, or columns is below 1.
+        ValueError: there are no strips, or columns is below 1.
     """
     if not strips or columns < 1:
-        msg = f"a sheet of {len(strips)} strips in {columns} columns: give at least one strip, columns of at least 1"
+        msg = f"a sheet needs at least one strip and one column, got {len(strips)} strips and {columns} columns"
         raise ValueError(msg)
+    # No empty columns if there are few strips.
     columns = min(columns, len(strips))
     height, width = (max(strip_picture.shape[axis] for strip_picture in strips) for axis in (0, 1))
     rows = -(-len(strips) // columns)
-    down = height + _GAP
-    across = width + 2 * _GAP
-    picture = np.full((rows * down - _GAP, columns * across - 2 * _GAP, 3), _PAPER, np.uint8)
+    row_height = height + _GAP
+    column_width = width + 2 * _GAP
+    picture = np.full((rows * row_height - _GAP, columns * column_width - 2 * _GAP, 3), _PAPER, np.uint8)
     for i, strip_picture in enumerate(strips):
-        top = i // columns * down
-        left = i % columns * across
+        top = i // columns * row_height
+        left = i % columns * column_width
         picture[top : top + strip_picture.shape[0], left : left + strip_picture.shape[1]] = strip_picture
     return picture
 
 
 @dataclass(frozen=True, kw_only=True)
 class SheetEntry:
-    """One candidate of a sheet: a whole frame or a patch.
+    """A candidate for a sheet: a whole frame or a patch.
 
     Attributes:
-        truth: in [0, 1].
-        prediction: of the same size.
-        psnr: dB; the sheet is sorted by it.
-        label: for example `frame 12 (val)` or `frame 12, patch 3`.
+        truth: ground truth in [0, 1].
+        prediction: prediction of the same size.
+        psnr: PSNR in dB, by which the sheet is sorted.
+        label: label, for example `frame 12 (val)` or `frame 12, patch 3`.
     """
 
     truth: Float[Tensor, "3 height width"]
@@ -177,14 +182,14 @@ class SheetEntry:
 def worst_sheet(
     entries: Sequence[SheetEntry], *, count: int = 8, columns: int = 1, full_scale: float = FULL_SCALE
 ) -> Picture:
-    """Strips of the worst of the candidates, worst first, row by row.
+    """Draw strips of the worst candidates, worst first, row by row.
 
     Raises:
-        ValueError: there is no candidate, or count or columns is below 1.
+        ValueError: there are no candidates, or count or columns is below 1.
     """
     order = worst(np.array([item.psnr for item in entries], np.float64), max(count, 0))
     strips = [
         strip(item.truth, item.prediction, f"{item.label}: {item.psnr:.2f} dB", full_scale=full_scale)
-        for item in (entries[place] for place in order)
+        for item in (entries[index] for index in order)
     ]
     return sheet(strips, columns)

@@ -1,7 +1,7 @@
-"""How well a model draws every patch, and what it draws between the patches it was trained on; as CSV files.
+"""Study of a model's quality on every patch, and at positions between the trained patches; as CSV files.
 
-Frame values are means over patches of dB, as in the original scripts; the pooled columns take the mean of the squared
-error first, which is lower and is what other papers report.
+Frame values are means over patches in dB, as in the original scripts. The pooled columns use the mean of the squared
+error, which gives lower values, and is what other papers report.
 """
 
 import csv
@@ -31,13 +31,13 @@ MEASURES = ("psnr", "ssim", "clip_similarity")
 
 @dataclass(frozen=True, kw_only=True)
 class StudiedModel:
-    """What is studied: a model's drawing function, and the clip it should draw.
+    """A model's rendering function and the clip it should reproduce.
 
     Attributes:
         draw: the model, or any function from `Query` to `Prediction`.
-        unit: what one row of its query is (`VideoModel.unit`).
+        unit: unit of one row of its query (`VideoModel.unit`).
         geometry: size of the clip and its patch grid.
-        frame: a frame in [0, 1] by its index, on the device where queries are made (`clip.__getitem__` of a tensor).
+        frame: function from an index to the frame in [0, 1], on the device of the queries.
         splits: "train", "val" or "unused" per frame.
         targets: unit-norm embedding per patch, row-major; None leaves the CLIP columns empty.
     """
@@ -50,17 +50,18 @@ class StudiedModel:
     targets: Float[Tensor, "frames patches dim"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse parts that do not belong together."""
+        """Check that splits, targets and frames match the geometry."""
         g = self.geometry
         if len(self.splits) != g.frames:
-            raise ValueError(f"{len(self.splits)} splits for {g.frames} frames: give one per frame")
+            raise ValueError(f"expected one split for each of {g.frames} frames, got {len(self.splits)}")
         if self.targets is not None and self.targets.shape[:2] != (g.frames, g.rows * g.columns):
             shape = tuple(self.targets.shape[:2])
-            wanted = (g.frames, g.rows * g.columns)
-            raise ValueError(f"targets are for {shape} frames and patches, wanted {wanted}: encode them on this grid")
+            expected = (g.frames, g.rows * g.columns)
+            raise ValueError(f"expected targets for {expected} frames and patches, got {shape}: encode this grid")
+        # Only the first frame is checked: a clip has frames of one size.
         size = tuple(self.frame(0).shape)
         if size != (3, g.height, g.width):
-            msg = f"frame 0 is {size}, the geometry says {(3, g.height, g.width)}: load the clip with that geometry"
+            msg = f"expected frames of shape {(3, g.height, g.width)}, got {size}: load the clip with this geometry"
             raise ValueError(msg)
 
 
@@ -69,10 +70,10 @@ class Position:
     """A window of patch size.
 
     Attributes:
-        norm_x: centre / frame width.
-        norm_y: centre / frame height.
+        norm_x: x of the center / frame width.
+        norm_y: y of the center / frame height.
         position_type: "center_<row>_<column>", "mid_h_...", "mid_v_..." or "corner_...".
-        category: what the position is to a model trained on the patch centres.
+        category: relation of the position to the patch centers that the model was trained on.
     """
 
     norm_x: float
@@ -83,7 +84,7 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True)
 class PatchScore:
-    """One row of all_patches_detailed.csv."""
+    """A row of all_patches_detailed.csv."""
 
     frame_idx: int
     patch_idx: int
@@ -95,7 +96,7 @@ class PatchScore:
 
 @dataclass(frozen=True, kw_only=True)
 class PositionScore:
-    """One row of fractional_positions_detailed.csv."""
+    """A row of fractional_positions_detailed.csv."""
 
     frame_idx: int
     norm_x: float
@@ -108,10 +109,11 @@ class PositionScore:
 
 
 def positions(geometry: VideoGeometry) -> list[Position]:
-    """Patch centres, midpoints between horizontal and vertical neighbours, points where four patches meet.
+    """Return patch centers, midpoints between horizontal and vertical neighbors, and points where four patches meet.
 
     A grid of r x c patches has (2 r - 1)(2 c - 1) of them: 21 for 2 x 4.
     """
+    # Name, category, and the offset to the next patch below and to the right.
     kinds: tuple[tuple[str, Category, int, int], ...] = (
         ("center", "trained_center", 0, 0),
         ("mid_h", "untrained_middle_h", 0, 1),
@@ -134,7 +136,7 @@ def positions(geometry: VideoGeometry) -> list[Position]:
 def cut(
     frame: Float[Tensor, "3 height width"], window_positions: Sequence[Position], geometry: VideoGeometry
 ) -> Float[Tensor, "windows 3 patch_height patch_width"]:
-    """Windows of patch size around the positions, moved inside the frame where they would leave it."""
+    """Cut windows of patch size around positions, shifted to lie inside the frame."""
     grid = PatchGrid(geometry.rows, geometry.columns, geometry.height, geometry.width)
     return torch.stack([grid.window(position.norm_x, position.norm_y).cut(frame) for position in window_positions])
 
@@ -142,42 +144,48 @@ def cut(
 def draw_windows(
     subject: StudiedModel, index: int, frame: Float[Tensor, "3 height width"], window_positions: Sequence[Position]
 ) -> tuple[Float[Tensor, "windows 3 patch_height patch_width"], Float[Tensor, "embeddings dim"] | None]:
-    """What the model draws at the positions of one frame, and its embeddings.
+    """Render the windows at positions of one frame, and their embeddings.
 
-    A patch model is asked for every position (one embedding each). A frame model draws the frame, from which windows
+    A patch model is queried at every position (one embedding each). A frame model renders the frame, from which windows
     are cut; its embeddings are those of the patch grid.
 
     Args:
         subject: the model and its geometry.
-        index: which frame.
+        index: index of the frame.
         frame: the frame itself, for models that encode it.
-        window_positions: positions.
+        window_positions: positions of the windows.
     """
+    # A frame model renders the whole frame once for all windows.
     rows = len(window_positions) if subject.unit == "patch" else 1
     t = torch.full((rows,), index / subject.geometry.frames, dtype=torch.float64, device=frame.device)
     if subject.unit == "frame":
         half = torch.full_like(t, 0.5)
-        drawn = subject.draw(Query(t=t, x=half, y=half, frames=frame[None]))
-        embedding = None if drawn.embedding is None else drawn.embedding[0]
-        return cut(drawn.rgb[0], window_positions, subject.geometry), embedding
-    x, y = (torch.tensor(axis, dtype=torch.float64, device=frame.device) for axis in _centres(window_positions))
-    drawn = subject.draw(Query(t=t, x=x, y=y))
-    embedding = None if drawn.embedding is None else drawn.embedding[:, 0]
-    return drawn.rgb, embedding
+        prediction = subject.draw(Query(t=t, x=half, y=half, frames=frame[None]))
+        embedding = None if prediction.embedding is None else prediction.embedding[0]
+        return cut(prediction.rgb[0], window_positions, subject.geometry), embedding
+    x, y = (torch.tensor(axis, dtype=torch.float64, device=frame.device) for axis in _centers(window_positions))
+    prediction = subject.draw(Query(t=t, x=x, y=y))
+    embedding = None if prediction.embedding is None else prediction.embedding[:, 0]
+    return prediction.rgb, embedding
 
 
 @torch.no_grad()
 def score_patches(subject: StudiedModel) -> list[PatchScore]:
     """Score every patch of the train and val frames, in frame order."""
-    centres = [position for position in positions(subject.geometry) if position.category == "trained_center"]
+    centers = [position for position in positions(subject.geometry) if position.category == "trained_center"]
     scores = []
     for index, split in enumerate(subject.splits):
+        # Unused frames are in neither set, so they count toward no mean.
         if split == "unused":
             continue
         frame = subject.frame(index)
-        drawn, embedding = draw_windows(subject, index, frame, centres)
-        truth = cut(frame, centres, subject.geometry)
-        columns = (psnr(drawn, truth).tolist(), ssim(drawn, truth).tolist(), _similarity(subject, index, embedding))
+        rendered, embedding = draw_windows(subject, index, frame, centers)
+        truth = cut(frame, centers, subject.geometry)
+        columns = (
+            psnr(rendered, truth).tolist(),
+            ssim(rendered, truth).tolist(),
+            _similarity(subject, index, embedding),
+        )
         scores += [
             PatchScore(frame_idx=index, patch_idx=i, psnr=p, ssim=s, clip_similarity=c, split=split)
             for i, (p, s, c) in enumerate(zip(*columns, strict=True))
@@ -192,25 +200,27 @@ def score_positions(subject: StudiedModel, frames: Iterable[int]) -> list[Positi
     scores = []
     for index in frames:
         frame = subject.frame(index)
-        drawn, _ = draw_windows(subject, index, frame, window_positions)
+        rendered, _ = draw_windows(subject, index, frame, window_positions)
         truth = cut(frame, window_positions, subject.geometry)
         scores += [
             PositionScore(frame_idx=index, **asdict(position), psnr=p, ssim=s, split=subject.splits[index])
             for position, p, s in zip(
-                window_positions, psnr(drawn, truth).tolist(), ssim(drawn, truth).tolist(), strict=True
+                window_positions, psnr(rendered, truth).tolist(), ssim(rendered, truth).tolist(), strict=True
             )
         ]
     return scores
 
 
 def pooled_psnr(values: Iterable[float]) -> float:
-    """PSNR of the mean squared error of equally large windows, from the PSNR of each (data range 1)."""
+    """Return the PSNR of the mean squared error over windows of equal size, given the PSNR of each (data range 1)."""
+    # PSNR is not linear in the error, so errors are averaged instead of PSNR values.
     return -10 * math.log10(statistics.fmean(10 ** (-value / 10) for value in values))
 
 
 def frame_statistics(scores: Sequence[PatchScore]) -> list[dict[str, float | str | None]]:
-    """Rows of per_frame_stats.csv: mean, min, max, sample std over patches, and pooled PSNR."""
+    """Return the rows of per_frame_stats.csv: mean, min, max, sample std over patches, and pooled PSNR."""
     rows = []
+    # `groupby` needs sorted input: scores are in frame order.
     for frame, group in itertools.groupby(scores, key=lambda score: score.frame_idx):
         patches = list(group)
         row: dict[str, float | str | None] = {"frame_idx": frame, "split": patches[0].split}
@@ -223,7 +233,7 @@ def frame_statistics(scores: Sequence[PatchScore]) -> list[dict[str, float | str
 
 
 def summary(scores: Sequence[PatchScore]) -> dict[str, float | None]:
-    """The row of summary_stats.csv: means, sample stds, counts and pooled PSNR of all, train and val patches.
+    """Return the row of summary_stats.csv: means, sample stds, counts and pooled PSNR of all, train and val patches.
 
     A set without patches has None for all but its count.
     """
@@ -239,18 +249,19 @@ def summary(scores: Sequence[PatchScore]) -> dict[str, float | None]:
 
 
 def category_summary(scores: Sequence[PositionScore]) -> list[dict[str, float | str | None]]:
-    """Rows of fractional_positions_summary.csv, one per category and set ("all", "train", "val").
+    """Return the rows of fractional_positions_summary.csv, one per category and set ("all", "train", "val").
 
-    The drops are the centres' mean less the category's: positive means worse than at the centres.
+    Drops are the mean at the centers minus that of the category: positive means worse than at the centers.
     """
     rows = []
     for name in ("all", "train", "val"):
+        # "all" includes unused frames, if positions were scored on them.
         members = [score for score in scores if name in ("all", score.split)]
-        centre = {
+        reference = {
             m: _mean([getattr(s, m) for s in members if s.category == "trained_center"]) for m in ("psnr", "ssim")
         }
         rows += [
-            _category_row(name, category, [score for score in members if score.category == category], centre)
+            _category_row(name, category, [score for score in members if score.category == category], reference)
             for category in _CATEGORIES
             if any(score.category == category for score in members)
         ]
@@ -258,7 +269,7 @@ def category_summary(scores: Sequence[PositionScore]) -> list[dict[str, float | 
 
 
 def write_patch_study(folder: Path, scores: Sequence[PatchScore]) -> dict[str, float | None]:
-    """Write all_patches_detailed.csv, per_frame_stats.csv and summary_stats.csv; returns the summary."""
+    """Write all_patches_detailed.csv, per_frame_stats.csv and summary_stats.csv; return the summary."""
     row = summary(scores)
     write_csv(output_path(folder, "all_patches_detailed.csv"), [asdict(score) for score in scores])
     write_csv(output_path(folder, "per_frame_stats.csv"), frame_statistics(scores))
@@ -267,7 +278,7 @@ def write_patch_study(folder: Path, scores: Sequence[PatchScore]) -> dict[str, f
 
 
 def write_position_study(folder: Path, scores: Sequence[PositionScore]) -> list[dict[str, float | str | None]]:
-    """Write fractional_positions_detailed.csv and fractional_positions_summary.csv; returns the summary."""
+    """Write fractional_positions_detailed.csv and fractional_positions_summary.csv; return the summary."""
     rows = category_summary(scores)
     write_csv(output_path(folder, "fractional_positions_detailed.csv"), [asdict(score) for score in scores])
     write_csv(output_path(folder, "fractional_positions_summary.csv"), rows)
@@ -275,13 +286,14 @@ def write_position_study(folder: Path, scores: Sequence[PositionScore]) -> list[
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows of the same columns as a whole file; None becomes an empty cell.
+    """Write rows with equal columns atomically; None becomes an empty cell.
 
     Raises:
         ValueError: there are no rows.
     """
     if not rows:
-        raise ValueError(f"nothing to write to {path.name}: no frame was scored, check that the split has train frames")
+        raise ValueError(f"no rows for {path.name}: no frame was scored, check that the split has train frames")
+    # No newline translation: the writer sets the line ending itself.
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -293,15 +305,15 @@ _CATEGORIES: tuple[Category, ...] = ("trained_center", "untrained_middle_h", "un
 
 
 def _category_row(
-    name: str, category: Category, members: Sequence[PositionScore], centre: Mapping[str, float | None]
+    name: str, category: Category, members: Sequence[PositionScore], centers: Mapping[str, float | None]
 ) -> dict[str, float | str | None]:
     row: dict[str, float | str | None] = {"split": name, "category": category}
-    means = {measure: statistics.fmean(getattr(member, measure) for member in members) for measure in centre}
+    means = {measure: statistics.fmean(getattr(member, measure) for member in members) for measure in centers}
     for measure, mean in means.items():
         row |= {f"{measure.upper()}_mean": mean, f"{measure.upper()}_std": _std([getattr(m, measure) for m in members])}
     row["count"] = len(members)
     for measure, mean in means.items():
-        reference = centre[measure]
+        reference = centers[measure]
         row[f"{measure.upper()}_drop"] = None if reference is None else reference - mean
     return row | {"PSNR_pooled": pooled_psnr(member.psnr for member in members)}
 
@@ -314,8 +326,8 @@ def _similarity(
     return functional.cosine_similarity(embedding, subject.targets[index].to(embedding.device), dim=-1).tolist()
 
 
-def _centres(where: Sequence[Position]) -> tuple[list[float], list[float]]:
-    return [position.norm_x for position in where], [position.norm_y for position in where]
+def _centers(window_positions: Sequence[Position]) -> tuple[list[float], list[float]]:
+    return [position.norm_x for position in window_positions], [position.norm_y for position in window_positions]
 
 
 def _values(scores: Iterable[PatchScore], measure: str) -> list[float]:
@@ -327,4 +339,5 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _std(values: Sequence[float]) -> float | None:
+    # The sample standard deviation is undefined for a single value.
     return statistics.stdev(values) if len(values) > 1 else None

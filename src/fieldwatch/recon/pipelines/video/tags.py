@@ -1,4 +1,4 @@
-"""Every tag a video run records beyond the toolkit's: the 47 of the dual-head HNeRV code, and ours."""
+"""All tags that a video run records in addition to the toolkit's: the 47 of the dual-head HNeRV code, and others."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ from fieldwatch.pipeline import Better
 _SETS = {"train": "training", "val": "held-out"}
 
 
+# The tags of the original code are recorded over epochs, the toolkit's over steps.
 def _epoch(name: str, unit: str, meaning: str, better: Better, expected: str) -> Metric:
     return Metric(name=name, unit=unit, meaning=meaning, better=better, expected=expected, axis="epoch")
 
@@ -16,9 +17,9 @@ TRAIN = (
     _epoch(
         "Train/PSNR",
         "dB",
-        "Mean PSNR of the training patches of the epoch, each at the moment of its own step.",
+        "Mean PSNR of the epoch's training patches, each measured at its own step.",
         "higher",
-        "rises; it trails the evaluation, because the weights move during the epoch",
+        "rises; lags behind the evaluation, because the weights change during the epoch",
     ),
     _epoch(
         "Train/learning_rate",
@@ -27,11 +28,11 @@ TRAIN = (
         "none",
         "follows the schedule: warm-up, then decay",
     ),
-    _epoch("Train/Loss/pixel_loss", "", "Mean pixel loss over the epoch's steps, before its weight.", "lower", "falls"),
+    _epoch("Train/Loss/pixel_loss", "", "Mean unweighted pixel loss over the epoch's steps.", "lower", "falls"),
     _epoch(
         "Train/Loss/clip_loss",
         "",
-        "Mean of 1 - cosine to the teacher's embedding over the epoch's steps; 0 while the term waits.",
+        "Mean of 1 - cosine to the teacher's embedding over the epoch's steps; 0 while the term is inactive.",
         "lower",
         "0 in the warm-up, then falls",
     ),
@@ -41,35 +42,35 @@ TRAIN = (
     _epoch(
         "Train/Loss/clip_loss_weighted",
         "",
-        "The semantic loss times its weight: what it really adds to the total.",
+        "Semantic loss times its weight: its contribution to the total loss.",
         "lower",
         "0 in the warm-up",
     ),
     _epoch(
         "Train/Loss/pixel_to_clip_ratio",
         "",
-        "Epoch means: pixel loss divided by semantic loss; absent while the semantic term is off.",
+        "Ratio of the epoch means of pixel loss and semantic loss; absent while the semantic term is inactive.",
         "none",
-        "how the two terms are balanced, before weights",
+        "balance of the two unweighted terms",
     ),
     _epoch(
         "Train/clip_loss_active",
         "",
-        "1 in epochs in which the semantic term trains, else 0.",
+        "1 in epochs in which the semantic term is active, else 0.",
         "none",
-        "0 for the warm-up's epochs, then 1",
+        "0 during the warm-up, then 1",
     ),
     _epoch(
         "Train/Gradients/total_norm",
         "",
         "Epoch mean of the L2 norm of all gradients, before clipping.",
         "steady",
-        "0.1 to 10; below 0.001 it vanishes, above 100 it explodes",
+        "0.1 to 10; vanishing below 0.001, exploding above 100",
     ),
     _epoch(
         "Train/Gradients/rgb_head_norm",
         "",
-        "Epoch mean of the gradient norm of the colour head.",
+        "Epoch mean of the gradient norm of the RGB head.",
         "steady",
         "shrinks towards convergence",
     ),
@@ -83,16 +84,16 @@ TRAIN = (
     _epoch(
         "Train/Gradients/decoder_norm",
         "",
-        "Epoch mean of the gradient norm of all that both heads share.",
+        "Epoch mean of the gradient norm of the decoder that both heads share.",
         "steady",
-        "stays of one order",
+        "keeps its order of magnitude",
     ),
     _epoch(
         "Train/Gradients/rgb_to_clip_ratio",
         "",
-        "Epoch means: gradient norm of the colour head divided by that of the semantic head; absent in the warm-up.",
+        "Ratio of the epoch means of RGB and semantic head gradient norms; absent in the warm-up.",
         "none",
-        "0.1 to 10; outside, one head learns alone",
+        "0.1 to 10; outside this range only one head learns",
     ),
 )
 
@@ -107,14 +108,14 @@ BATCH = (
     Metric(
         name="Train_Batch/pixel_loss",
         unit="",
-        meaning="Pixel loss of this step, before its weight.",
+        meaning="Unweighted pixel loss of this step.",
         better="lower",
         expected="noisy, falling",
     ),
     Metric(
         name="Train_Batch/clip_loss",
         unit="",
-        meaning="1 - cosine to the teacher's embedding at this step; 0 while the term waits.",
+        meaning="1 - cosine to the teacher's embedding at this step; 0 while the term is inactive.",
         better="lower",
         expected="0 in the warm-up, then noisy",
     ),
@@ -131,122 +132,126 @@ PARAMETERS = tuple(
     _epoch(
         f"Model/Params/{head}_{statistic}",
         "",
-        f"{words} of all weights and biases of the {name} head, every tenth epoch.",
+        f"{label} of all weights and biases of the {name} head, every tenth epoch.",
         "steady",
-        "moves slowly; a drift or a jump says that the head saturates",
+        "changes slowly; a drift or a jump means that the head saturates",
     )
-    for head, name in (("rgb_head", "colour"), ("clip_head", "semantic"))
-    for statistic, words in (("mean", "Mean"), ("std", "Sample standard deviation"))
+    for head, name in (("rgb_head", "RGB"), ("clip_head", "semantic"))
+    for statistic, label in (("mean", "Mean"), ("std", "Sample standard deviation"))
 )
 
 
 def _frame_tags() -> Iterator[Metric]:
-    for name, words in _SETS.items():
-        seen = name == "train"
+    for name, subset in _SETS.items():
+        is_train = name == "train"
         yield _epoch(
             f"Eval/Frame/{name}_psnr",
             "dB",
-            f"Mean over {words} frames of the mean over patches of PSNR.",
+            f"Mean patch PSNR per frame, averaged over {subset} frames.",
             "higher",
-            "rises, and stays high" if seen else "rises, below the training frames",
+            "rises, and stays high" if is_train else "rises, below the training frames",
         )
         yield _epoch(
             f"Eval/Frame/{name}_clip_sim",
             "",
-            f"Mean cosine between predicted and teacher's embedding over the patches of {words} frames.",
+            f"Mean cosine similarity of predicted and teacher embeddings over the patches of {subset} frames.",
             "higher",
-            "towards 1 after the warm-up; read it beside Eval/Baseline"
-            if seen
-            else "above 0.85 is healthy, below 0.7 poor; read it beside Eval/Baseline, which may itself be that high",
+            "towards 1 after the warm-up; compare it with Eval/Baseline"
+            if is_train
+            else "above 0.85 is healthy, below 0.7 poor; compare it with Eval/Baseline, which may itself be that high",
         )
         yield _epoch(f"Eval/Frame/{name}_clip_dist", "", f"1 - Eval/Frame/{name}_clip_sim.", "lower", "towards 0")
 
 
 def _statistics_tags() -> Iterator[Metric]:
-    for name, words in _SETS.items():
+    for name, subset in _SETS.items():
         tag = f"Eval/PSNR_Stats/{name}"
-        spread = f"Population standard deviation of frame PSNR over {words} frames."
-        yield _epoch(f"{tag}_std", "dB", spread, "lower", "small: all frames are drawn alike")
-        worst = f"Frame PSNR of the worst of the {words} frames."
-        best = f"Frame PSNR of the best of the {words} frames."
-        yield _epoch(f"{tag}_min", "dB", worst, "higher", "rises; the frame to look at first")
-        yield _epoch(f"{tag}_max", "dB", best, "higher", "how good it gets")
-    for name, words in _SETS.items():
-        meaning = f"Population standard deviation over all patches of {words} frames of"
-        yield _epoch(f"Eval/Patch/{name}_psnr_std", "dB", f"{meaning} PSNR.", "lower", "how uneven the picture is")
-        yield _epoch(f"Eval/Patch/{name}_clip_sim_std", "", f"{meaning} the cosine.", "lower", "small: even semantics")
+        spread = f"Population standard deviation of frame PSNR over {subset} frames."
+        yield _epoch(f"{tag}_std", "dB", spread, "lower", "small: all frames have similar quality")
+        worst = f"Lowest frame PSNR among {subset} frames."
+        best = f"Highest frame PSNR among {subset} frames."
+        yield _epoch(f"{tag}_min", "dB", worst, "higher", "rises; inspect this frame first")
+        yield _epoch(f"{tag}_max", "dB", best, "higher", "rises; the best case")
+    for name, subset in _SETS.items():
+        suffix = f"over all patches of {subset} frames."
+        psnr = f"Population standard deviation of PSNR {suffix}"
+        yield _epoch(f"Eval/Patch/{name}_psnr_std", "dB", psnr, "lower", "small: even image quality")
+        cosine = f"Population standard deviation of cosine similarity {suffix}"
+        yield _epoch(f"Eval/Patch/{name}_clip_sim_std", "", cosine, "lower", "small: even semantic quality")
 
 
 def _gap_tags() -> Iterator[Metric]:
     yield _epoch(
         "Eval/Gap/psnr_gap",
         "dB",
-        "Frame PSNR of training minus held-out frames; absent when nothing is held out.",
+        "Frame PSNR of training frames minus that of held-out frames; absent if no frames are held out.",
         "lower",
-        "below 3 dB generalises, above 5 dB memorises",
+        "below 3 dB the network generalizes, above 5 dB it memorizes",
     )
     yield _epoch(
         "Eval/Gap/clip_sim_gap",
         "",
-        "Cosine of training minus held-out frames; absent when nothing is held out.",
+        "Cosine similarity of training frames minus that of held-out frames; absent if no frames are held out.",
         "lower",
         "near 0",
     )
 
 
 def _histogram_tags() -> Iterator[Metric]:
-    for name, words in _SETS.items():
-        for kind, unit, what in (("psnr", "dB", "PSNR"), ("clip_sim", "", "cosine")):
+    for name, subset in _SETS.items():
+        for kind, unit, quantity in (("psnr", "dB", "PSNR"), ("clip_sim", "", "cosine similarity")):
             yield Metric(
                 name=f"Eval/Histogram/{name}_{kind}_distribution",
                 unit=unit,
-                meaning=f"Distribution of frame {what} over {words} frames; absent for an empty set.",
+                meaning=f"Distribution of frame {quantity} over {subset} frames; absent for an empty set.",
                 better="higher",
                 axis="epoch",
                 kind="histogram",
-                expected="one narrow hump that moves to the right",
+                expected="a single narrow peak that moves to the right",
             )
 
 
 def _count_tags() -> Iterator[Metric]:
-    for name, words in _SETS.items():
+    for name, subset in _SETS.items():
         for unit in ("frames", "patches"):
-            meaning = f"Number of {words} {unit} that were evaluated."
+            meaning = f"Number of evaluated {subset} {unit}."
             yield _epoch(f"Eval/Info/num_{name}_{unit}", "", meaning, "none", "constant")
 
 
 EVALUATION = (*_frame_tags(), *_statistics_tags(), *_gap_tags(), *_histogram_tags(), *_count_tags())
 
+# Dashboards that were built for the original code find all of its tags here.
 DUAL_HEAD_METRICS = (*TRAIN, *BATCH, *PARAMETERS, *EVALUATION)
-"""The tags of the dual-head HNeRV code, all 47, by kind."""
+"""The 47 tags of the dual-head HNeRV code, grouped by kind."""
 
 
 def _further_tags() -> Iterator[Metric]:
-    for name, words in _SETS.items():
+    for name, subset in _SETS.items():
         yield _epoch(
             f"Eval/Pooled/{name}_psnr",
             "dB",
-            f"Mean over {words} frames of the PSNR of the whole frame's mean squared error, as papers report it.",
+            f"Mean over {subset} frames of the PSNR computed from the whole frame's MSE, as papers report it.",
             "higher",
-            "at most Eval/Frame's value; compare it with Reference/",
+            "at most the Eval/Frame value; compare it with Reference/",
         )
-        for tag, what in (("SSIM", "SSIM"), ("MS_SSIM", "MS-SSIM")):
-            yield _epoch(f"Eval/{tag}/{name}", "", f"Mean {what} over whole {words} frames.", "higher", "towards 1")
+        for tag, measure in (("SSIM", "SSIM"), ("MS_SSIM", "MS-SSIM")):
+            meaning = f"Mean whole-frame {measure} of {subset} frames."
+            yield _epoch(f"Eval/{tag}/{name}", "", meaning, "higher", "towards 1")
         for kind, meaning in (
-            ("mean", f"Cosine that the mean training embedding alone reaches on {words} patches."),
-            ("shuffled", f"Cosine between the teacher's embeddings of different {words} patches."),
+            ("mean", f"Cosine similarity of {subset} patches to the mean training embedding."),
+            ("shuffled", f"Cosine similarity of teacher embeddings of different {subset} patches."),
         ):
             yield _epoch(
                 f"Eval/Baseline/{name}_clip_sim_{kind}",
                 "",
                 meaning,
                 "none",
-                "what Eval/Frame's cosine has to beat before it means anything",
+                "the Eval/Frame similarity is meaningful only above this value",
             )
 
 
 def _reference_tags() -> Iterator[Metric]:
-    for name, words in _SETS.items():
+    for name, subset in _SETS.items():
         for kind, meaning in (
             ("neighbour_average", "the mean of the nearest training frames before and after"),
             ("copy_previous", "the nearest training frame before"),
@@ -255,9 +260,9 @@ def _reference_tags() -> Iterator[Metric]:
             yield _epoch(
                 f"Reference/{name}_{kind}",
                 "dB",
-                f"Pooled PSNR of {words} frames predicted as {meaning}: no network at all.",
+                f"Pooled PSNR of {subset} frames predicted as {meaning}, without a network.",
                 "none",
-                "what Eval/Pooled has to beat",
+                "Eval/Pooled should exceed it",
             )
 
 
@@ -265,16 +270,16 @@ PICTURES = tuple(
     Metric(
         name=f"Eval/Worst/{name}_{what}",
         unit="",
-        meaning=f"Truth, prediction and error of the {words} {meaning}.",
+        meaning=f"Ground truth, prediction and error of the {subset} {meaning}.",
         axis="epoch",
         kind="image",
-        expected="the error panel turns dark",
+        expected="the error panel becomes dark",
     )
-    for name, words in _SETS.items()
+    for name, subset in _SETS.items()
     for what, meaning in (("frame", "frame with the lowest PSNR"), ("patches", "frame's worst patches"))
 )
 FURTHER_METRICS = (*_further_tags(), *_reference_tags(), *PICTURES)
-"""What the dual-head HNeRV code does not record."""
+"""Tags that the dual-head HNeRV code does not record."""
 
 VIDEO_METRICS = Catalogue((*DUAL_HEAD_METRICS, *FURTHER_METRICS))
-"""Every tag of a video run."""
+"""All tags of a video run."""

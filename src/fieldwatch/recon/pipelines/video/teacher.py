@@ -1,4 +1,4 @@
-"""The semantic targets: a teacher that turns patches into unit vectors, and their cache on disk."""
+"""Semantic targets: a teacher that encodes patches as unit vectors, and a cache of its embeddings on disk."""
 
 import contextlib
 import hashlib
@@ -22,7 +22,7 @@ from fieldwatch.recon.pipelines.video.descriptor import ImageDescriptor
 
 CLIP_NAME = "openai/clip-vit-base-patch32"
 CLIP_FOLDER_VARIABLE = "FIELDWATCH_CLIP"
-"""Environment variable that may name a folder of CLIP weights."""
+"""Environment variable with a folder of CLIP weights."""
 
 _MEAN = (0.48145466, 0.4578275, 0.40821073)
 _DEVIATION = (0.26862954, 0.26130258, 0.27577711)
@@ -33,21 +33,21 @@ _BATCH = 64
 
 @runtime_checkable
 class Teacher(Protocol):
-    """Turns patches, and if it can text, into vectors of one space.
+    """Encodes patches, and optionally text, as vectors of one space.
 
     Attributes:
-        name: identifies the teacher and its settings; part of the cache's key.
-        dim: length of a vector.
+        name: identifies the teacher and its settings; part of the cache key.
+        dim: length of the vectors.
     """
 
     @property
     def name(self) -> str:
-        """Name and settings."""
+        """Name and settings of the teacher."""
         ...
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
+        """Length of the vectors."""
         ...
 
     def encode_images(self, patches: UInt8[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch dim"]:
@@ -55,30 +55,30 @@ class Teacher(Protocol):
         ...
 
     def encode_text(self, prompts: list[str]) -> Float[Tensor, "batch dim"]:
-        """Return a unit vector per prompt, float32; raises ValueError where the teacher cannot read."""
+        """Return a unit vector per prompt, float32; raise ValueError if the teacher cannot encode text."""
         ...
 
 
 class ClipTeacher:
-    """CLIP through `transformers`, from files on this machine; nothing is ever downloaded.
+    """CLIP through `transformers`, from local files; nothing is ever downloaded.
 
-    Patches are resized so that the shorter side is the model's (224 for ViT-B/32; bicubic), cut to the centre square
-    and normalised, as CLIP's own preprocessing does: what lies outside the square of a long patch is not seen.
+    As in CLIP's own preprocessing, patches are resized so that the shorter side matches the model's (224 for ViT-B/32;
+    bicubic), center-cropped to a square and normalized; the ends of an elongated patch are cut off.
 
     Args:
-        folder: holds `config.json`, the weights and the tokenizer, as `save_pretrained` writes them.
-        device: where the model runs.
+        folder: folder with `config.json`, the weights and the tokenizer, as written by `save_pretrained`.
+        device: device of the model.
 
     Raises:
-        InputError: `transformers` is missing, or the folder holds no CLIP model.
+        InputError: `transformers` is missing, or the folder does not contain a CLIP model.
     """
 
     def __init__(self, folder: Path | str, device: torch.device | str = "cpu") -> None:
         self._folder = Path(folder)
         if not _holds_clip(self._folder):
             msg = (
-                f"{self._folder} holds no CLIP model: it must hold config.json and {_WEIGHTS[0]} (or "
-                f"{_WEIGHTS[2]}); use --teacher descriptor to go without"
+                f"{self._folder} holds no CLIP model: expected config.json and {_WEIGHTS[0]} (or {_WEIGHTS[2]}); use "
+                "--teacher descriptor to train without CLIP"
             )
             raise InputError(msg)
         if importlib.util.find_spec("transformers") is None:
@@ -89,11 +89,13 @@ class ClipTeacher:
         self._side = int(model.config.vision_config.image_size)
         self._device = torch.device(device)
         self.dim = int(model.config.projection_dim)
+        # The digest distinguishes fine-tuned weights of equal size.
         self.name = f"clip-{self.dim}-{_weights_digest(self._folder)}"
 
     @torch.no_grad()
     def encode_images(self, patches: UInt8[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch dim"]:
-        """Embed patches as unit vectors on the host, float32."""
+        """Encode patches as unit vectors on the host, float32."""
+        # The empty first entry is for `cat` without patches.
         vectors = [torch.zeros(0, self.dim)]
         for chunk in patches.split(_BATCH) if len(patches) else ():
             pixels = _clip_pixels(chunk.to(self._device), self._side)
@@ -103,45 +105,46 @@ class ClipTeacher:
 
     @torch.no_grad()
     def encode_text(self, prompts: list[str]) -> Float[Tensor, "batch dim"]:
-        """Embed prompts, word for word and without a template, as unit vectors on the host, float32.
+        """Encode prompts verbatim, without a template, as unit vectors on the host, float32.
 
         Raises:
-            InputError: no prompt, or the folder has no tokenizer.
+            InputError: there are no prompts, or the folder has no tokenizer.
         """
         if not prompts:
-            msg = "no text to encode: give at least one prompt"
+            msg = "expected at least one prompt to encode, got none"
             raise InputError(msg)
         tokenizer = _load_tokenizer(self._folder)
         limit = int(self._model.config.text_config.max_position_embeddings)
+        # CLIP's text encoder has a fixed number of positions; longer prompts are truncated.
         tokens = tokenizer(prompts, padding=True, truncation=True, max_length=limit, return_tensors="pt")
         pooled = self._model.text_model(**tokens.to(self._device)).pooler_output
         return functional.normalize(self._model.text_projection(pooled), dim=-1).cpu()
 
 
 def _load_clip(folder: Path) -> Any:
-    """Load the `CLIPModel` of a folder; weights that are not there are an error, transformers would make them up."""
+    """Load the `CLIPModel` of a folder; fail on missing weights, which transformers would initialize randomly."""
     from safetensors import SafetensorError  # noqa: PLC0415 - comes with the optional transformers
     from transformers import CLIPModel  # noqa: PLC0415 - optional third-party library
 
     try:
         loaded: Any = CLIPModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
     except (OSError, EOFError, ValueError, RuntimeError, KeyError, UnpicklingError, SafetensorError) as error:
-        reason = str(error).partition(". ")[0]  # torch goes on with advice to switch its protection off
+        reason = str(error).partition(". ")[0]  # torch then advises to disable its safe loading
         msg = f"{folder} cannot be loaded as a CLIP model ({reason}): copy its files again"
         raise InputError(msg) from error
     model, report = loaded
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
-        msg = f"{folder} lacks {len(missing)} weights of a CLIP model, first {missing[0]}: name a whole one's folder"
+        msg = f"{folder} lacks {len(missing)} weights of a CLIP model, first {missing[0]}: use a complete model"
         raise InputError(msg)
     return model
 
 
 def _load_tokenizer(folder: Path) -> Any:
-    """Load the `CLIPTokenizer` of a folder; without its files transformers would make up an empty one."""
+    """Load the `CLIPTokenizer` of a folder; fail on missing files, for which transformers would create an empty one."""
     from transformers import CLIPTokenizer  # noqa: PLC0415 - optional third-party library
 
-    advice = "copy tokenizer.json, or vocab.json and merges.txt, beside the weights"
+    advice = "copy tokenizer.json, or vocab.json and merges.txt, to the folder of the weights"
     if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
         msg = f"{folder} holds no CLIP tokenizer: {advice}"
         raise InputError(msg)
@@ -153,11 +156,11 @@ def _load_tokenizer(folder: Path) -> Any:
 
 
 def _clip_pixels(patches: UInt8[Tensor, "batch 3 height width"], side: int) -> Float[Tensor, "batch 3 side side"]:
-    """CLIP's preprocessing: bicubic to the side, centre crop, mean and deviation."""
+    """Apply CLIP's preprocessing: bicubic resize of the shorter side, center crop, normalization."""
     height, width = patches.shape[-2:]
     shorter = min(height, width)
     size = (height * side // shorter, width * side // shorter)
-    # CLIP's own preprocessing resizes 8-bit pictures: values are rounded and clipped as there.
+    # Rounded and clipped, because CLIP's own preprocessing resizes 8-bit images.
     resized = functional.interpolate(patches.float(), size, mode="bicubic", antialias=True).round().clamp(0, 255) / 255
     top = (size[0] - side) // 2
     left = (size[1] - side) // 2
@@ -171,9 +174,9 @@ def _holds_clip(folder: Path) -> bool:
 
 
 def _weights_digest(folder: Path) -> str:
-    """Twelve digits of the weights' sha256, so that fine-tuned weights do not share a cache."""
+    """Return twelve digits of the weights' SHA-256, so that fine-tuned weights do not share a cache."""
     digest = hashlib.sha256((folder / "config.json").read_bytes())
-    # Sorted: the order of a folder's files differs between machines.
+    # Sorted, because the order of directory entries differs between machines.
     for path in sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".bin"}):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
@@ -181,52 +184,53 @@ def _weights_digest(folder: Path) -> str:
 
 
 class TeacherChoice(NamedTuple):
-    """A teacher, and why this one."""
+    """A teacher, and the reason for it."""
 
     teacher: Teacher
     note: str
 
 
 def find_teacher(setting: str = "auto", device: torch.device | str = "cpu") -> TeacherChoice:
-    """Find the teacher that a setting names.
+    """Find the teacher for a setting.
 
     Args:
-        setting: "auto" takes CLIP if its weights are on this machine and the descriptor if not; "descriptor"; "clip";
-            a folder of CLIP weights; or a model name in the Hugging Face cache. Nothing is downloaded.
-        device: where CLIP runs.
+        setting: "auto" takes CLIP if its weights are available and the descriptor if not; "descriptor"; "clip"; a
+            folder of CLIP weights; or a model name in the Hugging Face cache. Nothing is downloaded.
+        device: device of CLIP.
 
     Raises:
-        InputError: CLIP or a certain model was asked for and is not here.
+        InputError: CLIP or a specific model was requested but is not available.
     """
     if setting == "descriptor":
-        return TeacherChoice(ImageDescriptor(), "image descriptor, as asked for (not CLIP: it cannot read text)")
+        return TeacherChoice(ImageDescriptor(), "image descriptor, as requested (not CLIP: it cannot encode text)")
     folder, missing = _clip_folder(setting)
     if folder is not None:
         return TeacherChoice(ClipTeacher(folder, device), f"CLIP from {folder}")
     if setting == "auto":
-        return TeacherChoice(ImageDescriptor(), f"image descriptor instead of CLIP ({missing}): it cannot read text")
+        return TeacherChoice(ImageDescriptor(), f"image descriptor instead of CLIP ({missing}): it cannot encode text")
     msg = (
-        f"--teacher {setting}: no CLIP weights ({missing}). Put them into a folder and name it here or in "
+        f"--teacher {setting}: found no CLIP weights ({missing}). Give their folder here or in "
         f"${CLIP_FOLDER_VARIABLE}, or use --teacher descriptor"
     )
     raise InputError(msg)
 
 
 def _clip_folder(setting: str) -> tuple[Path | None, str]:
-    """Return the folder of weights, or None and where it was looked for."""
+    """Return the folder of weights, or None and the reason."""
+    # Only these two use the environment variable; a folder or model name is taken literally.
     standard = setting in {"auto", "clip"}
     named = os.environ.get(CLIP_FOLDER_VARIABLE, "") if standard else setting
     if named and Path(named).expanduser().is_dir():
         return Path(named).expanduser(), ""
     if named and standard:
-        return None, f"${CLIP_FOLDER_VARIABLE} is {named}, which is no folder"
+        return None, f"${CLIP_FOLDER_VARIABLE} is {named}, which is not a folder"
     if importlib.util.find_spec("transformers") is None:
         return None, "the package transformers is not installed"
     return _cached_model(CLIP_NAME if standard else setting)
 
 
 def _cached_model(name: str) -> tuple[Path | None, str]:
-    """Return the folder of a model in the Hugging Face cache, or None and why."""
+    """Return the folder of a model in the Hugging Face cache, or None and the reason."""
     from huggingface_hub import constants, try_to_load_from_cache  # noqa: PLC0415 - of the optional transformers
 
     try:
@@ -241,50 +245,54 @@ def _cached_model(name: str) -> tuple[Path | None, str]:
 def targets(
     clip: Clip, grid: PatchGrid, teacher: Teacher, cache_folder: Path | None = None
 ) -> Float[Tensor, "frames patches dim"]:
-    """Embed every patch of a clip: the very pixels that are trained on, in float32, unit vectors.
+    """Encode every patch of a clip, exactly the pixels that are trained on, as float32 unit vectors.
 
-    The original encoded the uncropped source file, so that its two heads looked at different regions, and did it anew
-    in every worker of every epoch. Here it happens once: the result is kept in `cache_folder` under a hash of the
-    pixels, their framing, the grid and the teacher. A file that was cut short or altered is made again.
+    The original encoded the uncropped source file, so that its two heads were trained on different regions, and
+    repeated this in every worker and epoch. Here it is done once: the result is cached in `cache_folder` under a hash
+    of the pixels, their framing, the grid and the teacher. A truncated or modified file is computed again.
 
     Args:
-        clip: the frames.
-        grid: their patches.
-        teacher: who embeds them.
-        cache_folder: made if missing; None keeps nothing, and so does a folder that cannot be written.
+        clip: frames of the clip.
+        grid: patch grid.
+        teacher: encoder of the patches.
+        cache_folder: cache folder, created if missing; None disables the cache, as does a folder that cannot be
+            written.
 
     Raises:
-        ValueError: the grid is not of the clip's size.
-        InputError: the teacher returns something else than unit vectors.
+        ValueError: the grid does not match the clip's size.
+        InputError: the teacher does not return unit vectors.
     """
     if (grid.height, grid.width) != (clip.height, clip.width):
-        msg = f"the grid is for {grid.height} x {grid.width} pixels, the clip is {clip.height} x {clip.width}"
+        msg = f"expected a grid for {clip.height} x {clip.width} pixels, got {grid.height} x {grid.width}"
         raise ValueError(msg)
+    # The cache is checked against this shape, too.
     shape = (len(clip), grid.patches, teacher.dim)
     path = cache_folder / f"{_key(clip, grid, teacher)}.npy" if cache_folder else None
     if path and (cached := _load(path, shape)) is not None:
         return cached
     vectors = torch.stack([teacher.encode_images(grid.split(frame[None])).float().cpu() for frame in clip])
+    # Cosine losses and searches rely on unit vectors.
     lengths = vectors.norm(dim=-1)
     if vectors.shape != shape or not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3):
         msg = (
-            f"{teacher.name} gave {tuple(vectors.shape)} with lengths {lengths.min():.3g} to {lengths.max():.3g}, "
-            f"wanted unit vectors {shape}"
+            f"expected unit vectors of shape {shape} from {teacher.name}, got {tuple(vectors.shape)} with lengths "
+            f"{lengths.min():.3g} to {lengths.max():.3g}"
         )
         raise InputError(msg)
     if path:
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not the run
+        with contextlib.suppress(OSError):  # failing to write the cache must not end the run
             _save(path, vectors)
     return vectors
 
 
 def _key(clip: Clip, grid: PatchGrid, teacher: Teacher) -> str:
+    # "targets 1" is the version of this format: change it if the computation of the targets changes.
     parts = f"targets 1|{clip.digest}|{grid.rows}x{grid.columns}|{grid.height}x{grid.width}|{teacher.name}"
     return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
 def _save(path: Path, vectors: Float[Tensor, "frames patches dim"]) -> None:
-    """Write an .npy file with its sha256 behind it (which `numpy.load` does not mind), in one piece."""
+    """Write a .npy file followed by its SHA-256 (which `numpy.load` ignores), atomically."""
     buffer = io.BytesIO()
     np.save(buffer, vectors.numpy(), allow_pickle=False)
     content = buffer.getvalue()
@@ -292,12 +300,12 @@ def _save(path: Path, vectors: Float[Tensor, "frames patches dim"]) -> None:
 
 
 def _load(path: Path, shape: tuple[int, int, int]) -> Float[Tensor, "frames patches dim"] | None:
-    """Read a kept file, or None if there is none that is whole."""
+    """Read a cached file, or return None if there is no valid one."""
     try:
         content = path.read_bytes()
     except OSError:
         return None
-    # A file that was cut short or altered is as good as none.
+    # A truncated or modified file counts as missing.
     if hashlib.sha256(content[:-32]).digest() != content[-32:]:
         return None
     array = read_npy(content)

@@ -1,4 +1,4 @@
-"""Adaptive density control: who is cloned, split and pruned, and what the new ones are."""
+"""Adaptive density control: which Gaussians are cloned, split and pruned, and the values of the new ones."""
 
 import math
 
@@ -40,7 +40,7 @@ def set_opacity(gaussians, row, opacity):
 
 
 def test_each_gets_what_it_needs():
-    """Rows: small and pulled, large and pulled, small, pulled but transparent, large."""
+    """Rows: small and large with a large gradient, small, transparent with a large gradient, large."""
     gaussians = made([0.05, 0.5, 0.05, 0.05, 0.5])
     set_opacity(gaussians, 3, 0.04)
     before = gaussians.rows(torch.arange(5))
@@ -73,11 +73,11 @@ def test_children_are_smaller_and_scatter_like_their_parent():
     axes = quaternion_to_matrix(gaussians.quaternions.detach())[0]
     parent = axes @ torch.diag(gaussians.scales.detach()[0] ** 2) @ axes.T
     gaussians.rearrange(torch.zeros(20_000, dtype=torch.int64))
-    centre = gaussians.means[0].detach().clone()
+    center = gaussians.means[0].detach().clone()
     split(gaussians, torch.arange(20_000), torch.Generator().manual_seed(0))
     assert len(gaussians) == 40_000
     torch.testing.assert_close(gaussians.scales[:1], torch.tensor([[0.1, 0.5, 2.0]]) / 1.6)
-    offsets = gaussians.means.detach() - centre
+    offsets = gaussians.means.detach() - center
     torch.testing.assert_close(offsets.T @ offsets / len(offsets), parent, atol=0.05, rtol=0.03)
     own = axes @ torch.diag(gaussians.scales.detach()[-1] ** 2) @ axes.T
     torch.testing.assert_close(own, parent / 1.6**2)
@@ -139,7 +139,7 @@ def test_what_is_too_large_goes_only_when_it_is_late():
     pulls = [0.0, 0.0, 1.0, 1.0]
     assert densify(made(sizes), pulled(pulls), thresholds, step=9, reference_length=1.0).pruned == 0
     record = densify(made(sizes), pulled(pulls), thresholds, step=10, reference_length=1.0)
-    assert (record.pruned, record.split) == (2, 1)  # the third is small enough when split, the fourth not even then
+    assert (record.pruned, record.split) == (2, 1)  # split, the third is small enough, the fourth is not
 
 
 def test_radii_count_where_they_are_asked_for():

@@ -1,4 +1,4 @@
-"""Growth as sampling: the image stays, the dead move, the cap holds, the noise is that of the formula."""
+"""MCMC densification: the image is preserved, dead Gaussians move, the cap holds, the noise matches its formula."""
 
 import math
 
@@ -25,14 +25,14 @@ def made(opacities, size=0.2):
     opacities = torch.tensor(opacities)
     count = len(opacities)
     points = torch.stack([torch.linspace(-1, 1, count), torch.zeros(count), torch.full((count,), 4.0)], -1)
-    sizes, colours = torch.full((count,), size), torch.linspace(0.2, 0.9, 3 * count).view(count, 3)
-    gaussians = Gaussians.from_points(points, colours, degree=0, spacing=sizes)
+    sizes, colors = torch.full((count,), size), torch.linspace(0.2, 0.9, 3 * count).view(count, 3)
+    gaussians = Gaussians.from_points(points, colors, degree=0, spacing=sizes)
     with torch.no_grad():
         gaussians.opacity_logits.copy_(opacities.logit())
     return gaussians
 
 
-def drawn(gaussians):
+def rendered(gaussians):
     view = View(camera_from_world=torch.eye(4), fx=60.0, fy=60.0, cx=32.0, cy=32.0, width=64, height=64)
     parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
     with torch.no_grad():
@@ -42,7 +42,7 @@ def drawn(gaussians):
 
 
 def paper_scale(opacity, copies):
-    """Eq. 9 as it is printed, the double sum."""
+    """Eq. 9 as printed in the paper, with its double sum."""
     share = 1 - (1 - opacity) ** (1 / copies)
     total = sum(
         math.comb(i - 1, k) * (-1) ** k * share ** (k + 1) / math.sqrt(k + 1)
@@ -63,33 +63,33 @@ def test_sharing_is_that_of_the_paper(copies, opacity):
 
 def test_rows_with_different_numbers_of_copies_do_not_mix():
     opacities, copies = torch.tensor([0.2, 0.7, 0.9], dtype=torch.float64), torch.tensor([1, 5, 2])
-    wanted = [paper_scale(o, n) for o, n in zip(opacities.tolist(), copies.tolist(), strict=True)]
-    torch.testing.assert_close(relocated_scale_factor(opacities, copies), torch.tensor(wanted, dtype=torch.float64))
-    assert wanted[0] == pytest.approx(1)
+    expected = [paper_scale(o, n) for o, n in zip(opacities.tolist(), copies.tolist(), strict=True)]
+    torch.testing.assert_close(relocated_scale_factor(opacities, copies), torch.tensor(expected, dtype=torch.float64))
+    assert expected[0] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("opacity", "copies"), [(0.3, 1), (0.6, 1), (0.6, 3), (0.9, 2)])
 def test_the_image_stays_when_the_dead_move(opacity, copies):
     gaussians = made([opacity] + [0.001] * copies)
-    before = drawn(gaussians)
+    before = rendered(gaussians)
     assert relocate(gaussians) == copies
-    after = drawn(gaussians)
+    after = rendered(gaussians)
     assert (gaussians.means == gaussians.means[0]).all()
     assert (gaussians.opacities > 0.005).all()
     careless = made([opacity] * (copies + 1))
     careless.means.data[:] = gaussians.means.data
     careless.constant.data[:] = gaussians.constant.data
-    error, worst = (after - before).abs().max(), (drawn(careless) - before).abs().max()
-    assert error < 0.08 * before.max()  # eq. 9 keeps the light along a line, not every pixel: 6 % at 0.9
-    assert error < 0.35 * worst  # simply copying it is several times as far off
+    error, worst = (after - before).abs().max(), (rendered(careless) - before).abs().max()
+    assert error < 0.08 * before.max()  # eq. 9 preserves light along a line, not per pixel: 6 % at 0.9
+    assert error < 0.35 * worst  # plain copies are several times as far off
 
 
 def test_the_image_stays_when_more_are_drawn():
     gaussians = made([0.5, 0.7])
-    before = drawn(gaussians)
+    before = rendered(gaussians)
     add_copies(gaussians, 2, generator=torch.Generator().manual_seed(0))
     assert len(gaussians) == 4
-    assert (drawn(gaussians) - before).abs().max() < 0.06 * before.max()
+    assert (rendered(gaussians) - before).abs().max() < 0.06 * before.max()
 
 
 def test_the_living_are_drawn_by_opacity():
@@ -109,7 +109,7 @@ def test_moments_of_both_are_forgotten_and_others_stay():
     (gaussians.means.sin().sum() + gaussians.opacities.sum()).backward()
     optimizer.step()
     with torch.no_grad():
-        gaussians.opacity_logits[2] = -5.0  # all but never drawn, and not dead
+        gaussians.opacity_logits[2] = -5.0  # almost never sampled, but not dead
     relocate(gaussians, generator=torch.Generator().manual_seed(0))
     moments = optimizer.state[gaussians.means]["exp_avg"]
     assert [bool(row.any()) for row in moments] == [False, False, True]
@@ -162,8 +162,10 @@ def test_noise_has_the_shape_of_the_covariance_and_spares_the_opaque():
     axes = quaternion_to_matrix(gaussians.quaternions.detach()[:1])[0]
     covariance = axes @ torch.diag(torch.tensor([0.02, 0.1, 0.4]) ** 2) @ axes.T
     factor = 5e5 * 2e-5 / (1 + math.exp(100 * (0.002 - 0.005)))
-    wanted = factor**2 * covariance @ covariance.T
-    torch.testing.assert_close(moved[:-1].T @ moved[:-1] / 20_000, wanted, rtol=0.05, atol=0.01 * wanted.max().item())
+    expected = factor**2 * covariance @ covariance.T
+    torch.testing.assert_close(
+        moved[:-1].T @ moved[:-1] / 20_000, expected, rtol=0.05, atol=0.01 * expected.max().item()
+    )
 
 
 def test_terms_pull_opacity_and_size_down():

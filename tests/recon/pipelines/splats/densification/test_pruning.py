@@ -1,4 +1,4 @@
-"""Pruning, and what is left of row numbers after it; resets of opacity."""
+"""Pruning and the row numbers after it; opacity resets."""
 
 import math
 
@@ -33,8 +33,8 @@ def test_only_the_opaque_stay_and_neighbours_can_be_moved_over():
     assert kept.tolist() == [0, 2, 4]
     assert torch.equal(gaussians.means, means[kept])
     assert statistics.radii.tolist() == [0, 2, 4]
-    neighbours = torch.tensor([[0, 2], [2, 4], [4, 1]])
-    assert new_row_numbers(kept, 5)[neighbours].tolist() == [[0, 1], [1, 2], [2, -1]]
+    neighbors = torch.tensor([[0, 2], [2, 4], [4, 1]])
+    assert new_row_numbers(kept, 5)[neighbors].tolist() == [[0, 1], [1, 2], [2, -1]]
 
 
 def test_pruning_nobody_touches_nothing():
@@ -45,7 +45,7 @@ def test_pruning_nobody_touches_nothing():
 
 
 def test_pruning_all_is_refused():
-    with pytest.raises(ValueError, match="all 2 Gaussians would go"):
+    with pytest.raises(ValueError, match="all 2 Gaussians would"):
         prune_opacity(made([0.1, 0.2]))
 
 
@@ -75,7 +75,7 @@ def test_a_reset_caps_opacities_and_forgets_their_moments_only():
     assert not optimizer.state[parameter]["exp_avg"].any()
     assert not optimizer.state[parameter]["exp_avg_sq"].any()
     assert optimizer.state[gaussians.means]["exp_avg"].any()
-    with pytest.raises(ValueError, match=r"reset to 1\.5"):
+    with pytest.raises(ValueError, match=r"reset .* got 1\.5"):
         reset_opacity(gaussians, 1.5)
     gaussians.opacity_logits.data[1] = math.nan
     with pytest.raises(NotFiniteError, match="opacity_logits of Gaussian 1"):

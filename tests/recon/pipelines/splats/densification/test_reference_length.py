@@ -1,4 +1,4 @@
-"""Sizes are measured by the distance from the cameras: what a photo shows alike is judged alike."""
+"""Reference lengths: sizes are measured relative to the distance from the cameras."""
 
 import torch
 
@@ -8,8 +8,8 @@ from fieldwatch.recon.pipelines.splats.densification import DensificationThresho
 from fieldwatch.recon.render import DensificationStatistics, View
 
 
-def view_at(place, target):
-    pose = torch.linalg.inv(look_at(place, target)).float()
+def view_at(position, target):
+    pose = torch.linalg.inv(look_at(position, target)).float()
     return View(camera_from_world=pose, fx=50, fy=50, cx=20, cy=20, width=40, height=40)
 
 
@@ -18,14 +18,14 @@ CLOSE_TOGETHER = [view_at((0.01 * i, 0.0, 0.0), (0.0, 10.0, 0.0)) for i in range
 
 def test_it_is_the_distance_to_the_nearest_camera_that_looks_there_and_the_extent_at_least():
     views = [view_at((0.0, 0.0, 0.0), (0.0, 10.0, 0.0)), view_at((0.0, 30.0, 0.0), (0.0, 40.0, 0.0))]
-    places = torch.tensor([[0.0, 10.0, 0.0], [0.0, 31.0, 0.0], [0.0, 29.0, 0.0], [0.0, -5.0, 0.0], [0.0, 0.1, 0.0]])
-    torch.testing.assert_close(reference_lengths(places, views, 2.0), torch.tensor([10.0, 2.0, 29.0, 2.0, 2.0]))
+    positions = torch.tensor([[0.0, 10.0, 0.0], [0.0, 31.0, 0.0], [0.0, 29.0, 0.0], [0.0, -5.0, 0.0], [0.0, 0.1, 0.0]])
+    torch.testing.assert_close(reference_lengths(positions, views, 2.0), torch.tensor([10.0, 2.0, 29.0, 2.0, 2.0]))
 
 
 def test_around_an_object_it_is_what_it_was():
-    """3DGS's rule is kept where cameras surround what they look at."""
-    places = [(3.0, 0.0, 1.0), (0.0, 3.0, 1.0), (-3.0, 0.0, 1.0), (0.0, -3.0, 1.0)]
-    views = [view_at(place, (0.0, 0.0, 0.0)) for place in places]
+    """3DGS's rule applies if cameras surround an object."""
+    positions = [(3.0, 0.0, 1.0), (0.0, 3.0, 1.0), (-3.0, 0.0, 1.0), (0.0, -3.0, 1.0)]
+    views = [view_at(position, (0.0, 0.0, 0.0)) for position in positions]
     points = 0.5 * torch.randn(100, 3, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
     assert bool((reference_lengths(points, views, 3.3) < 3.7).all())
     torch.testing.assert_close(reference_lengths(points / 10, views, 3.3), torch.full((100,), 3.3))
@@ -40,7 +40,7 @@ def test_nothing_depends_on_how_many_are_measured_at_once(monkeypatch):
 
 
 def test_a_far_wall_is_kept_and_what_fills_the_picture_goes():
-    """Discs of 2 and of 30 degrees, near and far, before cameras whose extent is a thousandth of the depth."""
+    """Discs of 2 and 30 degrees, near and far, in front of cameras whose extent is a thousandth of the depth."""
     means = torch.tensor([[0.0, 10.0, 0.0], [0.0, 10.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
     sizes = torch.tensor([0.35, 5.0, 0.035, 0.5])
     gaussians = Gaussians.from_points(means, torch.rand(4, 3), degree=0, opacity=0.9, spacing=sizes)

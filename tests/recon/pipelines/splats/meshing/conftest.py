@@ -1,4 +1,4 @@
-"""Gaussians that need no training: discs on surfaces that are known, and cameras around them."""
+"""Fixtures: Gaussians on known surfaces that need no training, and cameras around them."""
 
 import math
 from dataclasses import replace
@@ -25,7 +25,7 @@ def evenly(count: int) -> torch.Tensor:
 
 
 def discs(normals: torch.Tensor, places: torch.Tensor, radius: float, *, thickness: float = 0.002) -> Rows:
-    """Opaque discs across their normals, coloured by their direction."""
+    """Opaque discs across their normals, colored by their direction."""
     count = len(places)
     up = torch.tensor([0.0, 0.0, 1.0])
     quaternions = torch.cat([1 + (normals @ up)[:, None], torch.linalg.cross(up.expand_as(normals), normals)], 1)
@@ -96,6 +96,6 @@ def sphere() -> tuple[SplatModel, Scene]:
 
 @pytest.fixture(scope="session")
 def given() -> SimpleNamespace:
-    """The parts that tests put together."""
+    """Building blocks of the tests."""
     parts = (all_of, ball, cameras_around, discs, evenly, model_of, scene_of)
     return SimpleNamespace(size=SIZE, **{part.__name__: part for part in parts})

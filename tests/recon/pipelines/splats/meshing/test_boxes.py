@@ -1,4 +1,4 @@
-"""Where the foreground is."""
+"""Foreground and background boxes."""
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ def test_box_may_be_around_the_origin() -> None:
 
 
 def test_given_box_is_taken_as_it_is() -> None:
-    """SuGaR shifts even a given box by the mean camera."""
+    """SuGaR shifts even a given box to the mean camera position."""
     box = foreground_box(cameras(), ((-1.0, -2.0, -3.0), (1.0, 2.0, 3.0)))
     np.testing.assert_array_equal(box.low, [-1, -2, -3])
     np.testing.assert_array_equal(box.contains(np.array([[0.0, 0, 2.9], [0, 0, 3.1]])), [True, False])

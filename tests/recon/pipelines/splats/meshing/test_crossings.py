@@ -1,4 +1,4 @@
-"""Level sets along rays, against Gaussians whose density is known in closed form."""
+"""Crossings of rays with level sets, against Gaussians whose density is known in closed form."""
 
 import math
 
@@ -53,7 +53,7 @@ def test_ray_that_begins_above_the_level_has_no_crossing() -> None:
 
 
 def test_disc_thinner_than_the_samples_lie_apart_is_met() -> None:
-    """A slanted disc: 0.3 of a standard deviation between samples is 600 times its thickness."""
+    """A slanted disc: the sample distance of 0.3 standard deviations is 600 times its thickness."""
     half = math.radians(30)
     turned = [[math.cos(half), math.sin(half), 0.0, 0.0]]  # by 60 degrees around x: normal (0, -sin 60, cos 60)
     shapes = gaussians([[0, 0, 0]], [[0.3, 0.3, 1e-4]], [0.95], turned)

@@ -1,4 +1,4 @@
-"""The surface where the density is the level, against one Gaussian whose density is known."""
+"""Level set of the density, against one Gaussian whose density is known."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Empty space, as depth maps have seen it."""
+"""Empty space according to depth maps."""
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ def test_one_witness_is_not_enough() -> None:
     maps = DepthMaps(2, 1 << 20)
     first, second = view_from((0.0, -4.0, 0.0)), view_from((0.0, 4.0, 0.0))
     maps.add(first, wall(first, 4.0))
-    maps.add(second, wall(second, 2.0))  # its wall is nearer: the middle is hidden from it
+    maps.add(second, wall(second, 2.0))  # its wall is nearer and hides the middle
     assert maps.emptiness(np.array([[0.0, -0.5, 0.0]]))[0] < 0
 
 

@@ -1,4 +1,4 @@
-"""From surface points to the mesh of a part: what is left out, what is said."""
+"""Mesh of one region from surface points: what is skipped, and the notes about it."""
 
 import numpy as np
 import pytest
@@ -49,11 +49,11 @@ def test_too_few_points_are_a_part_without_a_mesh_that_says_so(ball) -> None:
     assert part.mesh is None
     (note,) = part.notes
     assert note.startswith("the foreground has 99")
-    assert note.endswith("place with --bbox")
+    assert note.endswith("with --bbox")
 
 
 def test_what_was_seen_to_be_empty_stays_empty(ball) -> None:
-    """Half a ball is closed by a dome; cameras have seen that nothing is below the middle."""
+    """Half a ball is closed by a dome; cameras have seen that the space below the middle is empty."""
     half = ball.chosen(ball.points[:, 2] > 0)
 
     def below(places: np.ndarray) -> np.ndarray:

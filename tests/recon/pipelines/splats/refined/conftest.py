@@ -1,4 +1,4 @@
-"""A coarse run of seconds, and a mesh of the true surface of its scene."""
+"""Fixtures: a coarse run that takes seconds, and a mesh of the true surface of its scene."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ CELL = 0.25
 
 @pytest.fixture(scope="session")
 def solid_mesh():
-    """The surface of the built-in scene, coarsely, coloured by place."""
+    """Coarse surface of the built-in scene, colored by position."""
     low, high = np.array([-1.7, -1.7, -0.3]), np.array([1.7, 1.7, 1.2])
     axes = [np.arange(one, other, CELL) for one, other in zip(low, high, strict=True)]
     places = torch.from_numpy(np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)).float()
@@ -45,7 +45,7 @@ def mesh_file(solid_mesh, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def coarse_run(tmp_path_factory) -> Path:
-    """Ten steps of free Gaussians on six small photos, two of them held out."""
+    """Ten steps of free Gaussians on six small photos, two of which are held out."""
     photos = tmp_path_factory.mktemp("photos") / "scene"
     write_colmap(photos, solid_photos(views=6, size=24, points=80, samples=1))
     config = SplatsConfig(
@@ -90,7 +90,7 @@ def refinement(config):
 
 @pytest.fixture
 def make_bound():
-    """Gaussians on given triangles, grey."""
+    """Gray Gaussians on given triangles."""
 
     def make(vertices, faces, per_triangle=1, *, degree=1, opacity=0.8):
         count = len(faces) * per_triangle

@@ -1,4 +1,4 @@
-"""The whole refinement: it learns, goes on to the very same mesh after a crash, and refuses what is not finite."""
+"""Refinement end to end: it learns, resumes bit by bit after a crash, and rejects non-finite values."""
 
 import dataclasses
 import json
@@ -61,10 +61,10 @@ def test_after_a_crash_it_goes_on_to_the_very_same_mesh_and_journal(config, tmp_
     one, other = state(tmp_path / "whole"), state(tmp_path / "crashed")
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
-    expected, found = repeatable_metrics(tmp_path / "whole"), repeatable_metrics(tmp_path / "crashed")
+    expected, resumed = repeatable_metrics(tmp_path / "whole"), repeatable_metrics(tmp_path / "crashed")
     assert expected["Loss/total"][0] == list(range(16))
-    assert found.keys() == expected.keys()
-    assert [name for name in expected if found[name] != expected[name]] == []
+    assert resumed.keys() == expected.keys()
+    assert [name for name in expected if resumed[name] != expected[name]] == []
 
 
 def test_updates_of_a_photo_that_is_not_finite_are_refused(config, tmp_path, monkeypatch):
@@ -95,12 +95,12 @@ def test_another_mesh_or_other_photos_in_the_same_folder_are_refused(config, ref
     chosen = dataclasses.replace(config, mesh=mesh, iterations=1)
     refine_mesh(chosen, prepare_refinement(chosen), folder)
     write_mesh(mesh, dataclasses.replace(solid_mesh, vertices=solid_mesh.vertices * 1.01))
-    with pytest.raises(ConfigMismatch, match=r"run was refined.*the mesh"):
+    with pytest.raises(ConfigMismatch, match=r"run was refined.*version of the mesh"):
         refine_mesh(chosen, prepare_refinement(chosen), folder)
     write_mesh(mesh, solid_mesh)
     stored = json.loads((folder / "run.json").read_text())
     stored["about"]["digest"] = "0"
     del stored["sha256"]
     (folder / "run.json").write_text(json.dumps(stored))
-    with pytest.raises(ConfigMismatch, match=r"run was refined.*the photos"):
+    with pytest.raises(ConfigMismatch, match=r"run was refined.*version of the photos"):
         refine_mesh(chosen, prepare_refinement(chosen), folder)

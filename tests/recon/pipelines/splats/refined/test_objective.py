@@ -1,4 +1,4 @@
-"""How alike neighbouring faces' normals are: closed forms."""
+"""Normal consistency, against closed forms."""
 
 import math
 
@@ -32,7 +32,7 @@ def grid(size=5):
 def test_a_plane_has_none_and_its_border_does_not_count():
     vertices, faces = grid()
     pairs = inner_pairs(faces)
-    assert len(pairs) == 3 * 16 - 4 - 4  # edges of all cells less those counted twice, less the border
+    assert len(pairs) == 3 * 16 - 4 - 4  # edges of all cells minus those counted twice minus the border
     assert consistency(vertices, faces) == pytest.approx(0, abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Where Gaussians lie in their triangle."""
+"""Positions of the Gaussians on their triangle."""
 
 import itertools
 import math
@@ -45,5 +45,5 @@ def test_four_circles_touch_the_sides_and_each_other():
     centres = np.array(pattern.centres) @ CORNERS
     gaps = [np.linalg.norm(a - b) - 2 * pattern.radius for a, b in itertools.combinations(centres, 2)]
     assert min(gaps) == pytest.approx(0, abs=1e-12)
-    assert sum(abs(gap) < 1e-9 for gap in gaps) == 3  # the middle one meets each of the others
+    assert sum(abs(gap) < 1e-9 for gap in gaps) == 3  # the middle one touches each of the others
     assert pytest.approx(pattern.radius, abs=1e-12) == HEIGHT / 6

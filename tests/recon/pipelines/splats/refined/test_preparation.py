@@ -1,4 +1,4 @@
-"""What a refinement begins with, and what is refused before anything is written."""
+"""Preparation of a refinement: the initial state, and input that is rejected before anything is written."""
 
 from dataclasses import replace
 
@@ -36,12 +36,12 @@ def test_gaussians_lie_on_the_mesh_and_are_drawn_as_the_run_draws(config, refine
 
 def test_colours_of_the_nearest_gaussians_are_theirs_at_their_places(coarse_run):
     model = open_run(coarse_run).model
-    constant, rest = nearest_colours(model, model.gaussians.means.detach())  # none is opaque yet: all count
+    constant, rest = nearest_colours(model, model.gaussians.means.detach())  # none is opaque yet, so all are used
     assert torch.allclose(constant, model.gaussians.constant.detach(), atol=1e-4)
     assert torch.allclose(rest, model.gaussians.rest.detach(), atol=1e-4)
     with torch.no_grad():
         model.gaussians.opacity_logits[:40] = 3.0
-    near, _ = nearest_colours(model, model.gaussians.means.detach()[40:41])  # its own colour no longer counts
+    near, _ = nearest_colours(model, model.gaussians.means.detach()[40:41])  # its own color is not used any more
     assert (near - model.gaussians.constant.detach()[40:41]).abs().max() > 1e-3
 
 
@@ -61,8 +61,8 @@ def test_colours_of_the_vertices_are_blended_by_place(config, coarse_run):
 
 def test_faces_behind_and_beside_the_cameras_are_not_seen(refinement):
     views = refinement.scene.training_views
-    seen = visible_faces(refinement.mesh, views)
-    assert seen.mean() > 0.95
+    visible = visible_faces(refinement.mesh, views)
+    assert visible.mean() > 0.95
     pose = views[0].camera_from_world.double()
     back = torch.linalg.inv(pose)
     for z, expected in ((1.0, True), (-1.0, False)):
@@ -98,8 +98,8 @@ def test_a_mesh_that_is_partly_out_of_sight_is_noted(config, solid_mesh, tmp_pat
         vertices=np.concatenate([solid_mesh.vertices, solid_mesh.vertices + 1000]),
         faces=np.concatenate([solid_mesh.faces, solid_mesh.faces + len(solid_mesh.vertices)]),
     )
-    found = prepare_refinement(replace(config, mesh=write_mesh(tmp_path / "both.ply", both)))
-    assert any("no training photo" in note for note in found.scene.notes)
+    prepared = prepare_refinement(replace(config, mesh=write_mesh(tmp_path / "both.ply", both)))
+    assert any("no training photo" in note for note in prepared.scene.notes)
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_what_is_no_splats_run_and_has_no_such_checkpoint_is_refused(config, tmp
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"iterations": 0}, "--iterations is 0: wanted at least 1"),
-        ({"opacity": 1.0}, "--opacity is 1.0: wanted a share above 0 and below 1"),
-        ({"thickness": 0.0}, "--thickness is 0.0: wanted a finite number above 0"),
-        ({"normal_consistency_weight": -0.1}, "--normal-consistency-weight is -0.1"),
-        ({"degree": 4}, "--degree is 4: wanted 0, 1, 2 or 3"),
-        ({"checkpoint": "newest"}, "--checkpoint is newest: wanted last, best"),
+        ({"iterations": 0}, "--iterations must be at least 1, got 0"),
+        ({"opacity": 1.0}, "--opacity .*greater than 0 and less than 1"),
+        ({"thickness": 0.0}, "--thickness must be a finite number above 0, got 0.0"),
+        ({"normal_consistency_weight": -0.1}, "--normal-consistency-weight must be a finite weight, 0 or more"),
+        ({"degree": 4}, "--degree must be 0, 1, 2 or 3, got 4"),
+        ({"checkpoint": "newest"}, "--checkpoint must be last, best .*newest"),
     ],
 )
 def test_settings_out_of_their_bounds_are_refused(changes, message):

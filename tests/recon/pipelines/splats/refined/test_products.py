@@ -1,4 +1,4 @@
-"""Files of a refinement: read back, they show the same."""
+"""Products of a refinement: read back, they render the same image."""
 
 import math
 
@@ -31,7 +31,12 @@ def test_vertices_take_the_colours_of_the_gaussians_around_them(make_bound):
     shades = torch.tensor([[0.8, 0.2, 0.2], [0.2, 0.8, 0.2], [0.2, 0.2, 0.8]])
     with torch.no_grad():
         gaussians.constant.copy_(colours_to_constant(shades))
-    expected = [[128, 89, 89], [89, 128, 89], [89, 89, 128], [128, 128, 128]]  # halves and quarters; unused: grey
+    expected = [
+        [128, 89, 89],
+        [89, 128, 89],
+        [89, 89, 128],
+        [128, 128, 128],
+    ]  # halves and quarters; gray without a face
     assert np.abs(vertex_colours(gaussians).astype(int) - expected).max() <= 1
 
 

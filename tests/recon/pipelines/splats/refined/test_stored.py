@@ -1,4 +1,4 @@
-"""A refinement opened again: without its coarse run, and without the mesh it began with."""
+"""Reopening a refinement without its coarse run and its original mesh."""
 
 import shutil
 from dataclasses import replace

@@ -47,7 +47,7 @@ def test_limits_hold():
 
 
 def test_impossible_wishes_are_refused():
-    with pytest.raises(ValueError, match=r"budget is 0\.0, bits are 2 to 8"):
+    with pytest.raises(ValueError, match=r"got 0\.0 and 2 to 8 bits"):
         allocate_bits(STATE, error, 0.0)
-    with pytest.raises(ValueError, match="bits are 9 to 8"):
+    with pytest.raises(ValueError, match="and 9 to 8 bits"):
         allocate_bits(STATE, error, 1.0, least=9)

@@ -158,20 +158,20 @@ def test_another_file_and_another_layout_are_refused(path):
 def test_values_that_are_not_finite_are_refused(path):
     broken = state()
     broken["decoder.weight"][0, 0, 0, :2] = torch.tensor([float("nan"), float("inf")])
-    with pytest.raises(ValueError, match=r"2 of 4608 values of decoder\.weight are not finite"):
+    with pytest.raises(ValueError, match=r"decoder\.weight must be finite .* got 2 of 4608 values"):
         write_bitstream(path, broken, CONFIG)
     assert not path.exists()
 
 
 def test_config_without_geometry_is_refused(path):
-    with pytest.raises(ValueError, match=r"only \['name'\]"):
+    with pytest.raises(ValueError, match=r"got the keys \['name'\]"):
         write_bitstream(path, state(), {"name": "grid"})
 
 
 def test_impossible_bits_are_refused():
-    with pytest.raises(ValueError, match="embedding_bits is 13, wanted 1 to 12"):
+    with pytest.raises(ValueError, match=r"embedding_bits must be 1 to 12 .* got 13"):
         CodecOptions(embedding_bits=13)
-    with pytest.raises(ValueError, match=r"by_prefix\['decoder.'\] is 0"):
+    with pytest.raises(ValueError, match=r"by_prefix\['decoder.'\] .* got 0"):
         CodecOptions(by_prefix={"decoder.": 0})
 
 

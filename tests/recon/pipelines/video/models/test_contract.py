@@ -1,4 +1,4 @@
-"""What every model promises, whichever it is."""
+"""The contract of all models."""
 
 import pytest
 import torch

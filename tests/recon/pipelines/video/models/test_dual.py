@@ -118,7 +118,7 @@ def test_width_follows_modelsize():
     [
         (BUNNY, {"dec_strds": (3, 3)}, "choose strides that divide both sides"),
         (BUNNY, {"fc_hw": "9_16"}, "leave fc_hw open"),
-        (BUNNY, {"fc_hw": "9_16", "dec_strds": (5, 2, 2)}, "draws 180 x 320 pixels where 160 x 160 are wanted"),
+        (BUNNY, {"fc_hw": "9_16", "dec_strds": (5, 2, 2)}, "renders 180 x 320 pixels, expected 160 x 160"),
         (VideoGeometry(frames=2, height=202, width=404), {}, "no common stride"),
         (BUNNY, {"modelsize": 1e-4}, "raise modelsize"),
     ],

@@ -72,7 +72,7 @@ def test_parameters_are_counted_as_built(knobs):
 
 
 def test_modelsize_that_holds_nothing_is_refused():
-    with pytest.raises(ValueError, match="give at least"):
+    with pytest.raises(ValueError, match="modelsize must be at least"):
         build_model("grid", BUNNY, ModelOptions(modelsize=0.001))
 
 
@@ -113,15 +113,15 @@ def test_learns_a_short_clip_in_a_hundred_steps():
     ("knobs", "hint"),
     [
         ({"grid_cells": (16, 8)}, "one entry per stage"),
-        ({"grid_cells": (16, 8, 3)}, "each a multiple of the next"),
-        ({"grid_cells": (8, 8, 4)}, "each a multiple of the next"),
-        ({"grid_cells": (16, 8, 0)}, "grid_cells is 0"),
-        ({"grid_widths": (64, 0, 48)}, "grid_widths is 0"),
-        ({"grid_channels": (-1, 4, 0)}, "grid_channels is -1"),
-        ({"grid_blocks": (1, -1, 1)}, "grid_blocks is -1"),
-        ({"grid_periods": (0.0, 1.0, 1.0)}, "wanted frames between keys > 0"),
-        ({"grid_channels": (0, 4, 0), "grid_static": (0, 0, 8)}, "the first stage has neither"),
-        ({"grid_kernel": 4}, "wanted an odd number"),
+        ({"grid_cells": (16, 8, 3)}, "must be a multiple of the next"),
+        ({"grid_cells": (8, 8, 4)}, "must be a multiple of the next"),
+        ({"grid_cells": (16, 8, 0)}, "grid_cells must be at least 1, got 0"),
+        ({"grid_widths": (64, 0, 48)}, "grid_widths must be at least 1, got 0"),
+        ({"grid_channels": (-1, 4, 0)}, "grid_channels must be at least 0, got -1"),
+        ({"grid_blocks": (1, -1, 1)}, "grid_blocks must be at least 0, got -1"),
+        ({"grid_periods": (0.0, 1.0, 1.0)}, "grid_periods must be numbers of frames > 0"),
+        ({"grid_channels": (0, 4, 0), "grid_static": (0, 0, 8)}, "the first stage needs grid_channels or grid_static"),
+        ({"grid_kernel": 4}, "grid_kernel must be odd"),
     ],
 )
 def test_grid_knobs_out_of_bounds_say_what_was_wanted(knobs, hint):

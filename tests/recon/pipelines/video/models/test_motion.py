@@ -6,14 +6,14 @@ from fieldwatch.recon.pipelines.video.motion import interpolate, interpolated_ta
 
 
 def texture(height, width):
-    """Coarse blobs with finer ones on them, in [0, 1]."""
+    """Return coarse blobs overlaid with finer ones, in [0, 1]."""
     generator = torch.Generator().manual_seed(0)
     layers = [torch.rand(1, 3, height // cell, width // cell, generator=generator) for cell in (32, 16, 8)]
     return sum(functional.interpolate(x, (height, width), mode="bicubic").clamp(0, 1) / 3 for x in layers)
 
 
 def sliding(frames, step, size=96):
-    """A window moving over a texture: frame i shows what frame 0 shows at p + (i step, 0)."""
+    """A window moving over a texture: frame i at p equals frame 0 at p + (i step, 0)."""
     wide = texture(size, size + step * frames)[0]
     return torch.stack([wide[..., i * step : i * step + size] for i in range(frames)])
 
@@ -64,7 +64,7 @@ def test_nothing_held_out_gives_no_targets():
 
 @pytest.mark.parametrize("train", [[], [-1, 2], [0, 6]])
 def test_training_frames_that_are_not_there_are_refused(train):
-    with pytest.raises(ValueError, match=r"train names frames \[.*video of 6"):
+    with pytest.raises(ValueError, match=r"frame index in \[0, 6\), got \["):
         interpolated_targets(sliding(6, 1), train)
 
 

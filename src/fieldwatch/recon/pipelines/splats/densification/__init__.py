@@ -1,4 +1,4 @@
-"""How Gaussians come and go: adaptive density control, MCMC sampling, pruning, and resets of opacity."""
+"""Adaptive density control, MCMC densification, pruning and opacity resets."""
 
 from fieldwatch.recon.pipelines.splats.densification.adaptive import (
     DensificationThresholds,

@@ -1,4 +1,4 @@
-"""Adaptive density control: where the view-space gradient is large, small Gaussians are cloned and large ones split."""
+"""Adaptive density control: Gaussians with a large view-space gradient are cloned if small and split if large."""
 
 import math
 from dataclasses import dataclass
@@ -16,32 +16,33 @@ from fieldwatch.recon.pipelines.splats.gaussians import Gaussians, Rows, refuse_
 from fieldwatch.recon.render import DensificationStatistics
 
 CHILDREN = 2
-"""Gaussians that replace one that is split."""
+"""Number of Gaussians that replace a split one."""
 SHRINK = 1.6
-"""A child's standard deviations are its parent's divided by this (Kerbl 2023, section 5.2)."""
+"""Ratio of a parent's standard deviations to its children's (Kerbl 2023, section 5.2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DensificationThresholds:
-    """Thresholds of 3DGS (Kerbl 2023, section 5.2 and its published settings).
+    """Thresholds of adaptive density control; defaults from 3DGS (Kerbl 2023, section 5.2 and its published settings).
 
     Attributes:
-        gradient: mean view-space gradient, in normalised device coordinates, from which a Gaussian is cloned or split.
-        split_above: standard deviation, in shares of the reference length, above which it is split instead of cloned.
-        split_radius: radius on the image, pixels (three standard deviations), from which on a Gaussian is split
-            whatever its gradient; None splits none for its size alone.
-        least_opacity: a Gaussian below it is pruned.
-        largest_scale: standard deviation, in shares of the reference length, above which it is pruned; None prunes none
-            for that.
-        largest_radius: radius on the image, pixels, above which it is pruned; None prunes none. 3DGS says 20, but its
-            code resets the radii before it reads them.
-        large_after: finished updates after which the two rules of size hold.
-        clone_opacity: "kept" gives clones their original's opacity (3DGS), so that the pair is more opaque than it was;
-            "shared" gives both 1 - sqrt(1 - opacity), which blends to the same (Rota Bulò 2024).
-        cap: Gaussians there may be at most; None for no limit.
+        gradient: mean view-space gradient, in normalized device coordinates, from which a Gaussian is cloned or split.
+        split_above: standard deviation, as a fraction of the reference length, above which a Gaussian is split instead
+            of cloned.
+        split_radius: radius on the image, in pixels (three standard deviations), above which a Gaussian is split
+            regardless of its gradient; None disables this.
+        least_opacity: opacity below which a Gaussian is pruned.
+        largest_scale: standard deviation, as a fraction of the reference length, above which a Gaussian is pruned; None
+            disables this.
+        largest_radius: radius on the image, in pixels, above which a Gaussian is pruned; None disables this. 3DGS sets
+            20, but its code resets the radii before it reads them.
+        large_after: number of finished updates after which `largest_scale` and `largest_radius` apply.
+        clone_opacity: "kept" copies the original's opacity (3DGS), so that the pair is more opaque than before;
+            "shared" sets both to 1 - sqrt(1 - opacity), which blends to the original's opacity (Rota Bulò 2024).
+        cap: maximum number of Gaussians; None for no limit.
 
     Raises:
-        InputError: a threshold out of bounds.
+        InputError: A threshold is out of bounds.
     """
 
     gradient: float = 2e-4
@@ -60,16 +61,17 @@ class DensificationThresholds:
         sizes += tuple(1.0 if size is None else size for size in (self.split_radius, self.largest_scale))
         if not (all(0 < size < math.inf for size in sizes) and 0 <= self.least_opacity < 1):
             raise InputError(
-                f"density control by gradient {self.gradient}, split_above {self.split_above}, split_radius "
-                f"{self.split_radius}, largest_scale {self.largest_scale}, largest_radius {self.largest_radius}, "
-                f"least_opacity {self.least_opacity}: wanted are finite numbers above 0, and an opacity from 0 up to 1"
+                "densification thresholds must be finite numbers above 0 and least_opacity at least 0 and less than 1, "
+                f"got gradient {self.gradient}, split_above {self.split_above}, split_radius {self.split_radius}, "
+                f"largest_scale {self.largest_scale}, largest_radius {self.largest_radius}, "
+                f"least_opacity {self.least_opacity}"
             )
         if self.cap is not None and self.cap < 1:
-            raise InputError(f"the cap is {self.cap} Gaussians: it must be 1 or more, or None for no limit")
+            raise InputError(f"cap must be 1 or more Gaussians, or None for no limit, got {self.cap}")
 
 
 @torch.no_grad()
-def densify(  # noqa: PLR0913  what is densified, by which rules, and the facts of this step
+def densify(  # noqa: PLR0913  parameters, thresholds and the state of one step
     gaussians: Gaussians,
     statistics: DensificationStatistics,
     thresholds: DensificationThresholds,
@@ -79,33 +81,38 @@ def densify(  # noqa: PLR0913  what is densified, by which rules, and the facts 
     cap: float | None = None,
     generator: torch.Generator | None = None,
 ) -> DensificationRecord:
-    """Clone, split and prune once; survivors keep their order, then come clones, then children.
+    """Clone, split and prune Gaussians, and reset the statistics.
 
-    The statistics start anew.
+    Surviving Gaussians keep their order; clones and then children are appended.
 
-    Where the cap leaves no room for all candidates, those with the largest gradients are taken; of equals the first.
-    More Gaussians than the cap are never there, not even in passing; what is above it already stays.
+    If the cap leaves no room for all candidates, those with the largest gradients are chosen; ties go to the first
+    rows. The number of Gaussians never exceeds the cap, not even temporarily. If it exceeds the cap already, none is
+    removed for that.
 
     Args:
-        gaussians: changed; their optimizers follow. Call it after the optimizer's step.
-        statistics: of the steps since the last densification.
-        thresholds: which Gaussians are cloned, split and pruned.
-        step: 0-based, the one that ended.
-        reference_length: what sizes are shares of, world units: one for all, or one for each, see `reference_lengths`.
-        cap: a further limit, as `run.growth_cap` gives it.
-        generator: on the CPU, for the positions of children; None is torch's own.
+        gaussians: Gaussians, modified in place together with their optimizers. Call this after the optimizer's step.
+        statistics: view-space gradients and radii since the last densification.
+        thresholds: thresholds for cloning, splitting and pruning.
+        step: index of the finished step, 0-based.
+        reference_length: length that size thresholds are fractions of, world units: one for all Gaussians or one each,
+            see `reference_lengths`.
+        cap: additional limit on the number of Gaussians, such as `run.growth_cap`.
+        generator: CPU generator for the positions of children; None uses torch's default.
 
     Raises:
-        NotFiniteError: a parameter or a sum of the statistics is not finite; nothing was changed.
-        ValueError: the statistics are of other Gaussians, a reference length is not above 0, or none would be left.
+        NotFiniteError: A parameter or a statistic is not finite; nothing was changed.
+        ValueError: The statistics belong to another number of Gaussians, a reference length is not positive, or no
+            Gaussian would survive.
     """
     _check(gaussians, statistics, reference_length)
     before = len(gaussians)
     late = step + 1 > thresholds.large_after
+    # Mean over the views in which a Gaussian was visible, as in 3DGS.
     large_gradient = statistics.mean_gradient() >= thresholds.gradient
     large_scale = oversized(gaussians, thresholds.split_above * reference_length)
+    # Without a threshold, no Gaussian is wide.
     wide = statistics.radii > (thresholds.split_radius or math.inf)
-    # A Gaussian that is rendered too wide is a candidate whatever its gradient, and always split, never cloned.
+    # A Gaussian that is rendered too wide is a candidate regardless of its gradient, and always split, never cloned.
     large_gradient = large_gradient | wide
     large_scale = large_scale | wide
     pruned = transparent(gaussians, thresholds.least_opacity)
@@ -113,6 +120,7 @@ def densify(  # noqa: PLR0913  what is densified, by which rules, and the facts 
     if late and thresholds.largest_scale is not None:  # too large even when split
         pruned |= oversized(gaussians, thresholds.largest_scale * SHRINK * reference_length)
     candidates = large_gradient & ~pruned
+    # The stricter of the configured cap and the one that a memory rule requested during the run.
     limit = min(limit for limit in (thresholds.cap, cap, math.inf) if limit is not None)
     # Each clone and each split adds one Gaussian; rows that are pruned make room for them.
     chosen = strongest_candidates(statistics.mean_gradient(), candidates, limit - (before - int(pruned.sum())))
@@ -121,13 +129,14 @@ def densify(  # noqa: PLR0913  what is densified, by which rules, and the facts 
         chosen &= ~pruned
     cloned_rows = (chosen & ~large_scale).nonzero()[:, 0]
     split_rows = (chosen & large_scale).nonzero()[:, 0]
-    # First: with shared opacities it lowers those of the originals in place, which `rearrange` copies.
+    # Before `rearrange`: with shared opacities, `_clones` lowers the originals' opacities in place.
     clones = _clones(gaussians, cloned_rows, thresholds.clone_opacity)
     added = _concatenated(clones, _children(gaussians, split_rows, generator))
     surviving = (~pruned & ~(chosen & large_scale)).nonzero()[:, 0]
-    # `rearrange` copies every parameter with its moments, so it is skipped where nothing changes.
+    # `rearrange` copies every parameter and its moments: skipped if nothing changes.
     if len(surviving) < before or len(added.means):
         gaussians.rearrange(surviving, added)
+    # Old statistics belong to old rows and to the image before the densification.
     reset_statistics(statistics, len(gaussians))
     return DensificationRecord(
         before=before,
@@ -143,13 +152,13 @@ def densify(  # noqa: PLR0913  what is densified, by which rules, and the facts 
 
 @torch.no_grad()
 def clone(gaussians: Gaussians, rows: Int[Tensor, " rows"], opacity: Literal["kept", "shared"] = "kept") -> None:
-    """Append a clone of every chosen Gaussian; the next steps move the two apart."""
+    """Append a clone of each chosen Gaussian; the next updates move the two apart."""
     gaussians.rearrange(_all_rows(gaussians), _clones(gaussians, rows, opacity))
 
 
 @torch.no_grad()
 def split(gaussians: Gaussians, rows: Int[Tensor, " rows"], generator: torch.Generator | None = None) -> None:
-    """Replace every chosen Gaussian by two, 1.6 times smaller, sampled from its own distribution, behind all others."""
+    """Replace each chosen Gaussian by two that are 1.6 times smaller, sampled from its distribution and appended."""
     added = _children(gaussians, rows, generator)
     unsplit = torch.ones(len(gaussians), dtype=torch.bool)
     unsplit = unsplit.to(rows.device).index_fill_(0, rows, value=False)
@@ -157,17 +166,17 @@ def split(gaussians: Gaussians, rows: Int[Tensor, " rows"], generator: torch.Gen
 
 
 def strongest_candidates(gradients: Tensor, candidates: Bool[Tensor, " n"], room: float) -> Bool[Tensor, " n"]:
-    """Of the candidates those with the largest gradients, as many as there is room for; of equals the first ones."""
+    """Return a mask of the at most `room` candidates with the largest gradients; ties go to the first rows."""
     rows = candidates.nonzero()[:, 0]
     if len(rows) <= room:
         return candidates.clone()
-    # Stable: among equal gradients the result must not depend on the sorting algorithm, or runs would not repeat.
+    # A stable sort, so that ties do not depend on the sorting algorithm and runs are reproducible.
     order = gradients[rows].argsort(descending=True, stable=True)[: max(math.floor(room), 0)]
     return torch.zeros_like(candidates).index_fill_(0, rows[order], value=True)
 
 
 def reset_statistics(statistics: DensificationStatistics, count: int) -> None:
-    """Set statistics to zero, for another number of Gaussians."""
+    """Set the statistics to zero, for a possibly different number of Gaussians."""
     statistics.load_state_dict({name: values.new_zeros(count) for name, values in statistics.state_dict().items()})
 
 
@@ -177,14 +186,13 @@ def _check(
     lengths = torch.as_tensor(reference_length)
     if not bool(((lengths > 0) & lengths.isfinite()).all()):
         raise ValueError(
-            f"expected finite reference lengths above 0, got {float(lengths.min())} to {float(lengths.max())}: "
-            "thresholds of size are shares of them; give the extent of the cameras, or what `reference_lengths` returns"
+            f"expected finite reference lengths above 0, got {float(lengths.min())} to {float(lengths.max())}: pass "
+            "the extent of the cameras or the result of `reference_lengths`"
         )
     if len(statistics.gradients) != len(gaussians):
         raise ValueError(
-            f"expected densification statistics of {len(gaussians)} Gaussians, got those of "
-            f"{len(statistics.gradients)}: pass the statistics to every densification and prune, or reset them after "
-            "the Gaussians changed"
+            f"expected densification statistics of {len(gaussians)} Gaussians, got {len(statistics.gradients)}: pass "
+            "the statistics to every densification and prune, or reset them whenever the number of Gaussians changes"
         )
     gaussians.refuse_not_finite()
     refuse_not_finite("the view-space gradient", statistics.gradients)
@@ -205,7 +213,7 @@ def _too_large(
 
 
 def _clones(gaussians: Gaussians, rows: Int[Tensor, " rows"], opacity: Literal["kept", "shared"]) -> Rows:
-    """Copies of some Gaussians; shared opacities are lowered in the originals, too."""
+    """Return copies of the given rows; shared opacities are also lowered in the originals."""
     if opacity == "shared" and len(rows):
         # 1 - sqrt(1 - sigmoid(x)), as a logit: log(sqrt(1 + e^x) - 1), with 1 + e^x = e^softplus(x)
         half = torch.nn.functional.softplus(gaussians.opacity_logits[rows].double()) / 2
@@ -214,12 +222,14 @@ def _clones(gaussians: Gaussians, rows: Int[Tensor, " rows"], opacity: Literal["
 
 
 def _children(gaussians: Gaussians, rows: Int[Tensor, " rows"], generator: torch.Generator | None) -> Rows:
-    """Two children of every chosen Gaussian: first one of each, then the other of each."""
+    """Return two children per row: the first child of all rows, then the second of all rows."""
     parents = gaussians.rows(rows.repeat(CHILDREN))
-    # Sampled on the CPU: the numbers are the same on every device.
+    # Sampled on the CPU, so that the numbers do not depend on the device.
+    # Children are sampled from the parent's distribution (Kerbl 2023, section 5.2).
     samples = torch.randn(len(parents.means), 3, generator=generator).to(parents.means)
     offsets = (samples * parents.log_scales.exp())[:, :, None]
     means = parents.means + (quaternion_to_matrix(parents.quaternions) @ offsets)[:, :, 0]
+    # Rotation, opacity and colors are inherited from the parent.
     return parents._replace(means=means, log_scales=parents.log_scales - math.log(SHRINK))
 
 

@@ -1,4 +1,4 @@
-"""Pruning of Gaussians, and resets of their opacities."""
+"""Pruning of Gaussians and opacity resets."""
 
 import math
 
@@ -13,31 +13,31 @@ from fieldwatch.recon.render import DensificationStatistics
 
 @torch.no_grad()
 def transparent(gaussians: Gaussians, least: float) -> Bool[Tensor, " n"]:
-    """Tell which Gaussians have an opacity below `least`."""
+    """Return a mask of the Gaussians with an opacity below `least`."""
     return gaussians.opacities < least
 
 
 @torch.no_grad()
 def oversized(gaussians: Gaussians, largest: float | Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
-    """Tell which Gaussians have a standard deviation above `largest`, world units; one for all, or one for each."""
+    """Return a mask of the Gaussians with a standard deviation above `largest`, world units, a scalar or per row."""
     return gaussians.scales.amax(1) > largest
 
 
 def prune(
     gaussians: Gaussians, pruned: Bool[Tensor, " n"], statistics: DensificationStatistics | None = None
 ) -> Int[Tensor, " surviving"]:
-    """Remove Gaussians, their moments, and their rows of the statistics.
+    """Remove Gaussians, their optimizer moments, and their rows of the densification statistics.
 
     Args:
-        gaussians: changed.
-        pruned: which ones go.
-        statistics: changed alike, where one is given.
+        gaussians: Gaussians, modified in place.
+        pruned: mask of the Gaussians to remove.
+        statistics: densification statistics, modified in place; None if there are none.
 
     Returns:
-        The old row numbers of those that stay, ascending; `new_row_numbers` turns them into new ones.
+        The old row numbers of the surviving Gaussians, ascending; `new_row_numbers` maps old numbers to new ones.
 
     Raises:
-        ValueError: none would be left.
+        ValueError: No Gaussian would survive.
     """
     surviving = (~pruned).nonzero()[:, 0]
     if len(surviving) < len(pruned):
@@ -50,24 +50,26 @@ def prune(
 def prune_opacity(
     gaussians: Gaussians, least: float = 0.5, statistics: DensificationStatistics | None = None
 ) -> Int[Tensor, " surviving"]:
-    """Remove all Gaussians with an opacity below `least`, as SuGaR does at 9000 (Guédon 2024, section 4.1).
+    """Remove all Gaussians with an opacity below `least`, as SuGaR does at iteration 9000 (Guédon 2024, section 4.1).
 
     Returns:
-        The old row numbers of those that stay, ascending.
+        The old row numbers of the surviving Gaussians, ascending.
 
     Raises:
-        ValueError: none would be left.
-        NotFiniteError: a value is not finite.
+        ValueError: No Gaussian would survive.
+        NotFiniteError: A parameter is not finite.
     """
+    # Comparisons with NaN are false, so a broken Gaussian would survive unnoticed.
     gaussians.refuse_not_finite()
     return prune(gaussians, transparent(gaussians, least), statistics)
 
 
 def new_row_numbers(surviving: Int[Tensor, " surviving"], before: int) -> Int[Tensor, " before"]:
-    """Return the new row number of every old one, -1 for those that went.
+    """Return the new row number of every old row, -1 for removed rows.
 
-    `new_row_numbers(surviving, n)[neighbours]` moves indices.
+    `new_row_numbers(surviving, n)[neighbours]` remaps a table of indices.
     """
+    # Scatter: row `surviving[i]` becomes row i.
     numbers = surviving.new_full((before,), -1)
     numbers[surviving] = torch.arange(len(surviving), device=surviving.device, dtype=surviving.dtype)
     return numbers
@@ -75,21 +77,22 @@ def new_row_numbers(surviving: Int[Tensor, " surviving"], before: int) -> Int[Te
 
 @torch.no_grad()
 def reset_opacity(gaussians: Gaussians, ceiling: float = 0.01) -> int:
-    """Set opacities above `ceiling` to it, and clear the moments of all (Kerbl 2023, section 5.2).
+    """Clamp opacities to at most `ceiling` and clear the optimizer moments of all opacities (Kerbl 2023, section 5.2).
 
     Returns:
-        How many were lowered.
+        The number of opacities that were lowered.
 
     Raises:
-        ValueError: a ceiling outside 0 .. 1.
-        NotFiniteError: an opacity is not finite.
+        ValueError: The ceiling is outside (0, 1).
+        NotFiniteError: An opacity is not finite.
     """
     if not 0 < ceiling < 1:
-        raise ValueError(f"opacities were to be reset to {ceiling}: it must lie between 0 and 1, 0.01 is customary")
+        raise ValueError(f"ceiling of the opacity reset must be between 0 and 1, got {ceiling}; 3DGS uses 0.01")
     refuse_not_finite("opacity_logits", gaussians.opacity_logits)
+    # Compared as logits, which avoids a sigmoid and its inverse over all rows.
     logit = math.log(ceiling / (1 - ceiling))
     lowered = int((gaussians.opacity_logits > logit).sum())
     gaussians.opacity_logits.clamp_max_(logit)
-    # Old moments would carry the opacities on from the reset value in the direction of before.
+    # Otherwise the old momentum would keep moving the reset opacities in their previous direction.
     clear_moments(gaussians.optimizers, gaussians.opacity_logits)
     return lowered

@@ -1,26 +1,26 @@
-"""The counts of one densification."""
+"""Counts of one densification."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class DensificationRecord:
-    """Counts of one densification. The names are keys of the `growth` event on disk.
+    """Counts of one densification. The attribute names are the keys of the `growth` event on disk.
 
     Attributes:
-        before: Gaussians before.
-        after: Gaussians after.
-        cloned: Gaussians that got a clone.
-        split: Gaussians that were replaced by `children` smaller ones.
-        children: Gaussians that came of those.
-        pruned: Gaussians that were removed and have no children.
-        too_large: of these, the ones that were removed for their size and not for their opacity.
-        relocated: dead Gaussians that were moved onto living ones (MCMC).
-        drawn: copies of living Gaussians that were added (MCMC).
-        held_back: candidates that the cap left no room for.
+        before: number of Gaussians before.
+        after: number of Gaussians after.
+        cloned: number of Gaussians that were cloned.
+        split: number of Gaussians that were split, that is, replaced by smaller ones.
+        children: total number of Gaussians that replace the split ones.
+        pruned: number of Gaussians that were removed without children.
+        too_large: number of pruned Gaussians that were removed for their size, not for their opacity.
+        relocated: number of dead Gaussians that were moved onto living ones (MCMC).
+        drawn: number of sampled copies of living Gaussians that were added (MCMC).
+        held_back: number of candidates that the cap excluded.
 
     Raises:
-        ValueError: the counts do not add up.
+        ValueError: The counts are inconsistent.
     """
 
     before: int
@@ -35,27 +35,27 @@ class DensificationRecord:
     held_back: int = 0
 
     def __post_init__(self) -> None:
-        """Check the balance."""
+        """Check that the counts add up."""
         if self.before + self.added - self.removed != self.after:
             raise ValueError(
-                f"densification from {self.before} by {self.added} added and {self.removed} removed Gaussians does not "
-                f"give {self.after}: the step lost count, which is a bug"
+                f"inconsistent densification counts: {self.before} Gaussians + {self.added} added - {self.removed} "
+                f"removed is not {self.after}; please report this as a bug"
             )
 
     @property
     def added(self) -> int:
-        """New rows."""
+        """Number of new rows."""
         return self.cloned + self.children + self.drawn
 
     @property
     def removed(self) -> int:
-        """Rows that went: pruned, or replaced by their children."""
+        """Number of removed rows: pruned, or replaced by their children."""
         return self.pruned + self.split
 
     def facts(self, last_step: int) -> dict[str, int]:
-        """The facts of a `growth` event: `run.event("growth", **record.facts(schedule.last_step))`.
+        """Return the fields of a `growth` event: `run.event("growth", **record.facts(schedule.last_step))`.
 
         Args:
-            last_step: the last step (0-based) after which Gaussians are densified; the forecast of memory reads it.
+            last_step: last step (0-based) after which Gaussians are densified; used by the memory forecast.
         """
         return {**vars(self), "added": self.added, "removed": self.removed, "growth_until": last_step}

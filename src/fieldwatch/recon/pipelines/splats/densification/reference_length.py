@@ -1,4 +1,4 @@
-"""What the size of a Gaussian is measured by: how far away from it the cameras stand that look at it."""
+"""Reference length of each Gaussian's size thresholds: its distance to the cameras that face it."""
 
 from collections.abc import Sequence
 
@@ -8,30 +8,30 @@ from torch import Tensor
 
 from fieldwatch.recon.render import View
 
-_PAIRS_AT_ONCE = 1 << 23  # of a Gaussian and a camera: 32 MiB of distances
+_PAIRS_AT_ONCE = 1 << 23  # Gaussian-camera pairs per chunk: 32 MiB of distances
 
 
 @torch.no_grad()
 def reference_lengths(means: Float[Tensor, "n 3"], views: Sequence[View], extent: float) -> Float[Tensor, " n"]:
-    """Return the length that thresholds of size refer to: max(extent, distance to the nearest camera that looks at it).
+    """Return the reference length of size thresholds: max(extent, distance to the nearest camera that faces it).
 
-    3DGS measures every Gaussian by the extent of the cameras. Around an object that is also the distance of the cameras
-    from what they look at, so that a share of it is an angle: 0.1 is a standard deviation of 6 degrees. Where the
-    cameras stand close together and the scene is deep, the extent is a small part of that distance, and 0.1 of it no
-    longer than a few pixels: pruning by it deletes whatever lies far away. Measured by its distance, a Gaussian of one
-    angular size is judged alike wherever it lies. The extent remains the least length: close to a camera every
-    Gaussian is large by its angle, and 3DGS's rule holds there.
+    3DGS measures every Gaussian by the extent of the cameras. Around an object, the extent is also the distance of the
+    cameras from the object, so that a fraction of it is an angle: 0.1 is a standard deviation of 6 degrees. If the
+    cameras are close together and the scene is deep, the extent is much smaller than that distance, and 0.1 of it only
+    a few pixels: pruning by it deletes everything far away. Relative to its distance, a Gaussian of a given angular
+    size is treated alike at any depth. The extent remains the lower bound: close to a camera every Gaussian has a large
+    angular size, and 3DGS's rule applies.
 
-    A camera looks at a Gaussian whose center lies in front of it; one that no camera looks at has the extent.
+    A camera faces a Gaussian if the center is in front of it. A Gaussian that no camera faces gets the extent.
 
     Args:
         means: centers, world units.
-        views: the training cameras.
-        extent: of the training cameras, world units.
+        views: training cameras.
+        extent: extent of the training cameras, world units.
     """
     positions = torch.stack([view.position for view in views]).to(means)
     forward = torch.stack([view.rotation[2] for view in views]).to(means)
-    # A center lies in front of a camera where <center, forward> exceeds this: one matrix product for all pairs.
+    # A center is in front of a camera if <center, forward> exceeds its offset: one matrix product for all pairs.
     offsets = (positions * forward).sum(1)
     rows = max(_PAIRS_AT_ONCE // len(views), 1)
     nearest = [_nearest_distance(chunk, positions, forward, offsets) for chunk in means.split(rows)]
@@ -45,6 +45,6 @@ def _nearest_distance(
     forward: Float[Tensor, "c 3"],
     offsets: Float[Tensor, " c"],
 ) -> Float[Tensor, " n"]:
-    """Distance to the nearest camera that a center lies in front of; infinite where there is none."""
+    """Return the distance of each center to the nearest camera that faces it; infinite if no camera does."""
     ahead = means @ forward.T > offsets
     return torch.cdist(means, positions).masked_fill_(~ahead, torch.inf).amin(1)

@@ -1,4 +1,4 @@
-"""When Gaussians are densified and when their opacities are reset."""
+"""Schedule of densification and opacity resets."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -8,19 +8,19 @@ from fieldwatch import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class DensificationSchedule:
-    """When to densify, counted in finished updates: after step `s` (0-based) `s + 1` of them are done.
+    """Schedule of densification, counted in finished updates: `s + 1` updates are finished after step `s` (0-based).
 
     The defaults are those of 3DGS (Kerbl 2023): densification at updates 600, 700 .. 14900, resets at 3000 .. 12000.
 
     Attributes:
-        first: the first update after which Gaussians may be densified.
-        last: the last one.
-        every: updates between densifications.
-        reset_every: updates between resets of the opacities, up to `last`; 0 never resets.
-        pause: updates after a reset during which nothing is densified.
+        first: first update after which Gaussians may be densified.
+        last: last update after which Gaussians may be densified or reset.
+        every: interval between densifications, in updates.
+        reset_every: interval between opacity resets, in updates; 0 disables resets.
+        pause: number of updates after a reset without densification.
 
     Raises:
-        InputError: a schedule that is empty or counts backwards.
+        InputError: The schedule is empty or a count is negative.
     """
 
     first: int = 600
@@ -33,32 +33,33 @@ class DensificationSchedule:
         """Check the bounds."""
         if not (0 < self.first <= self.last and self.every > 0 and self.reset_every >= 0 and self.pause >= 0):
             raise InputError(
-                f"densification from update {self.first} to {self.last} every {self.every}, reset every "
-                f"{self.reset_every}, pause {self.pause}: wanted 0 < first <= last, every above 0, reset_every and "
-                "pause 0 or more"
+                "densification schedule must have 0 < first <= last, every > 0, reset_every >= 0 and pause >= 0, got "
+                f"first {self.first}, last {self.last}, every {self.every}, reset_every {self.reset_every}, "
+                f"pause {self.pause}"
             )
 
     def densifies_after(self, step: int) -> bool:
-        """Whether Gaussians are densified after this step (0-based)."""
+        """Return whether Gaussians are densified after this step (0-based)."""
         done = step + 1
-        # Before the first reset no pause holds.
+        # No pause applies before the first reset.
         since_reset = done % self.reset_every if self.reset_every and done >= self.reset_every else self.pause
         return self.first <= done <= self.last and done % self.every == 0 and since_reset >= self.pause
 
     def resets_after(self, step: int) -> bool:
-        """Whether opacities are reset after this step (0-based); densification, where both are due, comes first."""
+        """Return whether opacities are reset after this step (0-based); if both are due, densification comes first."""
         done = step + 1
+        # No reset after the last densification: training has to recover from it.
         return self.reset_every > 0 and done <= self.last and done % self.reset_every == 0
 
     def collects_statistics(self, step: int) -> bool:
-        """Whether the statistics of this step (0-based) may still count for a densification."""
+        """Return whether the statistics of this step (0-based) can still contribute to a densification."""
         return step < self.last
 
     @property
     def last_step(self) -> int:
-        """The last step (0-based) after which anything is densified."""
+        """Last step (0-based) after which Gaussians are densified."""
         return self.last - 1
 
     def scaled(self, factor: float) -> Self:
-        """Shorten (or lengthen) everything alike, to whole updates, at least 1; what is 0 stays 0."""
+        """Return the schedule with all counts multiplied by `factor`, rounded, at least 1; zeros stay 0."""
         return replace(self, **{name: value and max(round(value * factor), 1) for name, value in vars(self).items()})

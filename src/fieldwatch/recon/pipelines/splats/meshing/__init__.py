@@ -1,4 +1,4 @@
-"""From trained Gaussians to a mesh (SuGaR, section 4.2)."""
+"""Mesh extraction from trained Gaussians (SuGaR, section 4.2)."""
 
 from typing import TYPE_CHECKING
 

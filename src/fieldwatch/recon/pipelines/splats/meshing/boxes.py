@@ -1,4 +1,4 @@
-"""Foreground and background: the box of the object, and the box of all else that is meshed (SuGaR, section 5)."""
+"""Foreground and background: the box of the object, and the box of everything else to mesh (SuGaR, section 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,34 +9,34 @@ from jaxtyping import Bool, Float64
 from fieldwatch.recon.geometry import Camera, camera_extent, focus_point, near_cameras
 
 BACKGROUND = 4.0
-"""How far the background reaches around the foreground's middle, in extents of the cameras."""
-_MAX_TARGET_DISTANCE = 2.0  # extents: with a target farther away, the cameras look at nothing in common
+"""Half side of the background box around the center of the foreground, in extents of the cameras."""
+_MAX_TARGET_DISTANCE = 2.0  # extents; if the target is farther away, the cameras have no common target
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Box:
-    """A box along the axes.
+    """Axis-aligned box.
 
     Attributes:
-        low: corner with the least coordinates, world units.
-        high: the opposite one.
+        low: corner with the smallest coordinates, world units.
+        high: opposite corner, world units.
     """
 
     low: Float64[np.ndarray, "3"]
     high: Float64[np.ndarray, "3"]
 
     def contains(self, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, " n"]:
-        """Return which points are inside."""
+        """Return a mask of the points inside the box."""
         return np.all((points >= self.low) & (points <= self.high), axis=1)
 
     @classmethod
     def around(cls, middle: Float64[np.ndarray, "3"], reach: float) -> "Box":
-        """Return a cube."""
+        """Return the cube with the given center and half side."""
         return cls(low=middle - reach, high=middle + reach)
 
     @property
     def middle(self) -> Float64[np.ndarray, "3"]:
-        """Its centre."""
+        """Center of the box."""
         return (self.low + self.high) / 2
 
     def __str__(self) -> str:
@@ -50,29 +50,32 @@ def foreground_box(
     *,
     centred: bool = True,
 ) -> Box:
-    """Return the foreground: the box that was given, else one extent of the cameras to all sides.
+    """Return the foreground box: the given one, or a cube that extends one extent of the cameras in each direction.
 
-    SuGaR centres its box, even a given one, at the mean camera; here a given box is taken as it is, and the other one
-    has its middle where the cameras look (at the mean camera, where they look at nothing in common).
+    SuGaR centers every box, even a given one, on the mean camera position. Here, a given box is used as it is, and the
+    automatic one is centered on the point that the cameras look at, or on the mean camera position if the cameras have
+    no common target.
 
     Args:
-        cameras: of the training photos.
-        bbox: corners.
-        centred: False has the automatic box around the origin.
+        cameras: cameras of the training photos.
+        bbox: two opposite corners, world units; None uses the automatic box.
+        centred: False centers the automatic box on the origin.
     """
     if bbox is not None:
         return Box(low=np.array(bbox[0], np.float64), high=np.array(bbox[1], np.float64))
     extent = camera_extent(cameras)
     if not centred:
         return Box.around(np.zeros(3), extent)
+    # Without cameras that are far away, whose poses are probably wrong.
     positions = np.stack([camera.position.double().cpu().numpy() for camera in near_cameras(cameras)])
     middle = focus_point(cameras).numpy()
     mean = positions.mean(0)
+    # Nearly parallel optical axes, as in forward-facing captures, have no meaningful intersection.
     if np.linalg.norm(middle - mean) > _MAX_TARGET_DISTANCE * extent:
         middle = mean
     return Box.around(middle, extent)
 
 
 def background_box(cameras: Sequence[Camera], foreground: Box) -> Box:
-    """Return how far the background reaches."""
+    """Return the background box."""
     return Box.around(foreground.middle, BACKGROUND * camera_extent(cameras))

@@ -1,4 +1,4 @@
-"""Where rays first enter the density of Gaussians: level sets along lines of sight (SuGaR, section 4.2)."""
+"""First crossings of rays with level sets of the Gaussians' density (SuGaR, section 4.2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,22 +10,23 @@ from torch import Tensor
 from fieldwatch.recon.losses import Ellipsoids
 
 SAMPLES = 21
-"""Evenly spaced samples along each ray, as in SuGaR; the peak of every neighbour is sampled, too."""
+"""Number of evenly spaced samples along each ray, as in SuGaR; the peak of every neighbor is sampled as well."""
 REACH = 3.0
-"""How far they go to both sides, in standard deviations of the Gaussian that was hit, along the ray."""
+"""Range of the samples to both sides, in standard deviations, along the ray, of the Gaussian that was hit."""
+# Bisection narrows the interval between two samples by 2^16.
 _HALVINGS = 16
 _SMALLEST_CURVATURE = 1e-20
-_MIN_EXPONENT = -30.0  # there a Gaussian adds nothing; far below, exp gives denormal numbers, which are slow
+_MIN_EXPONENT = -30.0  # contributions are negligible here; far below, exp returns denormal numbers, which are slow
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Crossings:
-    """Where rays cross a level of the density for the first time, from below.
+    """First crossings of rays with a level of the density, from below.
 
     Attributes:
-        found: which rays cross it.
-        points: where, world units; meaningless for the other rays.
-        normals: unit directions of decreasing density there: out of the object.
+        found: mask of the rays that cross the level.
+        points: positions of the crossings, world units; undefined for other rays.
+        normals: unit directions of decreasing density at the crossings, pointing out of the object.
     """
 
     found: Bool[Tensor, " rays"]
@@ -35,11 +36,11 @@ class Crossings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Profiles:
-    """Gaussians along a ray: each is a one-dimensional Gaussian of the distance.
+    """Gaussians along rays: each is a one-dimensional Gaussian of the distance.
 
     Attributes:
-        peaks: distances at which each is densest.
-        halves: -1/2 of the curvatures: factors of squared distances in the exponents.
+        peaks: distances of the maximum density, world units.
+        halves: factors of squared distances in the exponents, that is, -1/2 of the curvatures.
         heights: densities at the peaks.
     """
 
@@ -54,7 +55,7 @@ class _Profiles:
 
 
 @torch.no_grad()
-def level_crossings(  # noqa: PLR0913, PLR0917  rays, and the Gaussians that they hit
+def level_crossings(  # noqa: PLR0913, PLR0917  rays and the Gaussians that they hit
     origins: Float[Tensor, "rays 3"],
     directions: Float[Tensor, "rays 3"],
     hit: Int[Tensor, " rays"],
@@ -62,26 +63,27 @@ def level_crossings(  # noqa: PLR0913, PLR0917  rays, and the Gaussians that the
     ellipsoids: Ellipsoids,
     levels: Sequence[float],
 ) -> list[Crossings]:
-    """Find where each ray first crosses each level.
+    """Find the first crossing of each ray with each level.
 
-    The ray is sampled from 3 standard deviations before its origin to 3 behind; one whose first sample is not below
-    the level has no crossing. SuGaR joins the two samples around the crossing by a line; here the crossing is found by
-    halving, and the samples include the point where each neighbour is densest, since thin discs lie between others.
+    A ray is sampled from 3 standard deviations in front of its origin to 3 behind it. If the first sample is not below
+    the level, there is no crossing. SuGaR interpolates linearly between the two samples around the crossing. Here, the
+    crossing is found by bisection, and the samples include the peak of each neighbor, because thin discs would
+    otherwise be missed between samples.
 
     Args:
-        origins: on the rendered surface, world units.
-        directions: unit vectors, from the camera.
-        hit: the Gaussian that each ray hits.
-        neighbours: of every Gaussian, itself included.
-        ellipsoids: the Gaussians.
-        levels: of the density, above 0 and below 1.
+        origins: points on the rendered surface, world units.
+        directions: unit vectors from the camera.
+        hit: row of the Gaussian that each ray hits.
+        neighbours: neighbor indices of every Gaussian, itself included.
+        ellipsoids: Gaussians.
+        levels: levels of the density, in (0, 1).
     """
     rows = neighbours[hit].long()
     whitening = ellipsoids.whitening[rows]
     profiles = _profiles(origins, directions, whitening, ellipsoids.means[rows], ellipsoids.opacities[rows])
     spans = REACH * _spread(directions, hit, ellipsoids)
     even = torch.linspace(-1, 1, SAMPLES, dtype=origins.dtype, device=origins.device) * spans[:, None]
-    # Clamped rather than dropped: all rays keep the same number of samples, and the ends are sampled anyway.
+    # Clamped instead of removed, so that all rays have the same number of samples; the ends are sampled anyway.
     peaks = torch.minimum(torch.maximum(profiles.peaks, -spans[:, None]), spans[:, None])
     distances = torch.cat([even, peaks], 1).sort(1).values
     values = profiles.density(distances)
@@ -90,7 +92,7 @@ def level_crossings(  # noqa: PLR0913, PLR0917  rays, and the Gaussians that the
         crossed, distance = _first_crossing(profiles, distances, values, level)
         points = origins + distance[:, None] * directions
         normals = _outward(points, rows, whitening, ellipsoids)
-        # A normal is of length 1, or of length 0 where the density has no gradient.
+        # A normal has length 1, or 0 if the density has no gradient.
         crossings.append(Crossings(found=crossed & (normals.square().sum(-1) > 0.5), points=points, normals=normals))
     return crossings
 
@@ -104,7 +106,7 @@ def _profiles(
 ) -> _Profiles:
     offsets = (whitening * (origins[:, None] - means)[:, :, None]).sum(-1)
     steps = (whitening * directions[:, None, None]).sum(-1)
-    # In standard deviations, the squared distance along the ray is |offset + t step|^2: a parabola with one minimum.
+    # In standard deviations, the squared distance along the ray is |offset + t step|^2, a parabola in t.
     curvatures = steps.square().sum(-1).clamp_min(_SMALLEST_CURVATURE)
     peaks = -(offsets * steps).sum(-1) / curvatures
     nearest = (offsets + peaks[..., None] * steps).square().sum(-1)
@@ -116,7 +118,7 @@ def _profiles(
 def _spread(
     directions: Float[Tensor, "rays 3"], hit: Int[Tensor, " rays"], ellipsoids: Ellipsoids
 ) -> Float[Tensor, " rays"]:
-    """Standard deviation, along the ray, of the Gaussian that it hits."""
+    """Return the standard deviation, along the ray, of the Gaussian that it hits."""
     in_axes = (ellipsoids.rotations[hit] * directions[:, :, None]).sum(1)
     return (in_axes * ellipsoids.scales[hit]).norm(dim=-1)
 
@@ -125,9 +127,9 @@ def _first_crossing(
     profiles: _Profiles, distances: Float[Tensor, "rays samples"], values: Float[Tensor, "rays samples"], level: float
 ) -> tuple[Bool[Tensor, " rays"], Float[Tensor, " rays"]]:
     above = values > level
-    # Of equal values `argmax` returns the first one.
+    # `argmax` returns the first of equal values, that is, the first sample above the level.
     first = above.int().argmax(1)
-    # With a first sample above the level, the ray does not enter from below.
+    # If the first sample is above the level, the ray starts inside and does not cross from below.
     crossed = above.any(1) & (first > 0)
     after = first.clamp_min(1)[:, None]
     low = distances.gather(1, after - 1)
@@ -146,9 +148,9 @@ def _outward(
     whitening: Float[Tensor, "rays k 3 3"],
     ellipsoids: Ellipsoids,
 ) -> Float[Tensor, "rays 3"]:
-    """Minus the gradient of the density, of length 1; 0 where there is none."""
+    """Return the normalized negative gradient of the density; 0 where the gradient vanishes."""
     offsets = (whitening * (points[:, None] - ellipsoids.means[rows])[:, :, None]).sum(-1)
     weights = ellipsoids.opacities[rows] * (-0.5 * offsets.square().sum(-1)).exp()
-    # The gradient of o exp(-|W d|^2 / 2) is -W^T W d times the density; here summed over the neighbors.
+    # The gradient of o exp(-|W d|^2 / 2) is -W^T W d times the density; summed over the neighbors.
     falling = ((whitening * offsets[..., None]).sum(-2) * weights[..., None]).sum(1)
     return torch.nn.functional.normalize(falling, dim=-1)

@@ -1,4 +1,4 @@
-"""The surface where the density of the Gaussians is the level (SuGaR's ablation): marching cubes on the density."""
+"""Level set of the Gaussians' density by marching cubes (SuGaR's ablation)."""
 
 from collections.abc import Callable
 
@@ -12,21 +12,21 @@ from fieldwatch.recon.mesh import Triangles, implicit_surface
 from fieldwatch.recon.pipelines.splats.meshing.boxes import Box
 from fieldwatch.recon.pipelines.splats.meshing.surface import NEIGHBOURS, OpaqueGaussians
 
-_REACH = 4.0  # standard deviations beyond which a Gaussian adds nothing
+_REACH = 4.0  # standard deviations beyond which a Gaussian's density is negligible
 _POINTS_AT_ONCE = 1 << 15
 
 
 def density_surface(
     gaussians: OpaqueGaussians, level: float, box: Box, resolution: int, on_block: Callable[[int, int], None]
 ) -> Triangles:
-    """Return the closed surface of what is denser than the level; thin discs give two sheets.
+    """Return the closed surface of the region denser than the level; thin discs give two sheets.
 
     Args:
-        gaussians: the opaque ones.
-        level: of the density of the 16 nearest.
-        box: what is meshed.
-        resolution: cells along its longest side.
-        on_block: called with the number of blocks of the box that are done, and of all.
+        gaussians: opaque Gaussians.
+        level: level of the density, which is summed over the 16 nearest Gaussians.
+        box: box to mesh.
+        resolution: number of cells along its longest side.
+        on_block: function called with the number of finished blocks and of all blocks.
     """
     shapes = gaussians.ellipsoids
     tree = KDTree(shapes.means.double().numpy())
@@ -34,9 +34,10 @@ def density_surface(
     count = min(NEIGHBOURS, len(shapes.means))
 
     def level_minus_density(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, " n"]:
-        """Below 0 inside."""
+        """Return negative values inside the surface."""
         values = np.full(len(points), level)
-        # One neighbour first: most of the box is far from every Gaussian, and the search for 16 takes long.
+        # First a query for one neighbor: most of the box is far from every Gaussian, and queries for 16 are slow.
+        # Beyond the bound the distance is infinite, and the density stays at 0.
         nearest, _ = tree.query(points, k=1, distance_upper_bound=farthest)
         near = np.flatnonzero(np.isfinite(nearest))
         for first in range(0, len(near), _POINTS_AT_ONCE):

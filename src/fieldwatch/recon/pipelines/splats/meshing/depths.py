@@ -1,4 +1,4 @@
-"""Depth as the training cameras see it, and the empty space in front of it."""
+"""Depth maps of the training cameras, and the empty space in front of them."""
 
 import math
 
@@ -9,30 +9,31 @@ from fieldwatch.recon.render import View
 
 
 class DepthMaps:
-    """Depth maps of views, coarse enough to be held together.
+    """Depth maps of views, subsampled to fit into memory together.
 
     Args:
-        views: how many will come.
-        budget: bytes for all of them; every so many-th pixel of each is kept.
+        views: number of views that will be added.
+        budget: memory for all depth maps, bytes; it determines the stride of the kept pixels.
     """
 
     def __init__(self, views: int, budget: int) -> None:
-        self._pixels_per_view = max(budget // max(views, 1) // 4, 1)  # 4 bytes each
+        self._pixels_per_view = max(budget // max(views, 1) // 4, 1)  # 4 bytes per float32 pixel
         self._maps: list[tuple[View, int, Float32[np.ndarray, "height width"]]] = []
 
     def add(self, view: View, depth: Float32[np.ndarray, "height width"]) -> None:
-        """Add the depth of a view, along the optical axis; 0 where nothing is, NaN where it is not known."""
+        """Add the depth of a view along the optical axis; 0 for empty pixels, NaN for unknown ones."""
+        # The same stride in both directions, so that the map keeps its aspect ratio.
         stride = max(math.ceil(math.sqrt(depth.size / self._pixels_per_view)), 1)
         self._maps.append((view, stride, np.ascontiguousarray(depth[::stride, ::stride])))
 
     def emptiness(self, points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, " n"]:
-        """Return how far points lie in front of the surface behind them, world units: the second largest of all views.
+        """Return the distance of points to the surface behind them, world units: the second largest over all views.
 
-        The largest is not taken, as one camera alone may be mistaken.
-        Above 0 at least two cameras saw the point to be empty; infinite where nothing was behind it; minus infinite
-        where fewer than two cameras had it in their image.
+        The largest is not used because a single camera may be wrong. Above 0, at least two cameras saw the point as
+        empty. The value is infinite if there was nothing behind the point, and minus infinity if fewer than two cameras
+        had it in their image.
         """
-        # Running largest and second largest: the gaps of all views would take as many arrays as there are views.
+        # Running largest and second largest values, because an array per view would take too much memory.
         best = np.full(len(points), -np.inf)
         second = best.copy()
         for view, stride, depth in self._maps:
@@ -51,8 +52,10 @@ def _gap(
     safe = np.where(ahead, z, 1.0)
     column = view.fx * x / safe + view.cx
     row = view.fy * y / safe + view.cy
+    # Points outside the image are unknown to this view, not empty.
     visible = ahead & (column >= 0) & (column < view.width) & (row >= 0) & (row < view.height)
     behind = np.zeros(len(points))
     behind[visible] = depth[row[visible].astype(np.int64) // stride, column[visible].astype(np.int64) // stride]
+    # Both are along the optical axis. A depth of 0 means that nothing is behind the point.
     gap = np.where(behind > 0, behind - z, np.inf)
     return np.where(visible & ~np.isnan(behind), gap, -np.inf)

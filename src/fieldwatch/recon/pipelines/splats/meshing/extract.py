@@ -1,4 +1,4 @@
-"""From trained Gaussians to a mesh, in the order of SuGaR's section 4.2: points, surface, trim, decimation, snap."""
+"""Mesh extraction in the order of SuGaR's section 4.2: surface points, surface, trim, decimation, snap."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -32,22 +32,22 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.render import View
 
-# Cells along the longest side, where the options do not say how many.
+# Bounds of the automatic resolution, cells along the longest side.
 _MIN_RESOLUTION = 96
 _MAX_RESOLUTION = 384
 _CELLS_PER_PIXEL = 1.5
-_MAX_SNAP = 2.0  # cells that a vertex is moved at most
-_FUSION_SHARE = 0.6  # of the memory that is left
+_MAX_SNAP = 2.0  # maximum displacement of a vertex, cells
+_FUSION_SHARE = 0.6  # fraction of the remaining memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extraction:
-    """The result of an extraction.
+    """Result of an extraction.
 
     Attributes:
-        meshes: by name: `level0.3`, or the method where it has no levels.
-        notes: what a user should know.
-        facts: counts, box, seconds.
+        meshes: meshes by name: `level0.3`, or the method's name if it has no levels.
+        notes: messages for the user.
+        facts: counts, foreground box and duration in seconds.
     """
 
     meshes: Mapping[str, Triangles]
@@ -63,28 +63,29 @@ def extract_mesh(
     bands: int = 1,
     on_progress: Progress = lambda _, __: None,
 ) -> Extraction:
-    """Make meshes of trained Gaussians, on the CPU.
+    """Extract meshes from trained Gaussians, on the CPU.
 
     Args:
-        model: the Gaussians.
-        scene: whose training cameras look at them.
-        options: how.
+        model: model with the Gaussians.
+        scene: scene with the training cameras.
+        options: options of the extraction.
         bands: number of bands in which images are rendered.
-        on_progress: called with what is being done, and what share of it is done.
+        on_progress: function called with the name of the current stage and its progress from 0 to 1.
 
     Raises:
-        ValueError: no Gaussian is opaque, or the memory does not suffice.
-        MeshError: neither foreground nor background has a surface, or the memory does not suffice for the grid.
+        ValueError: No Gaussian is opaque, or there is not enough memory.
+        MeshError: Neither foreground nor background has a surface, or there is not enough memory for the grid.
     """
-    began = time.perf_counter()
+    start = time.perf_counter()
     budget = MemoryBudget(options.memory)
     # Training photos only: held-out ones must not shape the mesh.
     hull = VisualHull.of(scene.photos)
+    # Gaussians that float in the background of transparent photos would become surface.
     gaussians = OpaqueGaussians.of(model, hull, bands=bands)
     views = tuple(map(_on_cpu, scene.training_views))
     cameras = tuple(scene.photos.cameras[i] for i in scene.photos.train)
     foreground = foreground_box(cameras, options.bbox, centred=options.centred)
-    seen = surface_points(
+    visible = surface_points(
         gaussians,
         views,
         options.surface_level,
@@ -95,13 +96,14 @@ def extract_mesh(
         seed=options.seed,
         on_view=lambda done: on_progress("surface points", done / len(views)),
     )
-    mesher = _RegionMesher(options, budget, gaussians, cameras, views, seen, foreground, on_progress)
+    mesher = _RegionMesher(options, budget, gaussians, cameras, views, visible, foreground, on_progress)
     meshes: dict[str, Triangles] = {}
     notes = [_carved_note(gaussians.carved, len(hull))] if gaussians.carved else []
-    for level, points in zip(options.surface_level, seen.levels, strict=True):
+    for level, points in zip(options.surface_level, visible.levels, strict=True):
         if options.method == "tsdf" and meshes:
-            continue  # fusion has no levels: one mesh
+            continue  # fusion has no levels and gives a single mesh
         name = "tsdf" if options.method == "tsdf" else f"level{level:g}"
+        # Foreground and background are meshed separately, with different cell sizes.
         inside = foreground.contains(points.points)
         far = background_box(cameras, foreground).contains(points.points) & ~inside
         regions = mesher.regions(level, points.chosen(inside), points.chosen(far))
@@ -113,34 +115,35 @@ def extract_mesh(
         "carved_gaussians": gaussians.carved,
         "views": len(views),
         "foreground": [foreground.low.tolist(), foreground.high.tolist()],
-        "points": {f"level{level:g}": len(p) for level, p in zip(options.surface_level, seen.levels, strict=True)},
+        "points": {f"level{level:g}": len(p) for level, p in zip(options.surface_level, visible.levels, strict=True)},
         "meshes": {
             name: {"vertices": len(mesh.vertices), "triangles": len(mesh.faces)} for name, mesh in meshes.items()
         },
-        "seconds": round(time.perf_counter() - began, 2),
+        "seconds": round(time.perf_counter() - start, 2),
     }
+    # Regions of several levels may give the same note: remove duplicates, keep the order.
     return Extraction(meshes=meshes, notes=tuple(dict.fromkeys(notes)), facts=facts)
 
 
 def _carved_note(gaussians: int, photos: int) -> str:
-    return f"{gaussians} opaque Gaussians lie where the {photos} transparent photos show background and are left out"
+    return f"{gaussians} opaque Gaussians are skipped: the {photos} transparent photos show background there"
 
 
 @dataclass(frozen=True)
 class _RegionMesher:
-    """Makes the mesh of a level, region by region."""
+    """Meshing of the foreground and background of a level."""
 
     options: ExtractOptions
     budget: MemoryBudget
     gaussians: OpaqueGaussians
     cameras: tuple[Camera, ...]
     views: tuple[View, ...]
-    seen: VisibleSurface
+    visible: VisibleSurface
     foreground: Box
     on_progress: Progress
 
     def regions(self, level: float, near: OrientedPoints, far: OrientedPoints) -> list[MeshRegion]:
-        """Return foreground and, if wanted, background."""
+        """Return the foreground and, if enabled, the background."""
         regions = [self._foreground(level, near)]
         if self.options.background:
             regions.append(self._poisson("background", far))
@@ -154,14 +157,14 @@ class _RegionMesher:
             self.options,
             resolution=self.resolution(points),
             budget=self.budget,
-            empty=self.seen.depths.emptiness,
+            empty=self.visible.depths.emptiness,
             on_progress=self.on_progress,
         )
 
     def _foreground(self, level: float, points: OrientedPoints) -> MeshRegion:
         if self.options.method in {"poisson", "open3d"} or not len(points):
             return self._poisson("foreground", points)
-        box = self._around(points)
+        box = self._padded_box(points)
         resolution = self.resolution(points)
         if self.options.method == "density":
             mesh = density_surface(
@@ -171,11 +174,11 @@ class _RegionMesher:
             mesh = self._fused(box, resolution)
         self.budget.check_faces(len(mesh.faces), resolution)
         mesh = without_small_pieces(mesh, least_share=self.options.least_piece)
-        mesh = cleaned(replace(mesh))  # a copy without the cached properties, which take memory
+        mesh = cleaned(replace(mesh))  # a copy without cached properties, to free their memory
         return MeshRegion(name="foreground", mesh=replace(mesh) if len(mesh.faces) else None)
 
     def _fused(self, box: Box, resolution: int) -> Triangles:
-        """Fuse the depths that the cameras see of the foreground into a volume."""
+        """Fuse the rendered depths of the foreground into a volume."""
         return fuse_depths(
             _RenderedDepths(self.gaussians, self.cameras, self.views),
             low=box.low,
@@ -187,63 +190,65 @@ class _RegionMesher:
         )
 
     def _report_fusion(self, done: int) -> None:
-        """Report the progress of the fusion; where memory is bounded it goes through the views several times."""
+        """Report the progress of the fusion, which makes several passes over the views if memory is limited."""
         pass_number, number = divmod(done - 1, len(self.views))
         stage = f"fusion, part {pass_number + 1}" if pass_number else "fusion"
         self.on_progress(stage, (number + 1) / len(self.views))
 
-    def _around(self, points: OrientedPoints) -> Box:
-        """The points' box with some cells to spare."""
+    def _padded_box(self, points: OrientedPoints) -> Box:
+        """Return the bounding box of the points with a margin of four cells."""
         low = points.points.min(0)
         high = points.points.max(0)
         margin = 4 * float((high - low).max()) / self.resolution(points)
         return Box(low=low - margin, high=high + margin)
 
     def resolution(self, points: OrientedPoints) -> int:
-        """Cells along the longest side: as asked for, or as fine as the photos resolve it."""
+        """Return the number of cells along the longest side: as configured, or derived from the photos' resolution."""
         if self.options.resolution is not None or not len(points):
             return self.options.resolution or _MIN_RESOLUTION
+        # The median is robust against outlying points.
         middle = torch.from_numpy(np.median(points.points, axis=0)).float()
-        # World units that a pixel of each photo covers at the points.
+        # Size of a pixel of each photo at the points, world units.
         pixels = [float((view.position - middle).norm()) / view.fx for view in self.views]
         longest = float(np.ptp(points.points, axis=0).max())
         return int(np.clip(_CELLS_PER_PIXEL * longest / np.median(pixels), _MIN_RESOLUTION, _MAX_RESOLUTION))
 
     def finished(self, regions: list[MeshRegion], points: OrientedPoints) -> Triangles:
-        """Join, decimate and snap; SuGaR's order."""
+        """Join, decimate and snap the meshes of the regions, in SuGaR's order."""
         self.on_progress("finishing", 0.0)
         meshes = [region.mesh for region in regions if region.mesh is not None]
-        # Joined first: the limit of the decimation is one for foreground and background together.
+        # Joined first, because the limit of the decimation is for foreground and background together.
         mesh = joined(meshes)
         self.budget.release_freed()
         if self.options.limit is not None:
             mesh = cleaned(decimated(mesh, **self.options.limit))
             self.budget.release_freed()
-        # The other methods have their vertices on the level or on the fused depth already.
+        # The vertices of the other methods are already on the level set or the fused depth.
         if self.options.snap and self.options.method in {"poisson", "open3d"}:
+            # The foreground sets the cell size if there is one: the background's cells are much larger.
             near = points.chosen(self.foreground.contains(points.points)) if regions[0].mesh is not None else points
             cell = float(np.ptp(near.points, axis=0).max()) / self.resolution(near)
             mesh = snapped(mesh, points, farthest=_MAX_SNAP * cell)
-            mesh = cleaned(mesh)  # a statement of its own: the mesh before it is freed with its cached properties
+            mesh = cleaned(mesh)  # a separate statement, so that the previous mesh and its cached properties are freed
             self.budget.release_freed()
         self.on_progress("finishing", 1.0)
         return facing_outward(mesh, points)
 
 
 def joined(meshes: list[Triangles]) -> Triangles:
-    """Return several meshes as one, without connecting them. Colours stay where all have them."""
+    """Concatenate meshes without connecting them. Colors are kept if all meshes have them."""
     starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
-    colours = [mesh.colours for mesh in meshes if mesh.colours is not None]
+    colors = [mesh.colours for mesh in meshes if mesh.colours is not None]
     return Triangles(
         vertices=np.concatenate([mesh.vertices for mesh in meshes]),
         faces=np.concatenate([mesh.faces + start for mesh, start in zip(meshes, starts, strict=False)]),
-        colours=np.concatenate(colours) if len(colours) == len(meshes) else None,
+        colours=np.concatenate(colors) if len(colors) == len(meshes) else None,
     )
 
 
 @dataclass(frozen=True)
 class _RenderedDepths:
-    """Depths of all views, rendered anew in each iteration: none stays in memory."""
+    """Depths of all views, rendered again at each iteration so that none stays in memory."""
 
     gaussians: OpaqueGaussians
     cameras: tuple[Camera, ...]
@@ -256,9 +261,9 @@ class _RenderedDepths:
 def _depth_view(gaussians: OpaqueGaussians, camera: Camera, view: View) -> DepthView:
     output = gaussians.render(view)
     if output.median_depth is None:
-        raise AssertionError("the renderer returned no median depth, though it was asked for it")
-    colours = output.features.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
-    return DepthView(camera=camera, depth=output.median_depth.numpy(), colours=colours)
+        raise AssertionError("the rasterizer returned no median depth although it was requested")
+    colors = output.features.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
+    return DepthView(camera=camera, depth=output.median_depth.numpy(), colours=colors)
 
 
 def _on_cpu(view: View) -> View:

@@ -1,4 +1,4 @@
-"""What may be chosen about the way from Gaussians to a mesh."""
+"""Options of mesh extraction."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,33 +8,36 @@ from fieldwatch import InputError
 Method = Literal["poisson", "open3d", "tsdf", "density"]
 Point = tuple[float, float, float]
 MOST_TRIANGLES = 200_000
-"""Of a mesh for which nobody said how many."""
+"""Default limit on the triangles of a mesh."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractOptions:
-    """How a mesh is made of Gaussians.
+    """Options of mesh extraction from Gaussians.
 
     Attributes:
-        surface_level: of the density; each gives a mesh (SuGaR, section 4.2: 0.3; 0.1 is fuller, 0.5 tighter).
-        method: how the surface is made: of points on the level set by our own Poisson solver or by Open3D's in a
-            process of its own; by fusion of drawn depth; or where the density of the Gaussians is the level.
-        bbox: corners of the foreground, world units; None finds it from the cameras.
-        centred: find it around what the cameras look at, as if that were the origin.
-        points: on each level set, at the most; SuGaR takes 10,000,000.
-        resolution: cells along the longest side of the foreground's grid; None follows the photos' resolution, between
-            96 and 384.
-        background: also make a mesh of what lies outside the foreground, in the same file.
-        trim: surface with no sample near goes where it is sampled as thinly as this share of the rest; 0 keeps all
-            (SuGaR: a tenth of the surface goes, whatever is near).
-        unseen: what happens to surface that no photo shows: trim opens it; close keeps it where no photo has seen
-            empty space, so that the mesh is closed.
-        least_piece: pieces with a smaller share of the faces go; 0 keeps all.
-        triangles: of the whole mesh, at the most; 0 leaves all. None takes 200,000, unless vertices are given.
-        vertices: of the whole mesh, at the most.
-        snap: move vertices to the nearest surface point, as SuGaR does.
-        memory: GiB that the process may come to take; None sets no limit.
-        seed: of the choice of pixels.
+        surface_level: level of the density at which the surface is extracted; each level gives a mesh (SuGaR, section
+            4.2: 0.3; 0.1 is fuller, 0.5 tighter).
+        method: reconstruction method: Poisson reconstruction from points on the level set, with the built-in solver
+            (poisson) or Open3D's in a separate process (open3d); fusion of rendered depth (tsdf); or the level set of
+            the Gaussians' density on a grid (density).
+        bbox: two opposite corners of the foreground box, in world units; None derives it from the cameras.
+        centred: center the foreground box on the point that the cameras look at instead of the origin.
+        points: maximum number of points on each level set; SuGaR uses 10,000,000.
+        resolution: number of grid cells along the longest side of the foreground; None derives it from the photos'
+            resolution, between 96 and 384.
+        background: also mesh the scene outside the foreground, into the same file.
+        trim: surface without a sample nearby is removed where its sampling density falls below this fraction of the
+            rest; 0 keeps all (SuGaR removes the most thinly sampled tenth, with or without samples nearby).
+        unseen: treatment of surface that no photo shows: trim removes it; close keeps it unless a photo has seen the
+            space there empty, which gives a closed mesh.
+        least_piece: connected components with a smaller fraction of the faces are removed; 0 keeps all.
+        triangles: maximum number of triangles of the whole mesh; 0 for no limit. None selects 200,000, unless
+            ``vertices`` is given.
+        vertices: maximum number of vertices of the whole mesh.
+        snap: project vertices onto the nearest surface point, as SuGaR does.
+        memory: maximum memory of the process, in GiB; None for no limit.
+        seed: seed of the pixel sampling.
     """
 
     surface_level: tuple[float, ...] = (0.3,)
@@ -54,35 +57,37 @@ class ExtractOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check the bounds."""
         wrong = [level for level in self.surface_level if not 0 < level < 1]
         if not self.surface_level or wrong:
             raise InputError(
-                f"--surface-level {self.surface_level}: levels of the density lie above 0 and below 1; try 0.3"
+                f"--surface-level must hold densities greater than 0 and less than 1, got {self.surface_level}; try 0.3"
             )
         for name, least, value in (
             ("points", 1000, self.points),
             ("resolution", 32, self.resolution),
+            # A tetrahedron is the smallest closed mesh; 0 triangles means no limit.
             ("triangles", 4, self.triangles or None),
             ("vertices", 4, self.vertices),
         ):
             if value is not None and value < least:
-                raise InputError(f"--{name} is {value}: wanted is {least} or more")
+                raise InputError(f"--{name} must be at least {least}, got {value}")
         for name, share in (("trim", self.trim), ("least-piece", self.least_piece)):
             if not 0 <= share < 1:
-                raise InputError(f"--{name} is {share}: wanted is a share, at least 0 and below 1")
+                raise InputError(f"--{name} must be at least 0 and less than 1, got {share}")
         if self.triangles is not None and self.vertices is not None:
-            raise InputError("--triangles and --vertices both limit the mesh: give one of them")
+            raise InputError("--triangles and --vertices cannot be used together: both limit the size of the mesh")
         if self.bbox is not None and any(low >= high for low, high in zip(*self.bbox, strict=True)):
             low, high = self.bbox
-            raise InputError(f"--bbox from {low} to {high} is empty: wanted is low < high on all three axes")
+            raise InputError(f"--bbox must have low < high on all three axes, got an empty box from {low} to {high}")
         if self.memory is not None and self.memory <= 0:
-            raise InputError(f"--memory is {self.memory} GiB: wanted is a number above 0")
+            raise InputError(f"--memory must be greater than 0 GiB, got {self.memory}")
 
     @property
     def limit(self) -> dict[str, int] | None:
-        """How large the mesh may be: so many triangles, or so many vertices; None leaves it as it comes."""
+        """Maximum number of triangles or of vertices, by name; None for no limit."""
         if self.vertices is not None:
             return {"vertices": self.vertices}
+        # The default limit applies only if no limit of either kind is given.
         most = MOST_TRIANGLES if self.triangles is None else self.triangles
         return {"triangles": most} if most else None

@@ -1,4 +1,4 @@
-"""From points on a surface to the mesh of one region of the scene: outliers, surface, trim, pieces."""
+"""Mesh of one region of the scene from surface points: outlier removal, surface, trim, small components."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,14 +22,14 @@ from fieldwatch.recon.pipelines.splats.meshing.budget import MemoryBudget
 from fieldwatch.recon.pipelines.splats.meshing.options import ExtractOptions
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done, and what share of it is done."""
+"""Function called with the name of the current stage and its progress from 0 to 1."""
 Empty = Callable[[Float64[np.ndarray, "n 3"]], Float64[np.ndarray, " n"]]
-"""How far points lie inside space that cameras saw to be empty, world units."""
+"""Function from points to their depth inside space that cameras saw to be empty, world units."""
 
 MIN_POINTS = 100
-"""Fewer surface points make no surface."""
-_POISSON_SHARE = 0.8  # of the memory that is left
-_EMPTY_MARGIN = 1.5  # cells in front of the surface from which space counts as empty
+"""Minimum number of surface points for a reconstruction."""
+_POISSON_SHARE = 0.8  # fraction of the remaining memory
+_EMPTY_MARGIN = 1.5  # distance in front of the surface from which space counts as empty, cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class MeshRegion:
 
     Attributes:
         name: foreground or background.
-        mesh: its surface; None where there is none.
-        notes: what a user should know of it.
+        mesh: mesh of its surface; None if it has no surface.
+        notes: messages for the user.
     """
 
     name: str
@@ -47,7 +47,7 @@ class MeshRegion:
     notes: tuple[str, ...] = ()
 
 
-def poisson_region(  # noqa: PLR0913  the points of a region, and how its surface is made
+def poisson_region(  # noqa: PLR0913  the points of a region, and settings of the reconstruction
     name: str,
     points: OrientedPoints,
     options: ExtractOptions,
@@ -57,17 +57,18 @@ def poisson_region(  # noqa: PLR0913  the points of a region, and how its surfac
     empty: Empty,
     on_progress: Progress,
 ) -> MeshRegion:
-    """Make the surface through some points; without enough of them, a region without a mesh, and a note.
+    """Reconstruct the surface through points; with too few points, return a region without a mesh and with a note.
 
     Raises:
-        MeshError: the memory does not suffice for the grid; the message says what does.
+        MeshError: There is not enough memory for the grid; the message says what fits.
     """
+    # The statistics of outlier removal are meaningless for few points.
     inliers = without_outliers(points) if len(points) >= MIN_POINTS else points
     if len(inliers) < MIN_POINTS:
         return MeshRegion(name=name, mesh=None, notes=(_too_few_points(name, len(points)),))
     budget.release_freed()
     if options.method == "open3d":
-        # Open3D counts octree levels: the least depth with 2^depth >= resolution cells.
+        # Open3D expects an octree depth: the smallest with 2^depth >= resolution.
         surface = open3d_poisson(inliers, depth=max(resolution - 1, 1).bit_length())
     else:
         surface = poisson_surface(
@@ -80,16 +81,16 @@ def poisson_region(  # noqa: PLR0913  the points of a region, and how its surfac
     mesh = surface.mesh
     if options.trim and options.unseen == "trim":
         mesh = trimmed(surface, options.trim, support=inliers)
-    del surface  # its grid takes memory that cleaning needs
+    del surface  # frees its grid, whose memory the cleaning needs
     budget.check_faces(len(mesh.faces), resolution)
     return _cleaned_region(name, mesh, inliers, options)
 
 
 def _cleaned_region(name: str, mesh: Triangles, points: OrientedPoints, options: ExtractOptions) -> MeshRegion:
-    """Remove small pieces, repair the mesh, and make it face outwards."""
+    """Remove small components, repair the mesh, and orient it outwards."""
     if options.least_piece:
         mesh = without_small_pieces(mesh, least_share=options.least_piece)
-    mesh = cleaned(replace(mesh))  # a copy without the cached properties, which take memory
+    mesh = cleaned(replace(mesh))  # a copy without cached properties, to free their memory
     if not len(mesh.faces):
         return MeshRegion(name=name, mesh=None, notes=(f"the {name} has no surface after the trim: lower --trim",))
     return MeshRegion(name=name, mesh=replace(facing_outward(mesh, points)))
@@ -97,13 +98,15 @@ def _cleaned_region(name: str, mesh: Triangles, points: OrientedPoints, options:
 
 def _too_few_points(name: str, count: int) -> str:
     remedy = (
-        "give the object's place with --bbox" if name == "foreground" else "nothing was seen there; --no-background"
+        "give the box of the object with --bbox"
+        if name == "foreground"
+        else "use --no-background if the scene has none"
     )
-    return f"the {name} has {count} surface points, too few for a surface, and is left out: {remedy}"
+    return f"the {name} has {count} surface points, too few for a surface, and is skipped: {remedy}"
 
 
 def _emptiness_on_grid(points: OrientedPoints, resolution: int, empty: Empty) -> Empty:
-    """Return the emptiness less a margin, so that the surface itself is not carved; finite, as a grid needs it."""
+    """Return the emptiness minus a margin, so that the surface itself is not carved, clipped to finite values."""
     longest = float(np.ptp(points.points, axis=0).max())
     margin = _EMPTY_MARGIN * longest / resolution
 
@@ -114,11 +117,11 @@ def _emptiness_on_grid(points: OrientedPoints, resolution: int, empty: Empty) ->
 
 
 def refuse_empty(regions: list[MeshRegion]) -> None:
-    """Refuse to go on with no surface at all.
+    """Check that at least one region has a mesh.
 
     Raises:
-        MeshError: no region has a mesh; the message has the notes of each.
+        MeshError: No region has a mesh; the message contains the notes of each.
     """
     if all(region.mesh is None for region in regions):
         notes = "; ".join(note for region in regions for note in region.notes)
-        raise MeshError(f"no surface was found, and nothing is written: {notes}")
+        raise MeshError(f"no surface was found and nothing was written: {notes}")

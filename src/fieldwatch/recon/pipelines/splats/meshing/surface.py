@@ -1,4 +1,4 @@
-"""Points on the level sets of the density, along the lines of sight of the training cameras (SuGaR, section 4.2)."""
+"""Points on the level sets of the density, along the training cameras' rays (SuGaR, section 4.2)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,25 +22,25 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.render import RenderOutput, View
 
 OPAQUE = 0.5
-"""Opacity from which a Gaussian is part of the surface."""
+"""Opacity above which a Gaussian is part of the surface."""
 NEIGHBOURS = 16
-"""Gaussians whose densities are summed at a point, as in SuGaR."""
+"""Number of Gaussians whose densities are summed at a point, as in SuGaR."""
 MaskOf = Callable[[int], PhotoMask]
-"""The pixels of a view that say something about the surface."""
-_DEPTHS_SHARE = 0.15  # of the memory that is left, for the depth maps
+"""Function from a view's index to the pixels that are informative about the surface."""
+_DEPTHS_SHARE = 0.15  # fraction of the remaining memory for the depth maps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpaqueGaussians:
-    """The Gaussians of a surface, as they are rendered in their constant colours.
+    """Opaque Gaussians of a model, rendered in their view-independent colors.
 
     Attributes:
-        ellipsoids: their shapes.
-        constant: their colours, as harmonics of degree 0.
-        neighbours: the nearest of each, itself first.
-        antialiased: how they are rendered.
-        bands: in which an image is rendered, one after the other; rays are followed in as many times smaller groups.
-        carved: opaque Gaussians that were left out, as they lie where photos are transparent.
+        ellipsoids: shapes of the Gaussians.
+        constant: SH coefficients of degree 0.
+        neighbours: indices of the nearest neighbors of each Gaussian, itself first.
+        antialiased: whether Gaussians keep their light when the low-pass filter widens them.
+        bands: number of bands in which an image is rendered; groups of rays are smaller by the same factor.
+        carved: number of opaque Gaussians that were skipped because photos are transparent there.
     """
 
     ellipsoids: Ellipsoids
@@ -53,22 +53,22 @@ class OpaqueGaussians:
     @classmethod
     @torch.no_grad()
     def of(cls, model: SplatModel, hull: VisualHull | None = None, *, bands: int = 1) -> Self:
-        """Choose the opaque Gaussians of a model.
+        """Select the opaque Gaussians of a model.
 
         Args:
-            model: trained.
-            hull: of the photos; Gaussians whose centers lie outside are left out. None leaves out none.
+            model: trained model.
+            hull: visual hull of the photos; Gaussians with a center outside are skipped. None keeps all.
             bands: number of bands in which images are rendered.
 
         Raises:
-            InputError: none is opaque, or none of these lies inside the hull.
+            InputError: No Gaussian is opaque, or no opaque Gaussian is inside the hull.
         """
         scales, opacities = (part.detach().cpu() for part in model.shapes())
         opaque = opacities > OPAQUE
         if not bool(opaque.any()):
             raise InputError(
-                f"none of the {len(opacities)} Gaussians is more opaque than {OPAQUE} (the most: "
-                f"{float(opacities.max()):.2f}): there is no surface; train longer, or with --regularization planar"
+                f"none of the {len(opacities)} Gaussians has an opacity greater than {OPAQUE} (maximum: "
+                f"{float(opacities.max()):.2f}), so there is no surface; train longer or with --regularization planar"
             )
         gaussians = model.gaussians
         opaque_count = int(opaque.sum())
@@ -78,8 +78,8 @@ class OpaqueGaussians:
             chosen[opaque] = ~torch.from_numpy(hull.outside(opaque_means))
         if not bool(chosen.any()):
             raise InputError(
-                f"all {opaque_count} opaque Gaussians lie where photos are transparent: expected some inside of what "
-                "the photos show; check that the alpha of the photos is 255 on the object, and train longer"
+                f"all {opaque_count} opaque Gaussians are where photos are transparent: check that the alpha of the "
+                "photos is 255 on the object, or train longer"
             )
         means = gaussians.means.detach().cpu()[chosen]
         shapes = Ellipsoids(
@@ -91,6 +91,7 @@ class OpaqueGaussians:
         return cls(
             ellipsoids=shapes,
             constant=gaussians.constant.detach().cpu()[chosen][:, None],
+            # Among the opaque Gaussians only: transparent ones do not count for the surface.
             neighbours=nearest_neighbours(means, NEIGHBOURS).indices,
             antialiased=model.antialiased,
             bands=bands,
@@ -99,7 +100,7 @@ class OpaqueGaussians:
 
     @torch.no_grad()
     def render(self, view: View) -> RenderOutput:
-        """Render colours, and the depth at which half the light is gone."""
+        """Render colors and median depth, at which the transmittance falls to one half."""
         shapes = self.ellipsoids
         return render_in_bands(
             (shapes.means, shapes.quaternions, shapes.scales, shapes.opacities),
@@ -115,18 +116,18 @@ class OpaqueGaussians:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VisibleSurface:
-    """The surface that the training cameras see.
+    """Surface that is visible from the training cameras.
 
     Attributes:
         levels: points on each level set of the density.
-        depths: depth maps.
+        depths: depth maps of the training cameras.
     """
 
     levels: tuple[OrientedPoints, ...]
     depths: DepthMaps
 
 
-def surface_points(  # noqa: PLR0913  the Gaussians, where from, and how much
+def surface_points(  # noqa: PLR0913  the Gaussians, the views, and limits of the sampling
     gaussians: OpaqueGaussians,
     views: Sequence[View],
     levels: Sequence[float],
@@ -138,22 +139,23 @@ def surface_points(  # noqa: PLR0913  the Gaussians, where from, and how much
     seed: int = 0,
     on_view: Callable[[int], None] = lambda _: None,
 ) -> VisibleSurface:
-    """Sample the level sets that the cameras see.
+    """Sample points on the level sets that are visible from the cameras.
 
     Args:
-        gaussians: on the CPU.
-        views: the training cameras, on the CPU.
-        levels: of the density.
-        count: points on each level, at the most; evenly over the views.
-        budget: memory.
-        mask_of: pixels of a view that count.
-        hull: of the photos; points outside are left out. None leaves out none.
-        seed: of the choice of pixels; the same whatever the memory.
-        on_view: called with the number of views that are done.
+        gaussians: opaque Gaussians, on the CPU.
+        views: training cameras, on the CPU.
+        levels: levels of the density.
+        count: maximum number of points on each level, distributed evenly over the views.
+        budget: memory budget.
+        mask_of: function that returns the informative pixels of a view.
+        hull: visual hull of the photos; points outside are skipped. None keeps all.
+        seed: seed of the pixel sampling; the result does not depend on the memory budget.
+        on_view: function called with the number of finished views.
 
     Raises:
-        ValueError: the memory does not suffice for so many points; the message says how many fit.
+        ValueError: There is not enough memory for the points; the message says how many fit.
     """
+    # Rounded up, so that the views together can give the requested number.
     per_view = count // len(views) + 1
     budget.check_points(len(levels) * sum(min(per_view, view.height * view.width) for view in views))
     depths = DepthMaps(len(views), budget.share(_DEPTHS_SHARE))
@@ -163,17 +165,17 @@ def surface_points(  # noqa: PLR0913  the Gaussians, where from, and how much
         depth = output.median_depth
         mask = mask_of(number)
         if depth is None or output.median_ids is None:
-            raise AssertionError("the renderer returned no median depth, though it was asked for it")
+            raise AssertionError("the rasterizer returned no median depth although it was requested")
         if mask.solid is not None:
             depth = torch.where(mask.solid, depth, 0.0)  # the photo shows the background there
-        # 0 counts as empty space, NaN as not known: masked pixels must not carve.
+        # 0 means empty space, NaN means unknown: masked pixels must not carve.
         depths.add(view, depth.numpy() if mask.counted is None else torch.where(mask.counted, depth, torch.nan).numpy())
         hit = (depth > 0) if mask.counted is None else (depth > 0) & mask.counted
-        # Twice as many rays as points are wanted: not all of them cross the level.
+        # Twice as many rays as points, because not every ray crosses the level.
         pixels = _sample_pixels(hit, 2 * per_view, seed + number)
         for level, points in enumerate(_points_of(gaussians, view, output, pixels, levels, budget)):
             inside = points if hull is None or not len(hull) else points.chosen(~hull.outside(points.points))
-            # The pixels are in random order, so the first points are a random choice.
+            # The pixels are in random order, so truncation is a random choice.
             levels_points[level].append(inside.chosen(np.arange(len(inside)) < per_view))
         on_view(number + 1)
     return VisibleSurface(levels=tuple(OrientedPoints.joined(*parts) for parts in levels_points), depths=depths)
@@ -185,7 +187,7 @@ def _sample_pixels(hit: Bool[Tensor, "height width"], count: int, seed: int) -> 
     return pixels[order[:count]]
 
 
-def _points_of(  # noqa: PLR0913, PLR0917  one view, and which points of it
+def _points_of(  # noqa: PLR0913, PLR0917  one view, its pixels, and the levels
     gaussians: OpaqueGaussians,
     view: View,
     output: RenderOutput,
@@ -193,20 +195,21 @@ def _points_of(  # noqa: PLR0913, PLR0917  one view, and which points of it
     levels: Sequence[float],
     budget: MemoryBudget,
 ) -> list[OrientedPoints]:
-    """Points of one view on each level, as many rays at a time as the memory allows."""
+    """Return the points of one view on each level, with as many rays at a time as the memory allows."""
     parts: list[list[OrientedPoints]] = [[] for _ in levels]
     for chunk in pixels.split(max(budget.rays() // gaussians.bands, 1)):
         origins, directions = _surface_rays(view, output, chunk)
+        # The Gaussian at which the transmittance falls to one half.
         hit = output.median_ids.flatten()[chunk].long()  # pyright: ignore[reportOptionalMemberAccess]  asked for above
-        colours = output.features.reshape(-1, 3)[chunk].clamp(0, 1).mul(255).round().to(torch.uint8)
+        colors = output.features.reshape(-1, 3)[chunk].clamp(0, 1).mul(255).round().to(torch.uint8)
         crossings = level_crossings(origins, directions, hit, gaussians.neighbours, gaussians.ellipsoids, levels)
         for level, crossing in enumerate(crossings):
-            found = crossing.found
+            crossed = crossing.found
             parts[level].append(
                 OrientedPoints(
-                    points=crossing.points[found].double().numpy(),
-                    normals=_unit(crossing.normals[found]),
-                    colours=colours[found].numpy(),
+                    points=crossing.points[crossed].double().numpy(),
+                    normals=_unit(crossing.normals[crossed]),
+                    colours=colors[crossed].numpy(),
                 )
             )
     return [OrientedPoints.joined(*of_level) for of_level in parts]
@@ -220,12 +223,13 @@ def _unit(normals: Float[Tensor, "n 3"]) -> np.ndarray:
 def _surface_rays(
     view: View, output: RenderOutput, pixels: Int[Tensor, " pixels"]
 ) -> tuple[Float[Tensor, "pixels 3"], Float[Tensor, "pixels 3"]]:
-    """Return points of the rendered surface at some pixels, and the unit directions from the camera to them."""
+    """Return points on the rendered surface at the given pixels, and unit directions from the camera to them."""
     row = pixels // view.width
     column = pixels % view.width
+    # Rays through pixel centers.
     x = (column + 0.5 - view.cx) / view.fx
     y = (row + 0.5 - view.cy) / view.fy
-    # z = 1 in camera axes, so that depth, which is along the optical axis, is the factor.
+    # z = 1 in camera axes, so that scaling by depth, which is along the optical axis, gives the point.
     towards = torch.stack([x, y, torch.ones_like(x)], -1) @ view.rotation
     depth = output.median_depth.flatten()[pixels]  # pyright: ignore[reportOptionalMemberAccess]  asked for above
     return view.position + depth[:, None] * towards, torch.nn.functional.normalize(towards, dim=-1)

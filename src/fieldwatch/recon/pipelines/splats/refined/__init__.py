@@ -1,4 +1,4 @@
-"""Refinement: Gaussians bound to the triangles of a mesh, trained with its vertices (SuGaR, section 4.3)."""
+"""Refinement of a mesh: Gaussians bound to its triangles are trained with its vertices (SuGaR, section 4.3)."""
 
 from typing import TYPE_CHECKING
 

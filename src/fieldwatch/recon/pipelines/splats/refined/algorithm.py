@@ -1,4 +1,4 @@
-"""Refining a mesh and the Gaussians on it: the loop, step by step."""
+"""Training of a mesh and the Gaussians bound to it: the objective and the training loop."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -27,27 +27,30 @@ from fieldwatch.recon.pipelines.splats.refined.start import start_refinement
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
 
 
-def refine_mesh(  # noqa: PLR0915  the whole loop and the objective, to be read in one place
+def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
     config: RefineConfig, refinement: Refinement, folder: Path, **how: Unpack[RunChoices]
 ) -> Outcome[Evaluation]:
-    """Train a mesh with the Gaussians on it, in a run folder; a run found there is continued.
+    """Train a mesh and the Gaussians bound to it in a run folder, and resume the run if the folder contains one.
+
+    `refinement` comes from `prepare_refinement`. Return the last evaluation and the files that were written.
 
     Raises:
-        ConfigMismatch: the folder holds a run with another config, on other photos, or of another mesh.
-        Diverged: the run could not go on; the message says where to resume.
-        Interrupted: a signal came; the step was finished and saved.
+        ConfigMismatch: The folder contains a run with another config, on other photos, or of another mesh.
+        Diverged: Training diverged; the message names the checkpoint to resume from.
+        Interrupted: A signal arrived; the step was finished and saved.
     """
     torch.manual_seed(config.seed)
     scene = refinement.scene
     model = refinement.model
     gaussians = refinement.gaussians
     plan = scene.plan
-    # Once: the vertices move, but the faces stay.
+    # Computed once: the vertices move, but the faces do not change.
     pairs = inner_pairs(gaussians.faces)
     optimizers = RefineOptimizers(config, scene.extent, gaussians)
+    # One photo per step, as in SuGaR.
     order = Shuffled(len(scene.photos.train), 1, config.seed)
     monitor = PopulationMonitor(config, scene, model)
-    # Before `run.resume`, which puts the vertices of a checkpoint in place of those of the first step.
+    # Before `run.resume`, which replaces the initial vertices by those of the checkpoint.
     displacement = MeshDisplacement(gaussians)
     evaluator = Evaluator(scene, model)
     micro_batches = MicroBatches("picture", most=max_bands(scene.views))
@@ -56,9 +59,9 @@ def refine_mesh(  # noqa: PLR0915  the whole loop and the objective, to be read 
     evaluation: Evaluation | None = None
 
     def objective(piece: ViewInBands) -> ViewOutput:
-        """Compare a view of the Gaussians on the mesh with its photo, and neighboring faces (SuGaR, section 4.3)."""
+        """Render a view and compute its loss terms (SuGaR, section 4.3)."""
         view = piece.view
-        # Centers, quaternions and the term below share corners and normals, and the graph through them.
+        # Means, quaternions and the normal consistency share corners and normals, and the graph through them.
         with gaussians.cached_geometry():
             with run.span("render"):
                 degree = gaussians.degree_at(run.step_index, every=plan.degree_every)
@@ -84,7 +87,7 @@ def refine_mesh(  # noqa: PLR0915  the whole loop and the objective, to be read 
                 evaluation = evaluator.evaluate(run, plan.first)
             with step.span("data"), run.stop_point.waiting():
                 batch = next_batch()
-            # zero_grad, forward, backward; in more bands after an out-of-memory error
+            # zero_grad, forward, backward; retried in more bands after an out-of-memory error
             outputs = step.backward(objective, batch, split=split, samples=batch.names)
             summary = StepSummary.of(outputs)
             optimizers.set_rates(step.index, summary.visible)
@@ -93,10 +96,11 @@ def refine_mesh(  # noqa: PLR0915  the whole loop and the objective, to be read 
 
             visible = summary.visible
             step.record({"Model/size": len(gaussians), "Model/work": len(visible), "Train/PSNR": summary.psnr})
+            # The rows never change here, so nothing has to be restarted.
             monitor.after_update(run, step, visible)
             if step.every(config.stats_every):
                 step.record(displacement.metrics())
-            del outputs, summary, visible  # otherwise they take memory beside those of the next step
+            del outputs, summary, visible  # free their memory before the next step allocates its own
             if step.index + 1 in plan.tests:
                 evaluation = evaluator.evaluate(run, step.index + 1)
                 run.save_after_step({} if evaluation is None else {"psnr": evaluation.score})
@@ -112,7 +116,7 @@ def products_of(
     run: Run,
     evaluator: Evaluator,
 ) -> Mapping[str, Path]:
-    """Write the products of a refinement, whose state is saved by now."""
+    """Write the products of a finished refinement and return their paths; the last checkpoint is already saved."""
     losses = read_history(run.folder)["Loss/total"].values[:: config.stats_every]
     return write_refined_products(
         refinement.model,

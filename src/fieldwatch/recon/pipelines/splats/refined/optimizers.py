@@ -1,4 +1,4 @@
-"""The optimizers of a mesh and of the Gaussians on it, with their learning rates."""
+"""Optimizers of a refinement, for the mesh and its Gaussians, with their learning rates."""
 
 import math
 from typing import Any
@@ -13,16 +13,16 @@ from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
 from fieldwatch.recon.render import VisibleAdam
 
 SPATIAL_SCALE = 10.0
-"""Extents per square root of the number of vertices: SuGaR's spatial scale."""
+"""Factor of SuGaR's spatial scale: 10 extents / sqrt(number of vertices)."""
 
 
 class RefineOptimizers:
-    """Adam for the vertices, and Adam for the rows of the Gaussians (on a CPU, only for those that were visible).
+    """Adam for the vertices, and Adam for the Gaussians, which on a CPU updates only visible rows.
 
     Args:
-        config: settings.
-        extent: of the training cameras, world units.
-        gaussians: what is trained, on its device.
+        config: settings of the refinement.
+        extent: extent of the training cameras, world units.
+        gaussians: Gaussians to optimize, already on their device.
     """
 
     def __init__(self, config: RefineConfig, extent: float, gaussians: BoundGaussians) -> None:
@@ -42,14 +42,15 @@ class RefineOptimizers:
             for name in PARAMETERS[1:]
             if gaussians.get_parameter(name).numel()
         ]
-        # All vertices are stepped: the consistency of normals moves those, too, that the photo does not show.
+        # All vertices are updated: normal consistency also moves vertices that the photo does not show.
+        # eps as in 3DGS: with a loss averaged over pixels, gradients are small compared with the default 1e-8.
         self.vertices = torch.optim.Adam(
             [{"params": [gaussians.vertices], "name": "vertices"}], lr=self._vertices_at(0), eps=1e-15, fused=not cpu
         )
         self.gaussians: Optimizer = VisibleAdam(groups) if cpu else torch.optim.Adam(groups, eps=1e-15, fused=True)
 
     def set_rates(self, step: int, visible: Int[Tensor, " visible"]) -> None:
-        """Set the rates of a step, 0-based, and the Gaussians that are visible in it."""
+        """Set the learning rates and visible Gaussians of a step, 0-based."""
         if isinstance(self.gaussians, VisibleAdam):
             self.gaussians.visible = visible
         half = self._total / 2
@@ -65,11 +66,11 @@ class RefineOptimizers:
         return self.vertices, self.gaussians
 
     def checkpoint_items(self) -> dict[str, Any]:
-        """The optimizers as items of a checkpoint, for `run.track`."""
+        """Return the optimizers as checkpoint items, for `run.track`."""
         return {"mesh_optimizer": self.vertices, "optimizer": self.gaussians}
 
     def _vertices_at(self, step: int) -> float:
-        """Rate of the vertices, world units."""
+        """Return the learning rate of the vertices, world units."""
         options = self._options
         progress = min(step / (options.lr_steps or self._total), 1.0)
         return self._spatial * options.lr_vertices * (options.lr_vertices_final / options.lr_vertices) ** progress

@@ -1,4 +1,4 @@
-"""Where the Gaussians of a triangle lie in it, and how large they begin (SuGaR, section 4.3, and its public code)."""
+"""Positions and initial sizes of the Gaussians on a triangle (SuGaR, section 4.3, and its public code)."""
 
 import math
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ Barycentric = tuple[float, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """The Gaussians of one triangle.
+    """Arrangement of the Gaussians on a triangle.
 
     Attributes:
-        centres: barycentric coordinates; each sums to 1.
-        radius: standard deviation at the start, in shares of the shortest side: of so many equal circles in an
-            equilateral triangle of side 1, the largest that fit without overlap.
+        centres: barycentric coordinates of the centers; each sums to 1.
+        radius: initial standard deviation as a fraction of the side: the radius of the largest equal circles that fit
+            into an equilateral triangle of side 1 without overlap.
     """
 
     centres: tuple[Barycentric, ...]
@@ -32,8 +32,8 @@ _MIDDLE: Barycentric = (1 / 3, 1 / 3, 1 / 3)
 
 
 def _around(first: float, other: float) -> tuple[Barycentric, ...]:
-    """The three points with one coordinate `first`, the two others `other`."""
-    # Sorted, as a set has no fixed order: the rows of checkpoints follow this one.
+    """Return the three points with one coordinate `first` and two coordinates `other`."""
+    # Sorted, because a set has no fixed order and the rows of checkpoints depend on it.
     points = sorted(set(permutations((first, other, other))), reverse=first > other)
     return tuple((a, b, c) for a, b, c in points)
 
@@ -42,6 +42,7 @@ PATTERNS: dict[PerTriangle, Pattern] = {
     1: Pattern(centres=(_MIDDLE,), radius=1 / (2 * math.sqrt(3))),
     3: Pattern(centres=_around(1 / 2, 1 / 4), radius=1 / (2 * (math.sqrt(3) + 1))),
     4: Pattern(centres=(_MIDDLE, *_around(2 / 3, 1 / 6)), radius=1 / (4 * math.sqrt(3))),
+    # Three near the corners, three near the middles of the sides.
     6: Pattern(centres=(*_around(2 / 3, 1 / 6), *_around(1 / 6, 5 / 12)), radius=1 / (4 + 2 * math.sqrt(3))),
 }
-"""By their number."""
+"""Patterns by the number of Gaussians per triangle."""

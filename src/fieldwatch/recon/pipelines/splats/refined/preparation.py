@@ -1,4 +1,4 @@
-"""The preparation of a refinement: run and mesh are read and checked, and Gaussians are put on the mesh."""
+"""Preparation of a refinement: read and validate run and mesh, and create Gaussians on the mesh."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -26,30 +26,30 @@ from fieldwatch.recon.pipelines.splats.stored import StoredRun, open_run
 from fieldwatch.recon.render import View
 
 Colours = tuple[Float[Tensor, "n 3"], Float[Tensor, "n functions 3"]]
-"""Harmonics of degree 0, and those above."""
+"""SH coefficients of degree 0 and of the higher degrees."""
 
 COLOUR_NEIGHBOURS = 4
-"""Gaussians of the run whose colours are blended, by their inverse squared distances."""
+"""Number of Gaussians of the run whose colors are blended, weighted by inverse squared distance."""
 OPAQUE = 0.3
-"""Opacity from which a Gaussian of the run counts for colours."""
+"""Opacity above which a Gaussian of the run is used for colors."""
 MEMORY_SHARE = 0.8
-"""Of the free memory that a refinement may take."""
+"""Fraction of the free memory that a refinement may use."""
 _COPIES = 4
-"""Of every parameter: itself, its gradient, two moments."""
+"""Copies of every parameter: the parameter, its gradient, and two moments."""
 _DERIVED_FLOATS = 120
-"""Floats per Gaussian that one step derives and keeps for its gradients: an estimate on the high side."""
+"""Upper estimate of the floats per Gaussian that a step derives and keeps for backward."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Refinement:
-    """A refinement, ready to be trained.
+    """A refinement, ready for training.
 
     Attributes:
-        scene: the run's photos and cameras, with the refinement's plan.
-        model: Gaussians bound to the mesh, rendered as the run renders; with its photos' colour maps, which stay.
-        coarse: what the run was trained with.
-        mesh: as it was read, its repeated vertices made one.
-        mesh_digest: of the file.
+        scene: photos and cameras of the run, with the schedule of the refinement.
+        model: Gaussians bound to the mesh, rendered with the run's settings and its fixed color transforms.
+        coarse: settings of the run.
+        mesh: mesh with duplicate vertices merged.
+        mesh_digest: SHA-256 digest of the mesh file.
     """
 
     scene: Scene
@@ -60,31 +60,33 @@ class Refinement:
 
     @property
     def gaussians(self) -> BoundGaussians:
-        """The Gaussians on the mesh."""
+        """Gaussians bound to the mesh."""
         return self.model.gaussians
 
 
 def prepare_refinement(config: RefineConfig) -> Refinement:
-    """Read run and mesh, and put Gaussians on it; all that can be wrong with the input shows here, nothing is written.
+    """Read and validate run and mesh, and create Gaussians on the mesh; nothing is written.
 
     Raises:
-        MeshError: the mesh cannot be read, has no faces, or holds values that are not finite.
-        ValueError, OSError: the folder is no splats run, its photos are gone, no photo shows the mesh, or it is too
-            large for the memory; the message says what to do.
-        CheckpointError: the run has no such checkpoint.
+        MeshError: The mesh cannot be read, has no faces, or contains non-finite values.
+        ValueError, OSError: The folder is not a splats run, its photos are missing, no photo shows the mesh, or the
+            mesh is too large for the memory; the message says what to do.
+        CheckpointError: The checkpoint does not exist.
     """
     if not Ranks.of_process().alone:
-        raise InputError("a mesh is refined by one process: start `fieldwatch mesh refine` without torchrun")
+        raise InputError("refinement does not support several processes: run `fieldwatch mesh refine` without torchrun")
+    # Merged, because faces that do not share vertices would drift apart in training.
     mesh = read_mesh(config.mesh).welded()
     if not len(mesh.faces):
-        msg = f"{config.mesh} has no faces: give a mesh of triangles; a point cloud has to be meshed first"
+        msg = f"{config.mesh} has no faces: give a triangle mesh; a point cloud must be meshed first"
         raise MeshError(msg)
     device = choose_device(config.device)
+    # Before the run is opened, since reading its photos takes much longer than this check.
     _refuse_too_large(config, mesh, device)
-    stored = open_run(config.run, _which(config.checkpoint), device=config.device)
+    stored = open_run(config.run, _checkpoint_selector(config.checkpoint), device=config.device)
     visible = visible_faces(mesh, stored.scene.training_views)
     if not visible.any():
-        raise InputError(_not_visible(config, mesh, stored.scene))
+        raise InputError(_not_visible_message(config, mesh, stored.scene))
     notes = _notes(mesh, stored, visible)
     scene = replace(stored.scene, plan=make_refine_plan(config, notes), cloud=None, loaded=None, notes=notes)
     return Refinement(
@@ -97,7 +99,7 @@ def prepare_refinement(config: RefineConfig) -> Refinement:
 
 
 def initial_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangles) -> SplatModel[BoundGaussians]:
-    """Put Gaussians on a mesh, coloured as the config says, rendered as the run renders its own."""
+    """Return the initial model: Gaussians on a mesh with the config's initial colors and the run's render settings."""
     device = stored.scene.device
     vertices = torch.from_numpy(mesh.vertices).float().to(device)
     faces = torch.from_numpy(mesh.faces).to(device)
@@ -116,7 +118,7 @@ def initial_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangl
     ).to(device)
     exposures = stored.model.exposures
     if exposures is not None:
-        # No optimizer of a refinement steps the maps: gradients of them would be computed for nothing.
+        # No optimizer of a refinement updates the color transforms, so their gradients are not needed.
         exposures.requires_grad_(requires_grad=False)
     return SplatModel(gaussians, stored.scene.background, exposures=exposures, antialiased=stored.config.antialiased)
 
@@ -124,16 +126,16 @@ def initial_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangl
 def initial_colours(
     config: RefineConfig, coarse: SplatModel[Any], mesh: Triangles, means: Float[Tensor, "n 3"]
 ) -> Colours:
-    """Return harmonics for Gaussians on a mesh, of the degree that the config asks for.
+    """Return initial SH coefficients for Gaussians on a mesh.
 
     Args:
-        config: where they come from.
-        coarse: the run's Gaussians.
-        mesh: with colours of its vertices, where those are asked for.
-        means: centres, `gaussians_per_triangle` for each face in turn.
+        config: settings with the SH degree and the source of the colors.
+        coarse: model of the run.
+        mesh: mesh; it must have vertex colors if they are the source.
+        means: centers of the Gaussians, `gaussians_per_triangle` consecutive rows per face.
 
     Raises:
-        InputError: the colours of the vertices are asked for, and there are none.
+        InputError: Vertex colors are the source, but the mesh has none.
     """
     functions = harmonics_count(config.degree) - 1
     rest = means.new_zeros(len(means), functions, 3)
@@ -142,24 +144,25 @@ def initial_colours(
     if config.first_colours == "vertices":
         if mesh.colours is None:
             raise InputError(
-                f"{config.mesh} has no colours at its vertices: use --first-colours gaussians, or a mesh with colours"
+                f"{config.mesh} has no vertex colors: use --first-colours gaussians, or a mesh with vertex colors"
             )
-        colours = torch.from_numpy(mesh.colours[mesh.faces]).to(means) / 255
+        colors = torch.from_numpy(mesh.colours[mesh.faces]).to(means) / 255
         barycentric = means.new_tensor(PATTERNS[config.gaussians_per_triangle].centres)
-        return colours_to_constant((barycentric @ colours).reshape(-1, 3)), rest
+        return colours_to_constant((barycentric @ colors).reshape(-1, 3)), rest
     constant, stored = nearest_colours(coarse, means)
     common = min(functions, stored.shape[1])
+    # Higher degrees than the run has start at zero; degrees above the config's are dropped.
     rest[:, :common] = stored[:, :common]
     return constant, rest
 
 
 @torch.no_grad()
 def nearest_colours(coarse: SplatModel[Any], means: Float[Tensor, "n 3"]) -> Colours:
-    """Blend the harmonics of the nearest opaque Gaussians at each center, by inverse squared distance."""
+    """Blend the SH coefficients of the nearest opaque Gaussians at each center, by inverse squared distance."""
     opacities = coarse.shapes()[1]
     opaque = (opacities > OPAQUE).nonzero()[:, 0]
     rows = coarse.gaussians.rows()
-    # With hardly an opaque Gaussian, all of them count: some colour is better than none.
+    # With too few opaque Gaussians, use all of them instead of failing.
     chosen = opaque if len(opaque) >= COLOUR_NEIGHBOURS else torch.arange(len(opacities), device=opacities.device)
     tree = KDTree(rows.means[chosen].double().numpy(force=True))
     distances, indices = tree.query(means.double().numpy(force=True), k=min(COLOUR_NEIGHBOURS, len(chosen)))
@@ -169,7 +172,7 @@ def nearest_colours(coarse: SplatModel[Any], means: Float[Tensor, "n 3"]) -> Col
     table = chosen[torch.from_numpy(indices).to(chosen.device)]
     constant = torch.zeros_like(means)
     rest = means.new_zeros(len(means), *rows.rest.shape[1:])
-    # One neighbour at a time: all rows at once would take four times the memory of the harmonics.
+    # One neighbor at a time: all at once would take four times the memory of the SH coefficients.
     for weight, row in zip(weights.unbind(1), table.unbind(1), strict=True):
         constant += weight[:, None] * rows.constant[row]
         rest += weight[:, None, None] * rows.rest[row]
@@ -177,7 +180,7 @@ def nearest_colours(coarse: SplatModel[Any], means: Float[Tensor, "n 3"]) -> Col
 
 
 def visible_faces(mesh: Triangles, views: tuple[View, ...]) -> Bool[np.ndarray, "m"]:
-    """Tell which faces have their middle inside some view; what may hide them is ignored."""
+    """Return a mask of the faces whose centroid is inside at least one view; occlusion is ignored."""
     middles = mesh.corners.mean(1)
     visible = np.zeros(len(middles), np.bool_)
     for view in views:
@@ -192,7 +195,8 @@ def visible_faces(mesh: Triangles, views: tuple[View, ...]) -> Bool[np.ndarray, 
 
 
 def needed_bytes(faces: int, vertices: int, config: RefineConfig) -> int:
-    """Memory that a refinement of a mesh takes, bytes: parameters, their gradients and moments, and a step's own."""
+    """Return the memory that a refinement needs, bytes: parameters, gradients, moments, and intermediates of a step."""
+    # Plane scales, rotation, opacity and SH coefficients of three channels.
     per_gaussian = 2 + 2 + 1 + 3 * harmonics_count(config.degree)
     count = faces * config.gaussians_per_triangle
     return 4 * (count * (_COPIES * per_gaussian + _DERIVED_FLOATS) + vertices * _COPIES * 3)
@@ -212,20 +216,20 @@ def _refuse_too_large(config: RefineConfig, mesh: Triangles, device: torch.devic
     )
 
 
-def _which(checkpoint: str) -> CheckpointSelector:
+def _checkpoint_selector(checkpoint: str) -> CheckpointSelector:
     if checkpoint == "last" or checkpoint == "best":  # noqa: PLR1714  the type checker narrows this one
         return checkpoint
     return int(checkpoint)
 
 
-def _not_visible(config: RefineConfig, mesh: Triangles, scene: Scene) -> str:
+def _not_visible_message(config: RefineConfig, mesh: Triangles, scene: Scene) -> str:
     low, high = (", ".join(f"{x:.3g}" for x in corner) for corner in (mesh.vertices.min(0), mesh.vertices.max(0)))
     positions = torch.stack([scene.photos.cameras[i].position for i in scene.photos.train])
     middle = ", ".join(f"{x:.3g}" for x in positions.mean(0).tolist())
     return (
-        f"{config.mesh} is in none of the {len(scene.photos.train)} training photos: it fills the box from ({low}) to "
-        f"({high}), and the cameras stand around ({middle}), {scene.extent:.3g} apart; give a mesh in the units and "
-        f"axes of {config.run}, as `fieldwatch mesh extract` makes it"
+        f"{config.mesh} is visible in none of the {len(scene.photos.train)} training photos: it has the bounding box "
+        f"from ({low}) to ({high}), and the cameras are around ({middle}) with an extent of {scene.extent:.3g}; use a "
+        f"mesh in the units and axes of {config.run}, such as one from `fieldwatch mesh extract`"
     )
 
 
@@ -233,15 +237,15 @@ def _notes(mesh: Triangles, stored: StoredRun, visible: Bool[np.ndarray, "m"]) -
     notes = list(stored.scene.photos.notes)
     if not visible.all():
         notes.append(
-            f"{1 - visible.mean():.0%} of the {len(visible):,} triangles are in no training photo: "
-            "they stay as they are"
+            f"{1 - visible.mean():.0%} of the {len(visible):,} triangles are in no training photo and are not refined"
         )
     if stored.config.mip:
-        notes.append("the run was trained with --mip: bound Gaussians are drawn without its 3D filter")
+        notes.append("the run was trained with --mip: bound Gaussians are rendered without its 3D filter")
     if stored.model.exposures is not None:
-        notes.append("the colour maps that the run learned for its photos are kept as they are")
+        notes.append("the color transforms that the run learned for its photos are kept unchanged")
     if not mesh.consistently_wound:
         notes.append(
-            "faces are wound both ways: the normals of neighbours that disagree are pulled apart, not together"
+            "faces are not wound consistently: normal consistency folds oppositely wound neighbors instead of "
+            "flattening them"
         )
     return tuple(notes)

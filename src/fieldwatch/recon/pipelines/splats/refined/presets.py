@@ -1,4 +1,4 @@
-"""Where a refinement's settings start from."""
+"""Presets of a refinement."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,22 +6,22 @@ from fieldwatch.recon.pipelines.splats.refined.config import RefineOptions, Refi
 
 
 def short() -> RefineOptions:
-    """2000 steps: a minute or two on two CPU cores for a small scene."""
+    """Return settings for 2000 steps: one to two minutes on two CPU cores for a small scene."""
     return RefineOptions(iterations=2000)
 
 
 def medium() -> RefineOptions:
-    """7000 steps."""
+    """Return settings for 7000 steps."""
     return RefineOptions(iterations=7000)
 
 
 def long() -> RefineOptions:
-    """15,000 steps: what SuGaR publishes figures of."""
+    """Return settings for 15,000 steps, as in SuGaR's published results."""
     return RefineOptions(iterations=15_000)
 
 
 def parity() -> RefineOptions:
-    """SuGaR's own: colours of the vertices, one more degree every 1000 steps, vertices as fast at the end."""
+    """Return SuGaR's settings: vertex colors, an SH degree per 1000 steps, 30,000 steps of vertex rate decay."""
     return RefineOptions(
         iterations=15_000,
         first_colours="vertices",
@@ -37,4 +37,4 @@ REFINE_PRESETS: Mapping[str, Callable[[], RefineOptions]] = {
     "long": long,
     "parity": parity,
 }
-"""Every preset by its name."""
+"""All presets by name."""

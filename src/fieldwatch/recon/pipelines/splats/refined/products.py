@@ -1,4 +1,4 @@
-"""Products of a refinement: the mesh, Gaussians for viewers, renders, a film, SuGaR's file."""
+"""Products of a refinement: the mesh, Gaussians for viewers, renders, a turntable video, SuGaR's file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from fieldwatch.recon.pipelines.splats.refined.binding import BoundGaussians
 from fieldwatch.recon.pipelines.splats.scene import Scene
 
 
-def write_refined_products(  # noqa: PLR0913  the model, where to, and the numbers that go into its files
+def write_refined_products(  # noqa: PLR0913  the model, the folder, and the contents of its files
     model: SplatModel[BoundGaussians],
     scene: Scene,
     folder: Path,
@@ -34,24 +34,25 @@ def write_refined_products(  # noqa: PLR0913  the model, where to, and the numbe
     between: Callable[[], object] = lambda: None,
     bands: int = 1,
 ) -> Mapping[str, Path]:
-    """Write all products of a finished refinement; return their paths by name.
+    """Write all products of a finished refinement and return their paths by name.
 
-    `refined_mesh.ply` has the vertices' colours, `point_cloud.ply` the Gaussians as 3DGS stores them, with the
-    logarithm of the thickness as `scale_0`, `refined_<iteration>.pt` SuGaR's keys; the rest is as in the coarse stage.
+    `refined_mesh.ply` has vertex colors, `point_cloud.ply` contains the Gaussians in the format of 3DGS with the
+    logarithm of the thickness as `scale_0`, and `refined_<iteration>.pt` has SuGaR's keys. All other files are as in
+    the coarse stage.
 
     Args:
-        model: what was trained; its Gaussians are bound to a mesh.
-        scene: what it was trained on.
-        folder: where to; made if missing, files of the same names are replaced.
-        iteration: number of training steps made.
-        turntable: seconds of film; 0 makes none.
-        losses: for the `.pt` file.
-        optimizers: for the `.pt` file.
-        between: called between parts of the work; it may raise, to give up.
+        model: trained model, with Gaussians bound to a mesh.
+        scene: scene that the model was trained on.
+        folder: output folder, created if missing; existing files are replaced.
+        iteration: number of finished training steps.
+        turntable: length of the video, seconds; 0 writes none.
+        losses: recorded losses, for the `.pt` file.
+        optimizers: optimizers, for the `.pt` file.
+        between: function called between parts of the work; it may raise to abort.
         bands: number of bands in which images are rendered.
 
     Raises:
-        PhotoError: a test photo cannot be read.
+        PhotoError: A test photo cannot be read.
     """
     refined = output_path(folder, f"refined_{iteration}.pt")
     products = {
@@ -77,7 +78,7 @@ def write_refined_products(  # noqa: PLR0913  the model, where to, and the numbe
 
 
 def refined_triangles(gaussians: BoundGaussians) -> Triangles:
-    """Return the mesh as it is now, with the colours that its Gaussians have from all sides."""
+    """Return the current mesh with vertex colors from the view-independent colors of its Gaussians."""
     return Triangles(
         vertices=gaussians.vertices.detach().cpu().double().numpy(),
         faces=gaussians.faces.cpu().numpy(),
@@ -87,20 +88,19 @@ def refined_triangles(gaussians: BoundGaussians) -> Triangles:
 
 @torch.no_grad()
 def vertex_colours(gaussians: BoundGaussians) -> UInt8[np.ndarray, "v 3"]:
-    """Blend at each vertex the constant colours of the Gaussians on its faces, by opacity and barycentric share.
+    """Return vertex colors, blended from the SH coefficients of degree 0 of the Gaussians on adjacent faces.
 
-    A vertex that no face has is grey.
+    The weights are opacity times barycentric coordinate. Vertices without faces are gray.
     """
     per_triangle = gaussians.per_triangle
     faces = gaussians.faces
-    colours = constant_to_colours(gaussians.constant).clamp(0, 1).view(-1, per_triangle, 3)
-    weights = (
-        gaussians.opacities.view(-1, per_triangle, 1) * gaussians.barycentric + 1e-6
-    )  # so that faces of no opacity count, too
-    of_corners = torch.einsum("mgc,mgk->mck", weights, colours).reshape(-1, 3)
+    colors = constant_to_colours(gaussians.constant).clamp(0, 1).view(-1, per_triangle, 3)
+    # The offset makes faces whose Gaussians are all transparent count as well.
+    weights = gaussians.opacities.view(-1, per_triangle, 1) * gaussians.barycentric + 1e-6
+    of_corners = torch.einsum("mgc,mgk->mck", weights, colors).reshape(-1, 3)
     sums = torch.zeros_like(gaussians.vertices).index_add_(0, faces.reshape(-1), of_corners)
-    shares = sums.new_zeros(len(sums)).index_add_(0, faces.reshape(-1), weights.sum(1).reshape(-1))
-    blended = torch.where(shares[:, None] > 0, sums / shares[:, None].clamp_min(1e-9), 0.5)
+    totals = sums.new_zeros(len(sums)).index_add_(0, faces.reshape(-1), weights.sum(1).reshape(-1))
+    blended = torch.where(totals[:, None] > 0, sums / totals[:, None].clamp_min(1e-9), 0.5)
     return (blended * 255).round().to(torch.uint8).cpu().numpy()
 
 
@@ -113,17 +113,17 @@ def write_refined_file(  # noqa: PLR0913  each is one key of the file
     losses: Sequence[float] = (),
     optimizers: Sequence[Optimizer] = (),
 ) -> Path:
-    """Write mesh and Gaussians under the names of SuGaR's refined checkpoints; whole or not at all. Return the path.
+    """Write mesh and Gaussians atomically under the keys of SuGaR's refined checkpoints and return the path.
 
-    Harmonics below degree 3 are filled up with zeros, to the 15 functions that SuGaR expects.
+    SH coefficients below degree 3 are padded with zeros to the 15 functions that SuGaR expects.
 
     Args:
-        path: of the `.pt` file; replaced when it exists.
-        gaussians: what was trained.
-        iteration: number of training steps made.
-        epoch: number of passes over the photos.
-        losses: of training, in the order in which they were noted.
-        optimizers: whose states go along, as a list; their groups keep our names.
+        path: path of the `.pt` file; an existing file is replaced.
+        gaussians: trained Gaussians.
+        iteration: number of finished training steps.
+        epoch: number of epochs over the photos.
+        losses: recorded training losses, in order.
+        optimizers: optimizers whose states are included as a list, with their group names unchanged.
     """
     content = {
         "state_dict": _state(gaussians),
@@ -148,5 +148,6 @@ def _state(gaussians: BoundGaussians) -> dict[str, Tensor]:
         "_quaternions": parts["turns"],
         "all_densities": parts["opacity_logits"][:, None],
         "_sh_coordinates_dc": parts["constant"][:, None],
+        # `pad` counts dimensions from the last: channels are unchanged, functions are appended.
         "_sh_coordinates_rest": functional.pad(parts["rest"], (0, 0, 0, missing)),
     }

@@ -1,4 +1,4 @@
-"""When what happens in a refinement."""
+"""Schedule of a refinement."""
 
 from fieldwatch import Phase, Window
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
@@ -8,11 +8,11 @@ PHASE = "refine"
 
 
 def make_refine_plan(config: RefineConfig, notes: tuple[str, ...] = ()) -> Plan:
-    """Turn a config into steps; nothing grows, and both terms act from the first to the last.
+    """Return the plan of a refinement: no densification, and both loss terms act at every step.
 
     Args:
-        config: settings.
-        notes: what a user should know.
+        config: settings of the refinement.
+        notes: messages for the user.
     """
     total = config.iterations
     whole = Window(0, total - 1)
@@ -24,8 +24,10 @@ def make_refine_plan(config: RefineConfig, notes: tuple[str, ...] = ()) -> Plan:
         phases=(Phase(PHASE, whole),),
         densification=None,
         prune_after=None,
+        # Never searched: no term of a refinement compares neighbors.
         neighbours_every=total,
         tests=frozenset(step for step in config.test_iterations if step <= total) | {total},
+        # Every evaluation saves a checkpoint anyway.
         saves=frozenset(),
         checkpoint_every=config.checkpoint_interval or None,
         export_after=None,

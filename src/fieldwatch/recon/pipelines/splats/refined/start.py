@@ -1,4 +1,4 @@
-"""The start of a refinement: the run opened with what is declared about it."""
+"""Start of a refinement: open the run with its metrics, rules and schedule."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,14 +12,14 @@ from fieldwatch.recon.pipelines.splats.refined.preparation import Refinement
 from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
 
 REFINED_PIPELINE = "refined"
-"""What run.json of a refinement says as `about.pipeline`."""
+"""Value of `about.pipeline` in the run.json of a refinement."""
 
 
 def start_refinement(config: RefineConfig, refinement: Refinement, folder: Path, **how: Unpack[RunChoices]) -> Run:
     """Open the run with its metrics, rules, windows and checkpoint policy.
 
     Raises:
-        ConfigMismatch: the folder holds a run with another config, on other photos, or of another mesh.
+        ConfigMismatch: The folder contains a run with another config, on other photos, or of another mesh.
     """
     facts = about_refinement(config, refinement)
     refuse_other_input(folder, facts)
@@ -42,7 +42,7 @@ def start_refinement(config: RefineConfig, refinement: Refinement, folder: Path,
 
 
 def about_refinement(config: RefineConfig, refinement: Refinement) -> Mapping[str, Any]:
-    """What `run.json` says of the refinement; with the config of the coarse run, so that it can be opened alone."""
+    """Return the entries of `run.json`, including the coarse run's config, so that the refinement is self-contained."""
     scene = refinement.scene
     photos = refinement.scene.photos
     return {
@@ -66,13 +66,13 @@ def about_refinement(config: RefineConfig, refinement: Refinement) -> Mapping[st
 
 
 def refuse_other_input(folder: Path, facts: Mapping[str, Any]) -> None:
-    """A refinement goes on with the very photos and the very mesh that it began with."""
-    began = read_manifest(folder).about if holds_run(folder) else {}
-    digests = {"photos": began.get("digest"), "mesh": (began.get("mesh") or {}).get("digest")}
-    now = {"photos": facts["digest"], "mesh": facts["mesh"]["digest"]}
-    for what, digest in digests.items():
-        if digest is not None and digest != now[what]:
+    """Reject photos or a mesh that differ from those the refinement in the folder started with."""
+    stored = read_manifest(folder).about if holds_run(folder) else {}
+    digests = {"photos": stored.get("digest"), "mesh": (stored.get("mesh") or {}).get("digest")}
+    current = {"photos": facts["digest"], "mesh": facts["mesh"]["digest"]}
+    for name, digest in digests.items():
+        if digest is not None and digest != current[name]:
             raise ConfigMismatch(
-                f"{folder} was refined on another state of the {what} than there is now: bring back what it began "
-                "with, or refine into another folder with --out"
+                f"{folder} was refined with another version of the {name}: restore the original {name}, or refine "
+                "into another folder with --out"
             )

@@ -1,4 +1,4 @@
-"""A refinement opened again: its config, its scene, and mesh and Gaussians of one of its checkpoints."""
+"""Reopening a refinement: its config, its scene, and the mesh and Gaussians of one of its checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,11 +30,11 @@ from fieldwatch.recon.pipelines.splats.stored import StoredRun, open_run
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RefinedRun(StoredRun):
-    """A refinement, ready to draw. `config` is that of the coarse run, from which its photos come.
+    """A stored refinement, ready to render. `config` is that of the coarse run, which provides the photos.
 
     Attributes:
-        refine: what it was refined with.
-        bound: what the model draws: the mesh, and the Gaussians on it.
+        refine: settings of the refinement.
+        bound: mesh and bound Gaussians that the model renders.
     """
 
     refine: RefineConfig
@@ -42,19 +42,19 @@ class RefinedRun(StoredRun):
 
 
 def stored_refine_config(folder: Path) -> RefineConfig:
-    """The config a refinement was started with.
+    """Return the config that a refinement was started with.
 
     Raises:
-        NotARun: the folder holds no run, one of another pipeline, or its run.json was damaged.
+        NotARun: The folder contains no run or a run of another pipeline, or its run.json is damaged.
     """
     return config_of_run(folder, REFINED_PIPELINE, RefineConfig)
 
 
 def open_drawn_run(folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None) -> StoredRun:
-    """Open a run of splats, or a refinement of one, at one of its checkpoints; nothing in the folder changes.
+    """Open a splats run or a refinement at one of its checkpoints, without modifying the folder.
 
     Raises:
-        NotARun, CheckpointError, ValueError, OSError: as `open_run`.
+        NotARun, CheckpointError, ValueError, OSError: As in `open_run`.
     """
     refined = _pipeline(folder) == REFINED_PIPELINE
     return (open_refined_run if refined else open_run)(folder, checkpoint, device=device)
@@ -63,17 +63,17 @@ def open_drawn_run(folder: Path, checkpoint: CheckpointSelector = "last", *, dev
 def open_refined_run(
     folder: Path, checkpoint: CheckpointSelector = "last", *, device: Device | None = None
 ) -> RefinedRun:
-    """Open a refinement at one of its checkpoints; the coarse run and the mesh it began with are not needed.
+    """Open a refinement at one of its checkpoints; the coarse run and the original mesh are not needed.
 
     Args:
-        folder: the run folder.
+        folder: run folder.
         checkpoint: "last", "best" (by held-out PSNR), or a step.
-        device: where to draw; None means where it was trained.
+        device: device to render on; None uses the run's.
 
     Raises:
-        NotARun: the folder holds no refinement.
-        StoredStateError: there is no such checkpoint, or it is damaged.
-        ValueError, OSError: the photos cannot be read any more, as in `prepare_scene`.
+        NotARun: The folder contains no refinement.
+        StoredStateError: The checkpoint does not exist or is damaged.
+        ValueError, OSError: The photos cannot be read, as in `prepare_scene`.
     """
     config = stored_refine_config(folder)
     checkpoints = Checkpoints(folder / "checkpoints", keep=Retention(metric="psnr"))
@@ -87,7 +87,7 @@ def open_refined_run(
         model = _model(items, scene, config, antialiased=coarse.antialiased, thickness=float(about["thickness"]))
     except StoredStateError as error:
         raise StoredStateError(
-            f"{saved.path} does not hold the mesh of {folder / 'run.json'} ({error}): restore the one or the other"
+            f"{saved.path} does not contain the mesh of {folder / 'run.json'} ({error}): restore one of the two"
         ) from error
     return RefinedRun(
         folder=folder,

@@ -1,4 +1,4 @@
-"""A trained video model as one small file: quantise, range code, checksum; and back to a model that draws."""
+"""Bitstream of a trained video model: quantization, range coding and checksum in a small file, and decoding."""
 
 from .allocation import allocate_bits
 from .codec import CodecOptions, DecodedBitstream, WrittenBitstream, breakdown, read_bitstream, write_bitstream

@@ -1,4 +1,4 @@
-"""A trained video model as one small file: quantised, range coded, checksummed, with every byte accounted for."""
+"""Codec of a trained video model: a small file of quantized, range-coded weights, checksummed and itemized."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ EMBEDDINGS = "embeddings"
 
 @dataclass(frozen=True, kw_only=True)
 class CodecOptions:
-    """What to spend the bits on.
+    """Bits per symbol, and what to store.
 
     Attributes:
-        bits: weights, 1 to 12.
-        embedding_bits: embeddings of the frames, 1 to 12.
-        by_prefix: weights whose name starts with a key take its bits instead; the longest key that fits wins.
-        with_clip_head: False leaves the tensors named "clip_head...." out: pixels only.
+        bits: bits per weight, 1 to 12.
+        embedding_bits: bits per value of the frame embeddings, 1 to 12.
+        by_prefix: bits for weights whose name starts with the key; the longest matching key wins.
+        with_clip_head: False omits the tensors named "clip_head....": pixels only.
     """
 
     bits: int = 8
@@ -35,16 +35,16 @@ class CodecOptions:
     with_clip_head: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse alphabets that the coder does not hold."""
+        """Check that the coder supports the number of bits."""
         named = {"bits": self.bits, "embedding_bits": self.embedding_bits}
         for name, bits in (named | {f"by_prefix[{key!r}]": value for key, value in self.by_prefix.items()}).items():
             if not 1 <= bits <= 12:
-                raise InputError(f"{name} is {bits}, wanted 1 to 12 bits (8 is the default, 6 is visible)")
+                raise InputError(f"{name} must be 1 to 12 bits (8 is the default, 6 is visible), got {bits}")
 
     def of(self, name: str) -> int:
-        """Bits of the weight with this name in the state dict."""
-        fitting = [prefix for prefix in self.by_prefix if name.startswith(prefix)]
-        return self.by_prefix[max(fitting, key=len)] if fitting else self.bits
+        """Return the bits of the weight with this name in the state dict."""
+        matching = [prefix for prefix in self.by_prefix if name.startswith(prefix)]
+        return self.by_prefix[max(matching, key=len)] if matching else self.bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,10 @@ class WrittenBitstream:
     """A file that was written.
 
     Attributes:
-        path: where it stands.
-        bytes: its size.
+        path: path of the file.
+        bytes: size of the file.
         bpp: bits per pixel of the video: 8 * bytes / (height * width * frames).
-        symbols: quantised values in it.
+        symbols: number of quantized values in the file.
         breakdown: bytes per part, which sum to `bytes`.
     """
 
@@ -71,10 +71,10 @@ class DecodedBitstream:
     """A file that was read.
 
     Attributes:
-        config: what rebuilds the model, as it was given to `write_bitstream`.
-        state: dequantised weights by their names in the state dict, without the encoder's.
-        embeddings: dequantised code per frame, for models that draw from them.
-        with_clip_head: the CLIP head's weights are among `state`.
+        config: configuration from which to rebuild the model, as passed to `write_bitstream`.
+        state: dequantized weights by their names in the state dict, without the encoder's.
+        embeddings: dequantized code per frame, for models that render from codes.
+        with_clip_head: whether `state` includes the CLIP head's weights.
         breakdown: bytes per part, which sum to the size of the file.
     """
 
@@ -93,14 +93,14 @@ def write_bitstream(
     embeddings: Tensor | None = None,
     options: CodecOptions | None = None,
 ) -> WrittenBitstream:
-    """Write a model as one file, whole or not at all.
+    """Write a model to a single file, atomically.
 
     Args:
-        path: where to; its folder is made.
-        state: the model's state dict. With `embeddings`, tensors named "encoder...." stay out.
-        config: JSON values that rebuild the model. `config["geometry"]` gives frames, height and width.
+        path: path of the file; its folder is created.
+        state: state dict of the model. With `embeddings`, tensors named "encoder...." are omitted.
+        config: JSON values from which to rebuild the model; `config["geometry"]` has frames, height and width.
         embeddings: code per frame, from the encoder (hnerv).
-        options: bits per symbol, and whether the CLIP head is stored; None means 8 bits everywhere, stored.
+        options: bits per symbol, and whether the CLIP head is stored; None stores it, with 8 bits everywhere.
 
     Raises:
         ValueError: a tensor is not finite, or the geometry is missing.
@@ -108,9 +108,11 @@ def write_bitstream(
     pixels = _pixels(config)
     options = options or CodecOptions()
     omitted = (*(() if embeddings is None else (ENCODER,)), *(() if options.with_clip_head else (CLIP_HEAD,)))
+    # The NUL prefix matches no name, so that nothing is omitted.
     stored = {name: tensor for name, tensor in state.items() if not name.startswith(omitted or ("\0",))}
     coded = [code_tensor(name, tensor, options.of(name)) for name, tensor in stored.items()]
     if embeddings is not None:
+        # Last, and separate from the state dict, because codes have their own number of bits.
         coded.append(code_tensor(EMBEDDINGS, embeddings, options.embedding_bits))
     writer = SymbolWriter()
     entries = [tensor.write(writer) for tensor in coded]
@@ -133,17 +135,17 @@ def write_bitstream(
 
 
 def read_bitstream(path: Path) -> DecodedBitstream:
-    """Read, verify and dequantise a file.
+    """Read, verify and dequantize a file.
 
     Raises:
-        BitstreamError: the file is something else, from a newer layout, truncated or changed.
+        BitstreamError: the file is not a bitstream, has a newer layout, or is truncated or modified.
     """
     sections, sizes = read_sections(Path(path))
     tables = memoryview(sections.tables)
     reader = SymbolReader(sections.payload)
     state: dict[str, Tensor] = {}
     for entry in sections.header["tensors"]:
-        # In the order of writing: tables and symbols have no places of their own in the file.
+        # In the order of writing, because the file stores no offsets of tables and symbols.
         state[entry["name"]], used = read_tensor(entry, tables, reader)
         tables = tables[used:]
     return DecodedBitstream(
@@ -156,15 +158,16 @@ def read_bitstream(path: Path) -> DecodedBitstream:
 
 
 def breakdown(path: Path) -> dict[str, int]:
-    """Bytes per part of a file, which sum to its size: preamble, header, tables, payload per tensor, checksum."""
+    """Return the bytes per part of a file, which sum to its size: preamble, header, tables, payloads, checksum."""
     sections, sizes = read_sections(Path(path))
     return _breakdown(sizes, sections.header["tensors"])
 
 
 def _breakdown(sizes: SectionSizes, entries: list[dict[str, Any]]) -> dict[str, int]:
     payload = {f"payload/{entry['name']}": entry["bytes"] for entry in entries if "bytes" in entry}
+    # A guard for the size report, which must account for every byte.
     if sum(payload.values()) != sizes.payload:
-        msg = f"the tensors account for {sum(payload.values())} bytes of a payload of {sizes.payload}: write it again"
+        msg = f"expected {sizes.payload} bytes of payload, got {sum(payload.values())} in all tensors: write it again"
         raise BitstreamError(msg)
     parts = {"preamble": sizes.preamble, "header": sizes.header, "tables": sizes.tables}
     return parts | payload | {"checksum": sizes.checksum}
@@ -173,7 +176,7 @@ def _breakdown(sizes: SectionSizes, entries: list[dict[str, Any]]) -> dict[str, 
 def _pixels(config: Mapping[str, Any]) -> int:
     geometry = config.get("geometry")
     if not isinstance(geometry, Mapping) or not {"frames", "height", "width"} <= geometry.keys():
-        msg = f"config has no geometry with frames, height and width, only {sorted(config)}: bits per pixel need them"
+        msg = f"config must have a geometry with frames, height and width, got the keys {sorted(config)}"
         raise InputError(msg)
     return geometry["frames"] * geometry["height"] * geometry["width"]
 

@@ -1,4 +1,4 @@
-"""How small the general-purpose compressors make the same quantised symbols."""
+"""Comparison with general-purpose compressors on the same quantized symbols."""
 
 import lzma
 import zlib
@@ -15,14 +15,14 @@ from .tensors import code_tensor
 
 @dataclass(frozen=True, kw_only=True)
 class CompressedSizes:
-    """Bytes of the same quantised weights, tables and headers left out everywhere.
+    """Bytes of the same quantized weights, without tables and headers.
 
     Attributes:
-        plain: the symbols as they are, one byte each (two above 8 bits).
-        deflate: by zlib at level 9.
-        lzma: by lzma at preset 9.
-        order0: by an ideal coder that knows each tensor's histogram for nothing.
-        range_coder: by this bitstream.
+        plain: uncompressed symbols, one byte each (two above 8 bits).
+        deflate: zlib at level 9.
+        lzma: lzma at preset 9.
+        order0: an ideal coder with free knowledge of each tensor's histogram.
+        range_coder: this bitstream.
     """
 
     plain: int
@@ -33,9 +33,10 @@ class CompressedSizes:
 
 
 def compare_compressors(state: Mapping[str, Tensor], options: CodecOptions) -> CompressedSizes:
-    """Compress the symbols of all quantised tensors, joined in the order of the state dict."""
+    """Compress the symbols of all quantized tensors, concatenated in the order of the state dict."""
     coded = [code_tensor(name, tensor, options.of(name)) for name, tensor in state.items()]
     symbols = [tensor.quantized.symbols.ravel() for tensor in coded if tensor.quantized is not None]
+    # General-purpose compressors do better on bytes than on words that are half empty.
     kind = np.dtype("u1" if all(part.max() < 256 for part in symbols) else "<u2")
     plain = b"".join(part.astype(kind).tobytes() for part in symbols)
     writer = SymbolWriter()
@@ -51,7 +52,8 @@ def compare_compressors(state: Mapping[str, Tensor], options: CodecOptions) -> C
 
 
 def _entropy(symbols: np.ndarray) -> float:
-    """Bits of the symbols under their own histogram."""
+    """Return the bits of the symbols under their own histogram."""
     counts = np.bincount(symbols)
+    # 0 log 0 is 0, but NumPy gives NaN.
     counts = counts[counts > 0]
     return float(-(counts * np.log2(counts / symbols.size)).sum())

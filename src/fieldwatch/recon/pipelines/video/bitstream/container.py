@@ -1,10 +1,10 @@
-"""The file: preamble, compressed JSON header, tables, payload, SHA-256 of all that stands before it.
+"""File layout: preamble, compressed JSON header, tables, payload, SHA-256 of everything before it.
 
     8 bytes   magic: FWVIDEO and a line feed
     2 bytes   layout version
     3 x 8     lengths of header, tables and payload
     header    JSON, deflated
-    tables    minima and scales, tensors that are stored as they are
+    tables    minima and scales, tensors that are stored uncoded
     payload   range-coded symbols
     32 bytes  SHA-256
 
@@ -29,12 +29,12 @@ _CHECKSUM = 32
 
 
 class BitstreamError(InputError):
-    """A file is not a bitstream, or not whole, or from a newer layout."""
+    """The file is not a bitstream, is incomplete, or has a newer layout."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BitstreamSections:
-    """Contents of a file; `header` as the JSON value, the others as bytes."""
+    """Contents of a file; ``header`` as JSON values, the others as bytes."""
 
     header: dict[str, Any]
     tables: bytes
@@ -43,7 +43,7 @@ class BitstreamSections:
 
 @dataclass(frozen=True, kw_only=True)
 class SectionSizes:
-    """Bytes per section; they sum to the size of the file."""
+    """Bytes per section, which sum to the size of the file."""
 
     preamble: int
     header: int
@@ -53,7 +53,8 @@ class SectionSizes:
 
 
 def write_sections(path: Path, sections: BitstreamSections) -> SectionSizes:
-    """Write the whole file or nothing, and say how long its parts are."""
+    """Write the file atomically and return the sizes of its sections."""
+    # No spaces after separators: the header is part of the file size that is reported.
     header = zlib.compress(json.dumps(sections.header, separators=(",", ":")).encode(), 9)
     preamble = _PREAMBLE.pack(MAGIC, LAYOUT, len(header), len(sections.tables), len(sections.payload))
     content = preamble + header + sections.tables + sections.payload
@@ -71,12 +72,13 @@ def read_sections(path: Path) -> tuple[BitstreamSections, SectionSizes]:
     """Read and verify a file.
 
     Raises:
-        BitstreamError: the file is something else, from a newer layout, truncated or changed.
+        BitstreamError: the file is not a bitstream, has a newer layout, or is truncated or modified.
     """
     content = path.read_bytes()
     header, tables, payload = _lengths(path, content)
+    # Verified before the header is parsed: damaged JSON would give a confusing error.
     if hashlib.sha256(content[:-_CHECKSUM]).digest() != content[-_CHECKSUM:]:
-        msg = f"{path} does not match its checksum: some of its bytes were changed; copy or write it again"
+        msg = f"{path} does not match its checksum, so it was modified: copy or write it again"
         raise BitstreamError(msg)
     edges = [_PREAMBLE.size, _PREAMBLE.size + header, _PREAMBLE.size + header + tables]
     sections = BitstreamSections(
@@ -89,20 +91,21 @@ def read_sections(path: Path) -> tuple[BitstreamSections, SectionSizes]:
 
 
 def _lengths(path: Path, content: bytes) -> tuple[int, int, int]:
-    """Lengths of header, tables and payload, once they account for every byte."""
+    """Return the lengths of header, tables and payload after checking that they account for every byte."""
     if content[: len(MAGIC)] != MAGIC[: len(content)] or not content:
         raise BitstreamError(f"{path} is not a fieldwatch video bitstream: it starts with {content[:8]!r}")
     if len(content) < _PREAMBLE.size:
-        raise BitstreamError(f"{path} is truncated: it holds {len(content)} bytes, not even its preamble")
+        raise BitstreamError(f"{path} is truncated: its {len(content)} bytes do not even contain the preamble")
     _, layout, header, tables, payload = _PREAMBLE.unpack_from(content)
     if layout != LAYOUT:
         msg = (
             f"{path} has layout {layout}, this fieldwatch reads layout {LAYOUT}: read it with the version that wrote it"
         )
         raise BitstreamError(msg)
+    # The length is checked first, to tell truncation from modification.
     expected = _PREAMBLE.size + header + tables + payload + _CHECKSUM
     if len(content) != expected:
         state = "truncated" if len(content) < expected else "too long"
-        msg = f"{path} is {state}: it holds {len(content)} bytes, its preamble announces {expected}; copy it again"
+        msg = f"{path} is {state}: expected {expected} bytes by its preamble, got {len(content)}; copy it again"
         raise BitstreamError(msg)
     return header, tables, payload

@@ -1,4 +1,4 @@
-"""Affine quantisation of a tensor: value = minimum + scale * symbol, per tensor or per slice of one axis."""
+"""Affine quantization of a tensor: value = minimum + scale * symbol, per tensor or per slice of one axis."""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 
 LARGEST_TABLE = 0.02
-"""An axis gets its own minimum and scale per slice where that table is smaller than this share of the tensor."""
+"""Maximum size of a per-slice table of minima and scales, as a fraction of the tensor."""
 LOOSEST_STEP = 1.02
-"""Half precision minima and scales are kept while they widen no step by more than this factor."""
+"""Half-precision minima and scales are used if they widen no step by more than this factor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizedTensor:
-    """Symbols of one tensor, and the table that turns them into values again.
+    """Symbols of a tensor, and the table to dequantize them.
 
     Attributes:
         symbols: int64, 0 to 2^bits - 1, of the tensor's shape.
         minimum: value of symbol 0 per slice, float16 or float32; of length 1 along every axis but `axis`.
-        scale: step per slice, of the same shape and type; 0 where a slice is constant.
-        bits: symbols are below 2^bits.
-        axis: the axis whose slices have their own minimum and scale; None for one pair per tensor.
+        scale: step per slice, of the same shape and type; 0 for a constant slice.
+        bits: number of bits; symbols are below 2^bits.
+        axis: axis whose slices have separate minima and scales; None for one pair per tensor.
     """
 
     symbols: np.ndarray
@@ -32,32 +32,33 @@ class QuantizedTensor:
     axis: int | None
 
     def dequantize(self) -> np.ndarray:
-        """Values in float32: one product and one sum, each rounded by itself, so every machine gets the same bits."""
+        """Return float32 values: a product and a sum, each rounded separately, so all machines get the same bits."""
         return self.minimum.astype(np.float32) + self.scale.astype(np.float32) * self.symbols.astype(np.float32)
 
     def zero_points(self) -> np.ndarray:
-        """Symbol nearest to the value 0 per slice, int64; it may lie outside of the alphabet."""
+        """Return the symbol nearest to the value 0 per slice, int64; it may lie outside the alphabet."""
         return zero_points(self.minimum, self.scale)
 
 
 def zero_points(minimum: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """round(-minimum / scale) in int64, 0 where the scale is 0; far outside of any alphabet it is cut to 2^30."""
+    """Return round(-minimum / scale) in int64, 0 if the scale is 0; clipped to 2^30, far outside any alphabet."""
     steps = scale.astype(np.float64)
     ratio = np.divide(-minimum.astype(np.float64), steps, out=np.zeros_like(steps), where=steps > 0)
     return np.rint(np.clip(ratio, -(2.0**30), 2.0**30)).astype(np.int64)
 
 
 def quantize(tensor: Tensor, bits: int) -> QuantizedTensor:
-    """Quantise with the table whose mean absolute error is least (HNeRV, Chen et al. 2023, released code).
+    """Quantize with the table of least mean absolute error (HNeRV, Chen et al. 2023, released code).
 
-    Candidates are one pair for the whole tensor and a pair per slice of every axis whose table is small enough. Minima
-    and scales are rounded to half precision before the symbols are taken, outwards, so that no value is clipped.
+    Candidates are one pair for the whole tensor, and a pair per slice of every axis whose table is small enough. Minima
+    and scales are rounded outward to half precision before the symbols are computed, so that no value is clipped.
 
     Args:
         tensor: values, of any shape with at least one element.
         bits: 1 to 12.
     """
     values = tensor.detach().to("cpu", torch.float32).numpy()
+    # Only axes whose table of minima and scales is small compared with the tensor.
     axes = [axis for axis, size in enumerate(values.shape) if 1 < size < LARGEST_TABLE * values.size]
     candidates = [_quantize_along(values, bits, axis) for axis in (None, *axes)]
     errors = [float(np.abs(candidate.dequantize() - values).mean()) for candidate in candidates]
@@ -65,14 +66,16 @@ def quantize(tensor: Tensor, bits: int) -> QuantizedTensor:
 
 
 def quantize_like(values: np.ndarray, pattern: QuantizedTensor) -> QuantizedTensor:
-    """Symbols of other values (float32, same shape) in the table of `pattern`."""
+    """Quantize other values (float32, same shape) with the table of ``pattern``."""
     minimum = pattern.minimum.astype(np.float32)
     scale = pattern.scale.astype(np.float32)
+    # A scale of 0 means a constant slice, whose symbols are all 0.
     steps = np.divide(values - minimum, scale, out=np.zeros_like(values), where=scale > 0)
     return replace(pattern, symbols=np.clip(np.rint(steps), 0, 2**pattern.bits - 1).astype(np.int64))
 
 
 def _quantize_along(values: np.ndarray, bits: int, axis: int | None) -> QuantizedTensor:
+    # Minimum and maximum over all axes but one; over all axes if that is None.
     others = tuple(i for i in range(values.ndim) if i != axis)
     least = values.min(axis=others, keepdims=True)
     largest = values.max(axis=others, keepdims=True)
@@ -82,12 +85,12 @@ def _quantize_along(values: np.ndarray, bits: int, axis: int | None) -> Quantize
 
 
 def _table(least: np.ndarray, largest: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Minimum and scale in float16 where it is precise enough, else in float32; both cover least to largest."""
+    """Return minimum and scale in float16 if it is precise enough, else in float32; both cover least to largest."""
     ideal = (largest.astype(np.float64) - least) / steps
     with np.errstate(over="ignore"):
-        # Beyond the range of half precision this is infinite, which the check below notices.
+        # Infinite beyond the range of half precision, which the check below detects.
         minimum = _rounded(least, np.float16, -math.inf)
-        # From the rounded minimum, so that the last symbol still reaches the largest value.
+        # Computed from the rounded minimum, so that the last symbol still reaches the largest value.
         scale = _rounded((largest - minimum.astype(np.float64)) / steps, np.float16, math.inf)
     if np.isfinite(minimum).all() and np.isfinite(scale).all() and (scale <= LOOSEST_STEP * ideal).all():
         return minimum, scale
@@ -95,7 +98,8 @@ def _table(least: np.ndarray, largest: np.ndarray, steps: int) -> tuple[np.ndarr
 
 
 def _rounded(values: np.ndarray, dtype: type[np.floating], towards: float) -> np.ndarray:
-    """Cast, then step to the next number in the direction `towards` where rounding went the other way."""
+    """Cast, then step to the next number in the direction ``towards`` if rounding went the other way."""
     cast = values.astype(dtype)
+    # Casting rounds to nearest, which may be in the wrong direction.
     wrong = cast > values if towards < 0 else cast < values
     return np.where(wrong, np.nextafter(cast, dtype(towards)), cast)

@@ -1,4 +1,4 @@
-"""Neural video models with two heads: colours, and a CLIP embedding per patch."""
+"""Neural video models with two heads: RGB, and a CLIP embedding per patch."""
 
 from typing import TYPE_CHECKING
 

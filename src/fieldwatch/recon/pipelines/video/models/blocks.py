@@ -1,4 +1,4 @@
-"""Decoder parts of the NeRV family: stem, upsampling blocks, and the stack of both."""
+"""Decoder modules of the NeRV family: stem, upsampling blocks, and the stack of both."""
 
 import math
 
@@ -14,12 +14,12 @@ class Sine(nn.Module):
     """sin(x), as an activation."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Sine of every element."""
+        """Apply the sine to every element."""
         return torch.sin(x)
 
 
 def activation(name: str) -> nn.Module:
-    """Activation by the original scripts' name (see `options.ACTIVATIONS`)."""
+    """Return an activation by its name in the original scripts (see `options.ACTIVATIONS`)."""
     return {
         "relu": nn.ReLU,
         "leaky": nn.LeakyReLU,
@@ -34,34 +34,36 @@ def activation(name: str) -> nn.Module:
 
 
 def normalisation(name: str, channels: int) -> nn.Module:
-    """Normalisation by name: "none", "bn" (batch) or "in" (instance)."""
+    """Return a normalization by name: "none", "bn" (batch) or "in" (instance)."""
     return {"none": nn.Identity, "bn": nn.BatchNorm2d, "in": nn.InstanceNorm2d}[name](channels)
 
 
 class Stem(nn.Module):
-    """1x1 convolution to channels * height * width values, then norm and activation, laid out as a feature map."""
+    """1x1 convolution to channels * height * width values, then norm and activation, rearranged to a feature map."""
 
     def __init__(self, channels_in: int, channels: int, size: tuple[int, int], options: ModelOptions) -> None:
         super().__init__()
         self.size = size
+        # Submodule names are those of the original's checkpoints.
         self.conv = nn.ModuleDict({"downconv": nn.Conv2d(channels_in, channels * size[0] * size[1], 1)})
         self.norm = normalisation(options.norm, channels * size[0] * size[1])
         self.act = activation(options.act)
 
     def forward(self, x: Float[Tensor, "units code rows columns"]) -> Float[Tensor, "units channels height width"]:
-        """Every input pixel becomes a block of `size` pixels (channel-major, then row, then column)."""
+        """Expand every input pixel to a block of ``size`` pixels (channel-major, then row, then column)."""
         x = self.act(self.norm(self.conv["downconv"](x)))
         units, values, rows, columns = x.shape
         height, width = self.size
+        # Like a pixel shuffle with a rectangular block.
         x = x.reshape(units, values // (height * width), height, width, rows, columns)
         return x.permute(0, 1, 4, 2, 5, 3).reshape(units, -1, rows * height, columns * width)
 
 
 class UpBlock(nn.Module):
-    """Enlarge by `stride`, then norm and activation.
+    """Upsample by `stride`, then norm and activation.
 
     "pshuffel": convolution to stride^2 * channels, then pixel shuffle (Shi et al. 2016); "conv": transposed
-    convolution; "interpolate": bilinear enlargement, then convolution.
+    convolution; "interpolate": bilinear upsampling, then convolution.
     """
 
     def __init__(self, channels_in: int, channels: int, *, stride: int, kernel: int, options: ModelOptions) -> None:
@@ -73,18 +75,19 @@ class UpBlock(nn.Module):
         self.act = activation(options.act)
 
     def forward(self, x: Float[Tensor, "units before rows columns"]) -> Float[Tensor, "units channels height width"]:
-        """Feature map of `stride` times the size."""
+        """Return a feature map of `stride` times the size."""
         size = (self.stride * x.shape[-2], self.stride * x.shape[-1])
         return self.act(self.norm(_fit(self.conv["upconv"](x), size)))
 
 
 def _shuffle(channels_in: int, channels: int, stride: int, kernel: int) -> nn.Sequential:
+    # "Same" padding for odd kernels.
     convolution = nn.Conv2d(channels_in, channels * stride**2, kernel, padding=(kernel - 1) // 2)
     return nn.Sequential(convolution, nn.PixelShuffle(stride) if stride > 1 else nn.Identity())
 
 
 def _transposed(channels_in: int, channels: int, stride: int, kernel: int) -> nn.Module:
-    # Kernel and padding of the released HNeRV code; `_fit` adds the pixel that they may lack.
+    # Kernel and padding of the released HNeRV code; `_fit` adds the pixel that may be missing.
     return nn.ConvTranspose2d(channels_in, channels, kernel + stride, stride, math.ceil(kernel / 2))
 
 
@@ -95,7 +98,7 @@ def _interpolate(channels_in: int, channels: int, stride: int, kernel: int) -> n
 
 
 def _fit(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Crop or repeat the last row and column: "conv" ends one pixel short, "interpolate" one over (even kernels)."""
+    """Crop, or repeat the last row and column: with even kernels "conv" is one pixel short, "interpolate" one over."""
     missing = (size[0] - x.shape[-2], size[1] - x.shape[-1])
     if max(missing) > 0:
         x = functional.pad(x, (0, max(missing[1], 0), 0, max(missing[0], 0)), mode="replicate")
@@ -105,13 +108,13 @@ def _fit(x: Tensor, size: tuple[int, int]) -> Tensor:
 def build_decoder(
     channels_in: int, fc_dim: int, size: tuple[int, int], strides: tuple[int, ...], options: ModelOptions
 ) -> tuple[nn.ModuleList, int]:
-    """Stem and stages in running order, and the width of the last feature map.
+    """Return stem and stages in order, and the width of the last feature map.
 
     Args:
         channels_in: channels of the code that enters the stem.
         fc_dim: channels of the first feature map.
         size: height and width of the block that the stem makes of one code.
-        strides: enlargement per stage.
+        strides: upsampling factor per stage.
         options: kernels, width reduction, blocks per stage, norm, activation, block type.
     """
     layers: list[nn.Module] = [Stem(channels_in, fc_dim, size, options)]
@@ -119,6 +122,7 @@ def build_decoder(
     width = fc_dim
     for i, stride in enumerate(strides):
         divisor = math.sqrt(stride) if options.reduce == -1 else options.reduce
+        # The width shrinks once per stage, in its first block.
         narrower = max(round(width / divisor), options.lower_width)
         for j in range(options.blocks[1]):
             step = {"stride": stride if j == 0 else 1, "kernel": min(first + 2 * i, largest), "options": options}
@@ -128,15 +132,16 @@ def build_decoder(
 
 
 class OutputMap(nn.Module):
-    """Map of the RGB head's output to colours: (tanh + 1) / 2, sigmoid, or a constant added."""
+    """Map from the RGB head's output to colors: (tanh + 1) / 2, sigmoid, or an added constant."""
 
     def __init__(self, out_bias: str) -> None:
         super().__init__()
         self.out_bias = out_bias
 
     def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
-        """Colours of every element."""
+        """Convert every element to a color."""
         if self.out_bias == "tanh":
+            # Both maps have the range (0, 1); a constant bias leaves values unbounded.
             return (torch.tanh(x) + 1) / 2
         if self.out_bias == "sigmoid":
             return torch.sigmoid(x)
@@ -153,7 +158,7 @@ class PatchMeans(nn.Module):
     def forward(
         self, features: Float[Tensor, "units channels height width"]
     ) -> Float[Tensor, "units patches channels"]:
-        """Channels of every patch, row-major."""
+        """Return the mean channels of every patch, row-major."""
         return functional.adaptive_avg_pool2d(features, self.grid).flatten(2).transpose(1, 2)
 
 
@@ -161,17 +166,19 @@ class UnitNorm(nn.Module):
     """x / |x|, along the last axis."""
 
     def forward(self, x: Float[Tensor, "units patches dim"]) -> Float[Tensor, "units patches dim"]:
-        """Same direction, length 1."""
+        """Normalize vectors to length 1."""
         return functional.normalize(x, dim=-1)
 
 
 def clip_head(channels: int, clip_dim: int, *, rows: int = 1, columns: int = 1) -> nn.Sequential:
-    """Feature map -> unit-norm embedding per patch: mean -> linear C -> 2C -> ReLU -> linear -> unit norm.
+    """Build the head from a feature map to a unit-norm embedding per patch.
 
-    The linear layers are numbers 2 and 4, as in the original's checkpoints.
+    Layers: mean -> linear C -> 2C -> ReLU -> linear -> unit norm. The linear layers have the indices 2 and 4, as in the
+    original's checkpoints.
     """
     return nn.Sequential(
         PatchMeans(rows, columns),
+        # Placeholder for a layer of the original, which keeps the indices of the following ones.
         nn.Identity(),
         nn.Linear(channels, 2 * channels),
         nn.ReLU(),

@@ -1,4 +1,4 @@
-"""One door to the four video models."""
+"""Factory of the four video models."""
 
 from fieldwatch import InputError
 
@@ -13,16 +13,17 @@ MODELS: dict[ModelName, type[VideoModel]] = {"grid": GridVideo, "dual": DualHead
 
 
 def build_model(name: ModelName, geometry: VideoGeometry, options: ModelOptions) -> VideoModel:
-    """Build a video model with fresh weights; call `torch.manual_seed` first for the same weights every time.
+    """Build a video model with random weights; call `torch.manual_seed` before for reproducible weights.
 
     Args:
         name: "grid" (feature grids, the default choice), "dual" (patch HNeRV), "hnerv" or "nerv" (baselines).
         geometry: size of the video and of its patch grid.
-        options: architecture knobs.
+        options: architecture options.
 
     Raises:
-        InputError: the name is unknown, or no such architecture draws this geometry.
+        InputError: the name is unknown, or the architecture cannot render this geometry.
     """
+    # For configs that are read from files, where the type is not checked.
     if name not in MODELS:
-        raise InputError(f"model is {name!r}, choose one of {', '.join(MODELS)}")
+        raise InputError(f"model must be one of {', '.join(MODELS)}, got {name!r}")
     return MODELS[name](geometry, options)

@@ -1,4 +1,4 @@
-"""Dual-head patch HNeRV: (t, x, y) of one patch -> its colours and its CLIP embedding."""
+"""Dual-head patch HNeRV: (t, x, y) of a patch -> its colors and its CLIP embedding."""
 
 from typing import ClassVar
 
@@ -17,10 +17,11 @@ LITERAL_STRIDES = (5, 3, 2, 2, 2)
 
 
 class DualHead(VideoModel):
-    """Positional code of a patch's (t, x, y) -> stem -> upsampling stages -> RGB head and CLIP head.
+    """Positional encoding of a patch's (t, x, y) -> stem -> upsampling stages -> RGB head and CLIP head.
 
-    (The dual-head HNeRV code, after Chen et al. 2023; its parameter names are kept.) With `options.literal` the decoder
-    draws fc_hw * product(dec_strds) pixels, resampled bilinearly to the patch; otherwise it draws the patch itself.
+    (The dual-head HNeRV code, after Chen et al. 2023, with its parameter names.) With `options.literal` the decoder
+    renders fc_hw * product(dec_strds) pixels, resampled bilinearly to the patch; otherwise it renders the patch size
+    directly.
     """
 
     unit: ClassVar[Unit] = "patch"
@@ -31,6 +32,7 @@ class DualHead(VideoModel):
         self.patch = (geometry.patch_height, geometry.patch_width)
         self.encoding = PositionalEncoding.parse(options.embed)
         strides, start = _plan(self.patch, options)
+        # One code for each of t, x and y.
         code = self.encoding.channels(3)
         fc_dim = options.fc_dim or 512
         if options.modelsize is not None:
@@ -41,22 +43,24 @@ class DualHead(VideoModel):
         self.output = OutputMap(options.out_bias)
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
-        """One patch per row of `query`."""
+        """Render one patch per row of ``query``."""
         code = self.encoding(torch.stack([query.t, query.x, query.y], dim=1))
         features = code.to(self.rgb_head.weight.dtype)[:, :, None, None]
         for layer in self.decoder:
             features = layer(features)
         rgb = self.output(self.rgb_head(features))
+        # Only with `literal`, whose output has a fixed size.
         if rgb.shape[-2:] != self.patch:
             rgb = functional.interpolate(rgb, self.patch, mode="bilinear", align_corners=False)
         return Prediction(rgb=rgb, embedding=self.clip_head(features) if embed else None)
 
     def groups(self) -> dict[str, nn.Module]:
-        """Stem and stages, and the two heads."""
+        """Return stem and stages, and the two heads."""
         return {"decoder": self.decoder, "rgb_head": self.rgb_head, "clip_head": self.clip_head}
 
 
 def _plan(patch: tuple[int, int], options: ModelOptions) -> tuple[tuple[int, ...], tuple[int, int]]:
+    # The original's first feature map and strides do not depend on the size of the patch.
     if options.literal:
         return options.dec_strds or LITERAL_STRIDES, parse_size(options.fc_hw or LITERAL_SIZE)
     return strides_and_start(*patch, options, start=4)

@@ -18,12 +18,12 @@ class ChannelNorm(nn.Module):
         self.norm = nn.LayerNorm(channels, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
-        """Normalise every pixel's channels."""
+        """Normalize the channels of every pixel."""
         return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class ConvNeXtBlock(nn.Module):
-    """x + scale * linear(GELU(linear(norm(depthwise 7x7(x))))), width x 4 inside, scale starts at 1e-6.
+    """x + scale * linear(GELU(linear(norm(depthwise 7x7(x))))) with four times the width inside; scale starts at 1e-6.
 
     (ConvNeXt, Liu et al. 2022, section 2; no stochastic depth.)
     """
@@ -34,10 +34,11 @@ class ConvNeXtBlock(nn.Module):
         self.norm = nn.LayerNorm(channels, eps=1e-6)
         self.widen = nn.Linear(channels, 4 * channels)
         self.narrow = nn.Linear(4 * channels, channels)
+        # Layer scale: blocks start close to the identity.
         self.scale = nn.Parameter(torch.full((channels,), 1e-6))
 
     def forward(self, x: Float[Tensor, "units channels height width"]) -> Float[Tensor, "units channels height width"]:
-        """Same shape, refined."""
+        """Refine a feature map, preserving its shape."""
         inner = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
         inner = self.scale * self.narrow(functional.gelu(self.widen(inner)))
         return x + inner.permute(0, 3, 1, 2)
@@ -46,7 +47,8 @@ class ConvNeXtBlock(nn.Module):
 class Encoder(nn.Sequential):
     """One stage per stride: patchify (kernel = stride) with channel norms, then `blocks` ConvNeXt blocks.
 
-    Weights start truncated normal (0.02), biases at 0. Every stage is `width` wide, the last `embedding` channels.
+    Weights are initialized from a truncated normal (0.02), biases with 0. Every stage has `width` channels, except the
+    last, which has `embedding` channels.
     """
 
     def __init__(self, strides: tuple[int, ...], *, width: int, embedding: int, blocks: int) -> None:
@@ -55,7 +57,7 @@ class Encoder(nn.Sequential):
         for i, stride in enumerate(strides):
             channels = embedding if i == len(strides) - 1 else width
             patchify = nn.Conv2d(before, channels, stride, stride)
-            # As in ConvNeXt: the stem is followed by its norm, later reductions are preceded by theirs.
+            # As in ConvNeXt, the norm follows the stem, but precedes later downsampling layers.
             layers += [patchify, ChannelNorm(channels)] if i == 0 else [ChannelNorm(before), patchify]
             layers += [ConvNeXtBlock(channels) for _ in range(blocks)]
             before = channels
@@ -64,21 +66,22 @@ class Encoder(nn.Sequential):
 
 
 def _start(module: nn.Module) -> None:
+    # Norms and layer scales keep their own initialization.
     if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)
 
 
 def embedding_channels(enc_dim: str, modelsize: float | None, *, cells: int) -> tuple[int, int]:
-    """Encoder width and embedding channels of "<width>_<embedding>".
+    """Return encoder width and embedding channels of "<width>_<embedding>".
 
-    An embedding below 1 is the share of `modelsize` that the embeddings of all frames (`cells` values per channel)
-    may take.
+    An embedding below 1 is the fraction of `modelsize` for the embeddings of all frames (`cells` values per channel).
     """
     width, embedding = enc_dim.split("_")
     share = float(embedding)
+    # From 1 on the number counts channels.
     if share >= 1:
         return int(width), int(share)
     if modelsize is None:
-        raise InputError(f"enc_dim {enc_dim} asks for a share of modelsize, which is not set: give modelsize too")
+        raise InputError(f"enc_dim {enc_dim} is a fraction of modelsize, which is not set: give modelsize too")
     return int(width), max(1, math.floor(share * modelsize * 1e6 / cells))

@@ -1,4 +1,4 @@
-"""Sines and cosines of a coordinate: the `pe_<base>_<levels>` code of NeRV."""
+"""Positional encoding of coordinates: the `pe_<base>_<levels>` code of NeRV."""
 
 import math
 
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 class PositionalEncoding(nn.Module):
     """[sin(pi base^k v) for all k, cos(pi base^k v) for all k] per coordinate, coordinates one after the other.
 
-    (NeRV, Chen et al. 2021, eq. 1.) Phases are float64: at the default 1.25^79 a float32 phase is wrong by up to
-    22 rad. The top levels alias between neighbouring frames all the same, so the code does not interpolate.
+    (NeRV, Chen et al. 2021, eq. 1.) Phases are float64: at the default 1.25^79 a float32 phase is wrong by up to 22
+    rad. The top levels still alias between neighboring frames, so the encoding does not interpolate.
     """
 
     def __init__(self, base: float, levels: int) -> None:
@@ -21,16 +21,17 @@ class PositionalEncoding(nn.Module):
 
     @classmethod
     def parse(cls, embed: str) -> "PositionalEncoding":
-        """Build from the notation "pe_<base>_<levels>"."""
+        """Create an encoding from the notation "pe_<base>_<levels>"."""
         _, base, levels = embed.split("_")
         return cls(float(base), int(levels))
 
     def channels(self, axes: int) -> int:
-        """Length of the code of `axes` coordinates."""
+        """Return the length of the code of ``axes`` coordinates."""
         return 2 * self.levels * axes
 
     def forward(self, coordinates: Float[Tensor, "units axes"]) -> Float[Tensor, "units channels"]:
-        """Code of each row in float64; channels = 2 * levels * axes."""
+        """Encode each row in float64; channels = 2 * levels * axes."""
         powers = torch.arange(self.levels, dtype=torch.float64, device=coordinates.device)
+        # Cast to the network's type only after sine and cosine.
         phases = coordinates.double()[..., None] * (math.pi * self.base**powers)
         return torch.cat([phases.sin(), phases.cos()], dim=-1).flatten(1)

@@ -1,4 +1,4 @@
-"""What every neural video model takes and gives: `Query` in, `Prediction` out, one `Geometry` for both."""
+"""Interface of all neural video models: `Query` in, `Prediction` out, for a `VideoGeometry`."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ Unit = Literal["patch", "frame"]
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What to draw: one row per unit (a patch or a whole frame, see `VideoModel.unit`).
+    """Units to render, one per row (a patch or a whole frame, see `VideoModel.unit`).
 
     Attributes:
         t: frame index / number of frames, float64, 0 <= t < 1.
-        x: patch centre / frame width, float64; 0.5 for whole frames.
-        y: patch centre / frame height, float64; 0.5 for whole frames.
+        x: x of the patch center / frame width, float64; 0.5 for whole frames.
+        y: y of the patch center / frame height, float64; 0.5 for whole frames.
         frames: the frames themselves in [0, 1], only for models with `needs_frames`.
     """
 
@@ -31,11 +31,11 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What was drawn.
+    """Rendered units.
 
     Attributes:
-        rgb: colours, in [0, 1] with the "tanh" and "sigmoid" output maps; a frame or a patch per unit.
-        embedding: unit-norm CLIP embedding per patch, row-major (one for a patch unit); None when asked without.
+        rgb: colors, in [0, 1] with the "tanh" and "sigmoid" output maps; a frame or a patch per unit.
+        embedding: unit-norm CLIP embedding per patch, row-major (one for a patch unit); None if not requested.
     """
 
     rgb: Float[Tensor, "units 3 height width"]
@@ -56,35 +56,37 @@ class VideoGeometry:
     columns: int = 4
 
     def __post_init__(self) -> None:
-        """Refuse sizes that hold no patch."""
+        """Check that all sizes are positive and that patches are not empty."""
         for name in ("frames", "height", "width", "rows", "columns"):
             if getattr(self, name) < 1:
-                msg = f"geometry {name} is {getattr(self, name)}, it must be at least 1: check what the loader reports"
+                msg = f"geometry {name} must be at least 1, got {getattr(self, name)}: check the output of the loader"
                 raise InputError(msg)
+        # A patch has at least one pixel on each side.
         if self.height < self.rows or self.width < self.columns:
             msg = (
                 f"{self.rows} x {self.columns} patches do not fit into {self.height} x {self.width} pixels: "
-                "ask for fewer rows or columns"
+                "use fewer rows or columns"
             )
             raise InputError(msg)
 
     @property
     def patch_height(self) -> int:
-        """Height of one patch in pixels."""
+        """Height of a patch in pixels."""
         return self.height // self.rows
 
     @property
     def patch_width(self) -> int:
-        """Width of one patch in pixels."""
+        """Width of a patch in pixels."""
         return self.width // self.columns
 
 
 class VideoModel(nn.Module, ABC):
-    """A video as a network: `forward` draws the queried units, `groups` names the three parts that are watched.
+    """A video as a network: `forward` renders the queried units, `groups` returns its three monitored parts.
 
     Attributes:
-        unit: what one row of a query is.
-        needs_frames: the model encodes the queried frame itself (so a held-out frame is seen when it is drawn).
+        unit: unit of one row of a query.
+        needs_frames: whether the model encodes the queried frame itself (and so sees held-out frames when rendering
+            them).
     """
 
     unit: ClassVar[Unit]
@@ -92,8 +94,8 @@ class VideoModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
-        """Draw the units of `query`; `embed=False` skips the CLIP head and keeps it out of the graph."""
+        """Render the units of ``query``; ``embed=False`` skips the CLIP head and keeps it out of the graph."""
 
     @abstractmethod
     def groups(self) -> dict[str, nn.Module]:
-        """Disjoint modules that hold every parameter: "decoder" (what both heads share), "rgb_head", "clip_head"."""
+        """Return disjoint modules with all parameters: "decoder" (shared by both heads), "rgb_head", "clip_head"."""

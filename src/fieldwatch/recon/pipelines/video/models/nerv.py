@@ -12,7 +12,7 @@ from .sizing import solve_width, strides_and_start
 
 
 class NeRV(VideoModel):
-    """Positional code of t -> stem -> upsampling stages -> RGB head and CLIP head (NeRV, Chen et al. 2021)."""
+    """Positional encoding of t -> stem -> upsampling stages -> RGB head and CLIP head (NeRV, Chen et al. 2021)."""
 
     unit: ClassVar[Unit] = "frame"
     needs_frames: ClassVar[bool] = False
@@ -20,6 +20,7 @@ class NeRV(VideoModel):
     def __init__(self, geometry: VideoGeometry, options: ModelOptions) -> None:
         super().__init__()
         self.encoding = PositionalEncoding.parse(options.embed)
+        # A larger first feature map than that of the patch model, because frames are larger than patches.
         strides, start = strides_and_start(geometry.height, geometry.width, options, start=8)
         code = self.encoding.channels(1)
         fc_dim = options.fc_dim or 512
@@ -31,7 +32,8 @@ class NeRV(VideoModel):
         self.output = OutputMap(options.out_bias)
 
     def forward(self, query: Query, *, embed: bool = True) -> Prediction:
-        """One frame per row of `query`; only its times are read."""
+        """Render one frame per row of ``query``; only its times are used."""
+        # Encoded in float64, then cast to the type of the weights.
         features = self.encoding(query.t[:, None]).to(self.rgb_head.weight.dtype)[:, :, None, None]
         for layer in self.decoder:
             features = layer(features)
@@ -39,5 +41,5 @@ class NeRV(VideoModel):
         return Prediction(rgb=self.output(self.rgb_head(features)), embedding=embedding)
 
     def groups(self) -> dict[str, nn.Module]:
-        """Stem and stages, and the two heads."""
+        """Return stem and stages, and the two heads."""
         return {"decoder": self.decoder, "rgb_head": self.rgb_head, "clip_head": self.clip_head}

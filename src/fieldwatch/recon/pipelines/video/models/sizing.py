@@ -1,4 +1,4 @@
-"""From a size to an architecture: strides that land on the patch exactly, widths that land on a parameter budget."""
+"""Derivation of an architecture from a size: strides that reach the patch exactly, widths that meet a budget."""
 
 import math
 from itertools import combinations_with_replacement
@@ -11,9 +11,9 @@ from .options import ModelOptions
 def strides_and_start(
     height: int, width: int, options: ModelOptions, *, start: int
 ) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Strides and first feature map (height, width) whose product is height x width exactly.
+    """Return strides and the first feature map (height, width), whose product is exactly height x width.
 
-    What `dec_strds` and `fc_hw` leave open is chosen; with both open, the shorter side starts near `start`.
+    What `dec_strds` and `fc_hw` leave open is derived; if both are open, the shorter side starts near ``start``.
 
     Raises:
         InputError: nothing fits; the message names the option to change.
@@ -23,38 +23,41 @@ def strides_and_start(
     if strides is None:
         strides = derive_strides(height, width, start=start) if size is None else _exact_strides(height, width, size)
     factor = math.prod(strides)
-    wanted = size or (height // factor, width // factor)
-    if (wanted[0] * factor, wanted[1] * factor) != (height, width) or 0 in wanted:
-        shown = f"fc_hw {wanted[0]}_{wanted[1]} with dec_strds {' '.join(map(str, strides))}"
+    first_map = size or (height // factor, width // factor)
+    if (first_map[0] * factor, first_map[1] * factor) != (height, width) or 0 in first_map:
+        setting = f"fc_hw {first_map[0]}_{first_map[1]} with dec_strds {' '.join(map(str, strides))}"
         msg = (
-            f"{shown} draws {wanted[0] * factor} x {wanted[1] * factor} pixels where {height} x {width} are wanted: "
+            f"{setting} renders {first_map[0] * factor} x {first_map[1] * factor} pixels, expected {height} x {width}: "
             "leave fc_hw and dec_strds open, choose strides that divide both sides, crop the video, "
-            "or ask the dual model for literal=True (it resamples)"
+            "or use the dual model with literal=True, which resamples"
         )
         raise InputError(msg)
-    return strides, wanted
+    return strides, first_map
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """(height, width) of "<height>_<width>"."""
+    """Parse "<height>_<width>"."""
     height, width = text.split("_")
     return int(height), int(width)
 
 
 def derive_strides(height: int, width: int, *, start: int) -> tuple[int, ...]:
-    """Strides of 2 to 7 that divide both sides and leave the shorter one closest to `start`."""
+    """Return strides of 2 to 7 that divide both sides and bring the shorter one closest to ``start``."""
     common = math.gcd(height, width)
+    # `split_factor` is empty for products with a prime factor above 7.
     divisors = [d for d in range(2, common + 1) if common % d == 0 and split_factor(d)]
     if not divisors:
         msg = (
             f"{height} x {width} pixels have no common stride (greatest common divisor {common}): "
-            "crop the video to multiples of 16, or ask the dual model for literal=True, or take the grid model"
+            "crop the video to multiples of 16, use the dual model with literal=True, or use the grid model"
         )
         raise InputError(msg)
+    # Closest in logarithm: half and double the start size are equally far.
     return split_factor(min(divisors, key=lambda d: abs(math.log(min(height, width) / d / start))))
 
 
 def _exact_strides(height: int, width: int, size: tuple[int, int]) -> tuple[int, ...]:
+    # Both sides must have the same factor, which is checked below.
     factor = height // size[0]
     strides = split_factor(factor)
     if (size[0] * factor, size[1] * factor) != (height, width) or not strides:
@@ -67,26 +70,26 @@ def _exact_strides(height: int, width: int, size: tuple[int, int]) -> tuple[int,
 
 
 def split_factor(factor: int) -> tuple[int, ...]:
-    """Fewest strides of at most 5 (7 where needed), largest first, with this product; () if there are none."""
+    """Return the fewest strides of at most 5 (7 if needed), largest first, with this product; () if there are none."""
     for limit in (5, 7):
         for count in range(1, factor.bit_length() + 1):
             fits = [c for c in combinations_with_replacement(range(limit, 1, -1), count) if math.prod(c) == factor]
             if fits:
-                # Of as few strides the most even ones: no stage enlarges much more than another.
+                # Of equally many strides the most uniform ones, so that all stages upsample alike.
                 return min(fits, key=lambda c: (max(c) - min(c), c))
     return ()
 
 
 def solve_width(budget: float, stem: int, strides: tuple[int, ...], options: ModelOptions) -> int:
-    """First width f whose stem and stages take `budget` parameters.
+    """Return the width f at which stem and stages have ``budget`` parameters.
 
     a f^2 + b f = budget (HNeRV, Chen et al. 2023, released code), with b = stem, r = 1 / reduce and
-    a = r sum_i r^(2 i) s_i^2 k_i^2. Heads, biases and the floor on the width are not counted.
+    a = r sum_i r^(2 i) s_i^2 k_i^2. Heads, biases and the minimum width are not counted.
 
     Args:
-        budget: parameters, embeddings already subtracted.
+        budget: number of parameters without embeddings.
         stem: weights of the stem per channel of the first feature map.
-        strides: enlargement per stage.
+        strides: upsampling factor per stage.
         options: kernels and width reduction.
     """
     first, largest = options.kernels
@@ -100,7 +103,7 @@ def solve_width(budget: float, stem: int, strides: tuple[int, ...], options: Mod
     width = int((-stem + math.sqrt(stem * stem + 4 * a * max(budget, 0.0))) / (2 * a))
     if width < 1:
         msg = (
-            f"a budget of {budget:.0f} parameters leaves no channel for the decoder, one channel takes "
+            f"a budget of {budget:.0f} parameters is too small for the decoder, one channel needs "
             f"{a + stem:.0f}: raise modelsize"
         )
         raise InputError(msg)
