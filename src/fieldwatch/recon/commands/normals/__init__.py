@@ -20,9 +20,9 @@ PMNI's script (--conf, --obj_name, --is_continue, --gpu 0) work; see also `field
 """
 
 _MAIN_FLAGS = {
-    "data and output": ("data", "conf", "normals", "depth", "axes", "held_out", "longer_side"),
+    "data and output": ("data", "conf", "normals", "axes", "held_out", "longer_side"),
     "method and quality": (
-        "stages", "pose_start", "learn_rotation", "learn_translation", "gradient_method", "rays",
+        "stages", "pose_start", "learn_rotation", "learn_translation", "rays",
         "finest_resolution", "lr", "lr_poses",
     ),
     "run length and evaluation": ("steps", "evaluate_at", "mesh_resolution", "turntable"),

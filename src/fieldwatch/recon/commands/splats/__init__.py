@@ -55,7 +55,7 @@ _MESH_COMMANDS = {
 
 _MAIN_FLAGS = {
     "data and output": ("data", "checkpoint_path", "masks", "longer_side", "held_out", "background"),
-    "method and quality": ("regularization", "growth", "growth_cap", "degree", "exposure", "flatness_weight"),
+    "method and quality": ("regularization", "growth", "growth_cap", "degree", "exposure"),
     "run length and evaluation": ("coarse_iterations", "schedule_scale", "test_iterations", "turntable"),
     "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
     "machine": ("device", "threads", "seed"),
