@@ -53,7 +53,7 @@ def test_the_built_in_scene_is_its_own_truth(answer, trained_splats, balls, tmp_
 def test_bad_input_is_refused(refused, balls, tmp_path):
     mesh = balls / "truth.ply"
     assert "does not exist" in refused("mesh", "evaluate", mesh, "--gt", tmp_path / "none.ply")
-    assert "there are none" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--style", "diligent")
+    assert "no cameras" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--style", "diligent")
     assert "--samples must be at least 1, got 0" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--samples", 0)
-    assert "least one length" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--threshold", -1)
+    assert "thresholds must be" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--threshold", -1)
     assert "run" in refused("mesh", "evaluate", mesh, "--gt", mesh, "--visible-from", tmp_path)

@@ -148,6 +148,14 @@ def test_bad_input_is_one_message_and_nothing_is_written(opaque, refused, words,
     assert names(opaque) == before
 
 
+def test_open3d_is_refused_with_the_methods_that_exist(opaque, fieldwatch):
+    code, _, message = fieldwatch("mesh", "extract", opaque, *QUICK, "--method", "open3d")
+    assert code == 2
+    text = " ".join(message.replace("\u2502", " ").split())
+    assert "invalid choice 'open3d' for argument '--method'" in text
+    assert "Expected one of ('poisson', 'tsdf', 'density')" in text
+
+
 def test_only_splats_runs_are_opened(trained, refused, tmp_path):
     assert "holds no run" in refused("mesh", "extract", tmp_path, *QUICK)
     assert "opens splats runs" in refused("mesh", "extract", trained, *QUICK)

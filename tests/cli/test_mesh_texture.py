@@ -62,8 +62,8 @@ def test_a_mesh_that_faces_inwards_is_turned(splats, box, answer, tmp_path):
     [
         ("--layout xatlas --square-size 8", "--square-size 8 needs --layout squares"),
         ("--square-size 0", "--square-size is 0"),
-        ("--layout squares --size 11", "ask for 12 texels or more"),
-        ("--size 0", "sizes from 1 to 16384"),
+        ("--layout squares --size 11", "use a size of at least 12"),
+        ("--size 0", "texture size must be from 1 to 16384"),
         ("--checkpoint 7", "7"),
     ],
 )
@@ -77,7 +77,7 @@ def test_bad_meshes_and_folders_are_one_message(splats, box, refused, tmp_path):
     away = write_mesh(
         tmp_path / "away.ply", Triangles(vertices=read_mesh(box).vertices + 500, faces=read_mesh(box).faces)
     )
-    assert "mesh and cameras" in refused(*line, away, "--size", 32, "--device", "cpu")
+    assert "these cameras" in refused(*line, away, "--size", 32, "--device", "cpu")
     obj = write_mesh(tmp_path / "a.obj", read_mesh(box))
     assert "written over" in refused(*line, obj, "--out", tmp_path, "--device", "cpu")
 

@@ -94,7 +94,7 @@ def test_grid_that_does_not_fit_is_refused_with_one_that_does(opaque, free, tmp_
     assert code == 2
     assert not (tmp_path / "refused").exists()
     assert peak <= bound * GIBI
-    told = re.search(r"at resolution 512 .* takes (\d+) MiB, (\d+) MiB are allowed: a resolution of (\d+) fits", said)
+    told = re.search(r"at resolution 512 .* needs (\d+) MiB, the limit is (\d+) MiB: a resolution of (\d+) fits", said)
     assert told, said
     needed, allowed, fitting = map(int, told.groups())
     assert needed > allowed

@@ -59,7 +59,7 @@ def test_squares_hold_any_number_of_faces_down_to_four_texels(faces):
     assert uvs.min() >= 0
     assert uvs.max() <= 1
     assert areas(uvs * 4 * across) == pytest.approx(0.5)
-    with pytest.raises(MeshError, match=f"ask for {4 * across} texels or more"):
+    with pytest.raises(MeshError, match=f"at least {4 * across}, or decimate"):
         unwrapped(mesh, method="squares", size=4 * across - 1)
 
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_laid_out_is_said(forms):
     empty = Triangles(vertices=np.zeros((0, 3)), faces=np.zeros((0, 3), np.int64))
     with pytest.raises(MeshError, match="no faces"):
         unwrapped(empty)
-    with pytest.raises(MeshError, match="sizes from 1 to 16384"):
+    with pytest.raises(MeshError, match="from 1 to 16384"):
         unwrapped(forms.cone(), size=0)
     with pytest.raises(MeshError, match="no texture coordinates"):
         find_texels(forms.cone(), 8)

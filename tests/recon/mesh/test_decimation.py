@@ -51,7 +51,7 @@ def test_small_enough_or_empty_stays_as_it_is(forms):
 
 def test_a_number_is_asked_for(forms):
     for numbers in ({}, {"triangles": 10, "vertices": 10}, {"triangles": 1}):
-        with pytest.raises(MeshError, match=r"triangles and .* vertices.*4 or more"):
+        with pytest.raises(MeshError, match="at least 4, got"):
             decimated(forms.icosphere(1), **numbers)
 
 
@@ -60,7 +60,7 @@ def test_running_out_of_memory_is_a_clear_message(forms, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(fast_simplification, "simplify", full)
-    with pytest.raises(MeshError, match="simplifying 320 faces"):
+    with pytest.raises(MeshError, match="decimate 320 faces"):
         decimated(forms.icosphere(2), triangles=100)
 
 

@@ -115,13 +115,13 @@ def test_the_diligent_style_counts_every_ray_in_the_masks(forms):
     found = evaluate_mesh(forms.icosphere(4, 1.1), forms.icosphere(4), style="diligent", cameras=cameras, masks=[mask])
     assert (len(found.to_truth), len(found.to_mesh)) == (64, 64)
     assert 0.1 < found.chamfer < 0.11
-    with pytest.raises(MeshError, match="there are none"):
+    with pytest.raises(MeshError, match="no cameras"):
         evaluate_mesh(forms.cone(), forms.cone(), style="diligent")
     with pytest.raises(MeshError, match=r"nothing .*mesh"):
         evaluate_mesh(forms.cone(), forms.cone(), style="diligent", cameras=cameras, masks=[mask & False])
-    with pytest.raises(MeshError, match=r"mask of .* is \(.*\(\d+, \d+\)"):
+    with pytest.raises(MeshError, match=r"mask of camera .* size \(\d+, \d+\), got \("):
         visible_points(forms.cone(), cameras, masks=[mask[1:]])
-    with pytest.raises(MeshError, match="1 cameras with 2 masks"):
+    with pytest.raises(MeshError, match="1 cameras and 2 masks"):
         visible_points(forms.cone(), cameras, masks=[None, None])
 
 
@@ -131,7 +131,7 @@ def test_what_makes_no_evaluation_is_refused(forms):
         evaluate_mesh(forms.cone(), nothing)
     with pytest.raises(MeshError, match="an area of 0"):
         evaluate_mesh(nothing, forms.cone())
-    with pytest.raises(MeshError, match="length above 0"):
+    with pytest.raises(MeshError, match="lengths greater than 0"):
         evaluate_mesh(forms.cone(), forms.cone(), thresholds=(0.0,))
 
 
@@ -144,7 +144,7 @@ def test_samples_follow_the_area_and_lie_on_the_faces(forms):
     assert np.array_equal(samples.points, sample_surface(patch, 3200).points)
     few = thinned(samples, 1.0)
     assert len(few) == 16
-    with pytest.raises(MeshError, match="a length above 0"):
+    with pytest.raises(MeshError, match=r"spacing .*greater than 0, got 0"):
         thinned(samples, 0.0)
 
 
@@ -156,7 +156,7 @@ def test_the_ramp_gets_lighter_and_ends_stay(forms):
     assert np.array_equal(error_ramp(np.array([-1.0, 2.0])), error_ramp(np.array([0.0, 1.0])))
     coloured = error_coloured(forms.cone(8), np.linspace(0, 2, 10), 2.0)
     assert np.array_equal(coloured.colours, error_ramp(np.linspace(0, 1, 10)))
-    with pytest.raises(MeshError, match=r"length above 0.*colour"):
+    with pytest.raises(MeshError, match=r"last color .*greater than 0"):
         error_coloured(forms.cone(8), np.zeros(10), 0.0)
 
 

@@ -58,6 +58,18 @@ def test_every_form_of_corner(tmp_path, faces):
     assert mesh.faces.tolist() == [[0, 1, 2], [0, 2, 3]]
 
 
+def test_colors_stay_beside_texture_coordinates_and_faces_in_order(tmp_path):
+    """Other readers drop the colors of a mesh with texture coordinates, or sort its faces by material."""
+    colors = [(255, 0, 9), (1, 2, 3), (4, 5, 6), (7, 8, 90)]
+    vertices = [f"{row} {r} {g} {b}" for row, (r, g, b) in zip(SQUARE.splitlines(), colors, strict=True)]
+    faces = ["vt 0 0", "vt 1 1", "usemtl z", "f 1/1 2/2 3/1", "usemtl a", "f 1/2 3/1 4/2", "usemtl z", "f 4/1 3/1 2/2"]
+    mesh = read_mesh(saved(tmp_path / "a.obj", "\n".join([*vertices, *faces])))
+    assert mesh.colours.tolist() == [list(color) for color in colors]
+    assert mesh.faces.tolist() == [[0, 1, 2], [0, 2, 3], [3, 2, 1]]
+    assert mesh.uvs[..., 0].tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 1]]
+    assert len(mesh.vertices) == 4
+
+
 def test_numbers_from_the_end_count_from_their_line(tmp_path):
     mesh = read_mesh(saved(tmp_path / "a.obj", "v 0 0 0\nv 1 0 0\nv 0 1 0\nf -3 -2 -1\nv 5 5 5\nf -3 -2 -1\n"))
     assert mesh.faces.tolist() == [[0, 1, 2], [1, 2, 3]]
@@ -105,12 +117,12 @@ def test_several_pictures_are_refused_and_an_unused_one_is_not_missed(tmp_path):
     saved(tmp_path / "a.mtl", "newmtl one\nKd 1 0 0\nnewmtl other\nmap_Kd -s 1 1 1 gone.png\n")
     assert read_mesh(saved(tmp_path / "a.obj", TEXTURED)).texture is None
     both = TEXTURED + "usemtl other\nf 1/1 2/2 3/3\n"
-    with pytest.raises(MeshError, match=r"several pictures \(gone.png, none\)"):
+    with pytest.raises(MeshError, match=r"several textures \(gone.png, none\)"):
         read_mesh(saved(tmp_path / "b.obj", both))
 
 
 def test_a_texture_needs_coordinates_and_size():
-    with pytest.raises(MeshError, match=r"texture.*no uvs"):
+    with pytest.raises(MeshError, match="texture but no uvs"):
         square(texture=PICTURE)
     with pytest.raises(MeshError, match="0 x 2 texels"):
         square(uvs=UVS, texture=PICTURE[:, :0])
@@ -162,24 +174,24 @@ ASCII = PLY.format(form="ascii")
         ("a.ply", ASCII + "end_header\n" + BODY, "no vertices with faces"),
         ("a.ply", ASCII + FACES.format(count=0) + BODY, "holds no faces"),
         ("a.ply", ASCII + FACES.format(count=2) + BODY + "3 0 1 2\n", "cut short"),
-        ("a.ply", ASCII + FACES.format(count=1) + BODY + "3 0 1 9\n", "names the vertices"),
+        ("a.ply", ASCII + FACES.format(count=1) + BODY + "3 0 1 9\n", "references vertices"),
         ("a.ply", ASCII + FACES.format(count=1) + BODY + "2 0 1\n", "has 2 corners"),
         ("a.ply", ASCII + FACES.format(count=1) + BODY + "3 0 1 0.5\n", "holds 0.5, expected int32"),
         ("a.ply", ASCII + FACES.format(count=1) + BODY + "3 0 1 nan\n", "holds nan, expected int32"),
         ("a.ply", ASCII + FACES.format(count=1) + BODY + "3 0 1 x\n", "something other than numbers"),
         ("a.ply", ASCII + FACES.format(count=1) + BODY.replace("1 1 0", "1 inf 0") + "3 0 1 2\n", "not finite"),
         ("a.ply", ASCII.replace(" z", " w") + FACES.format(count=1) + BODY + "3 0 1 2\n", "x, y, z and vertex_indices"),
-        ("a.obj", "", "0 places and no faces"),
+        ("a.obj", "", "0 vertices and no faces"),
         ("a.obj", b"\x00\xff\x80 binary", "no faces"),
-        ("a.obj", SQUARE, "4 places and no faces"),
+        ("a.obj", SQUARE, "4 vertices and no faces"),
         ("a.obj", SQUARE + "f 1 2\n", "has 2 corners"),
-        ("a.obj", SQUARE + "f 1 2 0\n", "line 5 .*0 refers to nothing"),
-        ("a.obj", SQUARE + "f 1 2 -5\n", "-5 refers to nothing"),
-        ("a.obj", SQUARE + "f 1 2 5\n", "names the vertices"),
+        ("a.obj", SQUARE + "f 1 2 0\n", "line 5 .*index 0 is out of range"),
+        ("a.obj", SQUARE + "f 1 2 -5\n", "index -5 is out of range"),
+        ("a.obj", SQUARE + "f 1 2 5\n", "references vertices"),
         ("a.obj", SQUARE + "f 1 2 99999999999999999999999\n", "line 5"),
-        ("a.obj", SQUARE + "f 1 2 /3\n", "is no corner"),
-        ("a.obj", SQUARE + "f 1/2 2/1 3/1\n", "names vt 2 of 0"),
-        ("a.obj", "v 0 0\n", r"line 1 .*a place has 2 numbers"),
+        ("a.obj", SQUARE + "f 1 2 /3\n", "is not a face corner"),
+        ("a.obj", SQUARE + "f 1/2 2/1 3/1\n", "references vt 2 of 0"),
+        ("a.obj", "v 0 0\n", r"line 1 .*a vertex has 2 numbers"),
         ("a.obj", "v 0 0 zero\n", "line 1 .*could not convert"),
         ("a.obj", "v 0 0 nan\nf 1 1 1\n", "not finite"),
     ],

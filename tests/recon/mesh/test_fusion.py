@@ -74,9 +74,9 @@ def test_views_that_come_once_are_fine_in_one_pass_and_refused_in_several(views)
 def test_what_cannot_be_fused_is_said(views):
     with pytest.raises(MeshError, match="no depth maps"):
         fuse_depths([], low=LOW, high=HIGH, resolution=16)
-    with pytest.raises(MeshError, match=r"nodes takes [\d.]+ MiB.*[\d.]+ MiB"):
+    with pytest.raises(MeshError, match=r"at least [\d.]+ MiB.*[\d.]+ MiB"):
         fuse_depths(views, low=LOW, high=HIGH, resolution=64, memory=1000)
-    with pytest.raises(MeshError, match="cannot be fused"):
+    with pytest.raises(MeshError, match="needs a box"):
         fuse_depths(views, low=HIGH, high=LOW, resolution=64)
 
 
@@ -89,5 +89,5 @@ def test_a_picture_of_another_size_or_with_negative_depth_is_refused(views):
     camera = views[0].camera.to(dtype=torch.float64)
     with pytest.raises(MeshError, match="160 rows and 160 columns"):
         DepthView(camera=camera, depth=np.zeros((10, 10), np.float32))
-    with pytest.raises(MeshError, match="negative or not"):
+    with pytest.raises(MeshError, match="negative or non-finite"):
         DepthView(camera=camera, depth=np.full((160, 160), -1, np.float32))

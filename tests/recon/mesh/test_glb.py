@@ -14,6 +14,7 @@ from PIL import Image
 
 from fieldwatch.recon.mesh import MeshError, Triangles, read_mesh, write_glb, write_mesh
 from fieldwatch.recon.mesh.glb_reader import read_glb
+from fieldwatch.recon.mesh.pictures import png_bytes
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (8, 4, 3), np.uint8)
 
@@ -100,7 +101,7 @@ def test_what_is_up_in_the_scene_is_up_in_the_file(forms, up):
 
 
 def test_no_direction_and_no_faces_are_refused(forms):
-    with pytest.raises(ValueError, match="up is"):
+    with pytest.raises(ValueError, match="up must be"):
         write_glb(forms.cone(), up=(0, 0, 0))
     empty = Triangles(vertices=np.zeros((0, 3)), faces=np.zeros((0, 3), np.int64))
     with pytest.raises(MeshError, match="no faces"):
@@ -132,23 +133,88 @@ def test_two_pictures_are_refused_unless_left_out(forms):
     del bare["material"]
     about["meshes"][0]["primitives"].append(bare)
     data = file_of(about, binary)
-    with pytest.raises(MeshError, match="1 pictures"):
+    with pytest.raises(MeshError, match="1 textures"):
         read_glb(data)
     assert len(read_glb(data, texture=False).faces) == 160
+
+
+SQUARE_FACES = np.array([[0, 1, 2], [0, 2, 3]], np.uint16)
+COMPONENTS = {"int16": 5122, "uint16": 5123, "float32": 5126}
+SQUARE = np.array([[0.25, -0.5, 0.125], [1, 0, 0], [0.75, 1, -1], [0, 0.5, 0]])
+SQUARE_UVS = np.array([[0.25, 0.5], [1, 0], [0.75, 1], [0, 0.125]])
+
+
+def square_file(**attributes: np.ndarray) -> bytes:
+    """Two triangles with a texture on the last texture coordinates given; integer attributes are normalized."""
+    views, accessors, binary = [], [], b""
+    for values in (*attributes.values(), SQUARE_FACES.reshape(-1, 1)):
+        rows = np.zeros((len(values), 12), np.uint8)  # a stride of 12 bytes for all
+        rows[:, : values.itemsize * values.shape[1]] = np.ascontiguousarray(values).view(np.uint8)
+        views.append({"buffer": 0, "byteOffset": len(binary), "byteLength": rows.size, "byteStride": 12})
+        kind = ("SCALAR", "VEC2", "VEC3")[values.shape[1] - 1]
+        accessors.append(
+            {"bufferView": len(views) - 1, "count": len(values), "type": kind}
+            | {"componentType": COMPONENTS[values.dtype.name]}
+            | {"normalized": values.dtype.kind in "iu" and values.shape[1] > 1}
+        )
+        binary += rows.tobytes()
+    picture = png_bytes(PICTURE)
+    views.append({"buffer": 0, "byteOffset": len(binary), "byteLength": len(picture)})
+    binary += picture + bytes(-len(picture) % 4)
+    channel = max((int(name[-1]) for name in attributes if name.startswith("TEXCOORD")), default=0)
+    primitive = {"attributes": {name: i for i, name in enumerate(attributes)}, "indices": len(attributes)}
+    about = {
+        "asset": {"version": "2.0"}, "nodes": [{"mesh": 0}], "meshes": [{"primitives": [primitive]}],
+        "buffers": [{"byteLength": len(binary)}], "bufferViews": views, "accessors": accessors,
+        "images": [{"bufferView": len(views) - 1}], "textures": [{"source": 0}],
+        "materials": [{"pbrMetallicRoughness": {"baseColorTexture": {"index": 0, "texCoord": channel}}}],
+    }  # fmt: skip
+    if any(name.startswith("TEXCOORD") for name in attributes):
+        primitive["material"] = 0
+    return file_of(about, binary)
+
+
+def test_quantized_positions_keep_their_scale():
+    data = square_file(POSITION=np.rint(SQUARE * 32767).astype(np.int16))
+    assert np.allclose(read_glb(data).corners, SQUARE[SQUARE_FACES], atol=2e-5)
+
+
+def test_quantized_texture_coordinates_keep_their_scale():
+    data = square_file(POSITION=SQUARE.astype(np.float32), TEXCOORD_0=np.rint(SQUARE_UVS * 65535).astype(np.uint16))
+    again = read_glb(data)
+    assert np.allclose(again.uvs, (SQUARE_UVS * (1, -1) + (0, 1))[SQUARE_FACES], atol=1e-5)
+    assert np.array_equal(again.texture, PICTURE)
+
+
+def test_the_texture_names_its_coordinates():
+    """A light map commonly has the first set, and the base color the second one, or the other way round."""
+    others = np.zeros((4, 2), np.float32)
+    uvs = SQUARE_UVS.astype(np.float32)
+    again = read_glb(square_file(POSITION=SQUARE.astype(np.float32), TEXCOORD_0=others, TEXCOORD_1=uvs))
+    assert np.allclose(again.uvs, (SQUARE_UVS * (1, -1) + (0, 1))[SQUARE_FACES])
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.float32])
+def test_dark_colors_without_a_material_keep_their_precision(kind):
+    """Eight linear bits have one level for the six darkest of sRGB: a reader that rounds to them first loses these."""
+    dark = np.arange(12).reshape(4, 3)
+    linear = dark / 255 / 12.92
+    stored = np.rint(linear * 65535).astype(np.uint16) if kind is np.uint16 else linear.astype(np.float32)
+    assert np.array_equal(read_glb(square_file(POSITION=SQUARE.astype(np.float32), COLOR_0=stored)).colours, dark)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda about: about.update(extensionsRequired=["KHR_draco_mesh_compression"]), "it needs KHR_draco_mesh"),
-        (lambda about: about.update(nodes=[]), "names nodes 0 of 0"),
+        (lambda about: about.update(extensionsRequired=["KHR_draco_mesh_compression"]), "it requires KHR_draco_mesh"),
+        (lambda about: about.update(nodes=[]), "references nodes 0 of 0"),
         (lambda about: about["meshes"][0]["primitives"][0].update(mode=0), "holds no triangles"),
-        (lambda about: about["accessors"][0].update(count=10**6), "rows of 12 bytes are named"),
-        (lambda about: about["accessors"][0].update(type="VEC9"), "makes no sense"),
+        (lambda about: about["accessors"][0].update(count=10**6), "rows of 12 bytes, but"),
+        (lambda about: about["accessors"][0].update(type="VEC9"), "description is invalid"),
         (lambda about: about["bufferViews"][0].update(byteLength=10**9), "cut short"),
         (lambda about: about["buffers"][0].update(uri="a.bin"), "another file"),
         (lambda about: about["accessors"][0].update(sparse={}), "sparse"),
-        (lambda about: about.update(nodes=[{"children": [0]}]), "named twice"),
+        (lambda about: about.update(nodes=[{"children": [0]}]), "two parents"),
     ],
 )
 def test_what_is_wrong_inside_is_said(forms, change, said):
@@ -161,7 +227,7 @@ def test_what_is_wrong_inside_is_said(forms, change, said):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"hello", "no GLB file"),
+        (b"hello", "not a GLB file"),
         (b"glTF" + bytes(20), "it is glTF 0"),
         (b"glTF" + struct.pack("<II", 2, 99) + bytes(8), "cut short"),
     ],

@@ -76,5 +76,5 @@ def test_an_open_mesh_has_distances_but_no_coverage(forms):
 
 
 def test_no_gaussians_have_no_fit(forms):
-    with pytest.raises(MeshError, match="no Gaussians"):
+    with pytest.raises(MeshError, match="least one Gaussian"):
         gaussian_fit(forms.cone(), np.zeros((0, 3)))

@@ -56,7 +56,7 @@ def test_values_on_one_side(constant):
 
 
 def test_what_cannot_be_sampled_is_refused():
-    with pytest.raises(MeshError, match=r"shape \(.*two nodes"):
+    with pytest.raises(MeshError, match=r"two nodes.* shape \("):
         marching_cubes(np.zeros((1, 5, 5), np.float32), low=LOW, cell=1.0)
     with pytest.raises(MeshError, match="1 of 27 values"):
         values = np.zeros((3, 3, 3), np.float32)
@@ -95,7 +95,7 @@ def test_a_box_cuts_a_surface_closed():
 
 
 def test_a_box_without_inside_is_refused():
-    with pytest.raises(MeshError, match="has no inside"):
+    with pytest.raises(MeshError, match="greater than 0, got"):
         implicit_surface(ball, HIGH, LOW, resolution=10)
     with pytest.raises(MeshError, match="not finite at"):
         implicit_surface(lambda p: np.full(len(p), np.inf), LOW, HIGH, resolution=10)

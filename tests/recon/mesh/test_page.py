@@ -40,5 +40,5 @@ def test_names_are_shown_and_not_run(glb):
 
 
 def test_other_bytes_are_refused():
-    with pytest.raises(MeshError, match="no GLB file"):
+    with pytest.raises(MeshError, match="a GLB file"):
         mesh_page(b"ply\nformat ascii 1.0\n", title="t", facts={})

@@ -22,7 +22,7 @@ def test_sets_are_joined_and_empty_ones_do_not_take_the_colours():
 
 def test_colours_for_some_only_are_refused():
     plain = OrientedPoints(points=PLACES, normals=UP)
-    with pytest.raises(MeshError, match=r"1 of 2 sets.*colours"):
+    with pytest.raises(MeshError, match=r"1 of 2 .*have colors"):
         OrientedPoints.joined(plain, OrientedPoints(points=PLACES, normals=UP, colours=RED))
 
 
@@ -40,5 +40,5 @@ def test_a_place_that_is_not_finite_is_refused():
 
 @pytest.mark.usefixtures("unchecked")
 def test_counts_that_differ_are_refused():
-    with pytest.raises(MeshError, match=r"there are \[3, 4\]"):
+    with pytest.raises(MeshError, match=r"same length, got \[3, 4\]"):
         OrientedPoints(points=PLACES, normals=UP[:3])

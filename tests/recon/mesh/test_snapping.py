@@ -38,5 +38,5 @@ def test_no_points_move_nothing(forms):
     ball = forms.icosphere(1)
     none = OrientedPoints(points=np.empty((0, 3)), normals=np.empty((0, 3)))
     assert snapped(ball, none, farthest=1.0) is ball
-    with pytest.raises(MeshError, match="move by -1"):
+    with pytest.raises(MeshError, match="at least 0 world units, got -1"):
         snapped(ball, none, farthest=-1.0)

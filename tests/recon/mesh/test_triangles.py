@@ -114,8 +114,8 @@ def test_a_mesh_without_faces_is_open_and_empty():
 @pytest.mark.parametrize(
     ("vertices", "faces", "said"),
     [
-        ([[0.0, 0, 0]], [[0, 0, 1]], r"face 0 names the vertices \[0, 0, 1\], there are 1"),
-        ([[0.0, 0, 0]], [[0, 0, -1]], r"face 0 names the vertices \[0, 0, -1\]"),
+        ([[0.0, 0, 0]], [[0, 0, 1]], r"face 0 references vertices \[0, 0, 1\], but there are 1"),
+        ([[0.0, 0, 0]], [[0, 0, -1]], r"face 0 references vertices \[0, 0, -1\]"),
         ([[0.0, 0, 0], [0, np.nan, 0]], [[0, 0, 0]], r"1 of 2 rows are not finite, the first is row 1"),
     ],
 )
@@ -137,5 +137,5 @@ def test_values_that_make_no_mesh_are_refused(vertices, faces, said):
 )
 def test_a_wrong_form_is_refused(parts):
     good = {"vertices": np.zeros((3, 3)), "faces": np.array([[0, 1, 2]])}
-    with pytest.raises(MeshError, match=f"{next(iter(parts))} are .*, wanted are"):
+    with pytest.raises(MeshError, match=f"{next(iter(parts))} must be .*, got"):
         Triangles(**{**good, **parts})

@@ -266,7 +266,7 @@ def test_the_state_holds_table_and_bandwidth():
 
 @pytest.mark.parametrize("active", [-0.1, 4.1, torch.nan])
 def test_more_levels_than_there_are_cannot_be_active(active):
-    with pytest.raises(ValueError, match=r"of 4 levels.*between 0 and 4"):
+    with pytest.raises(ValueError, match="between 0 and 4"):
         HashEncoding(levels=4, table_bits=8).activate(active)
 
 
@@ -374,12 +374,15 @@ def test_points_of_another_precision_are_refused():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"levels": 0}, "levels between 1 and 32, got 0"),
-        ({"base_resolution": 0}, "base_resolution between 1"),
-        ({"base_resolution": 64, "finest_resolution": 32}, "finest_resolution between 64 and 1048576, got 32"),
-        ({"table_bits": 25}, "table_bits between 1 and 24, got 25"),
-        ({"features_per_level": 10}, "features_per_level between 2 and 8, got 10"),
-        ({"features_per_level": 3}, "even number of features_per_level, got 3"),
+        ({"levels": 0}, "levels of a hash encoding must be between 1 and 32, got 0"),
+        ({"base_resolution": 0}, "base_resolution of a hash encoding must be between 1 "),
+        (
+            {"base_resolution": 64, "finest_resolution": 32},
+            "finest_resolution of a hash encoding must be between 64 and 1048576, got 32",
+        ),
+        ({"table_bits": 25}, "table_bits of a hash encoding must be between 1 and 24, got 25"),
+        ({"features_per_level": 10}, "features_per_level of a hash encoding must be between 2 and 8, got 10"),
+        ({"features_per_level": 3}, "features_per_level of a hash encoding must be even, got 3"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, said):

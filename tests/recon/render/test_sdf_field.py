@@ -134,10 +134,10 @@ def test_another_precision_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": 5}, "layers between 1 and 4, got 5"),
-        ({"hidden": 4}, "hidden between 8 and 1024, got 4"),
-        ({"radius": 0.0}, "give a radius up to 1, got 0.0"),
-        ({"sharpness": -1.0}, "sharpness of Softplus above 0, got -1.0"),
+        ({"layers": 5}, "layers of a neural SDF must be between 1 and 4, got 5"),
+        ({"hidden": 4}, "hidden of a neural SDF must be between 8 and 1024 units, got 4"),
+        ({"radius": 0.0}, "at most 1, got 0.0"),
+        ({"sharpness": -1.0}, "sharpness of Softplus must be greater than 0, got -1.0"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):

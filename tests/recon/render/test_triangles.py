@@ -210,7 +210,7 @@ def test_a_face_of_vertices_that_are_not_there_is_refused(face):
 
 
 def test_a_view_without_near_plane_is_refused():
-    with pytest.raises(ValueError, match="must be above 0"):
+    with pytest.raises(ValueError, match="greater than 0, got"):
         cast_triangles(torch.zeros(3, 3), torch.tensor([[0, 1, 2]]), seen_from((1.0, 0.0, 0.0), near=0.0))
 
 

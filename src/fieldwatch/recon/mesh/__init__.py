@@ -1,4 +1,4 @@
-"""Meshes of triangles: what follows from their faces, files, quality."""
+"""Triangle meshes: files, reconstruction, repair, texturing, rendering, quality and evaluation."""
 
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from fieldwatch.recon.mesh.triangles import Triangles
     from fieldwatch.recon.mesh.trimming import trimmed, without_outliers, without_small_pieces
 from fieldwatch.recon.mesh.gaussian_fit import gaussian_fit
-from fieldwatch.recon.mesh.open3d_poisson import open3d_poisson
 
 __all__ = [
     "AlignMethod",
@@ -65,7 +64,6 @@ __all__ = [
     "mesh_page",
     "mesh_quality",
     "mesh_still",
-    "open3d_poisson",
     "poisson_surface",
     "read_mesh",
     "render_mesh",

@@ -1,4 +1,4 @@
-"""The similarity that brings a mesh onto another: by centres, axes and sizes, then by nearest points."""
+"""Alignment of a mesh with the ground truth by a similarity: principal axes first, then ICP."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -16,42 +16,41 @@ from fieldwatch.recon.mesh.sampling import SurfaceSamples, sample_surface
 from fieldwatch.recon.mesh.triangles import Triangles
 
 AlignMethod = Literal["none", "sim3", "icp"]
-"""How a mesh is brought onto the truth: not at all; from any pose and size; from a pose that is nearly right."""
+"""Alignment methods: "none"; "sim3" from any pose and scale; "icp" from a pose that is nearly right."""
 
-_SAMPLES = 2000  # of each surface, for the steps of ICP
-_FEW_SAMPLES = 500  # of each surface, to compare poses to begin with
-_CANDIDATES = 4  # poses to begin with that are followed for some steps
-_EQUAL_SPREADS = (
-    0.12  # two principal spreads that differ by less than this share leave the turn about the third axis open
-)
-_AXIS_STEPS = 12  # tried about such an axis
+_SAMPLES = 2000  # points per surface for ICP
+_FEW_SAMPLES = 500  # points per surface to rank initial poses
+_CANDIDATES = 4  # initial poses that are refined for some steps
+_EQUAL_SPREADS = 0.12
+"""Relative difference of two principal variances below which the rotation about the third axis is ambiguous."""
+_AXIS_STEPS = 12  # rotations to try about such an axis
 _MAX_STEPS = 80
-_MIN_STEP = 1e-11  # a step that moves nothing by more than this share of the truth's size is the last one
+_MIN_STEP = 1e-11  # convergence threshold of a step, as a fraction of the size of the ground truth
 
 
 def moved(mesh: Triangles, change: Similarity) -> Triangles:
-    """Return a mesh in other coordinates."""
+    """Apply a similarity to a mesh."""
     return replace(mesh, vertices=change.apply(torch.from_numpy(mesh.vertices)).numpy())
 
 
 def align_mesh(
     mesh: Triangles, truth: Triangles, *, method: AlignMethod = "sim3", keep: float = 0.9, seed: int = 0
 ) -> Similarity:
-    """Return the similarity that brings a mesh onto the truth.
+    """Return the similarity that aligns a mesh with the ground truth.
 
-    "sim3" begins with the centroids, principal axes and sizes of the surfaces (integrals over the triangles, exact),
-    in every proper order and direction of the axes; the best few are followed. "icp" begins where the mesh is. Both go
-    on by nearest points in both directions, which keeps the scale from shrinking to nothing, trimmed (Chetverikov et
-    al., The trimmed iterative closest point algorithm, ICPR 2002): linearised point-to-plane steps (Chen & Medioni
-    1992) with a scale, and where such a step does not help, the closed-form point-to-point step
+    "sim3" starts from the centroids, principal axes and sizes of the surfaces (exact integrals over the triangles), in
+    every proper order and direction of the axes, and refines the best few. "icp" starts from the current pose. Both
+    then run trimmed ICP (Chetverikov et al., The trimmed iterative closest point algorithm, ICPR 2002) with nearest
+    points in both directions, which keeps the scale from collapsing. A step is a linearized point-to-plane step (Chen &
+    Medioni 1992) with a scale or, if that does not reduce the cost, the closed-form point-to-point step
     (:func:`fieldwatch.recon.geometry.align_points`).
 
     Args:
-        mesh: with faces.
-        truth: with faces.
-        method: "none" returns the identity.
-        keep: share of the pairs, the nearest ones, that count: the others have no partner in the other surface.
-        seed: of the points drawn.
+        mesh: mesh to align.
+        truth: ground truth surface.
+        method: alignment method; "none" returns the identity.
+        keep: fraction of the pairs to use, nearest first; the others may have no counterpart in the other surface.
+        seed: random seed of the sampled points.
 
     Raises:
         MeshError: a mesh has no area.
@@ -62,7 +61,7 @@ def align_mesh(
         return _AlignmentProblem.of(mesh, truth, _SAMPLES, keep, seed).refine(
             _similarity(1.0, np.eye(3), np.zeros(3)), _MAX_STEPS
         )
-    # Few samples rank the many initial poses; only the winner is refined with all.
+    # Few samples suffice to rank the initial poses; only the best one is refined with all samples.
     coarse = _AlignmentProblem.of(mesh, truth, _FEW_SAMPLES, keep, seed)
     candidates = sorted(_initial_poses(mesh, truth), key=coarse.rough_cost)[:_CANDIDATES]
     refined = sorted((coarse.refine(start, 15) for start in candidates), key=coarse.cost)
@@ -74,38 +73,43 @@ def _similarity(scale: float, rotation: np.ndarray, translation: np.ndarray) -> 
 
 
 def _moments(mesh: Triangles) -> tuple[np.ndarray, np.ndarray]:
-    """Centroid and covariance of the surface, by exact integrals over its triangles."""
+    """Return centroid and covariance of the surface, as exact integrals over its triangles."""
     share = mesh.areas / mesh.areas.sum()
     means = mesh.corners.mean(1)
-    centre = share @ means
-    offsets = mesh.corners - centre
-    middles = means - centre
-    # the second moment of a triangle: (sum of the corners' products + 9 times the middle's) / 12
+    center = share @ means
+    offsets = mesh.corners - center
+    middles = means - center
+    # Second moment of a triangle: (sum of the outer products of the corners + 9 times that of the centroid) / 12.
     spread = np.einsum("m,mci,mcj->ij", share, offsets, offsets) + 9 * np.einsum("m,mi,mj->ij", share, middles, middles)
-    return centre, spread / 12
+    return center, spread / 12
 
 
 def _initial_poses(mesh: Triangles, truth: Triangles) -> list[Similarity]:
-    """Poses to begin with."""
-    centre, spread = _moments(mesh)
-    target_centre, target_spread = _moments(truth)
+    """Return the similarities that match centroids, sizes and principal axes."""
+    center, spread = _moments(mesh)
+    target_center, target_spread = _moments(truth)
     sizes, axes = np.linalg.eigh(spread)
     target_sizes, target_axes = np.linalg.eigh(target_spread)
+    # Variances scale with the square of the size.
     scale = float(np.sqrt(target_sizes.sum() / sizes.sum()))
     rotations = [target_axes @ rotation @ axes.T for rotation in _axis_turns(target_sizes)]
-    # Permutations and signs of axes include reflections: keep proper rotations.
+    # Permutations and signs of the axes include reflections: keep proper rotations only.
     rotations = [rotation for rotation in rotations if np.linalg.det(rotation) > 0]
-    return [_similarity(scale, rotation, target_centre - scale * rotation @ centre) for rotation in rotations]
+    return [_similarity(scale, rotation, target_center - scale * rotation @ center) for rotation in rotations]
 
 
 def _axis_turns(sizes: Float64[np.ndarray, "3"]) -> list[np.ndarray]:
-    """Orders and directions of the principal axes; where two spreads are alike, turns about the third as well."""
+    """Return the orders and directions of the principal axes.
+
+    If two variances are nearly equal, rotations about the third axis are added.
+    """
     signed = [
         np.diag(signs) @ np.eye(3)[list(order)]
         for order in itertools.permutations(range(3))
         for signs in itertools.product((1.0, -1.0), repeat=3)
     ]
     rotations = list(signed)
+    # eigh sorts ascending: axes 0 and 1, or 1 and 2, may have nearly equal variances.
     for axis, (low, high) in ((2, (0, 1)), (0, (1, 2))):
         if sizes[high] - sizes[low] < _EQUAL_SPREADS * sizes[high]:
             for step in range(1, _AXIS_STEPS):
@@ -116,7 +120,7 @@ def _axis_turns(sizes: Float64[np.ndarray, "3"]) -> list[np.ndarray]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Pairs:
-    """Points of the moved mesh and of the truth, and the normals of the surface that was searched."""
+    """Pairs of points on the transformed mesh and the ground truth, with the normals of the searched surface."""
 
     points: np.ndarray
     targets: np.ndarray
@@ -129,7 +133,7 @@ class _Pairs:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _AlignmentProblem:
-    """Two surfaces, points of each, and how far the one is from the other under a similarity."""
+    """Two surfaces with sampled points, and the distance between them under a similarity."""
 
     mesh: Triangles
     truth: Triangles
@@ -152,7 +156,7 @@ class _AlignmentProblem:
         )
 
     def rough_cost(self, change: Similarity) -> float:
-        """Trimmed mean distance of the points, in both directions: cheap, to sort poses."""
+        """Return the trimmed mean distance between the samples in both directions: cheap, to rank poses."""
         points = change.apply(torch.from_numpy(self.mesh_points.points)).numpy()
         to_truth = KDTree(self.truth_points.points).query(points)[0]
         to_mesh = KDTree(points).query(self.truth_points.points)[0]
@@ -161,17 +165,18 @@ class _AlignmentProblem:
         )
 
     def cost(self, change: Similarity) -> float:
-        """Trimmed mean squared distance of the nearest points, in both directions."""
+        """Return the trimmed mean squared distance to the surfaces in both directions."""
         return self.pairs(change).cost
 
     def pairs(self, change: Similarity) -> _Pairs:
-        """Nearest points in both directions, in the truth's coordinates, without those farthest apart."""
+        """Return the nearest points in both directions, trimmed, in the coordinates of the ground truth."""
         inverse = change.inverse()
         points = change.apply(torch.from_numpy(self.mesh_points.points)).numpy()
         on_truth = self.truth_search.closest(points)
+        # Search in the coordinates of the mesh, where its search structure was built.
         on_mesh = self.mesh_search.closest(inverse.apply(torch.from_numpy(self.truth_points.points)).numpy())
         mesh_points = change.apply(torch.from_numpy(on_mesh.points)).numpy()
-        # Trimming: only the closest share of the pairs counts, in each direction.
+        # Trimming: keep only the closest pairs, separately for each direction.
         nearest = [
             np.argsort(distances, kind="stable")[: max(int(self.keep * len(distances)), 3)]
             for distances in (on_truth.distances, on_mesh.distances)
@@ -184,12 +189,12 @@ class _AlignmentProblem:
         )
 
     def refine(self, change: Similarity, steps: int) -> Similarity:
-        """Improve a similarity until it stands still."""
+        """Refine a similarity until it converges."""
         size = float(np.ptp(self.truth.vertices, axis=0).max())
         pairs = self.pairs(change)
         for _ in range(steps):
             better = None
-            # Point-to-plane converges faster; point-to-point is the safe fallback.
+            # Point-to-plane converges faster; point-to-point is the fallback if it does not reduce the cost.
             for step in (_plane_step, _point_step):
                 candidate = _after(step(pairs), change)
                 result = self.pairs(candidate) if candidate.scale > 0 else None
@@ -207,31 +212,32 @@ class _AlignmentProblem:
 
 
 def _plane_step(pairs: _Pairs) -> Similarity:
-    """The small turn, shift and growth after which the points lie nearest to the planes of their partners."""
-    centre = pairs.targets.mean(0)
-    points = pairs.points - centre
+    """Return the small rotation, translation and scale that minimize the distances of the points to tangent planes."""
+    center = pairs.targets.mean(0)
+    points = pairs.points - center
     rows = np.concatenate(
         [np.cross(points, pairs.normals), pairs.normals, np.einsum("ij,ij->i", points, pairs.normals)[:, None]], axis=1
     )
     offsets = np.einsum("ij,ij->i", pairs.targets - pairs.points, pairs.normals)
     size = np.sqrt(np.square(points).sum(1).mean())
-    units = np.array([1 / size] * 3 + [1.0] * 3 + [1 / size])  # all unknowns as lengths
-    # Truncated singular values: symmetric shapes leave some motions undetermined.
+    units = np.array([1 / size] * 3 + [1.0] * 3 + [1 / size])  # scales all unknowns to lengths
+    # Truncate small singular values: symmetric shapes leave some motions undetermined.
     solution = np.linalg.lstsq(rows * units, offsets, rcond=1e-6)[0] * units
     rotation = Rotation.from_rotvec(solution[:3]).as_matrix()
-    # The unknown is log(scale); clipped, as the linearization holds near 0 only.
+    # The unknown is log(scale), clipped because the linearization is valid near 0 only.
     scale = float(np.exp(np.clip(solution[6], -0.5, 0.5)))
-    return _similarity(scale, rotation, centre + solution[3:6] - scale * rotation @ centre)
+    return _similarity(scale, rotation, center + solution[3:6] - scale * rotation @ center)
 
 
 def _point_step(pairs: _Pairs) -> Similarity:
-    """The similarity that brings the points nearest to their partners."""
+    """Return the similarity that minimizes the distances between paired points."""
     return align_points(torch.from_numpy(pairs.points), torch.from_numpy(pairs.targets))
 
 
 def _after(second: Similarity, first: Similarity) -> Similarity:
-    """One similarity after another."""
-    left, _, right = torch.linalg.svd(second.rotation @ first.rotation)  # products of many drift from rotations
+    """Compose two similarities."""
+    # Projected to the nearest rotation: products of many matrices drift.
+    left, _, right = torch.linalg.svd(second.rotation @ first.rotation)
     return Similarity(
         scale=second.scale * first.scale, rotation=left @ right, translation=second.apply(first.translation)
     )

@@ -1,4 +1,4 @@
-"""Textures baked from photos: every texel takes its colour from the photos that see its place on the surface."""
+"""Texture baking: the color of each texel is blended from the photos that see its surface point."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -15,26 +15,26 @@ from fieldwatch.recon.mesh.triangles import Triangles
 
 Blend = Literal["mean", "best"]
 MAX_VIEWS = 64
-_BLOCK = 1 << 18  # texels that are looked at together
+_BLOCK = 1 << 18  # texels per batch
 _OUTLIER_DEVIATIONS = 3 * 1.4826
-"""Median absolute deviations that a colour may lie from the median: three standard deviations of a normal law."""
+"""Accepted distance from the median, in median absolute deviations: three standard deviations of a Gaussian."""
 _MIN_DEVIATION = 12.0
-"""Levels of 255 that it may in any case: photos are never equal."""
+"""Distance from the median that is always accepted, in levels of 255: photos never match exactly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BakingOptions:
-    """How photos become a texture.
+    """Settings of texture baking.
 
     Attributes:
-        blend: `mean` averages the worthiest photos of a texel, `best` takes the one worthiest: sharper where shape or
-            cameras are not exact, with visible seams between photos.
-        views: photos kept per texel, for `mean`.
-        power: of the cosine of the angle at which a surface is seen.
-        margin: pixels around depth jumps and borders that count less, as shapes and masks are never exact.
+        blend: `mean` averages the samples with the largest weights; `best` takes the single best one, which is sharper
+            if shape or cameras are inexact, but leaves visible seams between photos.
+        views: number of samples kept per texel for `mean`.
+        power: exponent of the cosine of the viewing angle in the weight of a sample.
+        margin: width in pixels of the band around depth jumps and borders with reduced weight.
 
     Raises:
-        MeshError: a number out of bounds.
+        MeshError: a value is out of range.
     """
 
     blend: Blend = "mean"
@@ -45,22 +45,22 @@ class BakingOptions:
     def __post_init__(self) -> None:
         if not (1 <= self.views <= MAX_VIEWS and 0 <= self.power < np.inf and 0 <= self.margin < np.inf):
             msg = (
-                f"views, power and margin are {self.views}, {self.power:g} and {self.margin:g}: wanted are 1 to "
-                f"{MAX_VIEWS} views, and finite numbers not below 0"
+                f"views must be from 1 to {MAX_VIEWS}, power and margin finite and at least 0, got {self.views}, "
+                f"{self.power:g} and {self.margin:g}"
             )
             raise MeshError(msg)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BakedTexture:
-    """A textured mesh, and what is known about its texture.
+    """A textured mesh with statistics of its texture.
 
     Attributes:
-        mesh: with its texture.
-        seen: share of the texels inside faces that a photo showed; the others are filled from around them.
-        views: photos that went into such a texel, in the mean.
-        photos: how many photos there were.
-        blank: photos that showed nothing of the mesh.
+        mesh: mesh with the baked texture.
+        seen: fraction of the texels inside faces that a photo shows; the others are filled from their surroundings.
+        views: mean number of samples kept per texel.
+        photos: number of photos.
+        blank: number of photos that show nothing of the mesh.
     """
 
     mesh: Triangles
@@ -78,30 +78,31 @@ def bake_texture(
     options: BakingOptions | None = None,
     on_photo: Callable[[], None] | None = None,
 ) -> BakedTexture:
-    """Bake photos into the texture of a mesh that has been laid out.
+    """Bake photos into the texture of an unwrapped mesh.
 
-    Texel by texel, not pixel by pixel as SuGaR does: each texel's place on the surface is looked up in every photo that
-    sees it, so that there are no holes between pixels and no order of writing matters. Of the photos that see a place,
-    the worthiest ones are kept: near, from the front, far from borders. Colours far from their weighted median (an
-    occluder that is not in the mesh, another exposure) are dropped, the others averaged by worth. Texels that no photo
-    sees take the colours of the nearest seen ones on the surface; those between charts are filled so that neither
-    bilinear sampling nor smaller copies of the picture bring in foreign colours.
+    Baking iterates over texels, not over pixels as SuGaR does: the surface point of each texel is projected into every
+    photo that sees it. This leaves no holes between pixels, and the result does not depend on the order of writing. The
+    samples with the largest weights are kept: close, frontal and far from borders. Samples far from the weighted median
+    (an occluder that is not in the mesh, another exposure) are dropped, the others averaged by weight. Texels that no
+    photo sees take the colors of the nearest seen texels on the surface. Texels between charts are filled such that
+    neither bilinear sampling nor mipmaps mix in foreign colors.
 
-    Photos are taken one at a time. About 40 + 10 * `how.views` bytes are held per texel.
+    One photo is in memory at a time. About 40 + 10 * `options.views` bytes are held per texel.
 
     Args:
-        mesh: with `uvs`; its faces turned outwards.
-        photos: gone through once.
-        size: texels along a side of the picture.
-        options: colours are chosen and blended; None stands for `BakingOptions()`.
+        mesh: mesh with `uvs` and outward faces.
+        photos: photos to bake; iterated once.
+        size: side of the square texture in texels.
+        options: settings; None uses `BakingOptions()`.
         on_photo: called after each photo.
 
     Raises:
-        MeshError: no texture coordinates, no photos, or none that shows the mesh.
+        MeshError: the mesh has no texture coordinates, there are no photos, or none of them shows the mesh.
     """
     options = options or BakingOptions()
     texels = find_texels(mesh, size)
-    best = _BestColours(len(texels), 1 if options.blend == "best" else options.views)
+    # `best` keeps a single sample, so blending it is the identity.
+    best = _BestColors(len(texels), 1 if options.blend == "best" else options.views)
     count = blank = 0
     for photo in photos:
         texel_count = _add_photo(mesh, texels, PhotoSampler(mesh, photo, margin=options.margin), best, options.power)
@@ -110,13 +111,14 @@ def bake_texture(
         if on_photo is not None:
             on_photo()
     if count == blank:
-        why = "there are none" if not count else f"none of the {count} shows a front of it"
+        why = "there are none" if not count else f"none of the {count} shows a front face"
         msg = (
-            f"the mesh cannot be baked from photos: {why}; do mesh and cameras belong together, does it face outwards?"
+            f"the mesh cannot be textured from photos: {why}; check that it belongs to these cameras and faces outward"
         )
         raise MeshError(msg)
     is_seen = best.seen
     colours = fill_unseen(mesh, texels, best.blended(), is_seen)
+    # Statistics count the texels inside faces; border texels exist for sampling only.
     counted = texels.inside if texels.inside.any() else np.ones_like(texels.inside)
     return BakedTexture(
         mesh=replace(mesh, texture=pad_texture(texels, colours)),
@@ -127,8 +129,9 @@ def bake_texture(
     )
 
 
-def _add_photo(mesh: Triangles, texels: Texels, camera: PhotoSampler, best: "_BestColours", power: float) -> int:
-    """Take what a photo shows of the texels; returns of how many it shows something."""
+def _add_photo(mesh: Triangles, texels: Texels, camera: PhotoSampler, best: "_BestColors", power: float) -> int:
+    """Add the samples of a photo to all texels that it sees; return their number."""
+    # Back faces and faces behind the camera are rejected once per face, not per texel.
     candidates = np.flatnonzero(camera.facing(mesh)[texels.faces])
     total = 0
     for start in range(0, len(candidates), _BLOCK):
@@ -139,71 +142,70 @@ def _add_photo(mesh: Triangles, texels: Texels, camera: PhotoSampler, best: "_Be
     return total
 
 
-class _BestColours:
-    """The worthiest colours of each texel.
+class _BestColors:
+    """The samples with the largest weights of each texel.
 
     Args:
-        texels: how many there are.
-        views: colours kept of each.
+        texels: number of texels.
+        views: number of samples kept per texel.
     """
 
     def __init__(self, texels: int, views: int) -> None:
         self._worth: Float32[np.ndarray, "t v"] = np.zeros((texels, views), np.float32)
         # Half precision: the largest array here, and exact to an eighth of a level.
-        self._colours: Float16[np.ndarray, "t v 3"] = np.zeros((texels, views, 3), np.float16)
+        self._colors: Float16[np.ndarray, "t v 3"] = np.zeros((texels, views, 3), np.float16)
 
     def add(
         self, rows: Int64[np.ndarray, "k"], colours: Float32[np.ndarray, "k 3"], worth: Float32[np.ndarray, "k"]
     ) -> None:
-        """Take colours of different texels, in place of each one's least worthy."""
-        # Replace the least worthy color kept so far, if this one is worthier.
+        """Add at most one sample per texel; it replaces the sample with the smallest weight."""
+        # Replace the kept sample with the smallest weight, if the new weight is larger.
         slot = self._worth[rows].argmin(1)
         better = worth > self._worth[rows, slot]
         rows = rows[better]
         slot = slot[better]
         self._worth[rows, slot] = worth[better]
-        self._colours[rows, slot] = colours[better]
+        self._colors[rows, slot] = colours[better]
 
     @property
     def seen(self) -> Bool[np.ndarray, "t"]:
-        """Whether there is a colour."""
+        """Whether each texel has a sample."""
         return np.asarray((self._worth > 0).any(1))
 
     @property
     def number(self) -> Int64[np.ndarray, "t"]:
-        """How many colours are kept of each texel."""
+        """Number of samples kept per texel."""
         return (self._worth > 0).sum(1)
 
     def blended(self) -> Float32[np.ndarray, "t 3"]:
-        """Return one colour for each texel; 0 where there is none."""
+        """Blend the samples of each texel into one color; 0 for texels without samples."""
         colours = np.zeros((len(self._worth), 3), np.float32)
         for start in range(0, len(colours), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            colours[rows] = blended_colours(
-                self._colours[rows].astype(np.float64), self._worth[rows].astype(np.float64)
-            )
+            colours[rows] = blended_colours(self._colors[rows].astype(np.float64), self._worth[rows].astype(np.float64))
         return colours
 
 
 def blended_colours(
     colours: Float64[np.ndarray, "n v 3"], worth: Float64[np.ndarray, "n v"]
 ) -> Float32[np.ndarray, "n 3"]:
-    """Return mean colours by worth, of those near the median; 0 where nothing has worth.
+    """Return the weighted mean of the colors near the median; 0 for rows without any weight.
 
-    A colour is near if in each channel it is within three robust standard deviations of the median (by the median
-    absolute deviation), or within 12 levels. In medians colours count by the square root of their worth.
+    A color is near if each channel is within three robust standard deviations (from the median absolute deviation) or
+    12 levels of the median. In medians, colors count by the square root of their weight.
 
     Args:
-        colours: 0 to 255.
-        worth: 0 stands for no colour.
+        colours: RGB colors, 0 to 255.
+        worth: weights; 0 marks an unused slot.
     """
-    votes = np.sqrt(worth)  # one near photo shall not outvote several that are farther away
+    votes = np.sqrt(worth)  # one close photo must not outvote several distant ones
     middle = _weighted_median(colours, votes)
     # Median absolute deviation per channel: robust against a minority of occluded photos.
     off = np.abs(colours - middle[:, None])
     allowed = np.maximum(_OUTLIER_DEVIATIONS * _weighted_median(off, votes), _MIN_DEVIATION)
     near_worth = worth * (off <= allowed[:, None]).all(2)
-    all_dropped = near_worth.sum(1) == 0  # medians of channels may be of no colour at all
+    # The medians of the channels may come from different colors, with no color near all three: then keep all.
+    all_dropped = near_worth.sum(1) == 0
     near_worth[all_dropped] = worth[all_dropped]
     total = near_worth.sum(1)[:, None]
     mean = (near_worth[..., None] * colours).sum(1)
@@ -213,7 +215,7 @@ def blended_colours(
 def _weighted_median(
     values: Float64[np.ndarray, "n v 3"], worth: Float64[np.ndarray, "n v"]
 ) -> Float64[np.ndarray, "n 3"]:
-    """The least value of each channel at which half of the worth is reached."""
+    """Return the smallest value of each channel at which half of the total weight is reached."""
     order = values.argsort(axis=1, kind="stable")
     ranked = np.take_along_axis(values, order, 1)
     weights = np.take_along_axis(np.broadcast_to(worth[..., None], values.shape), order, 1)

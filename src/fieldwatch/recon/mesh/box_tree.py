@@ -1,4 +1,4 @@
-"""A tree of turned boxes around triangles: which of them may be as near to a point as a bound says."""
+"""A tree of oriented bounding boxes, which prunes triangles that are farther from a point than a bound."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -6,17 +6,17 @@ from typing import Self
 import numpy as np
 from jaxtyping import Float64, Int64
 
-_WAYS = 4  # children of a box
+_WAYS = 4  # children per box
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Level:
-    """Boxes of one level of the tree, each around its share of the triangles, along the axes in which these spread.
+    """Oriented boxes of one level of the tree, aligned with the principal axes of their triangles.
 
     Attributes:
-        middles: of the boxes.
-        axes: three rows of unit length per box.
-        reaches: half the lengths of the sides.
+        middles: centers of the boxes.
+        axes: three unit axes per box, in rows.
+        reaches: half lengths of the sides.
     """
 
     middles: Float64[np.ndarray, "b 3"]
@@ -24,7 +24,7 @@ class _Level:
     reaches: Float64[np.ndarray, "b 3"]
 
     def bounds(self, points: Float64[np.ndarray, "k 3"], boxes: Int64[np.ndarray, "k"]) -> Float64[np.ndarray, "k"]:
-        """The squared distance of each point from its box, 0 inside; a little less, for what was rounded."""
+        """Return the squared distance of each point from its box, 0 inside. The boxes have a slack for rounding."""
         within = np.einsum("kij,kj->ki", self.axes[boxes], points - self.middles[boxes])
         beyond = np.maximum(np.abs(within) - self.reaches[boxes], 0)
         return np.einsum("ki,ki->k", beyond, beyond)
@@ -32,14 +32,14 @@ class _Level:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoxTree:
-    """Boxes around triangles, four in each larger one (oriented boxes: Gottschalk, Lin & Manocha, OBBTree, 1996).
+    """A four-way tree of oriented boxes around triangles (Gottschalk, Lin & Manocha, OBBTree, 1996).
 
-    Boxes that lie along the surface are thin, so that far from it few of them are as near as the nearest triangle.
+    Boxes aligned with the surface are thin, so for a distant point few of them are as near as the nearest triangle.
 
     Attributes:
-        order: triangles in the order of the leaves; every leaf is one triangle.
-        levels: from few boxes to the leaves.
-        starts: for each level, the first leaf of each box, and the number of leaves at the end.
+        order: triangle of each leaf.
+        levels: boxes of each level, from the root to the leaves.
+        starts: for each level, the first leaf of each box, followed by the number of leaves.
     """
 
     order: Int64[np.ndarray, "m"]
@@ -48,16 +48,16 @@ class BoxTree:
 
     @classmethod
     def around(cls, corners: Float64[np.ndarray, "m 3 3"]) -> Self:
-        """Return the tree of some triangles."""
+        """Build the tree of triangles."""
         depth = 0
-        # Levels of a four-way tree that give every triangle a leaf of its own.
+        # Smallest depth at which every triangle has its own leaf.
         while _WAYS**depth < len(corners):
             depth += 1
         order = np.arange(len(corners))
-        centres = corners.mean(1)
+        centers = corners.mean(1)
         starts = [np.array([0, len(corners)])]
-        for _ in range(2 * depth):  # two cuts in half make four
-            order, cuts = _cut(centres, order, starts[-1])
+        for _ in range(2 * depth):  # two binary cuts make four children
+            order, cuts = _cut(centers, order, starts[-1])
             starts.append(cuts)
         chosen = tuple(starts[2::2]) if depth else (starts[0],)
         return cls(order=order, starts=chosen, levels=tuple(_boxes(corners[order], each) for each in chosen))
@@ -65,14 +65,14 @@ class BoxTree:
     def within(
         self, points: Float64[np.ndarray, "n 3"], squares: Float64[np.ndarray, "n"]
     ) -> tuple[Int64[np.ndarray, "k"], Int64[np.ndarray, "k"], Float64[np.ndarray, "k"]]:
-        """Return pairs of points and triangles that may be as near as a bound, and how far apart they are at least.
+        """Find pairs of points and triangles that may be within a distance.
 
         Args:
-            points: places.
-            squares: for each, the square of the bound.
+            points: query points.
+            squares: squared distance limit of each point.
 
         Returns:
-            Rows of `points`, numbers of triangles, and squares of the least distance that the boxes leave open.
+            Rows of `points`, triangles, and lower bounds of their squared distances.
         """
         root_count = len(self.starts[0]) - 1
         rows = np.repeat(np.arange(len(points)), root_count)
@@ -81,22 +81,23 @@ class BoxTree:
         for number, (level, starts) in enumerate(zip(self.levels, self.starts, strict=True)):
             # Prune: a box farther away than the bound cannot hold the nearest triangle.
             bounds = level.bounds(points[rows], boxes)
-            # empty boxes: there are fewer triangles than leaves
+            # The second condition drops empty boxes: there may be fewer triangles than leaves.
             keep = (bounds <= squares[rows]) & (starts[boxes] < starts[boxes + 1])
             rows = rows[keep]
             boxes = boxes[keep]
             bounds = bounds[keep]
             if number + 1 < len(self.levels):
+                # Descend: replace each remaining box by its children.
                 rows = np.repeat(rows, _WAYS)
                 boxes = (_WAYS * boxes[:, None] + np.arange(_WAYS)).reshape(-1)
         return rows, self.order[self.starts[-1][boxes]], bounds
 
 
-def _cut(centres: np.ndarray, order: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort each range of the order along its longest extent, and cut it in half."""
+def _cut(centers: np.ndarray, order: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort each range of triangles along its longest extent and cut it in half."""
     sizes = np.diff(starts)
     full = np.flatnonzero(sizes > 0)
-    positions = centres[order]
+    positions = centers[order]
     longest = np.zeros(len(sizes), np.int64)
     low = np.minimum.reduceat(positions, starts[full], axis=0)
     high = np.maximum.reduceat(positions, starts[full], axis=0)
@@ -105,26 +106,27 @@ def _cut(centres: np.ndarray, order: np.ndarray, starts: np.ndarray) -> tuple[np
     along = positions[np.arange(len(order)), longest[range_number]]
     cuts = np.empty(2 * len(sizes) + 1, np.int64)
     cuts[::2] = starts
+    # The first half gets the odd triangle.
     cuts[1::2] = starts[:-1] + (sizes + 1) // 2
     return order[np.lexsort((along, range_number))], cuts
 
 
 def _boxes(corners: Float64[np.ndarray, "m 3 3"], starts: np.ndarray) -> _Level:
-    """The box around each range of triangles; empty ranges have a box of their own without meaning."""
+    """Return the oriented box of each range of triangles; boxes of empty ranges are zero."""
     sizes = np.diff(starts)
     full = np.flatnonzero(sizes > 0)
-    # reduceat needs ranges that are not empty.
+    # reduceat does not support empty ranges.
     begins = starts[full]
     range_number = np.repeat(np.arange(len(full)), sizes[full])
     means = np.add.reduceat(corners.mean(1), begins, axis=0) / sizes[full, None]
     offsets = corners - means[range_number, None]
     spreads = np.add.reduceat(np.einsum("mci,mcj->mij", offsets, offsets), begins, axis=0)
-    # Eigenvectors of the second moments: boxes turned along the surface.
+    # The eigenvectors of the second moments align the boxes with the surface.
     axes = np.linalg.eigh(spreads)[1].transpose(0, 2, 1)
     local = np.einsum("mij,mcj->mci", axes[range_number], offsets)
     low = np.minimum.reduceat(local.min(1), begins, axis=0)
     high = np.maximum.reduceat(local.max(1), begins, axis=0)
-    # rounding must not leave a corner outside
+    # Slack, so that rounding leaves no corner outside its box.
     slack = 1e-12 * (np.abs(low).max(1) + np.abs(high).max(1) + np.abs(means).max(1))
     middles = means + np.einsum("bij,bi->bj", axes, (low + high) / 2)
     level = _Level(

@@ -1,4 +1,4 @@
-"""The places of a surface that are nearest to points: exact, to the triangles and not to samples of them."""
+"""Exact closest points on a surface: distances to the triangles, not to samples of them."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.point_triangle import nearest_on_triangles
 from fieldwatch.recon.mesh.triangles import Triangles
 
-_POINTS = 1 << 14  # looked up at once: the pairs with boxes that they need stay within some 100 MB
-_PAIRS = 1 << 17  # of points and triangles measured at once
+_POINTS = 1 << 14  # points per batch, which keeps their pairs with boxes within about 100 MB
+_PAIRS = 1 << 17  # pairs of points and triangles per batch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClosestPoints:
-    """The nearest place of a surface for each point.
+    """Closest point of a surface for each query point.
 
     Attributes:
-        points: on the surface.
-        distances: from the points, in units of the scene.
-        faces: that the places lie on.
+        points: closest points on the surface.
+        distances: distances to the query points in world units.
+        faces: faces of the closest points.
     """
 
     points: Float64[np.ndarray, "n 3"]
@@ -31,13 +31,13 @@ class ClosestPoints:
 
 
 class SurfaceSearch:
-    """Finds the nearest places of a surface; made once per mesh, it answers for any number of points.
+    """A search structure for closest points, built once per mesh.
 
-    The face of the nearest corner or middle of a face gives a bound; every face that its box leaves open to be nearer
-    is measured, so the answer is exact.
+    The face of the nearest vertex or face center gives an upper bound of the distance. All faces whose bounding box is
+    within this bound are then measured, so the result is exact.
 
     Args:
-        mesh: with faces.
+        mesh: mesh with faces.
 
     Raises:
         MeshError: the mesh has no faces.
@@ -45,7 +45,7 @@ class SurfaceSearch:
 
     def __init__(self, mesh: Triangles) -> None:
         if not len(mesh.faces):
-            raise MeshError("distances to a mesh without faces were asked for: what made it found no surface")
+            raise MeshError("a mesh without faces has no distances: no surface was found; check the step that made it")
         self._corners = mesh.corners
         self._boxes = BoxTree.around(mesh.corners)
         used, first = np.unique(mesh.faces, return_index=True)
@@ -54,7 +54,7 @@ class SurfaceSearch:
         self._landmark_faces = np.concatenate([np.arange(len(mesh.faces)), first // 3])
 
     def closest(self, points: Float64[np.ndarray, "n 3"]) -> ClosestPoints:
-        """Return the nearest place of the surface for each point.
+        """Return the closest point of the surface for each query point.
 
         Raises:
             MeshError: a point is not finite.
@@ -63,7 +63,7 @@ class SurfaceSearch:
         if wrong.any():
             raise MeshError(
                 f"{int(wrong.sum())} of {len(points)} points are not finite, the first is row {int(wrong.argmax())}: "
-                "remove them, or look at what made them"
+                "remove them, or check the step that made them"
             )
         nearest = np.empty_like(points)
         faces = np.empty(len(points), np.int64)
@@ -73,17 +73,18 @@ class SurfaceSearch:
         return ClosestPoints(points=nearest, distances=np.linalg.norm(points - nearest, axis=1), faces=faces)
 
     def _closest(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # Upper bound: the distance to the face of the nearest landmark.
         faces = self._landmark_faces[self._landmarks.query(points)[1]]
         nearest = nearest_on_triangles(points, self._corners[faces])
         squares = np.square(points - nearest).sum(1)
         rows, candidates, bounds = self._boxes.within(points, squares)
-        order = np.lexsort((bounds, rows))  # of each point the most promising first: it spares most of the rest
+        order = np.lexsort((bounds, rows))
         rows = rows[order]
         candidates = candidates[order]
         bounds = bounds[order]
         is_first = np.ones(len(rows), np.bool_)
         is_first[1:] = rows[1:] != rows[:-1]
-        # The best candidate of each point first: its distance discards most of the others.
+        # The candidate with the smallest bound first: its distance discards most of the others of the point.
         for which in (is_first, ~is_first):
             self._measure(points, (rows[which], candidates[which], bounds[which]), (nearest, squares, faces))
         return nearest, faces
@@ -94,8 +95,9 @@ class SurfaceSearch:
         pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
         best: tuple[np.ndarray, np.ndarray, np.ndarray],
     ) -> None:
-        """Measure pairs of points and faces; what is nearer than what was found takes its place."""
+        """Measure pairs of points and faces, and update the best results in place."""
         nearest, squares, faces = best
+        # Bounds may have tightened since the pairs were found.
         promising = pairs[2] <= squares[pairs[0]]
         rows = pairs[0][promising]
         candidates = pairs[1][promising]
@@ -105,7 +107,8 @@ class SurfaceSearch:
             point = nearest_on_triangles(points[row], self._corners[face])
             squared = np.square(points[row] - point).sum(1)
             nearer = np.flatnonzero(squared < squares[row])
-            nearer = nearer[np.lexsort((-squared[nearer], row[nearer]))]  # of each point the nearest last: it stays
+            # With repeated rows the last assignment wins: sort the nearest of each point to the end.
+            nearer = nearer[np.lexsort((-squared[nearer], row[nearer]))]
             row = row[nearer]
             nearest[row] = point[nearer]
             squares[row] = squared[nearer]
@@ -115,10 +118,10 @@ class SurfaceSearch:
 def closest_points(
     mesh: Triangles, points: Float64[np.ndarray, "n 3"]
 ) -> tuple[Float64[np.ndarray, "n 3"], Float64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
-    """Return the nearest places of a surface, their distances from the points, and the faces that they lie on.
+    """Return the closest points of a surface, their distances to the query points, and their faces.
 
-    Exact: the distance is that to the triangles. :class:`SurfaceSearch` spares the preparation when there are several
-    sets of points.
+    Distances are exact, to the triangles. Use :class:`SurfaceSearch` for several sets of points, to build the search
+    structure only once.
 
     Raises:
         MeshError: the mesh has no faces, or a point is not finite.

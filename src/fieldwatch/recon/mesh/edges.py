@@ -1,4 +1,4 @@
-"""Edges of a triangle mesh, each counted once, with the faces beside them and the way these run along it."""
+"""Undirected edges of a triangle mesh, with their faces and the direction in which each face runs along them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,17 +11,17 @@ from scipy.sparse.csgraph import connected_components
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Edges:
-    """What joins the faces of a mesh.
+    """Adjacency of the faces of a mesh.
 
-    A face that names a vertex twice has no inside and no edges.
+    A face that references a vertex twice contributes no edges.
 
     Attributes:
-        ends: the two vertices of each edge, the lower number first; every edge stands here once.
-        uses: how many faces have it.
-        face: for each half-edge (a side of a face), its face.
-        edge: for each half-edge, its row in `ends`.
-        forward: for each half-edge, True where the face runs from the lower to the higher number.
-        face_count: of the mesh.
+        ends: vertex indices of each unique edge, the lower one first.
+        uses: number of faces at each edge.
+        face: face of each half-edge (a side of a face).
+        edge: row in `ends` of each half-edge.
+        forward: for each half-edge, True if the face runs from the lower to the higher vertex index.
+        face_count: number of faces of the mesh.
     """
 
     ends: Int64[np.ndarray, "e 2"]
@@ -36,29 +36,29 @@ class Edges:
 
     @cached_property
     def boundary(self) -> Int64[np.ndarray, "b"]:
-        """Edges of one face: the rim of a hole."""
+        """Edges with one face: the boundary of a hole."""
         return np.flatnonzero(self.uses == 1)
 
     @cached_property
     def non_manifold(self) -> Int64[np.ndarray, "k"]:
-        """Edges of three faces or more."""
+        """Edges with three or more faces."""
         return np.flatnonzero(self.uses > 2)
 
     @cached_property
     def interior(self) -> Int64[np.ndarray, "i"]:
-        """Edges of exactly two faces."""
+        """Edges with exactly two faces."""
         return np.flatnonzero(self.uses == 2)
 
     @cached_property
     def neighbours(self) -> Int64[np.ndarray, "i 2"]:
-        """The two faces beside each interior edge, in the order of `interior`."""
+        """The two faces of each interior edge, in the order of `interior`."""
         return self.face[self._pairs]
 
     @cached_property
     def opposed(self) -> Bool[np.ndarray, "i"]:
-        """For each interior edge, True where both faces run along it the same way: one of the two is wound wrongly."""
-        way = self.forward[self._pairs]
-        return way[:, 0] == way[:, 1]
+        """For each interior edge, True if both faces run along it the same way: one of them is wound wrongly."""
+        is_forward = self.forward[self._pairs]
+        return is_forward[:, 0] == is_forward[:, 1]
 
     @cached_property
     def _pairs(self) -> Int64[np.ndarray, "i 2"]:
@@ -68,8 +68,9 @@ class Edges:
 
 
 def find_edges(faces: Int64[np.ndarray, "m 3"]) -> Edges:
-    """Return the edges of faces, by the numbers of their vertices."""
+    """Find the edges of faces by vertex index."""
     a, b, c = faces.T
+    # Faces with a repeated vertex would add edges from a vertex to itself.
     solid = np.flatnonzero((a != b) & (b != c) & (c != a))
     start = faces[solid].reshape(-1)
     end = np.roll(faces[solid], -1, axis=1).reshape(-1)
@@ -89,40 +90,42 @@ def find_edges(faces: Int64[np.ndarray, "m 3"]) -> Edges:
 
 
 def pieces(edges: Edges) -> Int64[np.ndarray, "m"]:
-    """Return for each face the number of its piece; faces that share an edge are of one. 0 is the largest piece."""
+    """Label the connected components of faces that share edges; 0 is the largest component."""
     count = edges.face_count + len(edges)
-    # A graph of faces and edges together: faces of one piece are connected through their edges.
+    # A bipartite graph of faces and edges: it also connects faces at edges with three or more faces.
     links = coo_array((np.ones(len(edges.face)), (edges.face, edges.edge + edges.face_count)), (count, count))
     _, components = connected_components(links, directed=False)
     _, labels, sizes = np.unique(components[: edges.face_count], return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), np.int64)
-    # Largest piece first; the stable sort keeps the numbering deterministic.
+    # Largest component first; the stable sort keeps the numbering deterministic.
     rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
     return rank[labels.reshape(-1)]
 
 
 def misoriented(edges: Edges) -> Bool[np.ndarray, "m"]:
-    """Return which faces to turn so that neighbours agree, of each piece the fewer.
+    """Return the faces to flip for a consistent winding: the minority of each connected component.
 
-    A piece that no turning brings to agree (a Möbius strip) names the faces beside its disagreeing edges.
-    Every face stands twice in a graph, as it is and turned; agreeing neighbours are joined like to like, the others
-    crosswise: the two sides of a piece that can be oriented fall apart.
+    For a component that cannot be oriented (a Möbius strip), return the faces at its inconsistent edges.
+
+    The algorithm is a two-coloring. The graph has two nodes per face, as stored and flipped. Neighbors with consistent
+    winding connect equal nodes, the others opposite nodes. An orientable component then splits into two.
     """
     count = edges.face_count
-    pair = edges.neighbours
-    # An edge between misoriented neighbors links a face to its neighbor's flipped copy.
+    pairs = edges.neighbours
+    # Row i is face i as stored, row i + count the same face flipped.
     crossed = np.where(edges.opposed, count, 0)
-    rows = np.concatenate([pair[:, 0], pair[:, 0] + count])
-    columns = np.concatenate([pair[:, 1] + crossed, pair[:, 1] + (count - crossed)])
+    rows = np.concatenate([pairs[:, 0], pairs[:, 0] + count])
+    columns = np.concatenate([pairs[:, 1] + crossed, pairs[:, 1] + (count - crossed)])
     _, components = connected_components(
         coo_array((np.ones(len(rows)), (rows, columns)), (2 * count, 2 * count)), False
     )
     component = components[:count]
     flipped_component = components[count:]
     sizes = np.bincount(component, minlength=2 * count + 1)
+    # Equal sizes are decided by the component number, so that exactly one of the two halves is flipped.
     in_minority = (sizes[component] < sizes[flipped_component]) | (
         (sizes[component] == sizes[flipped_component]) & (component > flipped_component)
     )
     at_conflict = np.zeros(count, np.bool_)
-    at_conflict[pair[edges.opposed].reshape(-1)] = True
+    at_conflict[pairs[edges.opposed].reshape(-1)] = True
     return np.where(component == flipped_component, at_conflict, in_minority)

@@ -1,7 +1,7 @@
-"""The error of everything that handles meshes."""
+"""The exception raised by all mesh operations."""
 
 from fieldwatch import InputError
 
 
 class MeshError(InputError):
-    """A mesh cannot be made, read, written or judged; the message says what came, what was wanted and what to do."""
+    """A mesh cannot be reconstructed, read, written or evaluated; the message names the cause and a remedy."""

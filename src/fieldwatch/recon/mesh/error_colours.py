@@ -1,4 +1,4 @@
-"""Colours for errors: dark blue for none, through green, to light yellow for all that is at or above a limit."""
+"""The color map of errors: from dark blue for zero through green to light yellow at the upper limit."""
 
 from dataclasses import replace
 
@@ -8,7 +8,8 @@ from jaxtyping import Float64, UInt8
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.triangles import Triangles
 
-# Oklab to linear sRGB, and its cube roots before that (Ottosson, A perceptual color space for image processing, 2020)
+# Oklab to cube roots of cone responses, and their cubes to linear sRGB
+# (Ottosson, A perceptual color space for image processing, 2020).
 _ROOTS = np.array(
     [[1.0, 0.3963377774, 0.2158037573], [1.0, -0.1055613458, -0.0638541728], [1.0, -0.0894841775, -1.2914855480]]
 )
@@ -22,14 +23,16 @@ _LINEAR = np.array(
 
 
 def error_ramp(shares: Float64[np.ndarray, "*n"]) -> UInt8[np.ndarray, "*n 3"]:
-    """Return colours for values from 0 to 1; what is beyond gets the colour of the end.
+    """Map values from 0 to 1 to colors; values outside are clamped.
 
-    Lightness in Oklab rises evenly, so that a larger error is lighter to every eye and on every printer, while the hue
-    runs from blue-violet over green to yellow.
+    The lightness in Oklab increases linearly, so a larger error is lighter for every viewer, in grayscale prints too.
+    The hue runs from blue-violet through green to yellow.
     """
     share = np.clip(shares, 0.0, 1.0)
     lightness = 0.27 + 0.66 * share
-    chroma = 0.14 - 0.32 * share + 0.46 * share**2 - 0.13 * share**3  # as much as sRGB has at these hues
+    # About the largest chroma that sRGB has at these hues.
+    chroma = 0.14 - 0.32 * share + 0.46 * share**2 - 0.13 * share**3
+    # From blue-violet (290 degrees) to yellow (106 degrees).
     hue = np.deg2rad(290 - 184 * share**0.9)
     lab = np.stack([lightness, chroma * np.cos(hue), chroma * np.sin(hue)], axis=-1)
     linear = np.clip((lab @ _ROOTS.T) ** 3 @ _LINEAR.T, 0, 1)
@@ -39,11 +42,11 @@ def error_ramp(shares: Float64[np.ndarray, "*n"]) -> UInt8[np.ndarray, "*n 3"]:
 
 
 def error_coloured(mesh: Triangles, errors: Float64[np.ndarray, "n"], scale: float) -> Triangles:
-    """Return a mesh coloured by the errors of its vertices; `scale` and above get the last colour.
+    """Return the mesh with vertex colors for the errors of its vertices; `scale` and above get the last color.
 
     Raises:
-        MeshError: the scale is not above 0.
+        MeshError: the scale is not positive and finite.
     """
     if not 0 < scale < np.inf:
-        raise MeshError(f"errors were to be coloured up to {scale:g}: wanted is a length above 0 for the last colour")
+        raise MeshError(f"the error of the last color must be a finite length greater than 0, got {scale:g}")
     return replace(mesh, colours=error_ramp(errors / scale))

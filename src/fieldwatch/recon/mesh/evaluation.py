@@ -1,4 +1,4 @@
-"""A mesh against the true surface: distances both ways, F-scores, normals."""
+"""Evaluation of a mesh against the ground truth: distances in both directions, F-scores, normals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,20 +25,20 @@ from fieldwatch.recon.mesh.triangles import Triangles
 from fieldwatch.recon.mesh.visibility import visible_points
 
 THRESHOLDS = (0.005, 0.01, 0.02)
-"""Shares of the truth's diameter at which the F-score is taken, unless lengths are given."""
+"""Default thresholds of the F-score, as fractions of the diameter of the ground truth."""
 
 Masks = Sequence[Bool[np.ndarray, "height width"] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdScore:
-    """How much of two surfaces lies within a distance of the other.
+    """Precision, recall and F-score at one distance threshold.
 
     Attributes:
-        threshold: the distance, in units of the scene.
-        precision: share of the mesh's points that are that near to the truth.
-        recall: share of the truth's points that are that near to the mesh.
-        f_score: their harmonic mean; 0 where both are 0.
+        threshold: distance threshold in world units.
+        precision: fraction of the points of the mesh within the threshold of the ground truth.
+        recall: fraction of the points of the ground truth within the threshold of the mesh.
+        f_score: harmonic mean of precision and recall; 0 if both are 0.
     """
 
     threshold: float
@@ -49,30 +49,31 @@ class ThresholdScore:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeshEvaluation:
-    """What an evaluation found. Lengths are in units of the truth.
+    """Result of an evaluation. Lengths are in the units of the ground truth.
 
     Attributes:
-        style: the protocol.
-        align: how the mesh was brought onto the truth.
-        alignment: the similarity that did it; the identity for "none".
-        aligned: the mesh after it.
-        diameter: diagonal of the truth's bounding box.
-        accuracy: mean distance from the mesh's points to the truth.
-        completeness: mean distance from the truth's points to the mesh.
-        chamfer: mean of the two.
-        chamfer_percent: that, in percent of the diameter.
-        chamfer_squared: mean squared distance one way plus that the other way (Fan, Su & Guibas, CVPR 2017); a length
-            squared, so it weighs outliers more.
-        worst_accuracy: largest distance from the mesh's points to the truth (one side of Hausdorff's, of the points).
-        worst_completeness: the other side.
-        normal_consistency: mean of |cosine| between the normals of points and of what is nearest, over both ways
-            (Mescheder et al., Occupancy networks, CVPR 2019); blind to which side is out.
-        facing_alike: share of those pairs whose normals point to the same side: low for a mesh inside out.
-        scores: precision, recall and F-score by threshold.
-        lengths: that the protocol used.
-        to_truth: distances of the mesh's points.
-        to_mesh: distances of the truth's points.
-        vertex_errors: exact distances of all vertices of the mesh from the truth.
+        style: evaluation protocol.
+        align: method that aligned the mesh with the ground truth.
+        alignment: similarity applied to the mesh; the identity for "none".
+        aligned: mesh after the alignment.
+        diameter: diagonal of the bounding box of the ground truth.
+        accuracy: mean distance from the points of the mesh to the ground truth.
+        completeness: mean distance from the points of the ground truth to the mesh.
+        chamfer: mean of accuracy and completeness.
+        chamfer_percent: Chamfer distance in percent of the diameter.
+        chamfer_squared: sum of the mean squared distances in both directions (Fan, Su & Guibas, CVPR 2017). It is a
+            squared length and weights outliers more.
+        worst_accuracy: largest distance from the points of the mesh to the ground truth (one-sided Hausdorff distance
+            of the points).
+        worst_completeness: largest distance from the points of the ground truth to the mesh.
+        normal_consistency: mean |cosine| between the normals of points and of their nearest neighbors, over both
+            directions (Mescheder et al., Occupancy networks, CVPR 2019); independent of which side is outside.
+        facing_alike: fraction of those pairs whose normals point to the same side; low for an inside-out mesh.
+        scores: precision, recall and F-score per threshold.
+        lengths: lengths used by the protocol.
+        to_truth: distance of each point of the mesh.
+        to_mesh: distance of each point of the ground truth.
+        vertex_errors: exact distance of each vertex of the mesh from the ground truth.
     """
 
     style: EvaluationStyle
@@ -97,7 +98,7 @@ class MeshEvaluation:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """All but the arrays, as plain values for a file."""
+        """Everything except the arrays, as plain values for a JSON file."""
         names = [
             "style",
             "align",
@@ -126,7 +127,7 @@ class MeshEvaluation:
         }
 
 
-def evaluate_mesh(  # noqa: PLR0913  a protocol has that many knobs; all but the meshes have defaults
+def evaluate_mesh(  # noqa: PLR0913  a protocol has that many settings; all but the meshes have defaults
     mesh: Triangles,
     truth: Triangles,
     *,
@@ -139,41 +140,44 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many knobs; all but the
     lengths: StyleLengths | None = None,
     seed: int = 0,
 ) -> MeshEvaluation:
-    """Compare a mesh with the true surface.
+    """Compare a mesh with the ground truth.
 
-    Points are spread over both surfaces by area; with cameras, they are what these see (first hits), thinned so that
-    they are even again. What is measured depends on the style, see :data:`fieldwatch.recon.mesh.EvaluationStyle`.
+    Points are sampled on both surfaces by area. With cameras, the points are instead the first hits of the rays through
+    their pixels, thinned to an even density. The style selects what is measured, see
+    :data:`fieldwatch.recon.mesh.EvaluationStyle`.
 
     Args:
-        mesh: to be judged.
-        truth: the true surface.
-        align: bring the mesh onto the truth first, see :func:`fieldwatch.recon.mesh.align_mesh`.
-        thresholds: of the F-score, lengths; None: 0.5, 1 and 2 % of the truth's diameter.
-        style: the protocol.
-        cameras: that both surfaces are seen from, in the truth's world.
-        masks: for each camera, which pixels count.
-        samples: points per surface; from cameras at most about that many ("diligent": all).
-        lengths: of the protocol, where they are to differ from its own.
-        seed: of the points.
+        mesh: mesh to evaluate.
+        truth: ground truth surface.
+        align: alignment of the mesh with the ground truth before the comparison, see
+            :func:`fieldwatch.recon.mesh.align_mesh`.
+        thresholds: distance thresholds of the F-score; None uses 0.5, 1 and 2 % of the diameter of the ground truth.
+        style: evaluation protocol.
+        cameras: cameras that limit the comparison to visible surface, in the coordinates of the ground truth.
+        masks: mask of counted pixels for each camera.
+        samples: number of points per surface; with cameras, an approximate upper limit ("diligent" keeps all hits).
+        lengths: overrides for the lengths of the protocol.
+        seed: random seed of the points.
 
     Raises:
-        MeshError: a mesh has no area, a threshold is not above 0, "diligent" has no cameras, masks do not fit, or the
-            cameras see nothing.
+        MeshError: a mesh has no area, a threshold is not positive, "diligent" has no cameras, the masks do not match
+            the cameras, or the cameras see nothing.
     """
     diameter = _diameter(truth)
     thresholds_used = _limits(thresholds, diameter)
     if style == "diligent" and not cameras:
-        raise MeshError("style diligent measures what cameras see, and there are none: give cameras, or another style")
+        raise MeshError("style diligent measures visible surface, but there are no cameras: give some, or change it")
     used_lengths = style_lengths(
         style, diameter=diameter, threshold=thresholds_used[0], given=lengths or StyleLengths()
     )
     alignment = align_mesh(mesh, truth, method=align, seed=seed)
     aligned = mesh if align == "none" else moved(mesh, alignment)
     clouds = [
+        # A different seed for each surface: equal meshes must not get equal points.
         thinned_for(_points(surface, samples, (style, cameras, masks), seed + number), used_lengths, whose)
         for number, (surface, whose) in enumerate(((aligned, "the mesh"), (truth, "the truth")))
     ]
-    # Built once: point distances and vertex errors both need it.
+    # Built once: point distances and vertex errors both use it.
     search = SurfaceSearch(truth)
     to_truth, to_mesh = _distances(style, clouds, (aligned, truth), search)
     return MeshEvaluation(
@@ -194,7 +198,7 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many knobs; all but the
 def _distances(
     style: EvaluationStyle, clouds: list[SurfaceSamples], meshes: tuple[Triangles, Triangles], search: SurfaceSearch
 ) -> tuple[SurfaceDistances, SurfaceDistances]:
-    """From the mesh's points to the truth, and back."""
+    """Return the distances from the points of the mesh to the ground truth, and vice versa."""
     if style != "plain":
         return distances_to_points(*clouds), distances_to_points(*reversed(clouds))
     aligned, truth = meshes
@@ -206,7 +210,7 @@ def _distances(
 def _summary(
     to_truth: SurfaceDistances, to_mesh: SurfaceDistances, lengths: StyleLengths, diameter: float
 ) -> dict[str, float]:
-    """The figures that are means or extremes over the points of both surfaces."""
+    """Return the means and extremes over the points of both surfaces."""
     accuracy = _mean(to_truth, lengths)
     completeness = _mean(to_mesh, lengths)
     cosines = [np.abs(to_truth.cosines), np.abs(to_mesh.cosines)]
@@ -214,6 +218,7 @@ def _summary(
         "accuracy": accuracy,
         "completeness": completeness,
         "chamfer": (accuracy + completeness) / 2,
+        # 50 is 100 percent times the half of the mean.
         "chamfer_percent": 50 * (accuracy + completeness) / diameter,
         "chamfer_squared": float(np.square(to_truth.distances).mean() + np.square(to_mesh.distances).mean()),
         "worst_accuracy": float(to_truth.distances.max()),
@@ -225,14 +230,17 @@ def _summary(
 
 def _diameter(truth: Triangles) -> float:
     if not len(truth.faces):
-        raise MeshError("the truth has no faces, so nothing can be compared with it: give the mesh of a surface")
+        raise MeshError("the ground truth has no faces: give the mesh of a surface")
+    # Corners, not vertices: vertices without a face do not belong to the surface.
     return float(np.linalg.norm(np.ptp(truth.corners.reshape(-1, 3), axis=0)))
 
 
 def _limits(thresholds: Sequence[float] | None, diameter: float) -> tuple[float, ...]:
     limits = tuple(share * diameter for share in THRESHOLDS) if thresholds is None else tuple(thresholds)
     if not limits or not all(0 < limit < np.inf for limit in limits):
-        raise MeshError(f"thresholds are {limits}: wanted is at least one length above 0, in units of the truth")
+        raise MeshError(
+            f"thresholds must be one or more lengths greater than 0, in units of the ground truth, got {limits}"
+        )
     return limits
 
 
@@ -245,19 +253,19 @@ def _points(
     visible = visible_points(mesh, cameras, masks=masks)
     if style == "diligent" or not len(visible):
         return visible
-    # even over the surface: cubes of such a side hold about one point each of that many over the whole surface
+    # With this cell size, `samples` points spread evenly over the whole surface have about one point per cell.
     return thinned(visible, float(np.sqrt(mesh.areas.sum() / samples)))
 
 
 def _mean(measured: SurfaceDistances, lengths: StyleLengths) -> float:
     if lengths.cap is None:
         return float(measured.distances.mean())
+    # The cap removes outliers from the mean, as DTU's evaluation code does.
     near = measured.distances[measured.distances <= lengths.cap]
     if not len(near):
         raise MeshError(
-            f"all of {len(measured.distances)} points are farther than the cap of {lengths.cap:g} from the other "
-            "surface: "
-            "the meshes do not lie in the same place; align them (sim3), or raise the cap"
+            f"all {len(measured.distances)} points are farther than the cap of {lengths.cap:g} from the other surface: "
+            "the meshes do not overlap; align them (sim3), or raise the cap"
         )
     return float(near.mean())
 

@@ -1,4 +1,4 @@
-"""Meshes from and to files, by the ending of their names."""
+"""Reading and writing mesh files; the file name extension selects the format."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,33 +20,35 @@ _LFS = b"version https://git-lfs"
 
 
 def read_mesh(path: Path | str, *, texture: bool = True) -> Triangles:
-    """Read a mesh from a .ply file (binary or ASCII), a .obj file or a .glb file; polygons become fans of triangles.
+    """Read a mesh from a .ply (binary or ASCII), .obj or .glb file; polygons become triangle fans.
 
-    Vertices of .ply and .obj come as they stand in the file, repeated ones too: `Triangles.welded` makes them one. The
-    format .glb repeats them along seams, so they are made one. The picture that a .obj names beside it, or that a .glb
-    holds, becomes the mesh's texture.
+    Vertices of .ply and .obj files are kept as stored, duplicates included: `Triangles.welded` merges them. Vertices of
+    .glb files are merged, because the format duplicates them along texture seams. The image referenced by an .obj file
+    or embedded in a .glb file becomes the texture of the mesh.
 
     Args:
-        path: of the file.
-        texture: False leaves pictures out, and does not miss them where they are gone.
+        path: path of the file.
+        texture: read the texture. If False, missing image files are no error.
 
     Raises:
-        MeshError: the file is missing, a Git LFS pointer, of another kind, damaged, cut short, without faces, or holds
-            values that are not finite or faces of vertices that are not there, or its picture is missing, damaged or
-            not one for all; the message says which.
+        MeshError: the file is missing, a Git LFS pointer, of another format, damaged, truncated or without faces; a
+            value is not finite; a face references a missing vertex; or the texture is missing, damaged or not the same
+            for all faces.
     """
     path = Path(path).expanduser()
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
-        msg = f"{path} ends in {path.suffix!r}: meshes are read from {', '.join(_ENDINGS)} files; convert it"
+        msg = f"{path} ends in {path.suffix!r}, expected one of {', '.join(_ENDINGS)}: convert the mesh"
         raise MeshError(msg)
     if not path.is_file():
-        msg = f"{path} does not exist (or is no file): give the {', '.join(_ENDINGS)} file of a mesh"
+        msg = f"{path} does not exist or is not a file: give the {', '.join(_ENDINGS)} file of a mesh"
         raise MeshError(msg)
     data = path.read_bytes()
+    # A clone without LFS has small text files in place of the meshes: name the cause.
     if data.startswith(_LFS):
-        msg = f"{path} is a Git LFS pointer, not the mesh itself: run 'git lfs pull' in that repository, or download it"
+        msg = f"{path} is a Git LFS pointer, not the mesh: run `git lfs pull` in its repository, or download it"
         raise MeshError(msg)
+    # The readers do not know the file name: add it here.
     try:
         return _read(data, path, texture=texture)
     except MeshError as error:
@@ -65,24 +67,25 @@ def _read(data: bytes, path: Path, *, texture: bool) -> Triangles:
 
 
 def write_mesh(path: Path | str, mesh: Triangles) -> Path:
-    """Write a mesh; each file whole or not at all.
+    """Write a mesh; each file is written atomically.
 
-    As .ply: places, faces, colours, in double precision. As .obj: texture coordinates, too; a texture goes into
-    NAME.png with NAME.mtl beside it, both written before the .obj that names them. As .glb: see `write_glb`.
+    A .ply file stores vertices in double precision, faces and vertex colors. An .obj file also stores texture
+    coordinates; the texture is written to NAME.png and its material to NAME.mtl, both before the .obj file that
+    references them. For .glb files see `write_glb`.
 
     Raises:
-        MeshError: the name has another ending, or the mesh has no faces.
+        MeshError: the extension is not supported, or the mesh has no faces.
     """
     path = Path(path).expanduser()
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
-        msg = f"{path} ends in {path.suffix!r}: meshes are written as {', '.join(_WRITERS)}; choose one of these"
+        msg = f"{path} ends in {path.suffix!r}, expected one of {', '.join(_WRITERS)}: choose one of these"
         raise MeshError(msg)
     if not len(mesh.faces):
-        msg = f"{path} was not written: the mesh has no faces; what made it found no surface"
+        msg = f"{path} was not written: the mesh has no faces, so no surface was found; check the step that made it"
         raise MeshError(msg)
     if path.suffix.lower() == ".obj" and mesh.texture is not None:
-        stem = "_".join(path.stem.split())  # many readers end a name at a space
+        stem = "_".join(path.stem.split())  # many readers end a file name at the first space
         write_file(path.with_name(f"{stem}.png"), png_bytes(mesh.texture))
         write_file(path.with_name(f"{stem}.mtl"), material_library(f"{stem}.png"))
         return write_file(path, write_obj(mesh, library=f"{stem}.mtl"))

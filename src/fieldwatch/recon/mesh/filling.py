@@ -1,4 +1,4 @@
-"""Colours for texels that no photo shows: on the surface from seen ones nearby, between charts from the charts."""
+"""Filling texels without samples: from nearby texels on the surface, and between charts from the charts."""
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
@@ -8,12 +8,12 @@ from fieldwatch.recon.mesh.texels import Texels
 from fieldwatch.recon.mesh.triangles import Triangles
 
 _MAX_SEEN = 100_000
-"""Seen texels that are looked at: of more, an even choice."""
-_NEIGHBOURS = 6
+"""Largest number of seen texels to search; a regular subset is used if there are more."""
+_NEIGHBORS = 6
 _SEARCH_TOLERANCE = 0.5
-"""Share by which a neighbour may be farther away than the nearest: exact search is several times slower."""
+"""Relative error allowed in neighbor distances: exact search is several times slower."""
 _NORMAL_WEIGHT = 0.1
-"""Share of the mesh's diagonal that facing another way counts for: the other side of a thin wall is not near."""
+"""Distance for a unit normal difference, as a fraction of the diagonal: opposite sides of a thin wall are not near."""
 _BLOCK = 1 << 18
 
 
@@ -23,15 +23,15 @@ def fill_unseen(
     colours: Float32[np.ndarray, "t 3"],
     seen: Bool[np.ndarray, "t"],
 ) -> Float32[np.ndarray, "t 3"]:
-    """Return colours with those of unseen texels replaced: mean of the nearest seen ones on the surface.
+    """Replace the colors of unseen texels by the mean of the nearest seen ones on the surface.
 
-    Near is meant in space and direction together; means are by one over the square of the distance.
+    Distance combines position and normal; the weights are inverse squared distances.
 
     Args:
-        mesh: the surface.
-        texels: of its texture.
-        colours: of the texels.
-        seen: which of them count.
+        mesh: textured surface.
+        texels: texels of its texture.
+        colours: color of each texel.
+        seen: True for texels with a sample.
     """
     seen_rows = np.flatnonzero(seen)
     unseen_rows = np.flatnonzero(~seen)
@@ -44,8 +44,9 @@ def fill_unseen(
     filled = colours.copy()
     for start in range(0, len(unseen_rows), _BLOCK):
         rows = unseen_rows[start : start + _BLOCK]
-        number = min(_NEIGHBOURS, len(seen_rows))
+        number = min(_NEIGHBORS, len(seen_rows))
         gap, near = tree.query(_features(mesh, texels, rows, normal_scale), k=number, eps=_SEARCH_TOLERANCE)
+        # With one neighbor, scipy drops the second dimension.
         gap = np.reshape(gap, (-1, number))
         near = np.reshape(near, (-1, number))
         # Inverse squared distance; the floor keeps coincident texels finite.
@@ -58,14 +59,15 @@ def fill_unseen(
 def _features(
     mesh: Triangles, texels: Texels, rows: Int64[np.ndarray, "k"], normal_scale: float
 ) -> Float64[np.ndarray, "k 6"]:
+    # Position and scaled normal: near means close by and facing alike.
     return np.concatenate([texels.points(mesh, rows), normal_scale * mesh.normals[texels.faces[rows]]], axis=1)
 
 
 def pad_texture(texels: Texels, colours: Float32[np.ndarray, "t 3"]) -> UInt8[np.ndarray, "size size 3"]:
-    """Return the whole picture: texels in their places, and between them means over ever larger squares.
+    """Return the whole texture, with unused texels filled by the pull-push algorithm.
 
-    Push and pull (Gortler et al., The lumigraph, 1996): a texel without colour takes the mean of the smallest square of
-    2, 4, 8 .. texels around it that has any, which is what smaller copies of the picture show there.
+    Source: Gortler et al., The lumigraph, 1996. An unused texel takes the mean of the smallest aligned square of 2, 4,
+    8 ... texels around it that has any color, which is what the mipmaps show there.
     """
     size = texels.size
     picture = np.zeros((size, size, 3), np.float32)
@@ -77,14 +79,15 @@ def pad_texture(texels: Texels, colours: Float32[np.ndarray, "t 3"]) -> UInt8[np
 
 
 def _pull_push(picture: Float32[np.ndarray, "height width 3"], known: Float32[np.ndarray, "height width"]) -> None:
-    """Fill the unknown places of a picture, in place."""
+    """Fill the unknown texels of an image in place, level by level."""
+    # Nothing to fill, or nothing to fill with.
     if known.all() or not known.any():
         return
     height, width = known.shape
     padding = ((0, height % 2), (0, width % 2))
     weight = _sum_quads(np.pad(known, padding))
     smaller = _sum_quads(np.pad(picture * known[..., None], (*padding, (0, 0))))
-    # Mean over the known texels only; squares without any stay 0 and unknown.
+    # Mean over the known texels only; squares without any remain unknown for the next level.
     smaller /= np.maximum(weight, 1)[..., None]
     _pull_push(smaller, (weight > 0).astype(np.float32))
     larger = smaller.repeat(2, 0)[:height].repeat(2, 1)[:, :width]
@@ -93,5 +96,5 @@ def _pull_push(picture: Float32[np.ndarray, "height width 3"], known: Float32[np
 
 
 def _sum_quads(values: Float32[np.ndarray, "height width *c"]) -> Float32[np.ndarray, "rows columns *c"]:
-    """Sums over squares of two by two."""
+    """Sum over squares of 2 x 2 texels."""
     return values[::2, ::2] + values[1::2, ::2] + values[::2, 1::2] + values[1::2, 1::2]

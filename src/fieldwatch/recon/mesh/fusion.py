@@ -1,4 +1,4 @@
-"""Surfaces from depth maps: fusion of truncated signed distances (Curless & Levoy 1996)."""
+"""TSDF fusion: surfaces from depth maps by averaging truncated signed distances (Curless & Levoy 1996)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,23 +12,23 @@ from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.marching import GridBlock, march_blocks
 from fieldwatch.recon.mesh.triangles import Triangles
 
-_TRUNCATION = 4.0  # cells
-_BYTES_A_NODE = 180  # the sums, the values, and what comes and goes for one view
-_MAX_DEPTH_STEP = 1.0  # truncations by which four neighbouring depths may differ and still be interpolated
-_OUTSIDE_VALUE = np.float32(4.0)  # truncations: the value of what no surface is near
+_TRUNCATION = 4.0  # default truncation distance in cells
+_BYTES_A_NODE = 180  # sums, values and the temporary arrays of one view
+_MAX_DEPTH_STEP = 1.0  # largest range of four neighboring depths to interpolate, in truncation distances
+_OUTSIDE_VALUE = np.float32(4.0)  # value of nodes outside, in truncation distances
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DepthView:
-    """What one camera saw.
+    """Depth map of one camera.
 
     Attributes:
-        camera: that saw it.
-        depth: along the optical axis (z), at the centres of the pixels, in world units; 0 where there was nothing.
-        colours: red, green, blue.
+        camera: camera of the depth map.
+        depth: z depth at the pixel centers in world units; 0 marks pixels without surface.
+        colours: RGB image.
 
     Raises:
-        MeshError: a picture is not of the camera's size, or a depth is negative or not finite.
+        MeshError: an array differs from the camera in size, or a depth is negative or not finite.
     """
 
     camera: Camera
@@ -40,25 +40,25 @@ class DepthView:
         shapes = {self.depth.shape, self.depth.shape if self.colours is None else self.colours.shape[:2]}
         if shapes != {wanted}:
             raise MeshError(
-                f"camera {self.camera.name!r} has {wanted[0]} rows and {wanted[1]} columns, its depth and colours have "
-                f"{sorted(shapes)}: give pictures of the camera's size, or a camera made by `resized`"
+                f"camera {self.camera.name!r} has {wanted[0]} rows and {wanted[1]} columns, its depth and colors have "
+                f"{sorted(shapes)}: give arrays of that size, or a camera made by `resized`"
             )
         if not (np.isfinite(self.depth).all() and (self.depth >= 0).all()):
             raise MeshError(
-                f"the depth of camera {self.camera.name!r} is negative or not finite somewhere: put 0 where nothing was"
+                f"the depth of camera {self.camera.name!r} has negative or non-finite values: use 0 for no surface"
             )
 
 
 class _Pose(NamedTuple):
-    """A view's numbers as numpy has them."""
+    """Pose of a camera as numpy arrays."""
 
-    turn: Float64[np.ndarray, "3 3"]  # camera from world
-    centre: Float64[np.ndarray, "3"]
+    rotation: Float64[np.ndarray, "3 3"]  # camera from world
+    center: Float64[np.ndarray, "3"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Volume:
-    """Where is fused: nodes at `low + (i, j, k) * cell`."""
+    """The fusion grid, with nodes at `low + (i, j, k) * cell`."""
 
     shape: tuple[int, int, int]
     low: Float64[np.ndarray, "3"]
@@ -68,38 +68,40 @@ class _Volume:
 
 @dataclass(kw_only=True, eq=False)
 class _Slab:
-    """Sums over the views at some layers of nodes: of distances in truncations, of weights, of colours."""
+    """Sums over the views at some layers of nodes: truncated distances, weights and colors."""
 
     volume: _Volume
     first: int
     distance: Float32[np.ndarray, "x y z"]
     weight: Float32[np.ndarray, "x y z"]
-    colour: Float32[np.ndarray, "x y z 3"]
-    colour_weight: Float32[np.ndarray, "x y z"]
+    color: Float32[np.ndarray, "x y z 3"]
+    color_weight: Float32[np.ndarray, "x y z"]
 
     @classmethod
     def empty(cls, volume: _Volume, first: int, layers: int) -> "_Slab":
-        """Return one without views."""
+        """Create a slab without views."""
         shape = (layers, *volume.shape[1:])
         return cls(
             volume=volume,
             first=first,
             distance=np.zeros(shape, np.float32),
             weight=np.zeros(shape, np.float32),
-            colour=np.zeros((*shape, 3), np.float32),
-            colour_weight=np.zeros(shape, np.float32),
+            color=np.zeros((*shape, 3), np.float32),
+            color_weight=np.zeros(shape, np.float32),
         )
 
     def add(self, view: DepthView) -> None:
-        """Add what a view says, layer by layer."""
+        """Integrate a depth map, layer by layer."""
         matrix = view.camera.camera_from_world.detach().cpu().double().numpy()
         pose = _Pose(matrix[:3, :3], view.camera.position.detach().cpu().double().numpy())
         ticks = [self.volume.low[axis] + self.volume.cell * np.arange(self.volume.shape[axis]) for axis in (1, 2)]
         for layer in range(len(self.weight)):
             x = self.volume.low[0] + self.volume.cell * (self.first + layer)
-            offset = [np.float64(x) - pose.centre[0], ticks[0][:, None] - pose.centre[1], ticks[1] - pose.centre[2]]
-            # term by term: a matrix product may round otherwise in pieces of another size
-            across, down, depth = (sum(pose.turn[row, axis] * offset[axis] for axis in range(3)) for row in range(3))
+            offset = [np.float64(x) - pose.center[0], ticks[0][:, None] - pose.center[1], ticks[1] - pose.center[2]]
+            # Term by term: a matrix product may round differently for other slab sizes.
+            across, down, depth = (
+                sum(pose.rotation[row, axis] * offset[axis] for axis in range(3)) for row in range(3)
+            )
             self._add_layer(layer, view, np.asarray(across), np.asarray(down), np.asarray(depth))
 
     def _add_layer(
@@ -111,7 +113,7 @@ class _Slab:
         depth: Float64[np.ndarray, "y z"],
     ) -> None:
         camera = view.camera
-        # Points behind the camera project to the principal point and are masked below.
+        # An infinite depth projects points behind the camera to the principal point; they are masked below.
         front = np.where(depth > 0, depth, np.inf)
         column = camera.fx * across / front + camera.cx
         row = camera.fy * down / front + camera.cy
@@ -120,7 +122,7 @@ class _Slab:
             return
         measured = _depth_at(view.depth, column[seen], row[seen], _MAX_DEPTH_STEP * self.volume.truncation)
         distance = (measured - depth[seen]) / self.volume.truncation
-        # Curless and Levoy: nothing is known more than a truncation behind a surface.
+        # Curless and Levoy: nothing is known beyond one truncation distance behind a surface.
         valid = (measured > 0) & (distance >= -1)
         seen[seen] = valid
         distance = np.minimum(distance[valid], 1).astype(np.float32)
@@ -128,14 +130,16 @@ class _Slab:
         self.weight[layer][seen] += 1
         if view.colours is None:
             return
+        # Nodes at the full truncation distance are empty space: the color of the pixel is not theirs.
         near = distance < 1
         seen[seen] = near
         pixels = view.colours[np.floor(row[seen]).astype(int), np.floor(column[seen]).astype(int)]
-        self.colour[layer][seen] += pixels
-        self.colour_weight[layer][seen] += 1
+        self.color[layer][seen] += pixels
+        self.color_weight[layer][seen] += 1
 
     def block(self, *, close: bool) -> GridBlock:
-        """Return the mean distances, and which cells have been seen at all corners."""
+        """Return the mean distances and the mask of cells whose corners were all observed."""
+        # Unobserved nodes keep the value -1: inside, if the surface is to be closed.
         known = self.weight > 0
         values = np.full(known.shape, -1, np.float32)
         np.divide(self.distance, self.weight, out=values, where=known)
@@ -151,10 +155,10 @@ class _Slab:
         return GridBlock(start=start, values=values, cells=cells[:, :, :-1] & cells[:, :, 1:])
 
     def colours(self) -> tuple[Int64[np.ndarray, "n"], Float32[np.ndarray, "n 3"]]:
-        """Return the nodes with colours within half a truncation of the surface, and their mean colours."""
-        near = (self.colour_weight > 0) & (np.abs(self.distance) < 0.5 * self.weight)
+        """Return the colored nodes within half a truncation distance of the surface, with their mean colors."""
+        near = (self.color_weight > 0) & (np.abs(self.distance) < 0.5 * self.weight)
         node = np.argwhere(near) + np.array([self.first, 0, 0])
-        mean = self.colour[near] / self.colour_weight[near][:, None]
+        mean = self.color[near] / self.color_weight[near][:, None]
         return np.asarray(np.ravel_multi_index(tuple(node.T), self.volume.shape), np.int64), mean
 
 
@@ -169,50 +173,51 @@ def fuse_depths(  # noqa: PLR0913 (keywords of the fusion, each with its default
     close: bool = False,
     on_view: Callable[[int], None] | None = None,
 ) -> Triangles:
-    """Return the surface that depth maps agree on.
+    """Fuse depth maps into a surface.
 
-    At every node of a grid the distances along the optical axes to what the views saw are averaged, cut off at the
-    truncation; the surface is where the mean is 0.
+    Each grid node averages the truncated distances along the optical axes to the observed surface. The result is the
+    zero level set of the mean.
 
     Args:
-        views: if `memory` demands several passes, something that can be gone through again: a list, or an object
-            whose `__iter__` makes the views anew.
-        low: corner of the box, in world units.
-        high: opposite corner.
-        resolution: cells along the box's longest side; cells are cubes.
-        truncation: in world units; 4 cells, if None. Less keeps thin parts, more bridges noise.
-        memory: bytes for the grid. More nodes than fit are handled in layers, one pass over the views for each; the
-            surface is the same.
-        close: take what no view has seen for the inside of the object, and the box's border for its end: the surface is
-            then closed. Else it ends where the seen ends.
-        on_view: told how many views are done, in all passes together.
+        views: depth maps. If `memory` requires several passes, this must be iterable more than once: a list, or an
+            object whose `__iter__` creates the views again.
+        low: lower corner of the box in world units.
+        high: upper corner of the box.
+        resolution: number of cubic cells along the longest side of the box.
+        truncation: truncation distance in world units; None uses 4 cells. Smaller values preserve thin parts, larger
+            values tolerate more noise.
+        memory: memory limit of the grid in bytes. A larger grid is processed in slabs, with one pass over the views per
+            slab; the surface is the same.
+        close: treat unobserved space as inside and end the object at the border of the box, which closes the surface.
+            If False, the surface ends where the observed space ends.
+        on_view: called with the number of views processed, over all passes.
 
     Raises:
-        MeshError: an empty box, a size that is not positive, no view, too little memory for two layers, or views that
-            can be gone through only once where several passes are needed.
+        MeshError: the box is empty, a size is not positive, there are no views, the memory does not suffice for two
+            layers, or several passes are needed over views that can be iterated only once.
     """
     volume = _volume(low, high, resolution, truncation)
     layers = _layers(volume, memory)
-    # An iterator returns itself: it could not be gone through again.
+    # An iterator returns itself from iter(): it cannot be iterated a second time.
     if layers < volume.shape[0] and iter(views) is views:
         raise MeshError(
-            f"{volume.shape[0]} layers of the grid need several passes of {layers} within {memory} bytes, and the "
-            "views can be gone through only once: give a list, or allow more memory"
+            f"{volume.shape[0]} layers of the grid need several passes of {layers} layers within {memory} bytes, but "
+            "the views can be iterated only once: give a list, or allow more memory"
         )
-    node_colours: list[tuple[np.ndarray, np.ndarray]] = []
-    blocks = _fused(volume, layers, views, close, on_view, node_colours)
+    node_colors: list[tuple[np.ndarray, np.ndarray]] = []
+    blocks = _fused(volume, layers, views, close, on_view, node_colors)
     mesh = march_blocks(blocks, shape=volume.shape, low=volume.low, cell=volume.cell, level=0.0)
-    if not any(len(nodes) for nodes, _ in node_colours):
+    if not any(len(nodes) for nodes, _ in node_colors):
         return mesh
-    return replace(mesh, colours=_interpolated(mesh, volume, node_colours))
+    return replace(mesh, colours=_interpolated(mesh, volume, node_colors))
 
 
 def _volume(low: np.ndarray, high: np.ndarray, resolution: int, truncation: float | None) -> _Volume:
     extent = high - low
     if not (extent > 0).all() or resolution < 2 or (truncation is not None and not truncation > 0):
         raise MeshError(
-            f"a box of the extent {extent.tolist()} in {resolution} cells with the truncation {truncation} cannot be "
-            "fused: every side and the truncation must be above 0, the cells 2 or more"
+            "fusion needs a box and a truncation greater than 0 and at least 2 cells, got the extent "
+            f"{extent.tolist()}, the truncation {truncation} and {resolution} cells"
         )
     cell = float(extent.max()) / resolution
     x, y, z = (int(np.ceil(side / cell - 1e-9)) + 1 for side in extent)
@@ -226,22 +231,22 @@ def _layers(volume: _Volume, memory: int | None) -> int:
     each = _BYTES_A_NODE * volume.shape[1] * volume.shape[2]
     if memory < 2 * each:
         raise MeshError(
-            f"fusing a grid of {volume.shape} nodes takes {2 * each / 2**20:.1f} MiB at the least, "
-            f"{memory / 2**20:.1f} MiB are allowed: lower the resolution, or allow more memory"
+            f"fusing a grid of {volume.shape} nodes needs at least {2 * each / 2**20:.1f} MiB, the limit is "
+            f"{memory / 2**20:.1f} MiB: lower the resolution, or raise the limit"
         )
     return min(memory // each, volume.shape[0])
 
 
-def _fused(  # noqa: PLR0913, PLR0917 (one pass after the other, with all that fuse_depths was given)
+def _fused(  # noqa: PLR0913, PLR0917 (a generator with the settings of fuse_depths)
     volume: _Volume,
     layers: int,
     views: Iterable[DepthView],
-    close: bool,  # noqa: FBT001  passed on by its place, as all of them are
+    close: bool,  # noqa: FBT001  passed on by position, like the others
     on_view: Callable[[int], None] | None,
-    node_colours: list[tuple[np.ndarray, np.ndarray]],
+    node_colors: list[tuple[np.ndarray, np.ndarray]],
 ) -> Iterator[GridBlock]:
     done = 0
-    # Slabs share one layer of nodes, so that no cell is lost between them.
+    # Adjacent slabs share one layer of nodes, so that no cell between them is lost.
     for first in range(0, volume.shape[0] - 1, max(layers - 1, 1)):
         slab = _Slab.empty(volume, first, min(layers, volume.shape[0] - first))
         before = done
@@ -251,15 +256,15 @@ def _fused(  # noqa: PLR0913, PLR0917 (one pass after the other, with all that f
             if on_view is not None:
                 on_view(done)
         if done == before:
-            raise MeshError("there are no depth maps to fuse: give one view or more, in a list if there are passes")
-        node_colours.append(slab.colours())
+            raise MeshError("there are no depth maps to fuse: give at least one, in a list for several passes")
+        node_colors.append(slab.colours())
         yield slab.block(close=close)
 
 
 def _depth_at(
     depth: Float32[np.ndarray, "h w"], column: Float64[np.ndarray, "n"], row: Float64[np.ndarray, "n"], edge: float
 ) -> Float64[np.ndarray, "n"]:
-    """Return depths at places of a picture: bilinear between four pixels of one surface, else the pixel's own."""
+    """Sample depths bilinearly if the four pixels belong to one surface, else at the nearest pixel."""
     pixel_depth = depth[np.floor(row).astype(int), np.floor(column).astype(int)].astype(np.float64)
     x = column - 0.5
     y = row - 0.5
@@ -271,18 +276,19 @@ def _depth_at(
     u = np.clip(x - left, 0, 1)
     v = np.clip(y - top, 0, 1)
     mean = around[0] * (1 - u) * (1 - v) + around[1] * u * (1 - v) + around[2] * (1 - u) * v + around[3] * u * v
+    # Interpolation across a depth discontinuity would create surface between two objects.
     smooth = (around.min(0) > 0) & (np.ptp(around, axis=0) < edge) & (pixel_depth > 0)
     return np.where(smooth, mean, pixel_depth)
 
 
 def _interpolated(
-    mesh: Triangles, volume: _Volume, node_colours: list[tuple[np.ndarray, np.ndarray]]
+    mesh: Triangles, volume: _Volume, node_colors: list[tuple[np.ndarray, np.ndarray]]
 ) -> UInt8[np.ndarray, "n 3"]:
-    """Return colours of the vertices, between those of the nodes around them; grey where none of these has one."""
-    node, first = np.unique(np.concatenate([nodes for nodes, _ in node_colours]), return_index=True)
-    colours = np.concatenate([values for _, values in node_colours])[first]
+    """Interpolate vertex colors from the nodes around them; gray if none of these has a color."""
+    node, first = np.unique(np.concatenate([nodes for nodes, _ in node_colors]), return_index=True)
+    colours = np.concatenate([values for _, values in node_colors])[first]
     cells = (mesh.vertices - volume.low) / volume.cell
-    # Trilinear weights over the colored nodes only, renormalized.
+    # Trilinear weights over the colored nodes only, renormalized. Slabs may repeat a node: np.unique kept the first.
     base = np.clip(np.floor(cells).astype(np.int64), 0, np.array(volume.shape) - 2)
     fraction = cells - base
     total = np.zeros((len(cells), 3))
@@ -291,6 +297,7 @@ def _interpolated(
         share = np.prod([fraction[:, a] if offset[a] else 1 - fraction[:, a] for a in range(3)], axis=0)
         wanted = np.ravel_multi_index(tuple((base + offset).T), volume.shape)
         index = np.minimum(np.searchsorted(node, wanted), len(node) - 1)
+        # Nodes without color get weight 0; the floor keeps a vertex exactly on a node valid.
         share = np.where(node[index] == wanted, np.maximum(share, 1e-9), 0)
         total += share[:, None] * colours[index]
         weight += share

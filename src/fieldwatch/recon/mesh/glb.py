@@ -1,4 +1,4 @@
-"""Meshes as GLB, the binary form of glTF 2.0: one file that viewers and game engines open, with its texture inside.
+"""Writing meshes as GLB, the binary form of glTF 2.0: one file with an embedded texture, for viewers and engines.
 
 Source: Khronos Group, glTF 2.0 Specification (2021), and its extension KHR_materials_unlit.
 """
@@ -30,26 +30,26 @@ _ELEMENT_ARRAY_BUFFER = 34963
 _CLAMP_TO_EDGE = 33071
 _REPEAT = 10497
 _LINEAR = 9729
-_GREY = (0.75, 0.75, 0.75, 1.0)
+_GRAY = (0.75, 0.75, 0.75, 1.0)
 
 
 @dataclass
 class _Binary:
-    """The binary chunk, and what the JSON chunk says about it."""
+    """The binary chunk and its buffer views and accessors, which the JSON chunk lists."""
 
     data: bytearray = field(default_factory=bytearray)
     views: list[dict[str, int]] = field(default_factory=list)
     accessors: list[dict[str, Any]] = field(default_factory=list)
 
     def view(self, data: bytes, **extra: int) -> int:
-        """Append bytes; returns the number of their buffer view."""
+        """Append bytes and return the index of their buffer view."""
         self.views.append({"buffer": 0, "byteOffset": len(self.data), "byteLength": len(data), **extra})
         # glTF wants every buffer view to start at a multiple of 4 bytes.
         self.data += data + bytes(-len(data) % 4)
         return len(self.views) - 1
 
     def accessor(self, values: np.ndarray, kind: int, target: int, **extra: Any) -> int:
-        """Append numbers, a row each; returns the number of their accessor."""
+        """Append an array and return the index of its accessor."""
         shape = "SCALAR" if values.ndim == 1 else f"VEC{values.shape[1]}"
         view = self.view(values.tobytes(), target=target)
         about = {"bufferView": view, "componentType": kind, "count": len(values), "type": shape}
@@ -58,27 +58,30 @@ class _Binary:
 
 
 def write_glb(mesh: Triangles, *, up: Sequence[float] = (0.0, 1.0, 0.0)) -> bytes:
-    """Return a mesh as GLB: places, normals, and its texture, or else the colours of its vertices.
+    """Encode a mesh as GLB: positions, normals, and its texture or else its vertex colors.
 
-    A vertex on a seam of the texture is written once for every place it has in the picture; places are rounded to
-    single precision, which is all that glTF has. The v axis is turned (glTF's runs downwards), and colours of vertices
-    are made linear, as glTF wants them. Pictures and colours show light already, so they are marked as unlit; a mesh
-    with neither is a lit grey. Faces are seen from both sides.
+    A vertex on a texture seam is written once per distinct texture coordinate. Positions are rounded to single
+    precision, the only one that glTF has. The v axis is flipped (v runs downward in glTF), and vertex colors are
+    converted to linear, as glTF requires. Textures and vertex colors come from photos, which contain the lighting, so
+    their material is unlit; a mesh with neither gets a lit gray material. Materials are double-sided.
 
     Args:
-        mesh: with `texture` and `uvs`, with `colours`, or bare.
-        up: the scene's upward direction, of any length. Viewers take +y as up: for another direction the shortest
-            rotation to +y is written beside the places, which stay as they are. Who reads the file gets rotated places.
+        mesh: mesh to write, with or without a texture or vertex colors.
+        up: upward direction of the scene, of any length. Viewers take +y as up. For another direction the node gets
+            the shortest rotation to +y as its matrix; the stored positions do not change, but readers return rotated
+            positions.
 
     Raises:
-        MeshError: the mesh has no faces, or places beyond single precision.
-        ValueError: `up` has no direction.
+        MeshError: the mesh has no faces, or positions exceed the range of single precision.
+        ValueError: `up` is zero or not finite.
     """
     if not len(mesh.faces):
-        raise MeshError("the mesh has no faces: a GLB file cannot hold it; what made it found no surface")
+        raise MeshError(
+            "the mesh has no faces, which GLB cannot store: no surface was found; check the step that made the mesh"
+        )
     rows, uvs, faces = _split_at_seams(mesh)
     if (farthest := np.abs(mesh.vertices).max()) > np.finfo(np.float32).max:
-        msg = f"places run up to {farthest:g}: GLB holds up to 3e38; scale the mesh down"
+        msg = f"positions reach {farthest:g}, but GLB stores at most 3e38: scale the mesh down"
         raise MeshError(msg)
     positions = mesh.vertices[rows].astype("<f4")
     binary = _Binary()
@@ -104,7 +107,7 @@ def write_glb(mesh: Triangles, *, up: Sequence[float] = (0.0, 1.0, 0.0)) -> byte
 
 
 def vertex_normals(mesh: Triangles) -> Float64[np.ndarray, "n 3"]:
-    """Return unit normals of vertices: the mean over the faces around, by their areas; +z where there is none."""
+    """Return unit vertex normals: the area-weighted mean of the adjacent faces; +z if that is zero."""
     total = np.zeros_like(mesh.vertices)
     weighted = mesh.normals * mesh.areas[:, None]
     for corner in range(3):
@@ -116,7 +119,8 @@ def vertex_normals(mesh: Triangles) -> Float64[np.ndarray, "n 3"]:
 
 
 def linear_colours(colours: UInt8[np.ndarray, "n 3"]) -> UInt16[np.ndarray, "n 4"]:
-    """Return opaque linear colours, of 65535, for sRGB ones (IEC 61966-2-1)."""
+    """Convert sRGB colors to linear RGBA of 16 bits with full opacity (IEC 61966-2-1)."""
+    # 16 bits, because 8 linear bits cannot distinguish dark sRGB levels.
     share = colours / 255
     linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
     made = np.full((len(colours), 4), 65535, "<u2")
@@ -127,7 +131,7 @@ def linear_colours(colours: UInt8[np.ndarray, "n 3"]) -> UInt16[np.ndarray, "n 4
 def _split_at_seams(
     mesh: Triangles,
 ) -> tuple[Int64[np.ndarray, "k"], Float64[np.ndarray, "k 2"], Int64[np.ndarray, "m 3"]]:
-    """Vertices once for each place in the picture: their rows in the mesh, their places (v downwards), and faces."""
+    """Duplicate vertices along texture seams: return their rows in the mesh, their uvs (v downward) and the faces."""
     if mesh.uvs is None or mesh.texture is None:
         return np.arange(len(mesh.vertices)), np.zeros((len(mesh.vertices), 2)), mesh.faces
     corner = mesh.faces.reshape(-1)
@@ -143,17 +147,18 @@ def _split_at_seams(
 
 
 def _upright(up: Sequence[float]) -> Float64[np.ndarray, "4 4"]:
-    """The shortest rotation that takes a direction to +y (Rodrigues' formula)."""
+    """Return the shortest rotation from a direction to +y (Rodrigues' formula)."""
     length = math.hypot(*up)
     if len(up) != 3 or not 0 < length < math.inf:
-        raise InputError(f"up is {tuple(up)}: wanted are three finite numbers that are not all 0, as in 0 0 1")
+        raise InputError(f"up must be three finite numbers that are not all 0, such as 0 0 1, got {tuple(up)}")
     x, y, z = (value / length for value in up)
     squared_sine = x * x + z * z
     # Exactly -y: the axis is not unique, so turn about x by 180 degrees.
     if y < 0 and squared_sine == 0:
         return np.diag([1.0, -1.0, -1.0, 1.0])
-    cross = np.array([[0, -x, 0], [x, 0, z], [0, -z, 0]])  # of the axis, up x (0, 1, 0) = (-z, 0, x)
+    cross = np.array([[0, -x, 0], [x, 0, z], [0, -z, 0]])  # matrix of the axis: up x (0, 1, 0) = (-z, 0, x)
     rotation = np.eye(4)
+    # (1 - y) / sin² equals 1 / (1 + y), without its cancellation near y = -1.
     rotation[:3, :3] += cross + cross @ cross * (1 / (1 + y) if y > 0 or squared_sine == 0 else (1 - y) / squared_sine)
     return rotation
 
@@ -163,15 +168,16 @@ def _material(mesh: Triangles, binary: _Binary) -> dict[str, Any]:
     material: dict[str, Any] = {"pbrMetallicRoughness": surface, "doubleSided": True}
     document: dict[str, Any] = {"materials": [material]}
     if mesh.texture is None and mesh.colours is None:
-        surface["baseColorFactor"] = list(_GREY)
+        surface["baseColorFactor"] = list(_GRAY)
         return document
     material["extensions"] = {"KHR_materials_unlit": {}}
     document["extensionsUsed"] = ["KHR_materials_unlit"]
     if mesh.texture is not None and mesh.uvs is not None:
+        # Charts inside the texture are clamped; coordinates beyond it mean a repeating texture.
         inside = mesh.uvs.min() >= 0 and mesh.uvs.max() <= 1
         surface["baseColorTexture"] = {"index": 0}
         document["images"] = [{"bufferView": binary.view(png_bytes(mesh.texture)), "mimeType": "image/png"}]
-        # no smaller copies: in them faces that lie side by side in the picture, and nowhere else, would mix
+        # No mipmaps: they would mix faces that are adjacent in the texture but not on the surface.
         smooth = dict.fromkeys(("magFilter", "minFilter"), _LINEAR)
         document["samplers"] = [smooth | dict.fromkeys(("wrapS", "wrapT"), _CLAMP_TO_EDGE if inside else _REPEAT)]
         document["textures"] = [{"source": 0, "sampler": 0}]
@@ -187,11 +193,11 @@ def _file(document: dict[str, Any], binary: _Binary) -> bytes:
         "accessors": binary.accessors,
     }
     text = orjson.dumps(document)
-    # JSON chunks are padded with spaces, binary ones with zeros.
+    # The format pads JSON chunks with spaces and binary chunks with zeros.
     text += b" " * (-len(text) % 4)
     total = 12 + 8 + len(text) + 8 + len(binary.data)
     if total >= 1 << 32:
-        msg = f"the mesh takes {total} bytes as GLB, whose limit is 4 GiB: decimate it, or write .ply"
+        msg = f"the mesh needs {total} bytes, but GLB is limited to 4 GiB: decimate it, or write .ply"
         raise MeshError(msg)
     header = struct.pack("<4sII", MAGIC, VERSION, total)
     chunk = struct.pack("<II", len(text), JSON_CHUNK) + text

@@ -1,4 +1,7 @@
-"""Reading meshes from GLB files (glTF 2.0), ours and other programs'."""
+"""Reading meshes from GLB files (glTF 2.0) of any program.
+
+Source: Khronos Group, glTF 2.0 Specification (2021).
+"""
 
 import base64
 import binascii
@@ -30,30 +33,30 @@ class _GlbContent:
     binary: bytes
 
     def item(self, kind: str, number: int) -> Mapping[str, Any]:
-        """Return one entry of a list of the JSON chunk; raises MeshError if it is not there."""
+        """Return an entry of a list in the JSON chunk; raise MeshError if it is missing."""
         entries = self.document.get(kind, [])
         if not 0 <= number < len(entries):
-            msg = f"it names {kind} {number} of {len(entries)}: it is damaged, export it again"
+            msg = f"it references {kind} {number} of {len(entries)}: it is damaged, export it again"
             raise MeshError(msg)
         return entries[number]
 
     def view(self, number: int) -> tuple[bytes, int]:
-        """Return the bytes of a buffer view and its stride; 0 is none."""
+        """Return the bytes of a buffer view and its stride in bytes; 0 means tightly packed."""
         view = self.item("bufferViews", number)
         if view.get("buffer", 0) != 0 or "uri" in self.item("buffers", 0):
-            raise MeshError("its numbers lie in another file: export it as one .glb file")
+            raise MeshError("its data is in another file: export it as a single .glb file")
         start = view.get("byteOffset", 0)
         length = view["byteLength"]
         if min(start, length) < 0 or start + length > len(self.binary):
-            msg = f"{start + length} bytes are named, {len(self.binary)} are there: it is cut short, copy it again"
+            msg = f"a buffer view ends at byte {start + length} of {len(self.binary)}: it is cut short, copy it again"
             raise MeshError(msg)
         return self.binary[start : start + length], view.get("byteStride", 0)
 
     def numbers(self, number: int) -> np.ndarray:
-        """Return the rows of an accessor; whole numbers that stand for shares become those."""
+        """Return the rows of an accessor; normalized integers become numbers from 0 (or -1) to 1."""
         accessor = self.item("accessors", number)
         if "sparse" in accessor or "bufferView" not in accessor:
-            raise MeshError("it holds sparse numbers, which are not read: export it without sparse accessors")
+            raise MeshError("it has sparse accessors, which are not supported: export it without them")
         kind = np.dtype(_TYPES[accessor["componentType"]])
         width = _WIDTHS[accessor["type"]]
         data, stride = self.view(accessor["bufferView"])
@@ -62,7 +65,7 @@ class _GlbContent:
         row = kind.itemsize * width
         stride = stride or row
         if count < 1 or start < 0 or stride < row or start + (count - 1) * stride + row > len(data):
-            msg = f"{count} rows of {row} bytes are named, {len(data)} bytes are there: it is damaged, export it again"
+            msg = f"an accessor has {count} rows of {row} bytes, but {len(data)} bytes: it is damaged, export it again"
             raise MeshError(msg)
         # A strided view of the bytes: interleaved attributes need no loop.
         values = np.ndarray((count, width), kind, data, start, (stride, kind.itemsize))
@@ -73,49 +76,49 @@ class _GlbContent:
 
 
 def read_glb(data: bytes, *, texture: bool = True) -> Triangles:
-    """Return the mesh that a GLB file holds: all that its scene shows, in the scene's coordinates, as one.
+    """Parse a GLB file: all triangles of its scene, in scene coordinates, as one mesh.
 
-    Vertices at the same place are made one (the format repeats them along seams), v runs upwards, linear colours
-    become sRGB. Of the materials only the picture of the base colour is read.
+    Vertices at equal positions are merged (the format duplicates them along seams), v is flipped to run upward, and
+    linear colors are converted to sRGB. Of the materials, only the base color texture is read.
 
     Args:
-        data: the file.
-        texture: False leaves pictures out; then parts may have different ones.
+        data: contents of the file.
+        texture: read the texture. If False, the parts may have different textures.
 
     Raises:
-        MeshError: the bytes are no GLB, cut short, damaged, without triangles, compressed, or with several pictures.
+        MeshError: the data is not GLB, truncated, damaged, without triangles, compressed, or has several textures.
     """
     content = _content(data)
     unknown = sorted(set(content.document.get("extensionsRequired", [])) - _SUPPORTED_EXTENSIONS)
     if unknown:
-        msg = f"it needs {', '.join(unknown)}, which is not read: export it without compression and extensions"
+        msg = f"it requires {', '.join(unknown)}, which is not supported: export it without compression and extensions"
         raise MeshError(msg)
     try:
         parts = _parts(content, texture=texture)
     except MeshError:
         raise
     except _DAMAGED as error:
-        msg = f"what it says about itself makes no sense ({type(error).__name__}: {error}): export it again"
+        msg = f"its description is invalid ({type(error).__name__}: {error}): export it again"
         raise MeshError(msg) from error
     if not parts:
-        raise MeshError("its scene holds no triangles: a cloud of points or lines is no mesh, give a mesh")
+        raise MeshError("its scene holds no triangles: give a mesh, not points or lines")
     return _as_one(parts).welded()
 
 
 def _content(data: bytes) -> _GlbContent:
     if len(data) < 20 or not data.startswith(MAGIC):
-        msg = f"it is no GLB file (it begins with {data[:12]!r}): give a mesh in a .glb, .ply or .obj file"
+        msg = f"it is not a GLB file (it begins with {data[:12]!r}): give a mesh as .glb, .ply or .obj file"
         raise MeshError(msg)
     version, total = struct.unpack_from("<II", data, 4)
     if version != VERSION:
-        msg = f"it is glTF {version}, and {VERSION} is read: export it again"
+        msg = f"it is glTF {version}, expected {VERSION}: export it again"
         raise MeshError(msg)
     if total > len(data):
-        msg = f"it promises {total} bytes and has {len(data)}: it is cut short, copy it again"
+        msg = f"expected {total} bytes, got {len(data)}: it is cut short, copy it again"
         raise MeshError(msg)
     chunks: dict[int, bytes] = {}
     offset = 12
-    # Unknown chunks are skipped, as the specification asks.
+    # The specification requires readers to skip chunks of unknown types.
     while offset + 8 <= total:
         length, kind = struct.unpack_from("<II", data, offset)
         chunks.setdefault(kind, data[offset + 8 : offset + 8 + length])
@@ -131,12 +134,12 @@ def _content(data: bytes) -> _GlbContent:
 
 
 def _parts(content: _GlbContent, *, texture: bool) -> list[Triangles]:
-    """Return the parts that the scene shows, in its coordinates."""
+    """Return the primitives of the scene in scene coordinates."""
     nodes = content.document.get("nodes", [])
     if content.document.get("scenes"):
         roots = content.item("scenes", content.document.get("scene", 0)).get("nodes", [])
     else:
-        # Without scenes every node that nobody names as a child is a root.
+        # Without scenes, every node that is no child of another is a root.
         below = {child for node in nodes for child in node.get("children", [])}
         roots = [number for number in range(len(nodes)) if number not in below]
     parts: list[Triangles] = []
@@ -146,35 +149,35 @@ def _parts(content: _GlbContent, *, texture: bool) -> list[Triangles]:
     while queue:
         number, parent_transform = queue.popleft()
         node = content.item("nodes", number)
-        if (
-            number in visited
-        ):  # the format wants a tree: else a few nodes stand for 2 ** depth, or for a ring without end
-            msg = f"node {number} is named twice, and a scene is a tree: it is damaged, export it again"
+        # The format requires a tree: shared children could expand to 2 ** depth nodes, and a cycle would never end.
+        if number in visited:
+            msg = f"node {number} has two parents, but a scene must be a tree: it is damaged, export it again"
             raise MeshError(msg)
         visited.add(number)
         transform = parent_transform @ _transform(node)
         queue += [(child, transform) for child in node.get("children", [])]
         if "mesh" in node:
             primitives = content.item("meshes", node["mesh"])["primitives"]
-            primitives = [primitive for primitive in primitives if primitive.get("mode", 4) == 4]
+            primitives = [primitive for primitive in primitives if primitive.get("mode", 4) == 4]  # triangle lists
+            # Checked before any part is read: many nodes may instance one mesh, at a few bytes each.
             size += sum(_rows(content, primitive) for primitive in primitives)
             if size > _MAX_ROWS:
-                msg = f"it shows more than {_MAX_ROWS:,} vertices and corners, repeated ones included: thin it out"
+                msg = f"it has more than {_MAX_ROWS:,} vertices and face corners, instances included: decimate it"
                 raise MeshError(msg)
             parts += [_part(content, primitive, transform, texture=texture) for primitive in primitives]
     return parts
 
 
 def _rows(content: _GlbContent, primitive: Mapping[str, Any]) -> int:
-    """Return how many vertices and corners a shape names: a mesh may be shown many times, at a few bytes each."""
+    """Return the number of vertices and face corners of a primitive."""
     accessors = [primitive["attributes"]["POSITION"], *([primitive["indices"]] if "indices" in primitive else [])]
     return sum(int(content.item("accessors", number)["count"]) for number in accessors)
 
 
 def _transform(node: Mapping[str, Any]) -> Float64[np.ndarray, "4 4"]:
-    """Return the matrix of a node, given as such or as translation, rotation (x y z w) and scale."""
+    """Return the matrix of a node, stored as a matrix or as translation, quaternion (x y z w) and scale."""
     if "matrix" in node:
-        return np.array(node["matrix"], np.float64).reshape(4, 4).T
+        return np.array(node["matrix"], np.float64).reshape(4, 4).T  # stored column by column
     x, y, z, w = np.array(node.get("rotation", (0, 0, 0, 1)), np.float64)
     rotation = np.array(
         [
@@ -196,7 +199,7 @@ def _part(
     positions = content.numbers(attributes["POSITION"]).astype(np.float64) @ matrix[:3, :3].T + matrix[:3, 3]
     rows = content.numbers(primitive["indices"])[:, 0] if "indices" in primitive else np.arange(len(positions))
     if len(rows) % 3:
-        msg = f"{len(rows)} corners do not make triangles: it is damaged, export it again"
+        msg = f"the number of face corners, {len(rows)}, is not a multiple of 3: it is damaged, export it again"
         raise MeshError(msg)
     faces = rows.astype(np.int64).reshape(-1, 3)
     mesh = Triangles(
@@ -207,17 +210,18 @@ def _part(
     picture, channel = _picture(content, primitive) if texture else (None, 0)
     if f"TEXCOORD_{channel}" in attributes:
         uvs = content.numbers(attributes[f"TEXCOORD_{channel}"]).astype(np.float64)
-        # glTF's v runs downwards.
+        # v runs downward in glTF.
         uvs[:, 1] = 1 - uvs[:, 1]
         mesh = replace(mesh, uvs=uvs[faces], texture=picture)
-    mirrored = np.linalg.det(matrix[:3, :3]) < 0  # the format asks for this: such faces are wound the other way
+    # Required by the format: a negative determinant reverses the winding.
+    mirrored = np.linalg.det(matrix[:3, :3]) < 0
     return mesh.turned() if mirrored else mesh
 
 
 def _picture(
     content: _GlbContent, primitive: Mapping[str, Any]
 ) -> tuple[UInt8[np.ndarray, "height width 3"] | None, int]:
-    """Return the base colour's picture, if there is one, and the number of its texture coordinates."""
+    """Return the base color texture, if any, and the index of its set of texture coordinates."""
     if "material" not in primitive:
         return None, 0
     surface = content.item("materials", primitive["material"]).get("pbrMetallicRoughness", {})
@@ -236,30 +240,33 @@ def _picture(
 def _inline(uri: str) -> bytes:
     head, comma, body = uri.partition(",")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
-        msg = f"its texture lies in another file ({uri[:60]!r}): export it as one .glb file"
+        msg = f"its texture is in another file ({uri[:60]!r}): export it as a single .glb file"
         raise MeshError(msg)
     try:
         return base64.b64decode(body, validate=True)
     except binascii.Error as error:
-        msg = f"its texture is not base64 ({error}): export it again"
+        msg = f"its texture is not valid base64 ({error}): export it again"
         raise MeshError(msg) from error
 
 
 def _srgb(colours: np.ndarray) -> UInt8[np.ndarray, "n 3"]:
-    """Return sRGB colours for linear shares (IEC 61966-2-1)."""
+    """Convert linear colors from 0 to 1 to sRGB of 8 bits (IEC 61966-2-1)."""
     if not np.isfinite(colours).all():
-        raise MeshError("its colours are not finite: what wrote the file failed; write it again, or without colours")
+        raise MeshError("its colors are not finite: export the file again, or without colors")
     share = colours.astype(np.float64).clip(0, 1)
     curved = np.where(share <= 0.0031308, 12.92 * share, 1.055 * share ** (1 / 2.4) - 0.055)
     return np.rint(curved * 255).astype(np.uint8)
 
 
 def _as_one(parts: Sequence[Triangles]) -> Triangles:
-    """Return the parts as one mesh; what only some of them have is left out, but for a picture, of which one may be."""
+    """Merge parts into one mesh.
+
+    Colors and texture coordinates are kept if all parts have them; different textures are an error.
+    """
     pictures = {None if part.texture is None else (part.texture.shape, part.texture.tobytes()) for part in parts}
     if len(pictures) > 1:
-        names = f"{len(pictures - {None})} pictures" + (" and parts without one" if None in pictures else "")
-        msg = f"it shows {names}: a mesh has one for all; bake them into one, or read it without textures"
+        names = f"{len(pictures - {None})} textures" + (" and parts without one" if None in pictures else "")
+        msg = f"it has {names}, but a mesh has one texture: bake them into one, or read it without textures"
         raise MeshError(msg)
     starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
     colours = [part.colours for part in parts if part.colours is not None]

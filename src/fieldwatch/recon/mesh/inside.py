@@ -1,4 +1,4 @@
-"""Which points lie inside a closed surface: the winding number along a ray, for many points at once."""
+"""Inside test for closed surfaces: winding numbers along rays, vectorized over points."""
 
 from itertools import pairwise
 
@@ -9,31 +9,31 @@ from scipy.spatial.transform import Rotation
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.triangles import Triangles
 
-# three views along no axis of anything people model, so that rays do not run along edges
+# Three directions along no axis common in modeled meshes, so that rays do not run along edges.
 _RAY_ROTATIONS = (
     Rotation.from_rotvec([0.3183, 1.1287, -0.6439]).as_matrix(),
     Rotation.from_rotvec([-0.9211, 0.4347, 0.7713]).as_matrix(),
     Rotation.from_rotvec([0.5519, -0.3271, 1.7937]).as_matrix(),
 )
-_MAX_GRID_ENTRIES = 1 << 22  # at most so many pairs of a face and a column of the grid
-_MAX_PAIRS = 1 << 18  # of points and faces tested at once
+_MAX_GRID_ENTRIES = 1 << 22  # maximum number of pairs of a face and a grid column
+_MAX_PAIRS = 1 << 18  # pairs of points and faces per batch
 
 
 def encloses(mesh: Triangles) -> bool:
-    """Whether a mesh has an inside: after welding every edge has two faces, and these can be wound alike."""
+    """Return whether a mesh has an inside: after welding it is closed and orientable."""
     welded = mesh.welded()
     return welded.closed and welded.turned(welded.misoriented).consistently_wound
 
 
 def points_inside(mesh: Triangles, points: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, "n"]:
-    """Return which points lie inside a closed mesh: those that it winds around.
+    """Return which points are inside a closed mesh, by the winding number.
 
-    Pieces that overlap count as one body, a shell within a shell that faces the other way is a hollow. The faces that
-    a ray from the point crosses are counted with their direction; faces wound against their neighbours are turned
-    first. Two rays are asked, and a third one where they do not agree (one of them met an edge exactly).
+    Overlapping components form one body. An inner shell with the opposite winding is a cavity. The faces crossed by a
+    ray from the point are counted with their direction, after flipping faces wound against their neighbors. Two rays
+    are cast, and a third one if they disagree because one of them hit an edge exactly.
 
     Raises:
-        MeshError: the mesh is not closed, or cannot be wound alike: it has no inside.
+        MeshError: the mesh is open or not orientable, so it has no inside.
     """
     welded = mesh.welded()
     welded = welded.turned(welded.misoriented)
@@ -41,10 +41,9 @@ def points_inside(mesh: Triangles, points: Float64[np.ndarray, "n 3"]) -> Bool[n
         rim = len(welded.edges.boundary)
         crowded = len(welded.edges.non_manifold)
         raise MeshError(
-            f"inside an open mesh was asked for: {rim} edges have one face, {crowded} have three or more: "
-            "close it first"
+            f"an open mesh has no inside: {rim} edges have one face, {crowded} have three or more; close the mesh first"
         )
-    # Two skew directions: a ray through an edge or vertex is counted wrongly in one of them only.
+    # Two skew directions: a ray through an edge or vertex is miscounted in one of them only.
     first, second = (_winding(welded.corners, points, view) != 0 for view in _RAY_ROTATIONS[:2])
     unsure = np.flatnonzero(first != second)
     if len(unsure):
@@ -55,15 +54,15 @@ def points_inside(mesh: Triangles, points: Float64[np.ndarray, "n 3"]) -> Bool[n
 def _winding(
     corners: Float64[np.ndarray, "m 3 3"], points: Float64[np.ndarray, "n 3"], view: Float64[np.ndarray, "3 3"]
 ) -> Int64[np.ndarray, "n"]:
-    """Count the faces above each point, seen in turned axes: 1 for one that faces up, -1 for one that faces down."""
+    """Sum over the faces above each point in rotated axes: 1 for a face that faces up, -1 for one that faces down."""
     corners = corners @ view.T
     points = points @ view.T
     low = corners.min((0, 1))
     high = corners.max((0, 1))
     size = max(1, int(np.sqrt(len(corners))))
-    # A grid over the projection limits each point to the faces above its cell.
+    # A grid over the projection limits the candidates of each point to the faces above its cell.
     columns, faces, size = _columns(corners, low, high, size)
-    # Winding number: +1 and -1 for every face crossed by the ray upwards.
+    # Points outside the bounding box, or above it, have no crossings.
     total = np.zeros(len(points), np.int64)
     candidates = np.flatnonzero(
         ((points[:, :2] >= low[:2]) & (points[:, :2] <= high[:2])).all(1) & (points[:, 2] <= high[2])
@@ -75,12 +74,13 @@ def _winding(
         counts = (end - begin)[rows]
         owner = np.repeat(candidates[rows], counts)
         entry = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(begin[rows], counts)
+        # np.add.at is unbuffered: several faces may add to one point.
         np.add.at(total, owner, _crossings(corners[faces[entry]], points[owner]))
     return total
 
 
 def _pair_ranges(counts: np.ndarray) -> list[slice]:
-    """Cut rows into ranges of at most `_MAX_PAIRS` pairs, or one row."""
+    """Split rows into ranges of at most `_MAX_PAIRS` pairs, with at least one row each."""
     ends = np.cumsum(counts)
     cuts = [0]
     start = 0
@@ -97,7 +97,7 @@ def _cells(places: np.ndarray, low: np.ndarray, high: np.ndarray, size: int) -> 
 
 
 def _columns(corners: np.ndarray, low: np.ndarray, high: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Columns of a grid and the faces over them, sorted by column; the grid is made coarser until it fits."""
+    """Return grid columns with the faces over them, sorted by column; the grid is coarsened until it fits."""
     while True:
         first_cell = _cells(corners[..., :2].min(1), low, high, size)
         spans = _cells(corners[..., :2].max(1), low, high, size) - first_cell + 1
@@ -115,17 +115,17 @@ def _columns(corners: np.ndarray, low: np.ndarray, high: np.ndarray, size: int) 
 
 
 def _crossings(corners: Float64[np.ndarray, "k 3 3"], points: Float64[np.ndarray, "k 3"]) -> Int64[np.ndarray, "k"]:
-    """1 or -1 where the ray upwards from a point meets the face, by the way that it faces; else 0."""
+    """Return 1 or -1 if the upward ray from a point crosses the face, by the direction of the face, else 0."""
     offsets = corners - points[:, None]
     sides = np.stack([_side(offsets[:, i], offsets[:, (i + 1) % 3]) for i in range(3)], axis=1)
-    # The point's projection is inside the face when all edge functions have one sign.
+    # The projection of the point is inside the face if all edge functions have the same sign.
     facing = (sides > 0).all(1).astype(np.int64) - (sides < 0).all(1).astype(np.int64)
     total = sides.sum(1)
-    # the opposite corner of side i is corner i + 2
+    # Interpolated height of the face above the point, times `total`; the corner opposite to side i is i + 2.
     height = np.einsum("ki,ki->k", sides, np.roll(offsets[..., 2], -2, axis=1))
     return np.where(height * np.sign(total) > 0, facing, 0)
 
 
 def _side(start: Float64[np.ndarray, "k 3"], end: Float64[np.ndarray, "k 3"]) -> Float64[np.ndarray, "k"]:
-    """On which side of an edge the origin is; the two faces of an edge get exactly opposite answers."""
+    """Return the edge function of the origin; the two faces of an edge get exactly opposite values."""
     return start[:, 0] * end[:, 1] - end[:, 0] * start[:, 1]

@@ -1,4 +1,4 @@
-"""Marching cubes: the surface on which sampled values cross a level, closed, manifold and facing outwards."""
+"""Marching cubes: closed, manifold level-set surfaces with outward faces."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from skimage.measure import marching_cubes as lewiner_cubes
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.triangles import Triangles
 
-_LAYERS = 32  # of nodes that are looked at together: bounds the memory beside the values
-_MIN_NODE_DISTANCE = 1e-4  # of a cell: no vertex comes closer to a node, so that none coincide
+_LAYERS = 32  # layers of nodes per slab, which bounds the additional memory
+_MIN_NODE_DISTANCE = 1e-4  # least distance of a vertex from a node, in cells, so that no vertices coincide
 _MIN_MAGNITUDE = np.float32(1e-30)
-_OUTSIDE_RATIO = np.float32(1e4)  # times the largest value: what lies around a grid that is to be closed
+_OUTSIDE_RATIO = np.float32(1e4)  # value around a grid to be closed, relative to the largest value in it
 
 Shape = tuple[int, int, int]
 
@@ -23,7 +23,7 @@ Shape = tuple[int, int, int]
 class _Patch(NamedTuple):
     """Part of a surface.
 
-    Vertices have a number that every patch gives them alike, so that patches join without comparing places.
+    All patches give a shared vertex the same id, so they can be joined without comparing positions.
     """
 
     ids: Int64[np.ndarray, "n"]
@@ -33,12 +33,12 @@ class _Patch(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GridBlock:
-    """Values at some nodes of a larger grid.
+    """Values at a block of nodes of a larger grid.
 
     Attributes:
-        start: the node of the whole grid that is the first here.
-        values: at the nodes; inside is below the level.
-        cells: which cells have a surface, one per 2x2x2 nodes; all of them, if None.
+        start: index in the whole grid of the first node of the block.
+        values: values at the nodes; inside is below the level.
+        cells: mask of the cells (2 x 2 x 2 nodes) that may contain surface; None allows all.
     """
 
     start: Shape
@@ -54,28 +54,28 @@ def marching_cubes(
     level: float = 0.0,
     closed: bool = True,
 ) -> Triangles:
-    """Return the surface on which values cross a level.
+    """Extract the surface on which grid values cross a level.
 
-    The connections are those of Lewiner et al. 2003 (scikit-image), so that no holes come about; the places are
-    interpolated linearly along the edges of the cells in double precision.
+    The topology is that of Lewiner et al. 2003 (scikit-image), which leaves no holes. Vertex positions are interpolated
+    linearly along cell edges in double precision.
 
     Args:
-        values: at the nodes `low + (i, j, k) * cell` (samples are points, not cells with a middle). Inside is where
-            they are below the level, as with a signed distance. Faces point to the larger values.
-        low: place of the node (0, 0, 0), in world units.
-        cell: length of the edge of a cell, in world units.
-        level: of the surface.
-        closed: put outside around the grid: what reaches its border is closed there, in the plane of the border.
-            If False, the surface is open there.
+        values: values at the nodes `low + (i, j, k) * cell` (point samples, not cell averages). Values below the level
+            are inside, as for a signed distance. Faces point toward larger values.
+        low: position of node (0, 0, 0) in world units.
+        cell: cell size in world units.
+        level: value of the surface.
+        closed: close the surface in the plane of the grid border. If False, it is open there.
 
     Raises:
-        MeshError: fewer than two nodes along an axis, or a value that is not finite.
+        MeshError: an axis has fewer than two nodes, or a value is not finite.
     """
     if min(values.shape) < 2:
-        raise MeshError(f"values have the shape {values.shape}: marching cubes needs two nodes or more along each axis")
+        raise MeshError(f"marching cubes needs at least two nodes along each axis, got values of shape {values.shape}")
     if not np.isfinite(values).all():
         count = int(values.size - np.isfinite(values).sum())
-        raise MeshError(f"{count} of {values.size} values of the grid are not finite: look at what made them")
+        raise MeshError(f"{count} of {values.size} values of the grid are not finite: check the step that made them")
+    # A ring of outside values closes the surface at the border of the grid.
     ring = int(closed)
     shape = _padded_shape(values.shape, ring)
     around = np.float32(level) + _OUTSIDE_RATIO * max(
@@ -94,29 +94,30 @@ def implicit_surface(  # noqa: PLR0913 (keywords of the sampling, each with its 
     block: int = 64,
     on_block: Callable[[int, int], None] | None = None,
 ) -> Triangles:
-    """Return the surface on which a function is 0, closed where the box cuts it.
+    """Extract the zero level set of a function, closed at the border of the box.
 
-    The function is asked at every node, block by block: nothing is skipped, and the memory beside the mesh is that of
-    one block, whatever the resolution.
+    The function is evaluated at every node, block by block. Besides the mesh, only one block is in memory at a time,
+    whatever the resolution.
 
     Args:
-        distance: signed distance at points, in world units, negative inside; or any function of that sign.
-        low: corner of the box.
-        high: opposite corner.
-        resolution: cells along the longest side of the box; cells are cubes.
-        block: cells along the side of a block.
-        on_block: told how many blocks are done, of how many.
+        distance: signed distance of points in world units, negative inside; any function of that sign works.
+        low: lower corner of the box in world units.
+        high: upper corner of the box.
+        resolution: number of cubic cells along the longest side of the box.
+        block: number of cells along the side of a block.
+        on_block: called with the number of finished blocks and their total.
 
     Raises:
-        MeshError: the box is empty, a size is below 1, or the function is not finite somewhere.
+        MeshError: the box is empty, a size is below 1, or the function returns a value that is not finite.
     """
     extent = high - low
     if not (extent > 0).all() or min(resolution, block) < 1:
         raise MeshError(
-            f"a box of the extent {extent.tolist()} in {resolution} cells and blocks of {block} has no inside: every "
-            "side and both numbers must be above 0"
+            f"the extent of the box, the resolution and the block size must be greater than 0, got {extent.tolist()}, "
+            f"{resolution} and {block}"
         )
     cell = float(extent.max()) / resolution
+    # The tolerance keeps an exact multiple of the cell from gaining a layer by rounding.
     nodes = np.ceil(extent / cell - 1e-9).astype(int) + 1
     shape = _padded_shape((int(nodes[0]), int(nodes[1]), int(nodes[2])), 1)
     x, y, z = (range(0, size - 1, block) for size in shape)
@@ -135,8 +136,9 @@ def implicit_surface(  # noqa: PLR0913 (keywords of the sampling, each with its 
 def march_blocks(
     blocks: Iterable[GridBlock], *, shape: Shape, low: Float64[np.ndarray, "3"], cell: float, level: float
 ) -> Triangles:
-    """Return the surface in blocks that share their border nodes (with equal values there); no vertex stands twice."""
-    next_id = 3 * int(np.prod(shape))  # names of vertices inside a cell begin here
+    """Extract the surface from blocks that share their border nodes with equal values, without duplicate vertices."""
+    # Ids below this number are grid edges (three per node); vertices inside a cell get the ids above.
+    next_id = 3 * int(np.prod(shape))
     patches: list[_Patch] = []
     for block in blocks:
         patch = _march_block(block, shape, level, next_id)
@@ -148,7 +150,7 @@ def march_blocks(
     ids = np.concatenate([patch.ids for patch in patches])
     starts = np.cumsum([0, *(len(patch.ids) for patch in patches)])
     faces = np.concatenate([patch.faces + end for patch, end in zip(patches, starts[:-1], strict=True)])
-    # Vertices of equal id are one: blocks share them along their borders.
+    # Merge vertices of equal id: blocks share those on their borders.
     _, first, number = np.unique(ids, return_index=True, return_inverse=True)
     positions = np.concatenate([patch.positions for patch in patches])[first]
     return Triangles(vertices=low + positions * cell, faces=number.reshape(-1)[faces].astype(np.int64))
@@ -162,7 +164,7 @@ def _padded_shape(shape: tuple[int, ...], ring: int) -> Shape:
 def _slabs(
     values: Float32[np.ndarray, "x y z"], ring: int, around: np.float32
 ) -> Iterable[tuple[int, Float32[np.ndarray, "s v w"]]]:
-    """Yield layers along the first axis, each sharing its last with the next one's first, with a ring around all."""
+    """Yield slabs along the first axis that share one layer, padded by a ring of outside values if requested."""
     total = len(values) + 2 * ring
     for first in range(0, total - 1, _LAYERS):
         last = min(first + _LAYERS + 1, total)
@@ -178,16 +180,16 @@ def _slabs(
 def _sample_block(  # noqa: PLR0913, PLR0917 (where a block lies takes that many numbers)
     distance: Callable[[np.ndarray], np.ndarray], start: Shape, shape: Shape, block: int, low: np.ndarray, cell: float
 ) -> Float32[np.ndarray, "x y z"]:
-    """Return the function at the nodes of a block; the outermost nodes of the grid are outside."""
+    """Evaluate the function at the nodes of a block; the outermost nodes of the grid are set to outside."""
     spans = [np.arange(first, min(first + block + 1, size)) for first, size in zip(start, shape, strict=True)]
     ticks = [low[axis] + cell * span for axis, span in enumerate(spans)]
     points = np.stack(np.meshgrid(*ticks, indexing="ij"), axis=-1)
     distances = distance(points.reshape(-1, 3)).reshape(points.shape[:3])
     if not np.isfinite(distances).all():
         where = points[~np.isfinite(distances)][0].tolist()
-        raise MeshError(f"the function of the surface is not finite at {where}: look at what made it")
+        raise MeshError(f"the function of the surface is not finite at {where}: check the function")
     values = distances.astype(np.float32)
-    # The outermost nodes count as outside, which closes the surface at the box.
+    # This closes the surface at the border of the box.
     for axis, (span, size) in enumerate(zip(spans, shape, strict=True)):
         rim = np.moveaxis(values, axis, 0)
         rim[(span == 0) | (span == size - 1)] = _OUTSIDE_RATIO * np.float32(cell * max(shape))
@@ -195,23 +197,24 @@ def _sample_block(  # noqa: PLR0913, PLR0917 (where a block lies takes that many
 
 
 def _march_block(block: GridBlock, shape: Shape, level: float, first_interior_id: int) -> _Patch | None:
-    """Return the surface in one block, in cells of the whole grid; None if there is none."""
+    """Extract the surface in one block, in cell coordinates of the whole grid; None if it has none."""
     compressed = _compress_magnitudes(block.values, level)
     if not (compressed.min() < 0 < compressed.max()) or (block.cells is not None and not block.cells.any()):
         return None
     mask = None
     if block.cells is not None:
         mask = np.zeros(block.values.shape, np.bool_)
-        mask[1:, 1:, 1:] = block.cells  # scikit-image: a cell is governed by its last corner
+        mask[1:, 1:, 1:] = block.cells  # scikit-image reads the mask at the last corner of a cell
     try:
         positions, faces, _, _ = lewiner_cubes(compressed, 0.0, gradient_direction="descent", mask=mask)
-    except RuntimeError:  # the cells that are masked out had it all
+    except RuntimeError:  # no surface in the cells that are not masked out
         return None
     positions = positions.astype(np.float64)
     node, axis, on_edge = _edges_of(positions)
+    # The library interpolated the compressed values: recompute the positions from the original ones.
     positions[on_edge] = _interpolated(block.values, level, node[on_edge], axis[on_edge])
     faces = faces.astype(np.int64)
-    _centre_interior_vertices(positions, faces, ~on_edge)
+    _center_interior_vertices(positions, faces, ~on_edge)
     corner = node + np.array(block.start)
     ids = np.where(
         on_edge, 3 * np.ravel_multi_index(tuple(corner.T), shape) + axis, first_interior_id + np.arange(len(node))
@@ -220,15 +223,15 @@ def _march_block(block: GridBlock, shape: Shape, level: float, first_interior_id
 
 
 def _compress_magnitudes(values: Float32[np.ndarray, "x y z"], level: float) -> Float32[np.ndarray, "x y z"]:
-    """Return values of the same signs whose sizes are alike (their eighth roots), 0 counted as outside.
+    """Return the eighth roots of the magnitudes with the signs of the values relative to the level; 0 is outside.
 
-    They decide how vertices are connected. A vertex that fell on a node would belong to several edges, and which was
-    meant could not be told.
+    scikit-image uses these values for the topology only. With similar magnitudes no vertex falls onto a node, where it
+    could not be assigned to one of the edges that meet there.
     """
     result = values - np.float32(level)
     inside = result < 0
     np.maximum(np.abs(result, out=result), _MIN_MAGNITUDE, out=result)
-    # Three square roots: the eighth root makes magnitudes alike, so that no vertex falls onto a node.
+    # Three square roots make an eighth root.
     for _ in range(3):
         np.sqrt(result, out=result)
     np.negative(result, out=result, where=inside)
@@ -238,7 +241,7 @@ def _compress_magnitudes(values: Float32[np.ndarray, "x y z"], level: float) -> 
 def _edges_of(
     positions: Float64[np.ndarray, "n 3"],
 ) -> tuple[Int64[np.ndarray, "n 3"], Int64[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
-    """Return of each vertex the lower node of the edge it lies on, the edge's axis, and False for one inside a cell."""
+    """Return the lower node and the axis of the edge of each vertex, and False for vertices inside a cell."""
     is_fractional = np.abs(positions - np.rint(positions)) > 1e-6
     axis = is_fractional.argmax(1)
     node = np.rint(positions).astype(np.int64)
@@ -253,15 +256,15 @@ def _interpolated(
     step = np.eye(3, dtype=np.int64)[axis]
     first = values[tuple(node.T)].astype(np.float64)
     second = values[tuple((node + step).T)].astype(np.float64)
-    # Linear interpolation, kept off the nodes so that no two vertices coincide.
+    # Linear interpolation, clamped away from the nodes so that no two vertices coincide.
     share = np.clip((level - first) / (second - first), _MIN_NODE_DISTANCE, 1 - _MIN_NODE_DISTANCE)
     return node + share[:, None] * step
 
 
-def _centre_interior_vertices(
+def _center_interior_vertices(
     positions: Float64[np.ndarray, "n 3"], faces: Int64[np.ndarray, "m 3"], is_interior: Bool[np.ndarray, "n"]
 ) -> None:
-    """Put vertices inside a cell into the middle of those that they are joined to."""
+    """Move vertices inside a cell to the centroid of their neighbors on cell edges."""
     if not is_interior.any():
         return
     touched_faces = faces[is_interior[faces].any(1)]

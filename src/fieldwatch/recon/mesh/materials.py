@@ -1,4 +1,4 @@
-"""Textures beside OBJ files: material libraries (MTL) and the pictures that they name."""
+"""Textures of OBJ files: material libraries (MTL) and the image files they reference."""
 
 from pathlib import Path
 
@@ -11,20 +11,20 @@ from fieldwatch.recon.mesh.pictures import read_picture
 
 
 def material_library(picture: str) -> bytes:
-    """Return an MTL file with one material that shows a picture, unlit (illum 0): the picture shows light already."""
+    """Return an MTL file with one unlit (illum 0) textured material: the photos already contain the lighting."""
     lines = [f"newmtl {MATERIAL}", "Ka 0 0 0", "Kd 1 1 1", "Ks 0 0 0", "illum 0", f"map_Kd {picture}", ""]
     return "\n".join(lines).encode("utf-8")
 
 
 def obj_texture(data: bytes, folder: Path) -> UInt8[np.ndarray, "height width 3"] | None:
-    """Return the picture that the faces of an OBJ file show; None where its materials name none.
+    """Return the texture of an OBJ file; None if its materials have none.
 
     Args:
-        data: the OBJ file.
-        folder: where it lies; its libraries' names count from there, the pictures' from their library.
+        data: contents of the OBJ file.
+        folder: folder of the OBJ file. Paths of libraries are relative to it, paths of textures to their library.
 
     Raises:
-        MeshError: a library or picture is missing or damaged, or the faces show several pictures, or not all one.
+        MeshError: a library or texture is missing or damaged, or the faces do not all use the same texture.
     """
     libraries, used = _named(data)
     if not used:
@@ -40,22 +40,23 @@ def obj_texture(data: bytes, folder: Path) -> UInt8[np.ndarray, "height width 3"
     if len(pictures) > 1:
         names = ", ".join(sorted(path.name if path is not None else "none" for path in pictures))
         msg = (
-            f"its materials show several pictures ({names}): a mesh has one for all; bake them into one, or remove its "
+            f"its materials use several textures ({names}), a mesh has one: bake them into one, or remove the "
             "mtllib line"
         )
         raise MeshError(msg)
     path = next(path for path in pictures if path is not None)
     if not path.is_file():
-        msg = f"its texture {path} is missing: put it there, or remove the mtllib line to read the mesh without it"
+        msg = f"its texture {path} is missing: copy it there, or remove the mtllib line to do without it"
         raise MeshError(msg)
     return read_picture(path.read_bytes(), str(path))
 
 
 def _named(data: bytes) -> tuple[list[str], set[str]]:
-    """Return the names of libraries, and of the materials that faces use."""
+    """Return the names of the material libraries and of the materials used by faces."""
     libraries = list[str]()
     used = set[str]()
     current = ""
+    # Most files have no materials: skip the pass over their lines.
     if b"mtllib" not in data:
         return libraries, used
     for line in data.decode("utf-8", "replace").split("\n"):
@@ -75,9 +76,9 @@ def _entry(line: str) -> tuple[str, str]:
 
 
 def _library(path: Path) -> dict[str, Path | None]:
-    """Return for each material its picture, None where it has none."""
+    """Map each material to the path of its texture, or to None."""
     if not path.is_file():
-        msg = f"its material library {path} is missing: put it there, or remove the mtllib line to read the mesh alone"
+        msg = f"its material library {path} is missing: copy it there, or remove the mtllib line to do without it"
         raise MeshError(msg)
     pictures: dict[str, Path | None] = {}
     current = ""
@@ -88,10 +89,11 @@ def _library(path: Path) -> dict[str, Path | None]:
             pictures[current] = None
         elif word.lower() == "map_kd" and current:
             name = _file_name(rest)
-            # options (-s 1 1 1 and the like) stand before the name
+            # Options such as `-s 1 1 1` precede the file name.
             pictures[current] = path.parent / (name.split()[-1] if name.startswith("-") else name)
     return pictures
 
 
 def _file_name(text: str) -> str:
+    # Exporters on Windows write backslashes.
     return text.replace("\\", "/")

@@ -1,4 +1,4 @@
-"""Meshes in Wavefront OBJ files."""
+"""Reading and writing meshes in Wavefront OBJ files."""
 
 from array import array
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from fieldwatch.recon.mesh.polygons import fans
 from fieldwatch.recon.mesh.triangles import Triangles
 
 MATERIAL = "surface"
-"""What the one material of a written mesh is called."""
+"""Name of the single material in written files."""
 
 
 def _doubles() -> "array[float]":
@@ -25,7 +25,7 @@ def _integers() -> "array[int]":
 
 @dataclass
 class _Lines:
-    """What was read so far. Corners are triples: place, texture and normal, numbered from 0; -1 where there is none."""
+    """Contents read so far. A corner is three 0-based indices: vertex, texture coordinate, normal; -1 if absent."""
 
     positions: "array[float]" = field(default_factory=_doubles)
     colours: "array[float]" = field(default_factory=_doubles)
@@ -35,32 +35,32 @@ class _Lines:
     counts: "array[int]" = field(default_factory=_integers)
 
     def add_position(self, fields: list[str]) -> None:
-        """Read x y z, then perhaps a weight, which is left out, then perhaps a colour."""
+        """Read `x y z [w] [r g b]`; the weight w is ignored."""
         if len(fields) not in {3, 4, 6, 7}:
-            msg = f"a place has {len(fields)} numbers, not x y z with or without r g b"
+            msg = f"a vertex has {len(fields)} numbers, expected x y z [w] [r g b]"
             raise ValueError(msg)
         self.positions.extend(map(float, fields[:3]))
         if len(fields) > 4:
             self.colours.extend(map(float, fields[-3:]))
 
     def add_texture(self, fields: list[str]) -> None:
-        """Read u, perhaps v, perhaps w, which is left out."""
+        """Read `u [v] [w]`; w is ignored."""
         if len(fields) not in {1, 2, 3}:
-            msg = f"a texture coordinate has {len(fields)} numbers, not u v"
+            msg = f"a texture coordinate has {len(fields)} numbers, expected u v"
             raise ValueError(msg)
         self.textures.extend(map(float, (*fields, "0")[:2]))
 
     def add_normal(self, _: list[str]) -> None:
-        """Count it: the numbers of faces refer to it. Normals follow from the faces."""
+        """Count the normal, so that negative indices resolve; its value is ignored."""
         self.normals += 1
 
     def add_face(self, fields: list[str]) -> None:
-        """Read corners `a`, `a/t`, `a//n` or `a/t/n`; numbers count from 1, or backwards from -1, the latest."""
+        """Read corners `a`, `a/t`, `a//n` or `a/t/n`; indices start at 1, negative ones count back from the latest."""
         available = (len(self.positions) // 3, len(self.textures) // 2, self.normals)
         for corner in fields:
             parts = corner.split("/")
             if len(parts) > 3 or not parts[0]:
-                msg = f"{corner!r} is no corner: a, a/t, a//n or a/t/n are"
+                msg = f"{corner!r} is not a face corner, expected a, a/t, a//n or a/t/n"
                 raise ValueError(msg)
             numbers = [_number(part, count) for part, count in zip(parts, available, strict=False)]
             # Missing texture or normal numbers become -1.
@@ -74,18 +74,18 @@ def _number(text: str, available: int) -> int:
     value = int(text)
     if value == 0 or value < -available:
         msg = (
-            f"{value} refers to nothing: numbers run from 1, and from -1 backwards over the {available} before this "
-            "line"
+            f"index {value} is out of range: indices start at 1, or count back from -1 over the {available} entries "
+            "above this line"
         )
         raise ValueError(msg)
     return value - 1 if value > 0 else available + value
 
 
 def read_obj(data: bytes) -> Triangles:
-    """Return the mesh that an OBJ file holds: all its objects and groups as one; polygons become fans of triangles.
+    """Parse an OBJ file; all objects and groups form one mesh, polygons become triangle fans.
 
     Raises:
-        MeshError: a line is damaged (the message names it), or there are no faces.
+        MeshError: a line is malformed (the message has its number), or there are no faces.
     """
     lines = _Lines()
     readers: dict[str, Callable[[list[str]], None]] = {
@@ -100,10 +100,10 @@ def read_obj(data: bytes) -> Triangles:
         try:
             readers[fields[0]](fields[1:])
         except (ValueError, OverflowError) as error:
-            msg = f"line {row} ({line.strip()[:60]!r}) cannot be read ({error}): it is damaged, write or copy it again"
+            msg = f"line {row} ({line.strip()[:60]!r}) cannot be read ({error}): copy or export the file again"
             raise MeshError(msg) from error
     if not lines.counts:
-        msg = f"it holds {len(lines.positions) // 3} places and no faces: it is no mesh, or no OBJ file; give a mesh"
+        msg = f"it holds {len(lines.positions) // 3} vertices and no faces: give the OBJ file of a mesh"
         raise MeshError(msg)
     return _mesh(lines)
 
@@ -114,13 +114,15 @@ def _mesh(lines: _Lines) -> Triangles:
     positions = np.array(lines.positions).reshape(-1, 3)
     textures = np.array(lines.textures).reshape(-1, 2)
     colours = None
+    # Colors are an extension of the format: use them only if every vertex has one.
     if lines.colours and len(lines.colours) == len(lines.positions):
         colours = _bytes(np.array(lines.colours).reshape(-1, 3))
     for name, column, available in (("vt", 1, len(textures)), ("vn", 2, lines.normals)):
         if (corners[..., column] >= available).any():
             row = int((corners[..., column] >= available).any(1).argmax())
             msg = (
-                f"face {row} names {name} {int(corners[row, :, column].max()) + 1} of {available}: copy the file again"
+                f"face {row} references {name} {int(corners[row, :, column].max()) + 1} of {available}: "
+                "copy the file again"
             )
             raise MeshError(msg)
     # Texture coordinates count only if every corner has them.
@@ -131,18 +133,19 @@ def _mesh(lines: _Lines) -> Triangles:
 
 def _bytes(colours: NDArray[np.float64]) -> NDArray[np.uint8]:
     if not np.isfinite(colours).all():
-        raise MeshError("its colours are not finite: what wrote the file failed; write it again, or without colours")
-    scale = 255 if colours.max(initial=0) <= 1 else 1  # some programs write 0..255
+        raise MeshError("its colors are not finite: write the file again, or without colors")
+    scale = 255 if colours.max(initial=0) <= 1 else 1  # some programs write 0 to 255
     return np.rint(colours * scale).clip(0, 255).astype(np.uint8)
 
 
 def write_obj(mesh: Triangles, *, library: str | None = None) -> bytes:
-    """Return a mesh as OBJ: places in full precision, colours after them, each texture coordinate once.
+    """Encode a mesh as OBJ: vertices in full precision with their colors, and unique texture coordinates.
 
     Args:
-        mesh: its texture goes into files of its own: `fieldwatch.recon.mesh.materials` writes them.
-        library: name of the .mtl file whose material `surface` the faces use.
+        mesh: mesh to write. Its texture is not included: see `fieldwatch.recon.mesh.materials`.
+        library: name of the .mtl file that defines the material `surface`; None writes no material.
     """
+    # repr gives the shortest text that reads back as the same double.
     rows = [" ".join(map(repr, row)) for row in mesh.vertices.tolist()]
     if mesh.colours is not None:
         shades = (" ".join(f"{value:.6f}" for value in row) for row in (mesh.colours / 255).tolist())

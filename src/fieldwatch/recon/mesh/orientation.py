@@ -1,4 +1,4 @@
-"""Which side of a surface is out."""
+"""Orientation of surfaces: consistent, outward winding."""
 
 import numpy as np
 from jaxtyping import Bool, Float64
@@ -7,20 +7,21 @@ from fieldwatch.recon.mesh.point_queries import nearest, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.triangles import Triangles
 
-# no ray along this direction runs along the faces and edges that people and grids make
+# A direction that is parallel to none of the faces and edges common in modeled or gridded meshes.
 _RAY = np.array([0.5773, 0.2113, 0.7887])
 
 
 def facing_outward(mesh: Triangles, points: OrientedPoints | None = None) -> Triangles:
-    """Return a mesh whose faces are wound counter-clockwise, seen from outside.
+    """Wind all faces counter-clockwise as seen from outside.
 
-    Within each piece the fewer faces are turned, so that neighbours agree. A closed piece then encloses a positive
-    volume; one that lies inside an odd number of others is the wall of a hollow, and faces into it. An open piece faces
-    the way of the normals of the points nearest to it; without points it stays as most of its faces are.
+    In each connected component, the minority of faces is flipped so that neighbors agree. A closed component then gets
+    a positive volume. Inside an odd number of other closed components, it is the wall of a cavity and gets a negative
+    one. An open component is oriented by the normals of the nearest points, or without points by the majority of its
+    faces.
 
     Args:
-        mesh: welded; a piece that cannot be oriented (a Möbius strip) is left as it is.
-        points: with normals that point out.
+        mesh: mesh with merged vertices. Components that cannot be oriented (Möbius strips) are not changed.
+        points: points with outward normals.
     """
     if not len(mesh.faces):
         return mesh
@@ -31,6 +32,7 @@ def facing_outward(mesh: Triangles, points: OrientedPoints | None = None) -> Tri
     not_manifold[piece_of_half[edges.uses[edges.edge] != 2]] = True
     unorientable = np.zeros_like(not_manifold)
     unorientable[consistent.pieces[edges.neighbours[edges.opposed].reshape(-1)]] = True
+    # A volume of exactly 0 has no inside, so such a component counts as open.
     volumes = _volumes(consistent)
     closed = ~not_manifold & ~unorientable & (volumes != 0)
     flip = np.zeros_like(not_manifold)
@@ -42,7 +44,7 @@ def facing_outward(mesh: Triangles, points: OrientedPoints | None = None) -> Tri
         flip[~closed & ~unorientable] = agreement[~closed & ~unorientable] < 0
     flip_faces = flip[consistent.pieces]
     oriented = consistent.turned(flip_faces) if flip_faces.any() else consistent
-    if unorientable.any():  # these no turning brings to agree
+    if unorientable.any():  # restore the winding of these components
         faces = np.where(unorientable[mesh.pieces][:, None], mesh.faces, oriented.faces)
         agreed_faces = unorientable[mesh.pieces] & mesh.misoriented
         oriented = oriented.turned(agreed_faces) if (faces != oriented.faces).any() else oriented
@@ -50,8 +52,9 @@ def facing_outward(mesh: Triangles, points: OrientedPoints | None = None) -> Tri
 
 
 def _volumes(mesh: Triangles) -> Float64[np.ndarray, "k"]:
-    """Return the signed volume of each piece; each about its own first corner, so that large terms do not cancel."""
+    """Return the signed volume of each component, relative to its first corner to avoid cancellation of large terms."""
     first = np.full(int(mesh.pieces.max()) + 1, -1)
+    # With repeated indices the last assignment wins, so reverse order leaves the first face of each component.
     first[mesh.pieces[::-1]] = np.arange(len(mesh.faces))[::-1]
     corners = mesh.corners - mesh.corners[first[mesh.pieces], :1]
     parts = np.einsum("mi,mi->m", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])) / 6
@@ -59,14 +62,14 @@ def _volumes(mesh: Triangles) -> Float64[np.ndarray, "k"]:
 
 
 def _agreement(mesh: Triangles, points: OrientedPoints) -> Float64[np.ndarray, "k"]:
-    """Return for each piece the area that faces as the nearest points do, less the area that faces against them."""
+    """Return the area of each component weighted by the cosines between its normals and those of the nearest points."""
     _, row = nearest(search_tree(points.points), mesh.corners.mean(1), 1)
     cosine = np.einsum("mi,mi->m", mesh.normals, points.normals[row[:, 0]])
     return np.bincount(mesh.pieces, mesh.areas * cosine)
 
 
 def _depths(mesh: Triangles, closed: Bool[np.ndarray, "k"]) -> np.ndarray:
-    """Return for each closed piece how many other closed pieces it lies in."""
+    """Return the number of other closed components that contain each closed component."""
     depth = np.zeros(len(closed), np.int64)
     if closed.sum() < 2:
         return depth
@@ -74,6 +77,7 @@ def _depths(mesh: Triangles, closed: Bool[np.ndarray, "k"]) -> np.ndarray:
     starts = np.searchsorted(mesh.pieces[order], np.arange(len(closed) + 1))
     corners_of_piece = {int(k): mesh.corners[order[starts[k] : starts[k + 1]]] for k in np.flatnonzero(closed)}
     boxes = {k: (corners.min((0, 1)), corners.max((0, 1))) for k, corners in corners_of_piece.items()}
+    # One point per component suffices: closed components do not intersect.
     probes = np.array([corners_of_piece[k][0].mean(0) for k in corners_of_piece])
     piece_numbers = np.array(list(corners_of_piece))
     for k, corners in corners_of_piece.items():
@@ -85,11 +89,11 @@ def _depths(mesh: Triangles, closed: Bool[np.ndarray, "k"]) -> np.ndarray:
 
 
 def _inside(place: Float64[np.ndarray, "3"], corners: Float64[np.ndarray, "m 3 3"]) -> bool:
-    """True if a ray from a place crosses a closed surface an odd number of times (Möller & Trumbore 1997)."""
+    """Return True if a ray from a point crosses a closed surface an odd number of times (Möller & Trumbore 1997)."""
     first = corners[:, 1] - corners[:, 0]
     second = corners[:, 2] - corners[:, 0]
     across = np.cross(_RAY, second)
-    # Determinant of Möller and Trumbore's system; 0 for rays parallel to the face.
+    # Determinant of the Möller-Trumbore system; 0 for rays parallel to the face.
     size = np.einsum("mi,mi->m", first, across)
     safe = np.where(size == 0, np.inf, size)
     off = place - corners[:, 0]

@@ -1,4 +1,4 @@
-"""A mesh as one page of HTML that needs nothing else: no network, no library, no file beside it."""
+"""A self-contained HTML page that shows a mesh without network access, libraries or other files."""
 
 import base64
 import html
@@ -12,25 +12,27 @@ _SCRIPTS = ("glb.js", "viewer.js")
 
 
 def mesh_page(glb: bytes, *, title: str, facts: Mapping[str, str]) -> str:
-    """Return a page that shows a mesh to turn, zoom and move, by its colours, by its normals, as clay, as wireframe.
+    """Return an HTML page with an interactive view of a mesh: colors, normals, clay or wireframe.
 
-    The page draws with WebGL2 and reads the GLB file, which it holds as base64, itself. Its own policy forbids it to
-    load anything. After the first frame its `body` has `data-state="drawn"`, `data-triangles`, and `data-covered`, the
-    share of the window that the mesh covers; if it could not draw, `data-state="failed"` and a message.
+    The page embeds the GLB file as base64, parses it and renders with WebGL2. Its content security policy forbids
+    loading anything. After the first frame, `body` has the attributes `data-state="drawn"`, `data-triangles` and
+    `data-covered`, the fraction of the window that the mesh covers. If rendering fails, it has `data-state="failed"`
+    and a message.
 
     Args:
-        glb: of `write_glb`; what is up in it is up in the page.
-        title: of the page.
-        facts: shown beside the mesh, in their order.
+        glb: output of `write_glb`; its up direction is that of the page.
+        title: title of the page.
+        facts: names and values shown next to the mesh, in order.
 
     Raises:
-        MeshError: the bytes are no GLB file.
+        MeshError: `glb` is not a GLB file.
     """
     if not glb.startswith(MAGIC):
-        msg = f"a page was asked for from {len(glb)} bytes that are no GLB file: make them with write_glb(mesh)"
+        msg = f"expected a GLB file, got {len(glb)} bytes that are none: make them with write_glb(mesh)"
         raise MeshError(msg)
     assets = files("fieldwatch.recon.mesh") / "assets"
     rows = [f"    <dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts.items()]
+    # Texts are escaped; CSS, scripts and base64 are inserted unchanged.
     values = {
         "TITLE": html.escape(title),
         "STYLE": (assets / "page.css").read_text("utf-8"),
@@ -39,5 +41,5 @@ def mesh_page(glb: bytes, *, title: str, facts: Mapping[str, str]) -> str:
         "SCRIPT": "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS),
     }
     chunks = (assets / "page.html").read_text("utf-8").split("%%")
-    # Odd chunks are placeholder names between %% marks.
+    # Odd chunks are placeholder names between %% marks. Split once, so that values may contain %%.
     return "".join(values[chunk] if index % 2 else chunk for index, chunk in enumerate(chunks))

@@ -1,4 +1,4 @@
-"""What one photo shows of a surface: colours of points on it, and how much each is worth."""
+"""Sampling the colors of surface points in one photo, with a weight for each sample."""
 
 from dataclasses import dataclass, replace
 
@@ -12,26 +12,26 @@ from fieldwatch.recon.mesh.triangles import Triangles
 from fieldwatch.recon.render import View, cast_triangles
 
 _GRAZING = 0.1
-"""Least cosine between a face's normal and the direction to the camera."""
+"""Smallest cosine between the normal of a face and the direction to the camera."""
 _MIN_WORTH = 1e-3
-"""Worth of a pixel at a depth jump, a mask's or the picture's border; one far from them is worth 1."""
+"""Weight of a pixel at a depth jump or at the border of the mask or image; pixels far from these have weight 1."""
 _JUMP = 3.0
-"""Depth jump that counts as one, in widths of a pixel at that depth."""
+"""Smallest depth discontinuity that counts as a jump, in pixel widths at that depth."""
 _MIN_SHARE = 0.5
-"""Share of bilinear sampling that has to fall on pixels that see the point."""
+"""Smallest total bilinear weight of the pixels that see a point."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TexturePhoto:
-    """A photo of a surface.
+    """A photo to bake into a texture.
 
     Attributes:
-        image: red, green, blue, as they are meant to be baked.
-        view: its camera.
-        mask: True where it may be used; None: everywhere.
+        image: RGB image with the colors to bake.
+        view: camera of the photo.
+        mask: True for usable pixels; None makes all usable.
 
     Raises:
-        MeshError: image, mask and camera have different sizes.
+        MeshError: image, mask and camera differ in size.
     """
 
     image: UInt8[np.ndarray, "height width 3"]
@@ -43,20 +43,20 @@ class TexturePhoto:
         mask = size if self.mask is None else self.mask.shape
         if self.image.shape[:2] != size or mask != size:
             msg = (
-                f"the photo is {self.image.shape[1]} x {self.image.shape[0]} pixels, its mask {mask[1]} x {mask[0]}, "
-                f"its camera {size[1]} x {size[0]}: give all three in one size (View.scaled)"
+                f"the photo has {self.image.shape[1]} x {self.image.shape[0]} pixels, its mask {mask[1]} x {mask[0]}, "
+                f"its camera {size[1]} x {size[0]}: all three must have the same size (see View.scaled)"
             )
             raise MeshError(msg)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TexelSamples:
-    """What a photo shows of some points.
+    """Samples of a photo at the points that it sees.
 
     Attributes:
-        rows: those of the points that it shows.
-        colours: of these, 0 to 255.
-        worth: above 0: the pixels per area of surface there, less where seen at an angle or near a border.
+        rows: rows of the visible points.
+        colours: RGB colors, 0 to 255.
+        worth: positive weights: pixels per surface area, reduced for oblique views and near borders.
     """
 
     rows: Int64[np.ndarray, "k"]
@@ -65,24 +65,26 @@ class TexelSamples:
 
 
 class PhotoSampler:
-    """A photo together with what its camera sees of a mesh.
+    """A photo with the depth map of the mesh from its camera.
 
     Args:
-        mesh: the surface.
-        photo: the photo.
-        margin: pixels from a border or a depth jump to where a pixel is worth all: masks and shapes are never exact.
+        mesh: surface to texture.
+        photo: photo to sample.
+        margin: distance in pixels from borders and depth jumps over which the weight rises to 1, because masks and
+            shapes are never exact.
     """
 
     def __init__(self, mesh: Triangles, photo: TexturePhoto, *, margin: float) -> None:
         self.view = replace(photo.view, camera_from_world=photo.view.camera_from_world.detach().double().cpu())
         self._pose: Float64[np.ndarray, "4 4"] = self.view.camera_from_world.numpy()
         self._image = photo.image
+        # Depth of the mesh per pixel center, against which each texel is tested for occlusion.
         hits = cast_triangles(torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces), self.view)
         self._depth: Float32[np.ndarray, "height width"] = hits.depth.numpy()
         self._pixels = _pixel_worth(self._depth, photo.mask, min(self.view.fx, self.view.fy), margin)
 
     def facing(self, mesh: Triangles) -> Bool[np.ndarray, "m"]:
-        """Return which faces turn their front to the camera and lie before it, at least in part."""
+        """Select the faces that face the camera and are at least partly in front of it."""
         rotation = self._pose[:3, :3]
         shift = self._pose[:3, 3]
         towards = -rotation.T @ shift - mesh.corners[:, 0]
@@ -92,25 +94,28 @@ class PhotoSampler:
     def sample(
         self, points: Float64[np.ndarray, "n 3"], normals: Float64[np.ndarray, "n 3"], *, power: float
     ) -> TexelSamples:
-        """Return what the photo shows of points on the mesh.
+        """Sample the colors of points on the mesh.
 
-        A point is seen by a pixel whose depth is that of the plane through the point, to within a pixel's width, more
-        where the plane is steep. Its colour is sampled bilinearly from the pixels around that see it.
+        A pixel sees a point if its depth equals that of the tangent plane of the point to within a pixel width; the
+        tolerance is larger for oblique planes. The color is interpolated bilinearly over the pixels that see the point.
 
         Args:
-            points: on the mesh.
-            normals: unit normals there.
-            power: of the cosine of the angle at which a point is seen.
+            points: points on the mesh.
+            normals: unit normals at the points.
+            power: exponent of the cosine of the viewing angle in the weight.
         """
         in_camera = points @ self._pose[:3, :3].T + self._pose[:3, 3]
         camera_normals = normals @ self._pose[:3, :3].T
         plane_distance = -np.einsum("ni,ni->n", in_camera, camera_normals)
         cosine = plane_distance / np.maximum(np.linalg.norm(in_camera, axis=1), 1e-300)
         depth = in_camera[:, 2]
+        # A placeholder depth avoids division by zero; those points are masked out below.
         safe = np.where(depth > self.view.near, depth, 1.0)
         x = in_camera[:, 0] / safe * self.view.fx + self.view.cx
         y = in_camera[:, 1] / safe * self.view.fy + self.view.cy
+        # Points up to the outer border of the image: sampling clamps to the last pixel.
         in_picture = (x >= 0) & (x <= self.view.width) & (y >= 0) & (y <= self.view.height)
+        # Grazing views smear one pixel over many texels.
         rows = np.flatnonzero(in_picture & (depth > self.view.near) & (cosine > _GRAZING))
         share, colours, worth = self._sampled(
             x[rows], y[rows], camera_normals[rows], plane_distance[rows], cosine[rows]
@@ -118,6 +123,7 @@ class PhotoSampler:
         sufficient = share >= _MIN_SHARE
         rows = rows[sufficient]
         share = share[sufficient]
+        # Pixels per unit of surface area, for a surface that faces the camera.
         density = self.view.fx * self.view.fy / depth[rows] ** 2
         worth = density * cosine[rows] ** power * worth[sufficient] / share
         return TexelSamples(
@@ -134,13 +140,14 @@ class PhotoSampler:
         plane_distance: Float64[np.ndarray, "k"],
         cosine: Float64[np.ndarray, "k"],
     ) -> tuple[Float64[np.ndarray, "k"], Float64[np.ndarray, "k 3"], Float64[np.ndarray, "k"]]:
-        """Sums over the four pixels around, those that see the points: shares, colours and worth."""
+        """Sum bilinear weights, colors and pixel weights over those of the four nearest pixels that see each point."""
         view = self.view
         left = np.floor(x - 0.5)
         top = np.floor(y - 0.5)
         share = np.zeros(len(x))
         colours = np.zeros((len(x), 3))
         worth = np.zeros(len(x))
+        # Across one pixel, the depth of a plane changes by its tangent: tolerate that in addition to one pixel width.
         steep = 1 + np.sqrt(np.maximum(1 - cosine**2, 0)) / cosine
         for down in (0, 1):
             for across in (0, 1):
@@ -169,9 +176,9 @@ def _pixel_worth(
     focal: float,
     margin: float,
 ) -> Float32[np.ndarray, "height width"]:
-    """Worth of pixels: 0 where nothing is seen or masked out, least at depth jumps and borders, 1 far from both."""
+    """Return pixel weights: 0 for background or masked pixels, smallest at depth jumps and borders, 1 far from both."""
     usable = depth > 0 if mask is None else (depth > 0) & mask
-    # across a plane 1 / z is linear on the image: its second difference tells a jump from a slope
+    # 1 / z of a plane is linear in the image, so its second difference separates jumps from slopes.
     inverse = np.divide(1, depth, out=np.zeros_like(depth), where=depth > 0)
     padded = np.pad(inverse, 1, mode="edge")
     middle = padded[1:-1, 1:-1]
@@ -180,6 +187,7 @@ def _pixel_worth(
         np.abs(padded[1:-1, :-2] - 2 * middle + padded[1:-1, 2:]),
     )
     smooth = usable & (bend * depth * focal <= _JUMP)
+    # Padding counts the image border as a border.
     border_distance = np.asarray(distance_transform_edt(np.pad(smooth, 1)))[1:-1, 1:-1]
     worth = np.clip(border_distance / max(margin, 1e-6), _MIN_WORTH, 1)
     return np.where(usable, worth, 0).astype(np.float32)

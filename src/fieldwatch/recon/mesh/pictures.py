@@ -1,4 +1,4 @@
-"""Textures as picture files: PNG out; PNG, JPEG and what else Pillow reads in."""
+"""Textures as image files: written as PNG, read from any format that Pillow decodes."""
 
 from io import BytesIO
 
@@ -11,21 +11,21 @@ from fieldwatch.recon.mesh.error import MeshError
 
 
 def png_bytes(picture: UInt8[np.ndarray, "height width 3"]) -> bytes:
-    """Return a picture as PNG; its first row is the upper one."""
+    """Encode an image as PNG; the first row is the top row."""
     stream = BytesIO()
     Image.fromarray(picture).save(stream, "PNG")
     return stream.getvalue()
 
 
 def read_picture(data: bytes, name: str) -> UInt8[np.ndarray, "height width 3"]:
-    """Return the picture that a file holds, as 8-bit red, green and blue; transparency is left out.
+    """Decode an image file to 8-bit RGB; the alpha channel is dropped.
 
     Args:
-        data: the file.
-        name: what to call it in a message.
+        data: contents of the file.
+        name: name of the texture in error messages.
 
     Raises:
-        MeshError: it is no picture, or cut short.
+        MeshError: the data is not an image, or is truncated.
     """
     try:
         with decoding(), Image.open(BytesIO(data)) as image:

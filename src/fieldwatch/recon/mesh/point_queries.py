@@ -1,4 +1,4 @@
-"""What the points nearest to a place say about it: their distances, how densely they lie, their colours."""
+"""Nearest-neighbor queries in point clouds: distances, sampling density and colors."""
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt8
@@ -7,47 +7,49 @@ from scipy.spatial import cKDTree  # pyright: ignore[reportAttributeAccessIssue]
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.points import OrientedPoints
 
-_DENSITY_NEIGHBOURS = 10  # neighbours over which a density is taken
-_CHUNK = 1 << 15  # places asked for at a time: bounds the memory of the answers
+_DENSITY_NEIGHBORS = 10  # neighbors per density estimate
+_CHUNK = 1 << 15  # positions per query, which bounds the memory of the results
 
 
 def search_tree(points: Float64[np.ndarray, "n 3"]) -> cKDTree:
-    """Return a tree to search among points; built fast rather than balanced."""
+    """Build a k-d tree of points, optimized for build time rather than balance."""
     return cKDTree(points, balanced_tree=False, compact_nodes=False)
 
 
 def nearest(
     tree: cKDTree, positions: Float64[np.ndarray, "n 3"], count: int
 ) -> tuple[Float64[np.ndarray, "n k"], Int64[np.ndarray, "n k"]]:
-    """Return distances to the nearest `count` points, nearest first, and their rows; fewer if there are fewer."""
+    """Return distances and rows of the `count` nearest points, nearest first; fewer if the tree has fewer."""
+    # A list of neighbor numbers keeps the second dimension even for one neighbor.
     wanted = list(range(1, min(count, tree.n) + 1))
     distance = np.empty((len(positions), len(wanted)))
     row = np.empty((len(positions), len(wanted)), np.int64)
     for start in range(0, len(positions), _CHUNK):
         part = slice(start, start + _CHUNK)
+        # All cores: the queries are independent, and scipy releases the GIL.
         distance[part], row[part] = tree.query(positions[part], k=wanted, workers=-1)
     return distance, row
 
 
 def mean_distances(tree: cKDTree, points: Float64[np.ndarray, "n 3"], count: int) -> Float64[np.ndarray, "n"]:
-    """Return the mean distance of each point of the tree to the `count` points nearest to it."""
+    """Return the mean distance of each point of the tree to its `count` nearest neighbors."""
     means = np.empty(len(points))
     for start in range(0, len(points), _CHUNK):
         part = slice(start, start + _CHUNK)
-        distance, _ = nearest(tree, points[part], count + 1)
+        distance, _ = nearest(tree, points[part], count + 1)  # the nearest one is the point itself
         means[part] = distance[:, 1:].mean(1)
     return means
 
 
 def sample_areas(tree: cKDTree, points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n"]:
-    """Return the area of surface that each point of the tree stands for.
+    """Estimate the surface area that each point of the tree represents.
 
-    The points within the distance r of the k-th neighbour (k = 10) share a disc of the area pi r².
+    The k = 10 nearest neighbors share a disc of area pi r², where r is the distance of the k-th.
     """
     areas = np.empty(len(points))
     for start in range(0, len(points), _CHUNK):
         part = slice(start, start + _CHUNK)
-        distance, _ = nearest(tree, points[part], _DENSITY_NEIGHBOURS + 1)
+        distance, _ = nearest(tree, points[part], _DENSITY_NEIGHBORS + 1)
         areas[part] = np.pi * np.square(distance[:, -1]) / max(distance.shape[1] - 1, 1)
     return areas
 
@@ -55,25 +57,27 @@ def sample_areas(tree: cKDTree, points: Float64[np.ndarray, "n 3"]) -> Float64[n
 def sample_density(
     tree: cKDTree, positions: Float64[np.ndarray, "n 3"], counts: Float64[np.ndarray, "p"]
 ) -> Float64[np.ndarray, "n"]:
-    """Return samples per unit of area at places.
+    """Estimate the number of samples per unit of surface area at given positions.
 
     Args:
-        tree: of the points.
-        positions: on or near the surface; far from all points the density falls with the square of the distance.
-        counts: samples that each point of the tree stands for.
+        tree: k-d tree of the points.
+        positions: positions on or near the surface. Far from all points, the density falls with the square of the
+            distance.
+        counts: number of samples that each point of the tree represents.
     """
     density = np.empty(len(positions))
     for start in range(0, len(positions), _CHUNK):
         part = slice(start, start + _CHUNK)
-        distance, row = nearest(tree, positions[part], _DENSITY_NEIGHBOURS)
+        distance, row = nearest(tree, positions[part], _DENSITY_NEIGHBORS)
+        # The lower bound keeps the squared reach above the underflow for coincident points.
         reach = np.maximum(distance[:, -1], np.finfo(np.float64).tiny ** 0.25)
-        within = max(1, row.shape[1] - 1)  # the farthest lies on the rim of the disc
+        within = max(1, row.shape[1] - 1)  # the farthest neighbor is on the circumference, not inside the disc
         density[part] = counts[row[:, :within]].sum(1) / (np.pi * reach**2)
     return density
 
 
 def nearest_colours(positions: Float64[np.ndarray, "n 3"], points: OrientedPoints) -> UInt8[np.ndarray, "n 3"] | None:
-    """Return the colours of the points nearest to places; None if the points have none."""
+    """Return the colors of the points nearest to given positions; None if the points have no colors."""
     if points.colours is None or not len(points):
         return None
     _, row = nearest(search_tree(points.points), positions, 1)
@@ -81,13 +85,13 @@ def nearest_colours(positions: Float64[np.ndarray, "n 3"], points: OrientedPoint
 
 
 def check_filled(points: OrientedPoints, wanted: int, use: str) -> None:
-    """Refuse too few points.
+    """Check that there are enough points for an operation.
 
     Raises:
-        MeshError: fewer than `wanted`.
+        MeshError: there are fewer than `wanted` points.
     """
     if len(points) < wanted:
         raise MeshError(
-            f"{use} needs {wanted} points or more, there are {len(points)}: nothing was found on the surface. "
+            f"{use} needs at least {wanted} points, got {len(points)}: too few surface points were found. "
             "A lower surface level, a larger box or more views may help"
         )

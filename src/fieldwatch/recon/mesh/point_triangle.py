@@ -1,4 +1,4 @@
-"""The point of a triangle that is nearest to a point, for many pairs at once."""
+"""Nearest points on triangles, vectorized over pairs of points and triangles."""
 
 import numpy as np
 from jaxtyping import Float64
@@ -7,17 +7,17 @@ from jaxtyping import Float64
 def nearest_on_triangles(
     points: Float64[np.ndarray, "n 3"], corners: Float64[np.ndarray, "n 3 3"]
 ) -> Float64[np.ndarray, "n 3"]:
-    """Return, for each pair of a point and a triangle, the place on the triangle that is nearest to the point.
+    """Return the nearest point on each triangle to its query point.
 
-    The foot of the perpendicular where it falls inside, else the nearest place of the three sides. Triangles without
-    area are their sides.
+    This is the foot of the perpendicular if that is inside the triangle, else the nearest point of the three sides. A
+    triangle without area is treated as its sides.
     """
     best, squares = _nearest_on_side(points, corners[:, 0], corners[:, 1])
-    # The nearest of the three sides; a foot inside the face replaces it below.
+    # The nearest of the three sides; a foot inside the triangle replaces it below.
     for first, second in ((1, 2), (2, 0)):
-        found, squared = _nearest_on_side(points, corners[:, first], corners[:, second])
+        candidate, squared = _nearest_on_side(points, corners[:, first], corners[:, second])
         nearer = squared < squares
-        best[nearer] = found[nearer]
+        best[nearer] = candidate[nearer]
         squares[nearer] = squared[nearer]
     rows, feet = _feet_inside(points, corners)
     best[rows] = feet
@@ -27,21 +27,21 @@ def nearest_on_triangles(
 def _nearest_on_side(
     points: Float64[np.ndarray, "n 3"], start: Float64[np.ndarray, "n 3"], end: Float64[np.ndarray, "n 3"]
 ) -> tuple[Float64[np.ndarray, "n 3"], Float64[np.ndarray, "n"]]:
-    """The nearest place of each side, and its squared distance."""
+    """Return the nearest point of each side and its squared distance."""
     side = end - start
     along = np.einsum("ij,ij->i", points - start, side)
     length = np.einsum("ij,ij->i", side, side)
     share = np.divide(along, length, out=np.zeros_like(along), where=length > 0).clip(0, 1)
-    # from the nearer end: on the far one the place is then exact
-    place = np.where(share[:, None] < 0.5, start + share[:, None] * side, end - (1 - share[:, None]) * side)
-    gap = points - place
-    return place, np.einsum("ij,ij->i", gap, gap)
+    # Measured from the nearer end, so that the result is exact at both ends.
+    nearest = np.where(share[:, None] < 0.5, start + share[:, None] * side, end - (1 - share[:, None]) * side)
+    gap = points - nearest
+    return nearest, np.einsum("ij,ij->i", gap, gap)
 
 
 def _feet_inside(
     points: Float64[np.ndarray, "n 3"], corners: Float64[np.ndarray, "n 3 3"]
 ) -> tuple[np.ndarray, Float64[np.ndarray, "k 3"]]:
-    """Rows whose perpendicular falls inside the triangle, and its feet."""
+    """Return the rows whose perpendicular foot is inside the triangle, and these feet."""
     first = corners[:, 1] - corners[:, 0]
     second = corners[:, 2] - corners[:, 0]
     normal = np.cross(first, second)
@@ -49,7 +49,7 @@ def _feet_inside(
     size = np.einsum("ij,ij->i", normal, normal)
     v = np.einsum("ij,ij->i", np.cross(gap, second), normal)
     w = np.einsum("ij,ij->i", np.cross(first, gap), normal)
-    # Barycentric coordinates, times the squared area: all positive inside.
+    # Barycentric coordinates times the squared length of the normal: all positive inside.
     rows = np.flatnonzero((size > 0) & (v > 0) & (w > 0) & (v + w < size))
     v = v[rows] / size[rows]
     w = w[rows] / size[rows]

@@ -1,4 +1,4 @@
-"""The indicator function of a screened Poisson reconstruction, at the nodes of a grid."""
+"""The indicator function of a screened Poisson reconstruction at the nodes of a grid."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,23 +19,23 @@ from fieldwatch.recon.mesh.poisson_grid import (
     splat_divergence,
 )
 
-_CELL_SHARE = 0.8  # a sample's grid has cells of this part of the side of the square that it stands for, or larger ones
-_SCREEN_HALVINGS = 2  # the screening works on a grid halved this often
-_STEPS = 20  # of conjugate gradients, at the most
+_CELL_SHARE = 0.8  # least cell size of the grid for a sample, relative to the square root of its area
+_SCREEN_HALVINGS = 2  # number of times the grid is halved for the screening
+_STEPS = 20  # maximum number of conjugate gradient steps
 _TOLERANCE = 1e-3
-_BORDER_SPACING = 4  # coarse cells between places on the border that are pulled outside
+_BORDER_SPACING = 4  # coarse cells between constrained nodes on the border
 
 Progress = Callable[[str, float], None]
 
 
 class MergedSamples(NamedTuple):
-    """Points of a surface, at most one in a cell of a grid.
+    """Surface samples, at most one per grid cell.
 
     Attributes:
-        positions: mean places of the points in a cell.
-        normals: mean normals, shorter than 1 where those in a cell disagree.
-        areas: of the surface, for which each stands; in square world units.
-        counts: how many points each is made of.
+        positions: mean position of the points in each cell.
+        normals: mean normal in each cell; shorter than 1 if the normals differ.
+        areas: surface area that each sample represents, in squared world units.
+        counts: number of points merged into each sample.
     """
 
     positions: Float64[np.ndarray, "n 3"]
@@ -45,7 +45,7 @@ class MergedSamples(NamedTuple):
 
 
 def merge_samples(points: OrientedPoints, grid: Grid) -> MergedSamples:
-    """Return the means of points over cells: more points than that only cost time."""
+    """Average the points in each cell; more than one sample per cell would only cost time."""
     number, counts = _cells(points.points, grid)
     positions = _means(points.points, number, counts)
     normals = _means(points.normals, number, counts)
@@ -54,7 +54,7 @@ def merge_samples(points: OrientedPoints, grid: Grid) -> MergedSamples:
 
 
 def _cells(positions: Float64[np.ndarray, "n 3"], grid: Grid) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "m"]]:
-    """Return for each place the number of its cell among those that have any, and how many these have."""
+    """Return the index of each position's cell among the occupied cells, and the number of positions per cell."""
     cells = np.floor((positions - grid.low) / grid.cell).astype(np.int64)
     flat = np.ravel_multi_index(tuple(cells.T), grid.shape)
     _, number, counts = np.unique(flat, return_inverse=True, return_counts=True)
@@ -71,12 +71,12 @@ def _means(
 def indicator(
     samples: MergedSamples, grid: Grid, *, screening: float, on_progress: Progress | None = None
 ) -> Float32[np.ndarray, "x y z"]:
-    """Return the indicator: about -1/2 inside, +1/2 outside, 0 on the surface as the mean over it.
+    """Compute the indicator: about -1/2 inside and +1/2 outside, with mean 0 over the samples.
 
-    It minimises |grad f - V|² + (screening / cell) * sum of area * f(sample)² (Kazhdan & Hoppe 2013, eq. 3), where V is
-    the field of the normals. The first term alone is solved on the whole grid; what the second adds is the potential of
-    charges on the surface, which are found for cells four times as wide: they correct what is smooth, and leave alone
-    what would only follow noise.
+    The indicator f minimizes |grad f - V|² + (screening / cell) * sum of area * f(sample)² (Kazhdan & Hoppe 2013,
+    eq. 3), where V is the normal field. The first term alone is solved on the full grid. The second term adds the
+    potential of charges on the surface. These are computed on cells four times as wide, so they correct smooth errors
+    and do not fit noise.
     """
     _report_progress(on_progress, "splat", 0.0)
     source = _source(samples, grid)
@@ -103,13 +103,13 @@ def _read(matrix: csr_array, values: Float32[np.ndarray, "x y z"]) -> Float64[np
 
 
 def _source(samples: MergedSamples, grid: Grid) -> Complex64[np.ndarray, "x y h"]:
-    """Return the spectrum of minus the divergence of the field of the normals.
+    """Return the spectrum of the negative divergence of the normal field.
 
-    Where samples are far apart they are splatted onto a coarser grid, so that the field has no gaps between them.
+    Sparse samples are splatted onto coarser grids, so that the field has no gaps between them.
     """
-    # Side of the square that a sample stands for, in cells.
+    # Side of the square that a sample represents, in cells.
     side = np.sqrt(samples.areas) * _CELL_SHARE / grid.cell
-    # Sparse samples go to coarser grids, whose kernels are wide enough to overlap.
+    # The level at which the kernels of neighboring samples overlap.
     level = np.clip(np.ceil(np.log2(np.maximum(side, 1))), 0, grid.halvings).astype(np.int64)
     vectors = -samples.normals * samples.areas[:, None]
     total = spectrum(splat_divergence(grid, samples.positions[level == 0], vectors[level == 0]))
@@ -117,6 +117,7 @@ def _source(samples: MergedSamples, grid: Grid) -> Complex64[np.ndarray, "x y h"
         at_level = level == number
         if at_level.any():
             coarse = splat_divergence(grid.coarser(number), samples.positions[at_level], vectors[at_level])
+            # A coarse grid has 8 ** number times fewer nodes, and the transform sums over nodes.
             add_coarse(total, spectrum(coarse), float(8**number))
     return total
 
@@ -128,12 +129,13 @@ def _screen(
     grid: Grid,
     screening: float,
 ) -> None:
-    """Add the potential of charges that bring the values at the samples nearer to 0, and at the border to +1/2."""
+    """Add the potential of charges that move the values at samples toward 0 and at the border toward +1/2."""
     coarse = grid.coarser(_SCREEN_HALVINGS)
     number, counts = _cells(samples.positions, coarse)
     areas = np.bincount(number, samples.areas)
     share = csr_array((samples.areas / areas[number], (number, np.arange(len(number)))), (len(counts), len(number)))
     border = _border(coarse.shape)
+    # The constraint pulls the border toward +1/2, so that the surface closes inside the grid.
     border_values = values[:: 1 << _SCREEN_HALVINGS, :: 1 << _SCREEN_HALVINGS, :: 1 << _SCREEN_HALVINGS].reshape(-1)[
         border
     ]
@@ -150,24 +152,25 @@ def _screen(
 
 
 def _border(shape: tuple[int, int, int]) -> Int64[np.ndarray, "n"]:
-    """Return some nodes of the first layers; the grid is periodic, so these are its whole border."""
+    """Return a regular subset of the nodes in the first layers; in a periodic grid, these are the whole border."""
     place = np.indices(shape).reshape(3, -1)
     return np.flatnonzero((place == 0).any(0) & (place % _BORDER_SPACING == 0).all(0))
 
 
 class _Sites(NamedTuple):
-    """Where a coarse grid is screened: the matrix that reads it there, and the areas that the sites stand for."""
+    """Sites of the screening: the matrix that interpolates the coarse grid at them, and the area each represents."""
 
     grid: Grid
     reading: csr_array
     areas: Float64[np.ndarray, "n"]
 
     def correction(self, errors: Float64[np.ndarray, "n"], softness: float) -> Float32[np.ndarray, "x y z"]:
-        """Return what to add on the coarse grid to a function whose values at the sites are wrong by `errors`.
+        """Return the correction on the coarse grid for a function with given errors at the sites.
 
-        The charges q solve softness / area * q + (potential of q) = off - constant, with the sum 0; scaled by the
-        roots of the areas this is symmetric, and conjugate gradients solve it on the vectors that have that sum.
+        The charges q solve softness / area * q + (potential of q) = errors - constant, with sum(q) = 0. Scaled by the
+        square roots of the areas, the system is symmetric; conjugate gradients solve it on the subspace of that sum.
         """
+        # Scaling by the roots of the areas makes the system symmetric.
         root = np.sqrt(self.areas)
         constant = root / np.linalg.norm(root)
 
@@ -183,7 +186,7 @@ class _Sites(NamedTuple):
         step = residual
         square = float(residual @ residual)
         target = _TOLERANCE**2 * square
-        # Plain conjugate gradients on the balanced charges.
+        # Conjugate gradients on the charges with total 0 (Hestenes & Stiefel 1952).
         for _ in range(_STEPS):
             if square <= target:
                 break
@@ -197,7 +200,7 @@ class _Sites(NamedTuple):
         return -self.potential(root * charges)
 
     def potential(self, charges: Float64[np.ndarray, "n"]) -> Float32[np.ndarray, "x y z"]:
-        """Return the potential of charges at the sites."""
-        # Splatting is the transpose of reading, which keeps the system symmetric.
+        """Return the potential of charges at the sites, on the coarse grid."""
+        # Splatting is the transpose of the interpolation, which keeps the system symmetric.
         spread = (self.reading.T @ (charges / self.grid.cell**3)).astype(np.float32)
         return solve_poisson(spectrum(spread.reshape(self.grid.shape)), self.grid)

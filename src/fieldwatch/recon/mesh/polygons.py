@@ -1,4 +1,4 @@
-"""Polygons cut into triangles, as mesh files need it."""
+"""Triangulation of the polygons in mesh files."""
 
 import numpy as np
 from jaxtyping import Int64
@@ -7,22 +7,25 @@ from fieldwatch.recon.mesh.error import MeshError
 
 
 def fans(counts: Int64[np.ndarray, "p"]) -> Int64[np.ndarray, "m 3"]:
-    """Return the triangles of polygons whose corners stand one after the other, as rows of that list of corners.
+    """Return the triangles of polygons as indices into the concatenated list of their corners.
 
-    Each polygon is a fan around its first corner: right where it is convex.
+    Each polygon becomes a triangle fan around its first corner, which is correct for convex polygons.
 
     Args:
-        counts: corners of each polygon.
+        counts: number of corners of each polygon.
 
     Raises:
         MeshError: a polygon has fewer than three corners.
     """
     if (counts < 3).any():
         row = int((counts < 3).argmax())
-        msg = f"face {row} has {int(counts[row])} corners, a face has three or more: the file is damaged, copy it again"
+        msg = f"face {row} has {int(counts[row])} corners, expected at least 3: the file is damaged, copy it again"
         raise MeshError(msg)
+    # Position of the first corner of each polygon in the concatenated list.
     start = np.cumsum(counts) - counts
-    pieces = counts - 2
-    first = np.repeat(start, pieces)
-    step = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    triangle_counts = counts - 2
+    first = np.repeat(start, triangle_counts)
+    # Number of the triangle within its polygon: a running count minus the count at the polygon's start.
+    step = np.arange(int(triangle_counts.sum()))
+    step -= np.repeat(np.cumsum(triangle_counts) - triangle_counts, triangle_counts)
     return np.stack([first, first + step + 1, first + step + 2], axis=1)

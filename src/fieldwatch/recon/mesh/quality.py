@@ -1,4 +1,4 @@
-"""How good a mesh is: 37 figures, a grade, and the reasons for it."""
+"""Quality metrics of a mesh: topology, triangle shapes, extents and normals."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,9 @@ from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.triangles import Triangles
 
 _LOW_QUALITY = 0.3
-_DEGENERATE = 1e-6  # of the quality below: a triangle 600 000 times as long as high; free of scale, unlike an area
-_CANCELLED = 0.1  # length of a vertex' mean normal
+_DEGENERATE = 1e-6
+"""Aspect ratio of a triangle about 600,000 times as long as high; independent of scale, unlike an area."""
+_CANCELLED = 0.1  # length of the mean normal of a vertex below which its normals cancel out
 _MIB = 2**20
 
 _TAGS = {
@@ -27,52 +28,54 @@ _TAGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class MeshQuality:
-    """What a mesh is like. Lengths are in units of the scene, whatever these are.
+    """Quality metrics of a mesh. Lengths are in world units.
 
-    Vertices at the same place count as one in all that concerns edges, so that a file that repeats them along the
-    seams of its texture is not taken for one with holes.
+    Vertices at equal positions count as one for all metrics about edges, so that vertices duplicated along texture
+    seams do not appear as holes.
 
     Attributes:
-        n_vertices: as they stand in the mesh, repeated and unused ones too.
-        n_faces: triangles.
-        n_edges: each counted once.
-        is_watertight: every edge has exactly two faces.
-        is_winding_consistent: neighbours run along their common edge in opposite directions.
-        n_boundary_edges: edges of one face only.
-        n_duplicate_vertices: vertices at the place of an earlier one.
-        min_triangle_area: and max, avg, std (of the population).
-        max_triangle_area: see there.
-        avg_triangle_area: see there.
-        std_triangle_area: see there.
-        n_degenerate_triangles: slivers and points: an aspect ratio below 1e-6.
-        min_aspect_ratio: 4 sqrt(3) area / (a² + b² + c²): 1 for an equilateral triangle, 0 for one without area.
-        max_aspect_ratio: see there.
-        avg_aspect_ratio: see there.
-        std_aspect_ratio: see there.
-        n_low_quality_triangles: an aspect ratio below 0.3.
-        min_edge_length: and max, avg, std.
-        max_edge_length: see there.
-        avg_edge_length: see there.
-        std_edge_length: see there.
-        edge_length_uniformity: 1 - std / avg; 1 if all edges are of one length.
-        bbox_volume: of the box along the axes around all faces.
-        bbox_diagonal: of that box.
-        bbox_extent_x: its width; then y and z.
-        bbox_extent_y: see there.
-        bbox_extent_z: see there.
-        bbox_aspect_ratio: longest over shortest extent; infinite for a flat mesh along the axes.
-        surface_area: of all faces.
-        avg_vertex_valence: edges at a vertex, over the vertices that have any.
-        max_vertex_valence: see there.
-        min_vertex_valence: see there.
-        n_isolated_vertices: vertices of no face.
-        n_degenerate_normals: vertices whose faces' normals, weighted by area, cancel out to below 0.1.
-        avg_normal_consistency: mean cosine between the normals of neighbouring faces; 1 if no face has a neighbour.
-        n_flipped_normals: faces wound against those around them, of each piece the fewer. A sharp edge is none.
-        file_size_mb: of the file, in MiB; None without one.
-        n_non_manifold_edges: edges of three faces or more.
-        n_pieces: parts that share no edge.
-        faces_outward: None where that cannot be said: the mesh is open, or wound both ways.
+        n_vertices: number of stored vertices, duplicate and unused ones included.
+        n_faces: number of triangles.
+        n_edges: number of undirected edges.
+        is_watertight: whether every edge has exactly two faces.
+        is_winding_consistent: whether neighboring faces run along their common edge in opposite directions.
+        n_boundary_edges: number of edges with one face.
+        n_duplicate_vertices: number of vertices at the position of an earlier one.
+        min_triangle_area: smallest triangle area.
+        max_triangle_area: largest triangle area.
+        avg_triangle_area: mean triangle area.
+        std_triangle_area: population standard deviation of the triangle area.
+        n_degenerate_triangles: number of triangles with an aspect ratio below 1e-6.
+        min_aspect_ratio: smallest aspect ratio, 4 sqrt(3) area / (a² + b² + c²): 1 for an equilateral triangle, 0 for
+            one without area.
+        max_aspect_ratio: largest aspect ratio.
+        avg_aspect_ratio: mean aspect ratio.
+        std_aspect_ratio: population standard deviation of the aspect ratio.
+        n_low_quality_triangles: number of triangles with an aspect ratio below 0.3.
+        min_edge_length: shortest edge.
+        max_edge_length: longest edge.
+        avg_edge_length: mean edge length.
+        std_edge_length: population standard deviation of the edge length.
+        edge_length_uniformity: 1 - std / avg of the edge length; 1 if all edges have the same length.
+        bbox_volume: volume of the axis-aligned bounding box of all faces.
+        bbox_diagonal: diagonal of the bounding box.
+        bbox_extent_x: extent of the bounding box along x.
+        bbox_extent_y: extent of the bounding box along y.
+        bbox_extent_z: extent of the bounding box along z.
+        bbox_aspect_ratio: longest over shortest extent; infinite for a flat axis-aligned mesh.
+        surface_area: total area of the faces.
+        avg_vertex_valence: mean number of edges per vertex, over vertices with edges.
+        max_vertex_valence: largest number of edges at a vertex.
+        min_vertex_valence: smallest number of edges at a vertex with edges.
+        n_isolated_vertices: number of vertices without a face.
+        n_degenerate_normals: number of vertices whose area-weighted face normals cancel out to a length below 0.1.
+        avg_normal_consistency: mean cosine between the normals of neighboring faces; 1 if there are no neighbors.
+        n_flipped_normals: number of faces wound against their neighbors, the minority of each connected component.
+            Sharp edges do not count.
+        file_size_mb: size of the file in MiB; None without a file.
+        n_non_manifold_edges: number of edges with three or more faces.
+        n_pieces: number of connected components by shared edges.
+        faces_outward: whether the faces point outward; None if the mesh is open or inconsistently wound.
     """
 
     n_vertices: int
@@ -118,7 +121,7 @@ class MeshQuality:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Values by tag, `Mesh/Topology/n_vertices` and so on: those that SuGaR's tools name."""
+        """Metrics by tag (`Mesh/Topology/n_vertices` and so on), as named by SuGaR's tools."""
         return {
             f"Mesh/{group}/{name}": float(getattr(self, name))
             for group, names in _TAGS.items()
@@ -127,18 +130,19 @@ class MeshQuality:
 
 
 def mesh_quality(mesh: Triangles, *, file: Path | str | None = None) -> MeshQuality:
-    """Measure a mesh.
+    """Measure the quality of a mesh.
 
     Args:
-        mesh: with faces.
-        file: where it lies, for its size.
+        mesh: mesh with faces.
+        file: file of the mesh, for its size.
 
     Raises:
         MeshError: the mesh has no faces.
-        OSError: the file cannot be looked at.
+        OSError: the file cannot be read.
     """
     if not len(mesh.faces):
-        raise MeshError("a mesh without faces has no quality: what made it found no surface; look there first")
+        raise MeshError("a mesh without faces has no quality: no surface was found; check the step that made it")
+    # All metrics about edges need merged vertices: texture seams would count as holes.
     welded = mesh.welded()
     return MeshQuality(
         n_vertices=len(mesh.vertices),
@@ -160,6 +164,7 @@ def aspect_ratios(mesh: Triangles) -> Float64[np.ndarray, "m"]:
 
 
 def _topology(mesh: Triangles) -> dict[str, Any]:
+    # Each edge counts once at both of its ends.
     valence = np.bincount(mesh.edges.ends.reshape(-1), minlength=len(mesh.vertices))
     joined = valence[valence > 0]
     used = np.bincount(mesh.faces.reshape(-1), minlength=len(mesh.vertices)) > 0
@@ -181,8 +186,8 @@ def _topology(mesh: Triangles) -> dict[str, Any]:
 def _spread(name: str, values: np.ndarray) -> dict[str, float]:
     if not len(values):
         return {f"{kind}_{name}": 0.0 for kind in ("min", "max", "avg", "std")}
-    found = {"min": values.min(), "max": values.max(), "avg": values.mean(), "std": values.std()}
-    return {f"{kind}_{name}": float(value) for kind, value in found.items()}
+    statistics = {"min": values.min(), "max": values.max(), "avg": values.mean(), "std": values.std()}
+    return {f"{kind}_{name}": float(value) for kind, value in statistics.items()}
 
 
 def _forms(mesh: Triangles) -> dict[str, Any]:
@@ -203,26 +208,28 @@ def _lengths(mesh: Triangles) -> dict[str, float]:
 
 
 def _box(mesh: Triangles) -> dict[str, float]:
-    places = mesh.vertices[mesh.faces.reshape(-1)]
-    extent = places.max(0) - places.min(0)
+    positions = mesh.vertices[mesh.faces.reshape(-1)]
+    extent = positions.max(0) - positions.min(0)
     shortest = float(extent.min())
     longest = float(extent.max())
     return {
         "bbox_volume": float(extent.prod()),
         "bbox_diagonal": float(np.linalg.norm(extent)),
         **{f"bbox_extent_{axis}": float(length) for axis, length in zip("xyz", extent, strict=True)},
+        # A flat axis-aligned mesh has no shortest extent to divide by.
         "bbox_aspect_ratio": longest / shortest if shortest > 0 else float("inf"),
     }
 
 
 def _normals(mesh: Triangles) -> dict[str, Any]:
     first, second = mesh.normals[mesh.edges.neighbours].transpose(1, 0, 2)
+    # Faces without area have no normal: leave their edges out.
     cosines = np.einsum("ij,ij->i", first, second)[(mesh.areas[mesh.edges.neighbours] > 0).all(1)]
     weighted = (mesh.normals * mesh.areas[:, None]).repeat(3, axis=0)
     corner = mesh.faces.reshape(-1)
     count = len(mesh.vertices)
     total = np.stack([np.bincount(corner, weighted[:, axis], count) for axis in range(3)], axis=1)
-    # Area around each vertex: the length of the summed normals if all agreed.
+    # Total area at each vertex: the length that the summed normals would have if all were equal.
     around = np.bincount(corner, mesh.areas.repeat(3), count)
     used = np.bincount(corner, minlength=count) > 0
     return {

@@ -1,4 +1,4 @@
-"""Pictures of meshes: shaded with their texture or colours, as clay, or by their normals; from around them."""
+"""Rendering meshes: textured or with vertex colors, as clay, or by normals; turntable cameras and stills."""
 
 import math
 from collections.abc import Sequence
@@ -20,15 +20,14 @@ Shading = Literal["colour", "normals", "clay"]
 Colour = tuple[int, int, int]
 
 BACKGROUND: Colour = (44, 48, 54)
-_CLAY_COLOUR = (205.0, 200.0, 192.0)
-_BACK_COLOUR = (150.0, 96.0, 88.0)  # clay seen from behind: a hole, or a face that is wound the wrong way
-_AMBIENT = 0.28  # share of the light that does not come from the camera
-_SMOOTH_COSINE = (
-    0.75  # cosine: corner normals farther from their face's normal are not smoothed, so that edges stay edges
-)
-_NEAR_SHARE = 1e-4  # of the distance to the farthest vertex
-_FIELD_OF_VIEW = 36.0  # degrees that a turntable camera sees
-_MARGIN = 1.04  # around the sphere that holds the mesh
+_CLAY_COLOR = (205.0, 200.0, 192.0)
+_BACK_COLOR = (150.0, 96.0, 88.0)  # back faces in clay: visible through holes or wound wrongly
+_AMBIENT = 0.28  # fraction of the light that does not come from the camera
+_SMOOTH_COSINE = 0.75
+"""Smallest cosine between the vertex and face normals for smooth shading, so that sharp edges remain sharp."""
+_NEAR_SHARE = 1e-4  # near plane, as a fraction of the distance to the farthest vertex
+_FIELD_OF_VIEW = 36.0  # degrees, of turntable cameras
+_MARGIN = 1.04  # factor on the bounding sphere
 
 
 def render_mesh(
@@ -39,28 +38,28 @@ def render_mesh(
     background: Colour = BACKGROUND,
     samples: int = 2,
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """Draw a mesh as a camera sees it.
+    """Render a mesh from a camera.
 
     Args:
-        mesh: what to draw.
-        camera: from where; the picture has its size.
-        shading: `colour` shows the texture (looked up bilinearly), or else the vertices' colours, unlit because they
-            show light already, or else clay; `clay` is lit from the camera, and reddish where a face is seen from
-            behind; `normals` are those towards the camera, red to the right, green up, blue towards it.
-        background: red, green, blue.
-        samples: rays per pixel, each way; their mean is the pixel.
+        mesh: mesh to render.
+        camera: camera; the image has its size.
+        shading: `colour` shows the texture (sampled bilinearly), or else the vertex colors, both unlit because they
+            already contain the lighting, or else clay. `clay` is lit from the camera; back faces are reddish.
+            `normals` shows camera-space normals: red to the right, green up, blue toward the camera.
+        background: RGB color of the background.
+        samples: rays per pixel along each image axis, averaged per pixel.
 
     Raises:
         MeshError: the mesh has no faces.
         ValueError: `samples` is below 1.
     """
     if not len(mesh.faces):
-        raise MeshError("a mesh without faces cannot be drawn: what made it found no surface; look there first")
+        raise MeshError("a mesh without faces cannot be rendered: no surface was found; check the step that made it")
     return MeshRenderer(mesh).render(camera, shading=shading, background=background, samples=samples)
 
 
 class MeshRenderer:
-    """Draws one mesh from many cameras; what does not depend on the camera is calculated once."""
+    """Renders one mesh from many cameras; everything that does not depend on the camera is computed once."""
 
     def __init__(self, mesh: Triangles) -> None:
         self.mesh = mesh
@@ -69,7 +68,7 @@ class MeshRenderer:
         self._faces = torch.from_numpy(mesh.faces)
         self._flat = torch.from_numpy(mesh.normals).float()
         self._smooth = torch.from_numpy(_corner_normals(mesh)).float()
-        self._colours = None if mesh.colours is None else torch.from_numpy(mesh.colours).float()
+        self._colors = None if mesh.colours is None else torch.from_numpy(mesh.colours).float()
         self._uvs = None if mesh.uvs is None else torch.from_numpy(mesh.uvs).float()
         self._texture = None if mesh.texture is None else torch.from_numpy(mesh.texture)
 
@@ -81,9 +80,10 @@ class MeshRenderer:
         background: Colour = BACKGROUND,
         samples: int = 2,
     ) -> UInt8[np.ndarray, "height width 3"]:
-        """Draw it; see :func:`render_mesh`."""
+        """Render the mesh; see :func:`render_mesh`."""
         if samples < 1:
-            raise InputError(f"samples is {samples}: at least one ray each way is needed for a pixel")
+            raise InputError(f"samples must be at least 1 ray along each axis of a pixel, got {samples}")
+        # Supersampling renders a larger image and averages it.
         view = self._view(camera.resized(camera.width * samples, camera.height * samples))
         hits = cast_triangles(self._vertices, self._faces, view)
         hit_pixels = torch.nonzero(hits.faces.view(-1) >= 0)[:, 0]
@@ -112,27 +112,26 @@ class MeshRenderer:
         view: View,
         shading: Shading,
     ) -> Float32[Tensor, "hits 3"]:
-        """Colours, 0 .. 255, of points on faces that are seen at some pixels."""
+        """Shade surface points that are visible at given pixels; return colors from 0 to 255."""
         if shading == "colour" and self._texture is not None and self._uvs is not None:
             return _sample_texture(self._texture, _interpolate(weights, self._uvs[face]))
-        if shading == "colour" and self._colours is not None:
-            return _interpolate(weights, self._colours[self._faces[face]])
+        if shading == "colour" and self._colors is not None:
+            return _interpolate(weights, self._colors[self._faces[face]])
         rotation = view.rotation.float()
         normal = normalize(_interpolate(weights, self._smooth[face]), dim=-1) @ rotation.T
+        # Unit directions from the surface toward the camera.
         towards = -_directions(hit_pixels, view)
-        seen_from_behind = ((self._flat[face] @ rotation.T) * towards).sum(-1) < 0
-        normal = torch.where(seen_from_behind[:, None], -normal, normal)
+        is_back_face = ((self._flat[face] @ rotation.T) * towards).sum(-1) < 0
+        normal = torch.where(is_back_face[:, None], -normal, normal)
         if shading == "normals":
+            # y and z of camera axes point down and away: flip both, then map [-1, 1] to [0, 255].
             return (normal * torch.tensor([1.0, -1, -1]) + 1) * 127.5
         light = _AMBIENT + (1 - _AMBIENT) * (normal * towards).sum(-1).clamp_min(0)
-        return (
-            torch.where(seen_from_behind[:, None], torch.tensor(_BACK_COLOUR), torch.tensor(_CLAY_COLOUR))
-            * light[:, None]
-        )
+        return torch.where(is_back_face[:, None], torch.tensor(_BACK_COLOR), torch.tensor(_CLAY_COLOR)) * light[:, None]
 
 
 def _corner_normals(mesh: Triangles) -> Float64[np.ndarray, "m 3 3"]:
-    """Normals at the corners of faces: the vertex's, where the surface is smooth there, else the face's own."""
+    """Return corner normals: the vertex normal where the surface is smooth, else the face normal."""
     welded = mesh.welded()
     smooth = _vertex_normals(welded)[welded.faces]
     flat = mesh.normals[:, None]
@@ -140,13 +139,13 @@ def _corner_normals(mesh: Triangles) -> Float64[np.ndarray, "m 3 3"]:
 
 
 def _vertex_normals(mesh: Triangles) -> Float64[np.ndarray, "n 3"]:
-    """Means of the normals around, by the angles of the faces there, so that it does not matter how a flat side is cut.
+    """Return vertex normals weighted by face angles, which do not depend on the triangulation of flat regions.
 
-    Thürmer & Wüthrich, Computing vertex normals from polygonal facets, 1998. Zero where nothing has area.
+    Source: Thürmer & Wüthrich, Computing vertex normals from polygonal facets, 1998. Zero if no face has area.
     """
     total = np.zeros_like(mesh.vertices)
     ahead, back = (np.roll(mesh.corners, way, axis=1) - mesh.corners for way in (-1, 1))
-    # |cross| is twice the area, so this is atan2(sin, cos) of each corner's angle.
+    # |cross| is twice the area: this is atan2(sin, cos) of the angle at each corner.
     angles = np.arctan2(2 * mesh.areas[:, None], (ahead * back).sum(-1))
     for axis in range(3):
         weighted = (mesh.normals[:, None, axis] * angles).reshape(-1)
@@ -160,7 +159,7 @@ def _interpolate(weights: Float32[Tensor, "hits 3"], corners: Float32[Tensor, "h
 
 
 def _directions(hit_pixels: Int64[Tensor, "hits"], view: View) -> Float32[Tensor, "hits 3"]:
-    """Unit directions, in camera axes, of the rays through pixels that are counted row by row."""
+    """Return unit ray directions in camera axes, for row-major pixel indices."""
     x = (hit_pixels % view.width + 0.5 - view.cx) / view.fx
     y = (hit_pixels // view.width + 0.5 - view.cy) / view.fy
     return normalize(torch.stack([x, y, torch.ones_like(x)], -1).float(), dim=-1)
@@ -169,7 +168,7 @@ def _directions(hit_pixels: Int64[Tensor, "hits"], view: View) -> Float32[Tensor
 def _sample_texture(
     texture: UInt8[Tensor, "height width 3"], uvs: Float32[Tensor, "hits 2"]
 ) -> Float32[Tensor, "hits 3"]:
-    """Bilinear between the four nearest texels' centres; beyond the picture, its border."""
+    """Interpolate bilinearly between texel centers; coordinates outside the texture are clamped to its border."""
     height, width = texture.shape[:2]
     x = (uvs[:, 0] * width - 0.5).clamp(0, width - 1)
     y = ((1 - uvs[:, 1]) * height - 0.5).clamp(0, height - 1)
@@ -188,28 +187,29 @@ def _sample_texture(
 def turntable_cameras(
     mesh: Triangles, frames: int, size: int, *, up: Sequence[float] = (0.0, 0.0, 1.0), elevation: float = 15.0
 ) -> tuple[Camera, ...]:
-    """Return square cameras evenly on a circle around a mesh, which see all of it.
+    """Return square cameras evenly spaced on a circle around a mesh; each sees the whole mesh.
 
     Args:
-        mesh: with faces.
-        frames: how many cameras.
-        size: of their pictures, pixels each way.
-        up: the scene's upward direction.
-        elevation: degrees above the horizon from which they look, between -90 and 90.
+        mesh: mesh with faces.
+        frames: number of cameras.
+        size: side of the images in pixels.
+        up: upward direction of the scene.
+        elevation: angle of the cameras above the horizon in degrees, between -90 and 90.
 
     Raises:
         MeshError: the mesh has no faces.
-        InputError: `up` has no direction, or a number is out of its bounds.
+        InputError: `up` is zero or not finite, or a number is out of range.
     """
     if not len(mesh.faces):
-        raise MeshError("cameras around a mesh without faces were asked for: what made it found no surface")
+        raise MeshError("a mesh without faces has no turntable cameras: check the step that made it")
     if frames < 1 or size < 1 or not abs(elevation) < 90:
         raise InputError(
-            f"{frames} cameras of {size} pixels at an elevation of {elevation} degrees: wanted are at least 1, at "
-            "least 1, and between -90 and 90"
+            f"frames and size must be at least 1, elevation between -90 and 90 degrees, got {frames}, {size} and "
+            f"{elevation}"
         )
     middle, radius = _around(mesh)
     first, second, upwards = _axes(up)
+    # At this distance the sphere around the mesh touches the view cone from inside.
     distance = _MARGIN * radius / math.sin(math.radians(_FIELD_OF_VIEW / 2))
     focal = size / 2 / math.tan(math.radians(_FIELD_OF_VIEW / 2))
     lens = {"fx": focal, "fy": focal, "cx": size / 2, "cy": size / 2, "width": size, "height": size}
@@ -219,6 +219,7 @@ def turntable_cameras(
         azimuth = 2 * math.pi * number / frames
         level = math.cos(azimuth) * first + math.sin(azimuth) * second
         position = middle + distance * (math.cos(elevation_angle) * level + math.sin(elevation_angle) * upwards)
+        # Every camera looks at the center of the bounding box.
         pose = look_at(position.tolist(), middle.tolist(), upwards.tolist())
         cameras.append(Camera(name=f"turntable_{number:04d}", world_from_camera=pose, **lens))
     return tuple(cameras)
@@ -232,20 +233,20 @@ def mesh_still(
     up: Sequence[float] = (0.0, 0.0, 1.0),
     background: Colour = BACKGROUND,
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """Draw a mesh from several sides, next to each other: its colours above, as clay below.
+    """Render a mesh from several sides in one row: with its colors above, as clay below.
 
-    A mesh without colours is shown as clay above and by its normals below.
+    A mesh without colors is rendered as clay above and by its normals below.
 
     Args:
-        mesh: with faces.
-        size: of each view, pixels each way.
-        views: how many sides.
-        up: the scene's upward direction.
-        background: red, green, blue.
+        mesh: mesh with faces.
+        size: side of each view in pixels.
+        views: number of views.
+        up: upward direction of the scene.
+        background: RGB color of the background.
 
     Raises:
         MeshError: the mesh has no faces.
-        ValueError: `up` has no direction, or there is no view.
+        ValueError: `up` is zero or not finite, or `views` is below 1.
     """
     cameras = turntable_cameras(mesh, views, size, up=up)
     renderer = MeshRenderer(mesh)
@@ -258,7 +259,8 @@ def mesh_still(
 
 
 def _around(mesh: Triangles) -> tuple[Float64[np.ndarray, "3"], float]:
-    """Middle of the box around the faces, and the distance of the farthest corner from there."""
+    """Return the center of the bounding box of the faces and the distance of the farthest vertex from it."""
+    # Only vertices with faces: isolated ones are not visible.
     corners = mesh.vertices[mesh.faces.reshape(-1)]
     middle = (corners.min(0) + corners.max(0)) / 2
     radius = float(np.linalg.norm(corners - middle, axis=1).max())
@@ -266,11 +268,14 @@ def _around(mesh: Triangles) -> tuple[Float64[np.ndarray, "3"], float]:
 
 
 def _axes(up: Sequence[float]) -> Float[np.ndarray, "3 3"]:
-    """Two level directions and the upward one, unit vectors, right-handed; the first is as near x as it can be."""
+    """Return two horizontal unit vectors and the upward one, as a right-handed frame.
+
+    The first is derived from the coordinate axis that is least parallel to `up`.
+    """
     upwards = np.array(up, np.float64)
     length = float(np.linalg.norm(upwards))
     if upwards.shape != (3,) or not 0 < length < math.inf:
-        raise InputError(f"up is {tuple(up)}: wanted are three finite numbers that are not all 0, as in 0 0 1")
+        raise InputError(f"up must be three finite numbers that are not all 0, such as 0 0 1, got {tuple(up)}")
     upwards = upwards / length
     start = np.eye(3)[int(np.abs(upwards).argmin())]
     first = start - (start @ upwards) * upwards

@@ -1,4 +1,4 @@
-"""Moving the vertices of a mesh onto the surface points that it was made from."""
+"""Projection of mesh vertices onto the surface points that the mesh was reconstructed from."""
 
 from dataclasses import replace
 
@@ -11,51 +11,52 @@ from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.triangles import Triangles
 
 _MIN_COSINE = 0.3  # least cosine between a face's normal before and after
-_MIN_AREA_SHARE = 0.1  # least area after, as a part of that before
-_MIN_SHAPE_SHARE = 0.2  # least shape (4 sqrt(3) area / sum of squares of the sides) after, as a part of that before
+_MIN_AREA_SHARE = 0.1  # least area after, as a fraction of the area before
+_MIN_SHAPE_SHARE = 0.2
+"""Least shape quality, 4 sqrt(3) area / (sum of squared sides), after the move, as a fraction of that before."""
 
 
 def snapped(mesh: Triangles, points: OrientedPoints, *, farthest: float) -> Triangles:
-    """Return a mesh with its vertices at the points nearest to them, and with these points' colours.
+    """Move each vertex to its nearest surface point, and take over the colors of these points.
 
-    A vertex stays where it is if no point is near enough, or if its move would turn a face around, make it a sliver or
-    take its area: several vertices may have the same nearest point. So no face becomes degenerate that was not, where
-    SuGaR's projection leaves thousands of them.
+    A vertex keeps its position if no point is close enough, or if the move would flip a face, turn it into a sliver or
+    remove its area (several vertices may share a nearest point). No face becomes degenerate that was not before;
+    SuGaR's projection leaves thousands of degenerate faces.
 
     Args:
-        mesh: welded.
-        points: of the surface.
-        farthest: that a vertex may move, in world units.
+        mesh: mesh with merged vertices.
+        points: surface points.
+        farthest: largest displacement of a vertex, in world units.
 
     Raises:
-        MeshError: the distance is below 0.
+        MeshError: `farthest` is negative or NaN.
     """
     if not farthest >= 0:
-        raise MeshError(f"vertices may move by {farthest} at the most: give a distance of 0 or more, in world units")
+        raise MeshError(f"the largest displacement of a vertex must be at least 0 world units, got {farthest}")
     if not len(points) or not len(mesh.vertices):
         return mesh
     distance, row = nearest(search_tree(points.points), mesh.vertices, 1)
     is_moved = distance[:, 0] <= farthest
     targets = points.points[row[:, 0]]
     colours = mesh.colours if points.colours is None else points.colours[row[:, 0]]
-    # Undoing one vertex may spoil a neighboring face: repeat until all faces are sound.
+    # Undoing the move of one vertex may degrade a neighboring face: repeat until no face is degraded.
     while is_moved.any():
         positions = np.where(is_moved[:, None], targets, mesh.vertices)
         degraded = _degraded_faces(mesh, positions) & is_moved[mesh.faces].any(1)
         if not degraded.any():
             break
-        is_moved[mesh.faces[degraded].reshape(-1)] = False  # ends: vertices only ever go back
+        is_moved[mesh.faces[degraded].reshape(-1)] = False  # terminates: a vertex is never moved again
     return replace(mesh, vertices=np.where(is_moved[:, None], targets, mesh.vertices), colours=colours)
 
 
 def _degraded_faces(mesh: Triangles, positions: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, "m"]:
-    """Return faces that other places of the vertices would turn, shrink or flatten."""
+    """Return the faces that new vertex positions would flip, shrink or flatten."""
     first, second, third = np.moveaxis(positions[mesh.faces], 1, 0)
     span = np.cross(second - first, third - first)
     area = np.linalg.norm(span, axis=1) / 2
     sides = np.square(second - first).sum(1) + np.square(third - second).sum(1) + np.square(first - third).sum(1)
     before = np.square(mesh.side_lengths).sum(1)
-    # `span` is twice the area long, hence the factor 2.
+    # The length of `span` is twice the area, which explains the factor 2.
     turned = np.einsum("mi,mi->m", span, mesh.normals) < 2 * _MIN_COSINE * area
     flat = area * before < _MIN_SHAPE_SHARE * mesh.areas * sides
     return (turned | flat | (area < _MIN_AREA_SHARE * mesh.areas) | (area == 0)) & (mesh.areas > 0)

@@ -1,4 +1,4 @@
-"""A mesh of triangles, and what follows from its places and faces alone."""
+"""The triangle mesh type and the properties derived from its vertices and faces."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,21 +12,21 @@ from fieldwatch.recon.mesh.error import MeshError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Triangles:
-    """A surface of triangles. The corners of a face run counter-clockwise, seen from outside.
+    """A triangle mesh. The corners of a face run counter-clockwise as seen from outside.
 
-    A mesh without faces is allowed (an extraction may find nothing); it cannot be written or judged.
+    A mesh may have no faces (an extraction may find no surface); such a mesh cannot be written or graded.
 
     Attributes:
-        vertices: places, in the units of the scene.
-        faces: three rows of `vertices` each.
-        colours: of the vertices, red, green, blue.
-        uvs: texture coordinates of the corners of the faces, (0, 0) at the picture's lower left. They belong to
-            corners and not to vertices, so that a seam of the texture does not cut the surface.
-        texture: the picture that `uvs` refer to, red, green, blue; its first row is the upper one.
+        vertices: vertex positions in world units.
+        faces: three indices into `vertices` per face.
+        colours: sRGB color of each vertex, 0 to 255.
+        uvs: texture coordinates of the face corners, with (0, 0) at the lower left of the texture. They belong to
+            corners and not to vertices, so a texture seam does not cut the surface.
+        texture: RGB image that `uvs` refer to; the first row is the top row.
 
     Raises:
-        MeshError: a shape or a type is wrong, a place is not finite, a face names a vertex that is not there, or there
-            is a texture without `uvs`.
+        MeshError: a shape or dtype is wrong, a value is not finite, a face references a missing vertex, or there is a
+            texture without `uvs`.
     """
 
     vertices: Float64[np.ndarray, "n 3"]
@@ -48,17 +48,17 @@ class Triangles:
 
     @cached_property
     def edges(self) -> Edges:
-        """Its edges, by the numbers of the vertices: weld a mesh first whose vertices repeat."""
+        """Edges by vertex index. Weld a mesh with duplicate vertices first: edges along its seams count as boundary."""
         return find_edges(self.faces)
 
     @cached_property
     def corners(self) -> Float64[np.ndarray, "m 3 3"]:
-        """Places of the corners of each face."""
+        """Positions of the corners of each face."""
         return self.vertices[self.faces]
 
     @cached_property
     def _spans(self) -> Float64[np.ndarray, "m 3"]:
-        """Cross products of two sides: twice the area long, along the normal."""
+        """Cross product of two sides of each face: along the normal, with twice the area as length."""
         first, second, third = np.moveaxis(self.corners, 1, 0)
         return np.cross(second - first, third - first)
 
@@ -69,7 +69,7 @@ class Triangles:
 
     @cached_property
     def normals(self) -> Float64[np.ndarray, "m 3"]:
-        """Unit normal of each face; zero where it has no area."""
+        """Unit normal of each face; zero for a face without area."""
         length = 2 * self.areas[:, None]
         return np.divide(self._spans, length, out=np.zeros_like(self._spans), where=length > 0)
 
@@ -86,12 +86,12 @@ class Triangles:
 
     @cached_property
     def pieces(self) -> Int64[np.ndarray, "m"]:
-        """For each face, the number of its piece: faces that share an edge are of one; 0 is the largest."""
+        """Connected component of each face, by shared edges; 0 is the largest."""
         return pieces(self.edges)
 
     @cached_property
     def misoriented(self) -> Bool[np.ndarray, "m"]:
-        """Faces that are wound against those around them; of each piece the fewer."""
+        """Faces wound against their neighbors; the minority of each connected component."""
         return misoriented(self.edges)
 
     @property
@@ -101,37 +101,38 @@ class Triangles:
 
     @property
     def consistently_wound(self) -> bool:
-        """True if all neighbours run along their common edge in opposite directions."""
+        """True if neighboring faces run along their common edge in opposite directions."""
         return not bool(self.edges.opposed.any())
 
     @cached_property
     def signed_volume(self) -> float:
-        """Volume inside a closed surface, below 0 if it faces inwards; of an open one, no volume of anything."""
+        """Enclosed volume, negative if the surface faces inward; without meaning for an open surface."""
         if not len(self.faces):
             return 0.0
-        # from its middle: far from the origin large terms would cancel
+        # Relative to the centroid: far from the origin, large terms of opposite sign would cancel.
         first = self.corners[:, 0] - self.vertices[self.faces.reshape(-1)].mean(0)
         return float(np.einsum("mi,mi->", first, self._spans) / 6)
 
     @property
     def outward(self) -> bool | None:
-        """Whether it faces outwards as a whole; None where that cannot be said: it is open, or wound both ways."""
+        """Whether the surface faces outward; None if it is open or inconsistently wound."""
         return self.signed_volume > 0 if self.closed and self.consistently_wound else None
 
     def welded(self) -> "Triangles":
-        """Return it with vertices at exactly the same place made one, in the order of the first of each.
+        """Merge vertices at exactly equal positions, in the order of first occurrence.
 
-        The first one's colour stays. Faces are neither lost nor reordered.
+        A merged vertex keeps the color of the first one. Faces are neither removed nor reordered.
         """
-        # Equal positions become neighbors; lexsort is stable, so the lowest number comes first.
+        # Equal positions become neighbors; lexsort is stable, so the lowest index of each comes first.
         order = np.lexsort(self.vertices.T)
         sorted_positions = self.vertices[order]
         is_new = np.ones(len(order), np.bool_)
         is_new[1:] = (sorted_positions[1:] != sorted_positions[:-1]).any(1)
         if is_new.all():
             return self
-        first_rows = order[is_new]  # lexsort is stable: the lowest number of each place
+        first_rows = order[is_new]
         rank = np.empty(len(first_rows), np.int64)
+        # Output indices follow the order of first occurrence, not the sorted order of the positions.
         rank[np.argsort(first_rows)] = np.arange(len(first_rows))
         target = np.empty(len(order), np.int64)
         target[order] = rank[np.cumsum(is_new) - 1]
@@ -140,14 +141,14 @@ class Triangles:
         return replace(self, vertices=self.vertices[kept_rows], faces=target[self.faces], colours=colours)
 
     def turned(self, which: Bool[np.ndarray, "m"] | None = None) -> "Triangles":
-        """Return it with faces wound the other way; all of them, if None: inside out."""
+        """Reverse the winding of the selected faces; None reverses all, which turns the mesh inside out."""
         chosen = np.ones(len(self.faces), np.bool_) if which is None else which
         faces = np.where(chosen[:, None], self.faces[:, ::-1], self.faces)
         uvs = None if self.uvs is None else np.where(chosen[:, None, None], self.uvs[:, ::-1], self.uvs)
         return replace(self, faces=faces, uvs=uvs)
 
     def chosen(self, which: Bool[np.ndarray, "m"]) -> "Triangles":
-        """Return some of its faces, with the vertices that these name, in their order."""
+        """Return the selected faces with the vertices they use; both keep their order."""
         used = np.zeros(len(self.vertices), np.bool_)
         used[self.faces[which].reshape(-1)] = True
         return Triangles(
@@ -163,17 +164,17 @@ def _check_form(name: str, values: np.ndarray, kind: type[np.generic], shape: tu
     fits = values.ndim == len(shape) and all(want in (None, got) for want, got in zip(shape, values.shape, strict=True))
     if fits and values.dtype == kind:
         return
-    wanted = ", ".join("n" if size is None else str(size) for size in shape)
-    msg = f"{name} are {values.dtype} {values.shape}, wanted are {kind.__name__} ({wanted}): convert them first"
+    expected = ", ".join("n" if size is None else str(size) for size in shape)
+    msg = f"{name} must be {kind.__name__} ({expected}), got {values.dtype} {values.shape}: convert them first"
     raise MeshError(msg)
 
 
 def _check_texture(texture: np.ndarray, *, mapped: bool) -> None:
     _check_form("texture", texture, np.uint8, (None, None, 3))
     if not mapped:
-        raise MeshError("there is a texture, but no uvs that refer to it: give both, or lay the mesh out (unwrapped)")
+        raise MeshError("the mesh has a texture but no uvs: give both, or compute uvs with unwrapped()")
     if not texture.size:
-        msg = f"the texture has {texture.shape[1]} x {texture.shape[0]} texels: at least one is wanted; leave it out"
+        msg = f"the texture is empty ({texture.shape[1]} x {texture.shape[0]} texels): give at least one texel, or None"
         raise MeshError(msg)
 
 
@@ -184,14 +185,14 @@ def _check_values(vertices: np.ndarray, faces: np.ndarray, uvs: np.ndarray | Non
         if wrong.any():
             msg = (
                 f"{name}: {int(wrong.sum())} of {len(values)} rows are not finite, the first is row "
-                f"{int(wrong.argmax())}: remove them, or look at what made them"
+                f"{int(wrong.argmax())}: remove them, or check the step that made them"
             )
             raise MeshError(msg)
     wrong = ((faces < 0) | (faces >= len(vertices))).any(1)
     if wrong.any():
         row = int(wrong.argmax())
         msg = (
-            f"face {row} names the vertices {faces[row].tolist()}, there are {len(vertices)} (numbered from 0), and "
-            f"{int(wrong.sum())} of {len(faces)} faces are like that: the mesh is damaged, make or copy it again"
+            f"face {row} references vertices {faces[row].tolist()}, but there are {len(vertices)} (numbered from 0); "
+            f"{int(wrong.sum())} of {len(faces)} faces are invalid: the mesh is damaged, make or copy it again"
         )
         raise MeshError(msg)

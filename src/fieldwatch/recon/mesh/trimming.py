@@ -1,4 +1,4 @@
-"""What does not belong to a surface: outliers among its points, parts that no point supports, small pieces."""
+"""Removal of outlier points, unsupported surface and small connected components."""
 
 import numpy as np
 
@@ -8,23 +8,24 @@ from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson import PoissonSurface
 from fieldwatch.recon.mesh.triangles import Triangles
 
-_SUPPORT_CELLS = 2.0  # cells from a sample: there a surface is supported, however thin the samples lie
-_NEIGHBOURS = 10
+_SUPPORT_CELLS = 2.0  # distance from a sample, in cells, within which surface is always supported
+_NEIGHBORS = 10
 
 
 def without_outliers(points: OrientedPoints, *, neighbours: int = 20, ratio: float = 20.0) -> OrientedPoints:
-    """Return the points whose mean distance to their nearest ones is not much larger than that of all.
+    """Remove statistical outliers: points whose mean neighbor distance is far above that of all points.
 
     Args:
-        points: any number; none are left out where there are no more than `neighbours`.
-        neighbours: over which a point's mean distance is taken.
-        ratio: standard deviations above the mean of all that are allowed.
+        points: point cloud; returned unchanged if it has no more than `neighbours` points.
+        neighbours: number of neighbors per mean distance.
+        ratio: accepted standard deviations above the mean over all points.
 
     Raises:
-        MeshError: fewer than one neighbour, or a ratio that is not above 0.
+        MeshError: `neighbours` is below 1, or `ratio` is not positive.
     """
     if neighbours < 1 or not ratio > 0:
-        raise MeshError(f"outliers by {neighbours} neighbours and a ratio of {ratio}: both must be above 0")
+        raise MeshError(f"neighbours and ratio must be greater than 0, got {neighbours} and {ratio}")
+    # The mean distance needs more points than neighbors.
     if len(points) <= neighbours:
         return points
     mean = mean_distances(search_tree(points.points), points.points, neighbours)
@@ -32,59 +33,61 @@ def without_outliers(points: OrientedPoints, *, neighbours: int = 20, ratio: flo
 
 
 def trimmed(surface: PoissonSurface, quantile: float, *, support: OrientedPoints) -> Triangles:
-    """Return the part of a surface that points support.
+    """Remove the parts of a surface without nearby samples.
 
-    A vertex goes if no sample is near it, within two cells or three times the distance at which the nearest sample has
-    its own neighbours, and its density is among the lowest of those that have one. So an object that was sampled all
-    over loses nothing, where SuGaR's cut at a quantile of all vertices always opens it; and a side that was not sampled
-    goes as a whole, however large it is.
+    A vertex is removed if two conditions hold. No sample is within two cells or three times the mean neighbor distance
+    of its nearest sample. And its sample density is at most the given quantile of the densities of supported vertices.
+    An object sampled on all sides therefore loses nothing, while SuGaR's cut at a quantile of all vertices always opens
+    it. A side without samples is removed entirely, however large it is.
 
     Args:
-        surface: as reconstructed.
-        quantile: of the densities of supported vertices, 0 to 1, up to which unsupported ones go; 0 keeps all.
-        support: points that the surface was made from.
+        surface: reconstructed surface.
+        quantile: quantile of the densities of supported vertices, 0 to 1; 0 keeps everything.
+        support: points that the surface was reconstructed from.
 
     Raises:
-        MeshError: the quantile is not within 0 and 1, or nothing would remain.
+        MeshError: the quantile is outside 0 to 1, or nothing would remain.
     """
     if not 0 <= quantile <= 1:
-        raise MeshError(f"the quantile of densities to trim at is {quantile}: it must lie within 0 and 1")
+        raise MeshError(f"the quantile of densities to trim at must be from 0 to 1, got {quantile}")
     mesh = surface.mesh
     if quantile == 0 or not len(mesh.faces):
         return mesh
     tree = search_tree(support.points)
     distance, row = nearest(tree, mesh.vertices, 1)
-    spacing, _ = nearest(tree, support.points[row[:, 0]], _NEIGHBOURS + 1)
-    # Relative to the local spacing: sparse but regular sampling still counts as support.
+    spacing, _ = nearest(tree, support.points[row[:, 0]], _NEIGHBORS + 1)
+    # Relative to the local spacing, so that sparse regular sampling still counts as support.
     far = distance[:, 0] > np.maximum(_SUPPORT_CELLS * surface.cell, 3 * spacing[:, 1:].mean(1))
-    # The quantile is taken over supported vertices, so that a large gap does not shift it.
+    # Over supported vertices only, so that a large gap does not shift the quantile.
     supported = surface.density[~far] if not far.all() else surface.density
     removed = far & (surface.density <= np.quantile(supported, quantile))
+    # A face goes with any of its vertices, so no face keeps an unsupported corner.
     keep = ~removed[mesh.faces].any(1)
     if not keep.any():
         raise MeshError(
-            f"trimming at the quantile {quantile} leaves nothing of {len(mesh.faces)} faces: the points given as "
-            f"support are not those of the surface, or its resolution is too low. Lower the quantile"
+            f"trimming at the quantile {quantile} removes all {len(mesh.faces)} faces: the support points are not "
+            f"those of the surface, or its resolution is too low. Lower the quantile"
         )
     return mesh if keep.all() else mesh.chosen(keep)
 
 
 def without_small_pieces(mesh: Triangles, *, least_share: float = 0.01, least_faces: int | None = None) -> Triangles:
-    """Return a mesh without its small pieces; faces that share an edge are of one piece.
+    """Remove small connected components; the largest one is always kept.
 
     Args:
-        mesh: welded; the largest piece always stays.
-        least_share: of the faces of the whole mesh that a piece must have, 0 to 1.
-        least_faces: that a piece must have, instead of a share.
+        mesh: mesh with merged vertices.
+        least_share: smallest size of a component to keep, as a fraction of all faces, 0 to 1.
+        least_faces: smallest number of faces of a component to keep; overrides `least_share`.
 
     Raises:
-        MeshError: the share is not within 0 and 1.
+        MeshError: `least_share` is outside 0 to 1.
     """
     if not 0 <= least_share <= 1:
-        raise MeshError(f"pieces below a share of {least_share} of the faces: the share must lie within 0 and 1")
+        raise MeshError(f"the smallest fraction of the faces in a piece must be from 0 to 1, got {least_share}")
     if not len(mesh.faces):
         return mesh
     sizes = np.bincount(mesh.pieces)
     min_faces = least_share * len(mesh.faces) if least_faces is None else least_faces
+    # The largest component is always kept, also if it is below the threshold.
     keep = (sizes >= min_faces)[mesh.pieces] | (mesh.pieces == 0)
     return mesh if keep.all() else mesh.chosen(keep)

@@ -1,4 +1,4 @@
-"""What cameras see of a surface: the first hits of the rays through their pixels."""
+"""Visible surface points: the first hits of rays through the pixels of cameras."""
 
 from collections.abc import Sequence
 
@@ -19,22 +19,23 @@ def visible_points(
     *,
     masks: Sequence[Bool[np.ndarray, "height width"] | None] | None = None,
 ) -> SurfaceSamples:
-    """Return the first hits of the rays through the centres of the cameras' pixels, camera after camera.
+    """Return the first hits of the rays through all pixel centers, camera by camera.
 
-    Rays that meet nothing give no point. Faces are met from both sides.
+    Rays without a hit give no point. Faces are hit from both sides.
 
     Args:
-        mesh: with faces.
-        cameras: in the mesh's world.
-        masks: for each camera, which pixels' rays count; None: all of them.
+        mesh: mesh with faces.
+        cameras: cameras in the coordinates of the mesh.
+        masks: mask of counted pixels for each camera; None counts all.
 
     Raises:
-        MeshError: there is no camera, there are more or fewer masks than cameras, or a mask has another size.
+        MeshError: there is no camera, the number of masks differs from that of the cameras, or a mask has another size
+            than its camera.
     """
     if not cameras or (masks is not None and len(masks) != len(cameras)):
         raise MeshError(
-            f"what {len(cameras)} cameras with {'no' if masks is None else len(masks)} masks see was asked for: give "
-            "at least one camera, and a mask (or None) for each or none at all"
+            f"got {len(cameras)} cameras and {'no' if masks is None else len(masks)} masks: give at least one camera, "
+            "and a mask (or None) for each camera or no masks"
         )
     vertices = torch.from_numpy(mesh.vertices).float()
     faces = torch.from_numpy(mesh.faces)
@@ -54,10 +55,11 @@ def _first_hits(
     hits = cast_triangles(vertices, faces, _view_of(camera))
     face = hits.faces.numpy()
     if mask is not None and mask.shape != face.shape:
-        raise MeshError(f"the mask of {camera.name!r} is {mask.shape}, wanted is the camera's size {face.shape}")
+        raise MeshError(f"the mask of camera {camera.name!r} must have its size {face.shape}, got {mask.shape}")
     counted = face >= 0 if mask is None else (face >= 0) & mask
+    # Interpolate the double-precision corners: the hit depth itself is single precision.
     weights = hits.barycentrics.numpy()[counted].astype(np.float64)
-    # Single-precision weights do not add up to 1 exactly.
+    # Single-precision weights do not sum to exactly 1.
     weights /= weights.sum(1, keepdims=True)
     points = np.einsum("nc,nci->ni", weights, mesh.corners[face[counted]])
     return SurfaceSamples(points=points, normals=mesh.normals[face[counted]])

@@ -1,4 +1,4 @@
-"""Renderers: Gaussian splats and triangles, with the native kernels that make them fast on a CPU."""
+"""Renderers for Gaussian splats, signed distance fields and triangles, with native kernels for the CPU."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""How far blended normals are from those of the blended depth (2DGS, Huang 2024, eq. 14), fused on the CPU."""
+"""Consistency of blended normals with the normals of the blended depth (2DGS, Huang 2024, eq. 14), fused on the CPU."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ _LEAST_ALPHA = 1e-6
 
 
 class _Fused(torch.autograd.Function):
-    """The mean, and the gradients of the sum already in the forward pass."""
+    """The mean; the forward pass also computes the gradients of the sum."""
 
     @staticmethod
     def forward(ctx: Any, normals: Tensor, alpha: Tensor, depth: Tensor, *settings: Any) -> Tensor:
@@ -25,7 +25,7 @@ class _Fused(torch.autograd.Function):
         mask = None if mask is None else mask.contiguous()
         width = camera.width
         height = camera.height
-        # Scratch of the kernel: expected depths, and its intermediate maps with a border of one pixel at each side.
+        # Scratch of the kernel: expected depths, and intermediate maps with a border of one pixel on each side.
         expected = torch.empty(height * width, dtype=torch.float64)
         planes = alpha.new_empty(4 * (width + 2) * height)
         sums = torch.empty(2 * height, dtype=torch.float64)
@@ -33,7 +33,7 @@ class _Fused(torch.autograd.Function):
         gradients = [torch.empty_like(part) if any(ctx.needs_input_grad) else None for part in maps]
         lens = (camera.fx, camera.fy, camera.cx, camera.cy, opaque)
         threads = torch.get_num_threads()
-        # The gradients come out of the forward pass: the kernel has every intermediate value at hand there.
+        # The forward pass computes the gradients, because it has all intermediate values.
         call("fw_depth_normals", width, height, *lens, *maps, mask, threads, expected, planes, sums, result, *gradients)
         ctx.save_for_backward(result, *gradients)
         return result[0].to(alpha.dtype)
@@ -56,28 +56,29 @@ def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and wh
     opaque: float = 0.5,
     mask: Bool[Tensor, "height width"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Mean of alpha - <blended normal, N> over the pixels that show a surface; 0 where none does.
+    """Return the mean of alpha - <blended normal, N> over the pixels that show a surface; 0 if there are none.
 
     N is the unit normal of depth / alpha by central differences (`fieldwatch.recon.geometry.normals_from_depth`), so a
-    pixel counts where its four neighbours show a surface too. Gradients flow into all three maps. Single precision on
-    the CPU runs in a fused kernel, which calculates in double; all else in plain torch.
+    pixel counts only if its four neighbors show a surface too. Gradients flow to all three maps. Single precision on
+    the CPU runs in a fused kernel that computes in double precision; everything else runs in plain torch.
 
     Args:
         normals: sum_i w_i n_i in camera axes (x right, y down, z forward), not divided by alpha.
         alpha: sum_i w_i.
         depth: sum_i w_i z_i, not divided by alpha.
-        camera: of the maps' size; where it stands does not matter.
+        camera: camera with the size of the maps; its pose is ignored.
         opaque: alpha above which a pixel shows a surface.
-        mask: pixels that count; all, if None.
+        mask: pixels that count; None counts all.
 
     Raises:
-        ValueError: the maps and the camera have different sizes.
+        ValueError: the maps and the camera differ in size.
     """
     if alpha.shape != (camera.height, camera.width):
         raise ValueError(
-            f"maps of {alpha.shape[1]}x{alpha.shape[0]} (width x height) for camera {camera.name!r} of "
-            f"{camera.width}x{camera.height}: bring them to one size, with camera.resized"
+            f"maps of {alpha.shape[1]}x{alpha.shape[0]} (width x height) do not match camera {camera.name!r} of "
+            f"{camera.width}x{camera.height}: use camera.resized"
         )
+    # The kernel supports single precision on the CPU only.
     kinds = {(part.device.type, part.dtype) for part in (normals, alpha, depth)}
     if kinds == {("cpu", torch.float32)} and native_available()[0]:
         return _Fused.apply(normals, alpha, depth, camera, opaque, mask)
@@ -93,8 +94,10 @@ def depth_normal_consistency_reference(  # noqa: PLR0913  as above
     opaque: float = 0.5,
     mask: Bool[Tensor, "height width"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Compute the same in plain torch, on any device and in any precision."""
+    """Compute `depth_normal_consistency` in plain torch, on any device and in any precision."""
+    # Blended normals are in camera axes: an identity pose keeps those from depth in the same axes.
     camera_at_origin = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
+    # Which pixels count is not differentiable.
     surface = alpha.detach() > opaque
     surface = surface if mask is None else surface & mask
     from_depth, valid = normals_from_depth(depth / alpha.clamp_min(_LEAST_ALPHA), camera_at_origin, mask=surface)

@@ -1,7 +1,7 @@
 """Multiresolution hash encoding (Mueller 2022, Instant-NGP) with its Jacobian, trained without double backward.
 
-Features and Jacobian are both linear in the table, so one native pass takes the gradients of both to it: an SDF's
-normals, dMLP/dx + J^T dMLP/dF, are trained with `create_graph` through the small network alone.
+Features and Jacobian are both linear in the table, so one native pass backpropagates both. The normals of an SDF,
+dMLP/dx + J^T dMLP/dF, therefore need `create_graph` for the small network only.
 """
 
 import math
@@ -16,25 +16,25 @@ from torch import Tensor, nn
 from fieldwatch import InputError
 from fieldwatch.recon.render.native import call, native_available
 
-_PRIMES = (1, 2654435761, 805459861)  # of the hash, per axis (eq. 4)
-_SPREAD = 1e-4  # the table starts uniform in -_SPREAD .. _SPREAD (section 3)
-# int32 offsets, and what float32 resolves
+_PRIMES = (1, 2654435761, 805459861)  # hash factors of the axes (eq. 4)
+_SPREAD = 1e-4  # the initial table is uniform in [-_SPREAD, _SPREAD] (section 3)
+# Limits from int32 offsets in the kernels and from the resolution of float32.
 _MOST_BITS = 24
 _MOST_FEATURES = 8
 _MOST_LEVELS = 32
 _FINEST = 1 << 20
-_ROUNDING = 1e-9  # relative: keeps base * growth^level from falling just short of an integer
-_SHOWN = 3  # decimals of a number in a message
+_ROUNDING = 1e-9  # relative tolerance that keeps base * growth^level from rounding below an integer
+_SHOWN = 3  # decimals in messages
 
 
 @dataclass(frozen=True, kw_only=True)
 class HashLevel:
-    """One lattice of the encoding, whose corners are rows of the common table.
+    """One lattice of the encoding; its corners map to rows of the shared table.
 
     Attributes:
-        resolution: cells along an edge of the unit cube; it has (resolution + 1)^3 corners.
-        start: its first row in the table.
-        rows: how many it has: one per corner where they fit, the full 2^table_bits otherwise.
+        resolution: cells along an edge of the unit cube; the lattice has (resolution + 1)^3 corners.
+        start: first row of the lattice in the table.
+        rows: number of rows: one per corner if they fit, else 2^table_bits.
     """
 
     resolution: int
@@ -43,43 +43,43 @@ class HashLevel:
 
     @property
     def hashed(self) -> bool:
-        """Whether corners share rows."""
+        """Whether corners share rows of the table."""
         return self.rows < (self.resolution + 1) ** 3
 
 
 class HashEncoding(nn.Module):
-    """Trainable features of points in the unit cube: `levels` lattices, trilinear in each, side by side.
+    """Trainable features of points in the unit cube, interpolated trilinearly in `levels` lattices and concatenated.
 
-    Level l has floor(base * (finest / base)^(l / (levels - 1))) cells along an edge (Mueller 2022, eq. 2-3) and its
-    corners exactly on the faces of the cube. Where they fit into 2^table_bits rows each has its own, else they are
-    hashed (eq. 4), without resolving collisions. The table starts uniform in +-1e-4.
+    Level l has floor(base * (finest / base)^(l / (levels - 1))) cells along an edge (Mueller 2022, eq. 2-3), with
+    corners exactly on the faces of the cube. If its corners fit into 2^table_bits rows, each has a separate row; else
+    they are hashed (eq. 4) without resolving collisions. The table is initialized uniformly in +-1e-4.
 
-    How many levels count is part of the state: `activate` sets it, `state_dict` holds it, so that a resumed run has the
-    bandwidth that it stopped with. Level l has the weight (1 - cos(pi * clamp(active - l, 0, 1))) / 2 (Park 2021,
-    Nerfies, eq. 8), on features and Jacobian alike; one of weight 0 gives zeros, gets no gradient and costs
-    the kernels nothing.
+    The number of active levels is part of the state: `activate` sets it and `state_dict` has it, so a resumed run
+    continues with the same bandwidth. Level l has the weight (1 - cos(pi * clamp(active - l, 0, 1))) / 2 (Park 2021,
+    Nerfies, eq. 8) for features and Jacobian. A level of weight 0 gives zeros, gets no gradient and takes no time in
+    the kernels.
 
-    Points outside [0, 1] are refused, not clamped: aliased coordinates train, and give striped surfaces. A point that
-    is NaN gives NaN, also as gradient, for the guard of the loop to see. Single precision on the CPU runs in native
-    kernels, all else in plain torch (`hash_encode_reference`). On a GPU the check of the points is one host read.
+    Points outside [0, 1] are an error, not clamped: training with aliased coordinates works, but produces striped
+    surfaces. A NaN point gives NaN features and gradients, so the guard of the loop detects it. Single precision on the
+    CPU runs in native kernels, everything else in plain torch (`hash_encode_reference`). On a GPU, checking the points
+    takes one host read.
 
     Args:
         levels: number of lattices, 1 to 32.
-        base_resolution: cells along an edge of the coarsest.
-        finest_resolution: of the finest; not below the base, up to 2^20.
-        table_bits: log2 of the most rows that a level may have, 1 to 24.
-        features_per_level: numbers per row, even, 2 to 8: the kernels move them in pairs.
-        generator: draws the table; torch's default one, if None.
+        base_resolution: cells along an edge of the coarsest lattice.
+        finest_resolution: cells along an edge of the finest lattice; at least the base resolution, at most 2^20.
+        table_bits: log2 of the maximum number of rows per level, 1 to 24.
+        features_per_level: features per row; an even number from 2 to 8, because the kernels process pairs.
+        generator: random generator of the initial table; None uses the default one of torch.
 
     Attributes:
-        lattices: the levels, coarsest first.
-        features: numbers per point, levels * features_per_level; level by level.
-        table: the parameter; rows of all levels, one after the other.
-        active_levels: how many levels count, 0 to `levels`; buffer of one number, which the state holds. It starts with
-            all. Set it by `activate`.
+        lattices: lattices, coarsest first.
+        features: number of features per point, levels * features_per_level, ordered by level.
+        table: parameter with the rows of all levels, concatenated.
+        active_levels: buffer with the number of active levels, 0 to `levels`; initially all. Set it by `activate`.
 
     Raises:
-        ValueError: a setting is out of its range.
+        ValueError: a setting is out of range.
     """
 
     def __init__(  # noqa: PLR0913  the settings of the paper's table 1
@@ -100,8 +100,8 @@ class HashEncoding(nn.Module):
         _bounded("features_per_level", features_per_level, 2, _MOST_FEATURES)
         if features_per_level % 2:
             raise InputError(
-                f"a hash encoding needs an even number of features_per_level, got {features_per_level}: they are moved "
-                "in pairs"
+                f"features_per_level of a hash encoding must be even, got {features_per_level}: the kernels process "
+                "pairs"
             )
         self.lattices = _lattices(levels, base_resolution, finest_resolution, 1 << table_bits)
         self.features = levels * features_per_level
@@ -112,27 +112,28 @@ class HashEncoding(nn.Module):
         self.register_buffer("active_levels", torch.tensor(float(levels)))
 
     def forward(self, points: Float[Tensor, "n 3"]) -> Float[Tensor, "n f"]:
-        """Features of points in [0, 1]; gradients flow to the table and, once only, to the points.
+        """Return the features of points in [0, 1]; gradients flow to the table and, once only, to the points.
 
-        For derivatives that are trained themselves take `with_jacobian`: a backward pass with `create_graph=True`
-        through the native kernels raises RuntimeError.
+        To train derivatives, use `with_jacobian`: a backward pass with `create_graph=True` through the native kernels
+        raises RuntimeError.
 
         Raises:
-            ValueError: a point is outside [0, 1], or of another precision or device than the table.
+            ValueError: a point is outside [0, 1], or precision or device differ from those of the table.
         """
         weights = self.level_weights()
-        if self._takes(points):
+        if self._fits_kernel(points):
             return _Fused.apply(points, self.table, weights, self.lattices, False)[0]
         return _interpolated(points, self.table, self.lattices, weights, axis=None)
 
     def with_jacobian(self, points: Float[Tensor, "n 3"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n f 3"]]:
-        """Features, and their derivatives by the three coordinates of the point.
+        """Return the features and their derivatives with respect to the three coordinates.
 
-        Gradients flow from both to the table and to the points; from the Jacobian to the points through the mixed
-        second derivatives, as the others of a trilinear function are 0. On the faces between cells, where the Jacobian
-        jumps, it is that of the cell above.
+        Gradients flow from both to the table and the points. From the Jacobian to the points they flow through the
+        mixed second derivatives; the others of a trilinear function are 0. On faces between cells, where the Jacobian
+        is discontinuous, it is that of the upper cell.
 
-        The normals n = dMLP/dx + J^T dMLP/dF of an SDF f = MLP(x, F), where `at` is x as the network alone sees it:
+        Example: the normals n = dMLP/dx + J^T dMLP/dF of an SDF f = MLP(x, F), where `at` is the copy of x that only
+        the network uses:
 
             features, jacobian = encoding.with_jacobian(x)
             at = x.clone().requires_grad_()
@@ -140,43 +141,44 @@ class HashEncoding(nn.Module):
             normals = by_point + torch.einsum("nf,nfd->nd", by_features, jacobian)
 
         Raises:
-            ValueError: a point is outside [0, 1], or of another precision or device than the table.
+            ValueError: a point is outside [0, 1], or precision or device differ from those of the table.
         """
         weights = self.level_weights()
-        if self._takes(points):
+        if self._fits_kernel(points):
             return _Fused.apply(points, self.table, weights, self.lattices, True)
         return hash_encode_reference(points, self.table, self.lattices, weights)
 
     def activate(self, levels: float) -> None:
-        """Let the first `levels` levels count; a fraction fades the next one in.
+        """Activate the first `levels` levels; a fractional part fades in the next one.
 
         Raises:
-            ValueError: not between 0 and the number of levels.
+            ValueError: `levels` is not between 0 and the number of levels.
         """
         most = len(self.lattices)
         if not 0 <= levels <= most:
-            raise ValueError(f"{levels} of {most} levels cannot be active: give a number between 0 and {most}")
+            raise ValueError(f"the number of active levels must be between 0 and {most}, got {levels}")
         self.active_levels.fill_(levels)
 
     def level_weights(self) -> Float[Tensor, "levels"]:
-        """Factor of each level's features and Jacobian, 0 to 1."""
+        """Return the weight of each level, 0 to 1."""
         order = torch.arange(len(self.lattices), device=self.table.device, dtype=self.table.dtype)
+        # Coarse levels become active first.
         share = (self.active_levels.to(self.table.dtype) - order).clamp(0, 1)
         return (1 - torch.cos(math.pi * share)) / 2
 
     def extra_repr(self) -> str:
-        """Return what `print` shows: the lattices from coarse to fine, and the size of the table."""
+        """Return the resolutions and the size of the table for `print`."""
         edges = ", ".join(str(level.resolution) for level in self.lattices)
         rows, width = self.table.shape
         return f"resolutions=({edges}), table={rows}x{width}, active_levels={self.active_levels.item():g}"
 
-    def _takes(self, points: Tensor) -> bool:
-        """Whether the kernels run on these points, which they check themselves; for all else they are checked here."""
+    def _fits_kernel(self, points: Tensor) -> bool:
+        """Return whether the native kernels, which check the range of points, support them; else check it here."""
         table = self.table
         if (points.dtype, points.device) != (table.dtype, table.device):
             raise ValueError(
-                f"points are {points.dtype} on {points.device}, the table is {table.dtype} on {table.device}: bring "
-                "the points there with points.to(encoding.table)"
+                f"points are {points.dtype} on {points.device}, but the table is {table.dtype} on {table.device}: "
+                "convert them with points.to(encoding.table)"
             )
         if table.device.type == "cpu" and table.dtype == torch.float32 and native_available()[0]:
             return True
@@ -192,14 +194,14 @@ def hash_encode_reference(
 ) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n f 3"]]:
     """Compute features and Jacobian in plain torch, on any device and in any precision.
 
-    What the native kernels are tested against; it can be differentiated any number of times. Points outside [0, 1]
+    This is the reference of the native kernels, and can be differentiated any number of times. Points outside [0, 1]
     are extrapolated from the nearest cell.
 
     Args:
-        points: in [0, 1].
+        points: points in [0, 1].
         table: rows of all levels.
-        lattices: the levels, as `HashEncoding.lattices`.
-        weights: of the levels.
+        lattices: lattices, as in `HashEncoding.lattices`.
+        weights: weight of each level.
     """
     features = _interpolated(points, table, lattices, weights, axis=None)
     slopes = [_interpolated(points, table, lattices, weights, axis=axis) for axis in range(3)]
@@ -207,7 +209,7 @@ def hash_encode_reference(
 
 
 class _Fused(torch.autograd.Function):
-    """The native kernels: forward over points; backward over levels for the table, over points for the points."""
+    """The native kernels, parallel over points; the backward pass of the table is parallel over levels."""
 
     @staticmethod
     def forward(ctx: Any, points: Tensor, table: Tensor, weights: Tensor, *settings: Any) -> Any:
@@ -222,21 +224,22 @@ class _Fused(torch.autograd.Function):
         _refuse_outside(points, outside_count)
         ctx.save_for_backward(points, table, weights)
         ctx.lattices = lattices
-        # An output that nothing depends on gets None instead of a tensor of zeros: the kernel skips it.
+        # Unused outputs get None instead of zeros as gradient, which the kernel skips.
         ctx.set_materialize_grads(False)
         return features, jacobian
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        # Not torch's once_differentiable: where the incoming gradient is constant it would detach without a word.
+        # Not torch's once_differentiable: for a constant incoming gradient it detaches silently.
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "the native hash encoding cannot be differentiated twice, and create_graph=True asked for that: take "
-                "features and Jacobian from with_jacobian, and differentiate only the network after it that way"
+                "the native hash encoding cannot be differentiated twice, as create_graph=True requires: use "
+                "with_jacobian, and create_graph=True only for the network after it"
             )
         points, table, weights = ctx.saved_tensors
         upstream = [None if part is None else part.contiguous() for part in gradients]
         dpoints = torch.empty_like(points) if ctx.needs_input_grad[0] else None
+        # The kernel overwrites requested gradients and skips null pointers.
         dtable = torch.empty_like(table) if ctx.needs_input_grad[1] else None
         grid = (len(points), points, len(ctx.lattices), table.shape[1], _layout(ctx.lattices), weights, table)
         call("fw_encode_backward", *grid, torch.get_num_threads(), *upstream, dtable, dpoints)
@@ -245,7 +248,7 @@ class _Fused(torch.autograd.Function):
 
 def _bounded(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise InputError(f"a hash encoding needs {name} between {least} and {most}, got {value}")
+        raise InputError(f"{name} of a hash encoding must be between {least} and {most}, got {value}")
 
 
 def _lattices(levels: int, base: int, finest: int, most_rows: int) -> tuple[HashLevel, ...]:
@@ -253,7 +256,7 @@ def _lattices(levels: int, base: int, finest: int, most_rows: int) -> tuple[Hash
     lattices = []
     start = 0
     for level in range(levels):
-        # Equations 2 and 3 of the paper; _ROUNDING keeps the finest level at exactly `finest`.
+        # Equations 2 and 3; _ROUNDING keeps the finest level at exactly `finest`.
         resolution = math.floor(base * math.exp(growth * level) * (1 + _ROUNDING))
         rows = min((resolution + 1) ** 3, most_rows)
         lattices.append(HashLevel(resolution=resolution, start=start, rows=rows))
@@ -262,7 +265,7 @@ def _lattices(levels: int, base: int, finest: int, most_rows: int) -> tuple[Hash
 
 
 def _layout(lattices: Sequence[HashLevel]) -> Int64[Tensor, "levels 3"]:
-    """The levels as native/encoding.c reads them (`Level`)."""
+    """Lay out the levels as an array of `Level` of native/encoding.c."""
     return torch.tensor([[level.resolution, level.start, level.rows] for level in lattices])
 
 
@@ -270,9 +273,9 @@ def _refuse_outside(points: Tensor, count: int) -> None:
     if count:
         least, most = (round(bound.item(), _SHOWN) for bound in (points.detach().min(), points.detach().max()))
         raise ValueError(
-            f"{count} of {len(points)} points are outside [0, 1], where the encoding lives; coordinates run from "
-            f"{least} to {most}: map the box of the scene to the unit cube first, (p - low) / (high - low), and leave "
-            "out or clamp what lies beyond it"
+            f"{count} of {len(points)} points are outside [0, 1], the domain of the encoding; coordinates range from "
+            f"{least} to {most}: map the box of the scene to the unit cube first, (p - low) / (high - low), and remove "
+            "or clamp points outside it"
         )
 
 
@@ -284,18 +287,20 @@ def _interpolated(
     *,
     axis: int | None,
 ) -> Float[Tensor, "n f"]:
-    """Features, or their derivatives by one coordinate: along that axis the weights of the corners are -+resolution."""
+    """Return features or, with `axis`, their derivative by one coordinate.
+
+    For the derivative, the weights of the corners along that axis are -resolution and +resolution.
+    """
     per_level = []
     for level, weight in zip(lattices, weights.unbind(), strict=True):
         scaled = points * level.resolution
-        # The clamp puts a point on the upper face of the cube into the last cell instead of one beyond it.
+        # The clamp assigns points on the upper face of the cube to the last cell instead of one beyond it.
         cell = scaled.detach().floor().clamp(0, level.resolution - 1)
         fraction = scaled - cell
-        # NaN has no integer: any row will do, since the weights of that point are NaN anyway.
+        # NaN does not convert to an integer: use any row, because the weights of that point are NaN anyway.
         cell_index = torch.where(cell.isnan(), 0.0, cell).long()
-        corner_weights = [
-            torch.stack([1 - part, part], dim=-1) for part in fraction.unbind(-1)
-        ]  # per axis: lower, upper corner
+        # Per axis: weights of the lower and the upper corner.
+        corner_weights = [torch.stack([1 - part, part], dim=-1) for part in fraction.unbind(-1)]
         if axis is not None:
             slope = points.new_tensor([-1.0, 1.0]) * level.resolution
             corner_weights[axis] = slope.expand_as(corner_weights[axis])
@@ -305,7 +310,7 @@ def _interpolated(
 
 
 def _rows(cell: Int64[Tensor, "n 3"], level: HashLevel) -> Int64[Tensor, "n 8"]:
-    """Rows of a cell's corners in the table, z running fastest."""
+    """Return the table rows of the corners of cells, with z fastest."""
     side = torch.arange(2, device=cell.device)
     x, y, z = (cell[:, axis, None] + side for axis in range(3))
     x = x[:, :, None, None]
@@ -313,7 +318,7 @@ def _rows(cell: Int64[Tensor, "n 3"], level: HashLevel) -> Int64[Tensor, "n 8"]:
     z = z[:, None, None, :]
     edge = level.resolution + 1
     if level.hashed:
-        # Equation 4. The number of hashed rows is a power of two, so the mask is the modulo.
+        # Equation 4. The number of hashed rows is a power of two, so the mask is a modulo.
         rows = (x * _PRIMES[0] ^ y * _PRIMES[1] ^ z * _PRIMES[2]) & (level.rows - 1)
     else:
         rows = x + edge * (y + edge * z)

@@ -1,4 +1,4 @@
-"""The two parts of the photometric error of 3DGS (Kerbl 2023, eq. 7), fused on the CPU: L1, and zero-padded SSIM."""
+"""The two terms of the photometric loss of 3DGS (Kerbl 2023, eq. 7), fused on the CPU: L1 and zero-padded SSIM."""
 
 import math
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class ImageSimilarity(NamedTuple):
 
 
 class _Fused(torch.autograd.Function):
-    """Both means, and the gradient of the second already in the forward pass."""
+    """Both means; the forward pass also computes the gradient of SSIM."""
 
     @staticmethod
     def forward(ctx: Any, image: Tensor, photo: Tensor) -> Any:
@@ -53,24 +53,25 @@ class _Fused(torch.autograd.Function):
 def image_similarity(
     image: Float[Tensor, "height width channels"], photo: Float[Tensor, "height width channels"]
 ) -> ImageSimilarity:
-    """Compare a rendered image with a photo: L1 and SSIM, differentiable by the image.
+    """Compare a rendered image with a photo by L1 and SSIM; differentiable with respect to the image.
 
-    SSIM has a Gaussian window of 11 x 11 pixels, sigma 1.5, zeros outside the image, and is averaged over all pixels
-    and channels (Wang 2004; padding as in 3DGS, so that the border counts too).
+    SSIM uses a Gaussian window of 11 x 11 pixels with sigma 1.5 and zero padding, and is averaged over all pixels and
+    channels (Wang 2004; with the padding of 3DGS, the border counts too).
 
     Args:
-        image: values around [0, 1].
-        photo: values in [0, 1]; gets no gradient.
+        image: rendered image, values around [0, 1].
+        photo: ground truth, values in [0, 1]; gets no gradient.
 
     Raises:
-        ValueError: shapes differ, or the photo requires a gradient.
+        ValueError: the shapes differ, or the photo requires a gradient.
     """
     if image.shape != photo.shape or photo.requires_grad:
         wrong = " that requires a gradient" if photo.requires_grad else ""
         raise ValueError(
-            f"an image of shape {tuple(image.shape)} is compared with a photo of shape {tuple(photo.shape)}{wrong}: "
-            "both need one shape, and only the image a gradient"
+            f"image and photo must have the same shape, and only the image may require a gradient, got an image of "
+            f"shape {tuple(image.shape)} and a photo of shape {tuple(photo.shape)}{wrong}"
         )
+    # The kernel supports single precision on the CPU only.
     kinds = {(tensor.device.type, tensor.dtype) for tensor in (image, photo)}
     if kinds == {("cpu", torch.float32)} and native_available()[0]:
         return ImageSimilarity(*_Fused.apply(image, photo))
@@ -78,12 +79,13 @@ def image_similarity(
 
 
 def _window(like: Tensor) -> Float[Tensor, " taps"]:
+    # One-dimensional: the two-dimensional Gaussian is separable.
     weights = [math.exp(-((tap - _WINDOW // 2) ** 2) / (2 * _SIGMA**2)) for tap in range(_WINDOW)]
     return like.new_tensor(weights) / sum(weights)
 
 
 def _blurred(maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps height width"]:
-    """Depthwise, as channels of one image: as a batch of one-channel images it is twenty times slower on a CPU."""
+    """Blur maps as the channels of one image: as a batch of one-channel images it is 20 times slower on a CPU."""
     taps = _window(maps)
     count = len(maps)
     across = functional.conv2d(maps[None], taps.expand(count, 1, 1, -1), padding=(0, _WINDOW // 2), groups=count)
@@ -93,12 +95,13 @@ def _blurred(maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps he
 def image_similarity_reference(
     image: Float[Tensor, "height width channels"], photo: Float[Tensor, "height width channels"]
 ) -> ImageSimilarity:
-    """Compute the same in plain torch, on any device and in any precision."""
+    """Compute `image_similarity` in plain torch, on any device and in any precision."""
     x = image.permute(2, 0, 1)
     y = photo.permute(2, 0, 1)
     # One blur for all four maps: E[x], E[y], E[x^2 + y^2] and E[xy] are all that SSIM needs.
     mean_x, mean_y, squares, product = _blurred(torch.cat([x, y, x * x + y * y, x * y])).chunk(4)
     both = mean_x.square() + mean_y.square()
     cross = mean_x * mean_y
+    # SSIM with variances as E[x^2] - E[x]^2, summed over both images in the denominator.
     index = (2 * cross + _C1) * (2 * (product - cross) + _C2) / ((both + _C1) * (squares - both + _C2))
     return ImageSimilarity((image - photo).abs().mean(), index.mean())

@@ -1,7 +1,7 @@
-"""A neural signed distance: a hash encoding and a small network, with its gradient (NeuS, Wang 2021; Instant-NSR).
+"""A neural SDF with gradient: a hash encoding and a small network (NeuS, Wang 2021; Instant-NSR).
 
-The gradient is written out layer by layer instead of taken by autograd, so it can be trained with one ordinary backward
-pass. With one hidden layer in single precision on the CPU everything runs in one native kernel (`sdf_field_native`).
+The gradient is computed layer by layer instead of by autograd, so one ordinary backward pass trains it. With one hidden
+layer in single precision on the CPU, everything runs in one native kernel (`sdf_field_native`).
 """
 
 from itertools import pairwise
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.parametrizations import weight_norm as normalised
+from torch.nn.utils.parametrizations import weight_norm as apply_weight_norm
 
 from fieldwatch import InputError
 from fieldwatch.recon.render.encoding import HashEncoding
@@ -25,37 +25,37 @@ _MOST_LAYERS = 4
 class HashSdf(nn.Module):
     """Signed distance f(x) = MLP([x, hash features of x]) in the box [-1, 1]^3; positive outside the surface.
 
-    The hidden layers are Softplus with a sharpness; the last is linear. The encoding sees the box as the unit cube,
+    The hidden layers use Softplus; the last layer is linear. The encoding maps the box to the unit cube,
     u = (x + 1) / 2, so df/dx = dMLP/dx + (dF/du)^T dMLP/dF / 2.
 
-    It starts as the sphere |x| = radius with gradients of length near 1, whatever the seed (the geometric
-    initialisation of Atzmon 2020, SAL, made even): the directions of the first layer are a Fibonacci lattice on the
-    sphere, turned at random, of mean zero; further layers start as the identity; the features have weight 0; the last
-    layer's scale and bias are calibrated so that on the sphere the mean of f is 0 and that of its slope outwards 1.
-    Random directions, as published, dent a sphere of 64 units by several hundredths; this one is round to 0.01, with
-    gradients within 0.02 of unit length, from 64 units on, and to 0.025 from 32 on.
+    The initial field is the sphere |x| = radius with gradients of nearly unit length, for any seed (a more uniform
+    version of the geometric initialization of Atzmon 2020, SAL). The directions of the first layer are a randomly
+    rotated Fibonacci lattice with mean zero. Further layers start as the identity, and the features have weight 0.
+    Scale and bias of the last layer are calibrated such that on the sphere the mean of f is 0 and the mean of its
+    outward slope 1. Random directions, as published, dent a sphere of 64 units by several hundredths. This sphere is
+    round to 0.01 with gradient lengths within 0.02 of 1 from 64 units on, and to 0.025 from 32 units on.
 
     One hidden layer of up to 256 units over up to 64 features, in single precision on the CPU, runs in one native
-    kernel, all else in plain torch. Without gradients to track, `forward` keeps nothing. A point that is NaN gives
-    NaN, and leaves the others alone.
+    kernel; everything else runs in plain torch. Without gradients to track, `forward` stores nothing. A NaN point gives
+    NaN without affecting other points.
 
     Args:
-        encoding: of points in the unit cube.
-        hidden: units per layer, 8 or more.
-        layers: hidden layers, 1 to 4.
-        radius: of the sphere at the start.
+        encoding: hash encoding of points in the unit cube.
+        hidden: units per layer, at least 8.
+        layers: number of hidden layers, 1 to 4.
+        radius: radius of the initial sphere.
         sharpness: beta of Softplus, log(1 + exp(beta a)) / beta.
-        weight_norm: weights are length times direction per unit (Salimans 2016), as in NeuS.
-        generator: draws the rotation; torch's default one, if None.
+        weight_norm: whether to use weight normalization (Salimans 2016), as in NeuS.
+        generator: random generator of the rotation; None uses the default one of torch.
 
     Attributes:
-        encoding: as given.
-        hidden: the hidden layers.
-        last: the last layer.
-        sharpness: as given.
+        encoding: hash encoding.
+        hidden: hidden layers.
+        last: last layer.
+        sharpness: beta of Softplus.
 
     Raises:
-        ValueError: a setting is out of its range.
+        ValueError: a setting is out of range.
     """
 
     def __init__(  # noqa: PLR0913  the settings of a field
@@ -71,6 +71,7 @@ class HashSdf(nn.Module):
     ) -> None:
         super().__init__()
         _in_range("layers", layers, 1, _MOST_LAYERS)
+        # Validates its settings before any parameter is allocated.
         start = sphere_weights(hidden, layers, radius, sharpness, generator)
         self.encoding = encoding
         self.sharpness = sharpness
@@ -79,66 +80,68 @@ class HashSdf(nn.Module):
         self.last = nn.Linear(hidden, 1)
         with torch.no_grad():
             for linear, (weight, bias) in zip([*self._hidden(), self.last], start, strict=True):
-                # Further columns belong to the hash features: weight 0, so the field starts as a sphere.
+                # The other columns belong to the hash features: weight 0, so the initial field is a sphere.
                 linear.weight.zero_()[:, : weight.shape[1]] = weight
                 linear.bias.copy_(bias)
         if weight_norm:
             for linear in (*self._hidden(), self.last):
-                normalised(linear)
+                apply_weight_norm(linear)
 
     def forward(self, points: Float[Tensor, "n 3"]) -> Float[Tensor, "n"]:
-        """Signed distance of points in the box; gradients flow to all parameters and, once only, to the points.
+        """Return signed distances; gradients flow to all parameters and, once only, to the points.
 
-        For df/dx take `with_gradient`: a backward pass with `create_graph=True` through the native kernel raises
+        For df/dx use `with_gradient`: a backward pass with `create_graph=True` through the native kernel raises
         RuntimeError.
 
         Raises:
-            ValueError: a point is outside [-1, 1], or of another precision or device than the field.
+            ValueError: a point is outside [-1, 1], or precision or device differ from those of the field.
         """
-        if self._takes(points):
+        if self._fits_kernel(points):
             return self._fused(points, sloped=False)[0]
         features = self.encoding(self._unit(points))
         return self.last(self._activations(points, features)[-1])[:, 0]
 
     def with_gradient(self, points: Float[Tensor, "n 3"]) -> tuple[Float[Tensor, "n"], Float[Tensor, "n 3"]]:
-        """Signed distance, and its gradient df/dx in units of the box.
+        """Return signed distances and their gradients df/dx in units of the box.
 
-        Gradients flow once more from both, to all parameters and to the points.
+        Both outputs can be differentiated once, with respect to all parameters and the points.
 
         Raises:
-            ValueError: a point is outside [-1, 1], or of another precision or device than the field.
+            ValueError: a point is outside [-1, 1], or precision or device differ from those of the field.
         """
-        if self._takes(points):
+        if self._fits_kernel(points):
             return self._fused(points, sloped=True)
+        # Everything the kernel does not support runs in plain torch.
         features, jacobian = self.encoding.with_jacobian(self._unit(points))
         outputs = self._activations(points, features)
-        # Reverse mode by hand, from the last layer to the inputs; every product stays in the graph.
+        # Backpropagation written out, from the last layer to the inputs; every product stays in the graph.
         backpropagated = self.last.weight
         for linear, output in zip(reversed(self._hidden()), reversed(outputs), strict=True):
-            # Softplus' = sigmoid(beta a) = 1 - exp(-beta h)
+            # The derivative of Softplus is sigmoid(beta a) = 1 - exp(-beta h), with h its output.
             backpropagated = (backpropagated * -torch.expm1(-self.sharpness * output)) @ linear.weight
-        # The features are those of u = (x + 1) / 2: their chain rule brings the factor 1/2.
+        # The features depend on u = (x + 1) / 2, so the chain rule has a factor of 1/2.
         gradient = backpropagated[:, :3] + torch.einsum("nf,nfd->nd", backpropagated[:, 3:], jacobian) / 2
         return self.last(outputs[-1])[:, 0], gradient
 
     def activate(self, levels: float) -> None:
-        """Let the first `levels` levels of the encoding count; a fraction fades the next one in.
+        """Activate the first `levels` levels of the encoding; a fractional part fades in the next one.
 
         Raises:
-            ValueError: not between 0 and the number of levels.
+            ValueError: `levels` is not between 0 and the number of levels.
         """
         self.encoding.activate(levels)
 
-    def _takes(self, points: Tensor) -> bool:
-        """Whether the fused kernel runs on these points, which it checks itself."""
+    def _fits_kernel(self, points: Tensor) -> bool:
+        """Return whether the fused kernel supports these points. The kernel then checks their range."""
         table = self.encoding.table
+        # All three checks are cheap; compiling the kernels comes last.
         single = (points.dtype, table.dtype, self.last.weight.dtype) == (torch.float32,) * 3
         here = points.device.type == table.device.type == "cpu"
         small = len(self.hidden) == 1 and fits_native(self.encoding, self.last.in_features)
         return single and here and small and native_available()[0]
 
     def _fused(self, points: Tensor, *, sloped: bool) -> Any:
-        """Distance and, where wanted, its gradient."""
+        """Return distances and, if `sloped`, their gradients."""
         first = self._hidden()[0]
         network = (first.weight, first.bias, self.last.weight, self.last.bias)
         distance, gradient, outside = fused_distance(points, self.encoding, network, self.sharpness, sloped=sloped)
@@ -149,7 +152,7 @@ class HashSdf(nn.Module):
         return [layer for layer in self.hidden if isinstance(layer, nn.Linear)]
 
     def _activations(self, points: Tensor, features: Tensor) -> list[Tensor]:
-        """Outputs of the hidden layers."""
+        """Return the outputs of the hidden layers."""
         outputs = [torch.cat([points, features], dim=-1)]
         for linear in self._hidden():
             outputs.append(functional.softplus(linear(outputs[-1]), beta=self.sharpness))
@@ -161,19 +164,19 @@ class HashSdf(nn.Module):
 
 
 def refuse_beyond(points: Tensor, count: int) -> None:
-    """Say how many points are outside the box.
+    """Raise an error if points are outside the box.
 
     Raises:
-        ValueError: there are such points.
+        ValueError: `count` is not 0.
     """
     if count:
         least, most = (round(bound.item(), 3) for bound in (points.detach().min(), points.detach().max()))
         raise ValueError(
-            f"{count} of {len(points)} points are outside the field's box [-1, 1]; coordinates run from {least} to "
-            f"{most}: cut the rays at the box, or scale the scene into it"
+            f"{count} of {len(points)} points are outside the field's box [-1, 1]; coordinates range from {least} to "
+            f"{most}: clip the rays to the box, or scale the scene into it"
         )
 
 
 def _in_range(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise InputError(f"a neural SDF needs {name} between {least} and {most}, got {value}")
+        raise InputError(f"{name} of a neural SDF must be between {least} and {most}, got {value}")

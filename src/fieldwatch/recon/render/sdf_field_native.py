@@ -1,4 +1,4 @@
-"""The neural SDF in one native kernel: its autograd function."""
+"""Autograd function of the native kernel that evaluates a neural SDF in one pass."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from torch import Tensor
 from fieldwatch.recon.render.encoding import HashEncoding, HashLevel
 from fieldwatch.recon.render.native import call
 
-# MOST_HIDDEN and MOST_INPUTS - 4 in native/sdf_field.c
+# Sizes of fixed arrays in native/sdf_field.c: MOST_HIDDEN, and MOST_INPUTS - 4.
 _MOST_HIDDEN = 256
 _MOST_FEATURES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class _How:
-    """What a pass needs besides the tensors that get gradients: the field's settings, and what is wanted of it.
+class _Settings:
+    """Arguments of a pass other than the tensors that get gradients.
 
     Attributes:
-        lattices: of the encoding.
-        weights: of its levels.
+        lattices: lattices of the encoding.
+        weights: weight of each level.
         sharpness: beta of Softplus.
-        sloped: whether the gradient by the point is wanted.
-        kept: whether a backward pass may come.
+        sloped: whether to compute the gradient with respect to the points.
+        kept: whether to store intermediate values for a backward pass.
     """
 
     lattices: Sequence[HashLevel]
@@ -35,7 +35,7 @@ class _How:
     kept: bool
 
     def grid(self, table: Tensor) -> tuple[Any, ...]:
-        """The encoding's arguments."""
+        """Return the encoding arguments of the kernel."""
         layout: Int64[Tensor, "levels 3"] = torch.tensor(
             [[level.resolution, level.start, level.rows] for level in self.lattices]
         )
@@ -43,7 +43,7 @@ class _How:
 
 
 def fits_native(encoding: HashEncoding, hidden: int) -> bool:
-    """Whether the kernel has room for a field of these sizes."""
+    """Return whether the fixed arrays of the kernel fit a field of these sizes."""
     return hidden <= _MOST_HIDDEN and encoding.features <= _MOST_FEATURES
 
 
@@ -55,18 +55,19 @@ def fused_distance(
     *,
     sloped: bool,
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n 3"] | None, int]:
-    """Signed distances, their gradient if wanted, and how many points are outside the box.
+    """Return signed distances, their gradients if requested, and the number of points outside the box.
 
     Args:
-        points: in [-1, 1].
-        encoding: of the field.
+        points: points in [-1, 1].
+        encoding: hash encoding of the field.
         network: weight (hidden, 3 + features) and bias of the hidden layer, weight (1, hidden) and bias of the last.
         sharpness: beta of Softplus.
-        sloped: whether the gradient is wanted.
+        sloped: whether to compute the gradients.
     """
     inputs = (points, encoding.table, *network)
+    # Without a backward pass the kernel does not need to store features.
     needs_backward = torch.is_grad_enabled() and any(part.requires_grad for part in inputs)
-    settings = _How(
+    settings = _Settings(
         lattices=encoding.lattices,
         weights=encoding.level_weights(),
         sharpness=sharpness,
@@ -77,7 +78,7 @@ def fused_distance(
 
 
 class _Fused(torch.autograd.Function):
-    """The kernel. Where a backward pass may come, the forward one keeps features and, with them, slopes."""
+    """The kernel. If a backward pass may follow, the forward pass stores the features and their slopes."""
 
     @staticmethod
     def forward(ctx: Any, points: Tensor, table: Tensor, *rest: Any) -> Any:
@@ -88,7 +89,7 @@ class _Fused(torch.autograd.Function):
         threads = torch.get_num_threads()
         count = len(points)
         sizes = (count, table.shape[1] * len(settings.lattices), network[0].shape[0], settings.sloped)
-        # The kernel says how much it stores for a backward pass: next to nothing where none can come.
+        # The kernel reports the memory for a backward pass, which is tiny if none can follow.
         memory = points.new_empty(call("fw_sdf_memory", *sizes, settings.kept, threads))
         distance = points.new_empty(count)
         gradient = points.new_empty(count, 3) if settings.sloped else None
@@ -98,7 +99,7 @@ class _Fused(torch.autograd.Function):
         )
         if settings.kept:
             ctx.save_for_backward(table, *network, memory)
-            ctx.how = settings
+            ctx.settings = settings
             ctx.count = count
         ctx.set_materialize_grads(False)
         return distance, gradient, outside
@@ -107,16 +108,17 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "the native neural SDF cannot be differentiated twice, and create_graph=True asked for that: take the "
-                "field's gradient from with_gradient, which one ordinary backward pass trains"
+                "the native neural SDF cannot be differentiated twice, as create_graph=True requires: use "
+                "with_gradient, whose gradient is trained by one ordinary backward pass"
             )
         table, *network, memory = ctx.saved_tensors
-        settings = ctx.how
+        settings = ctx.settings
         count = ctx.count
         upstream = [None if part is None else part.contiguous() for part in gradients[:2]]
         hidden = network[0].shape[0]
         scratch = table.new_empty(call("fw_sdf_scratch", count, table.shape[1] * len(settings.lattices), hidden))
         by_network = [torch.empty_like(part) for part in network]
+        # Skipping unneeded gradients saves a pass over the table.
         by_table = torch.empty_like(table) if ctx.needs_input_grad[1] else None
         by_points = table.new_empty(count, 3) if ctx.needs_input_grad[0] else None
         weights = (hidden, *network, settings.sharpness, torch.get_num_threads())

@@ -1,4 +1,4 @@
-"""The first triangle of a mesh along the ray of each pixel: a native rasteriser, and the same in plain torch."""
+"""First-hit ray casting of a triangle mesh per pixel, with a native rasterizer and a reference in plain torch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from fieldwatch.recon.render.splats import View
 
 CastBackend = Literal["auto", "native", "reference"]
 
-_BLUR = 4e-15  # of an edge function, over the lengths of its factors; as in native/triangles.c
-_SLACK = 1e-3  # pixels by which a box is wider than what it holds
-_PAIRS = 1 << 20  # of face and pixel that the reference looks at together
+_BLUR = 4e-15  # rounding of an edge function, relative to the lengths of its factors; as in native/triangles.c
+_SLACK = 1e-3  # pixels by which the bounding box of a face is widened
+_PAIRS = 1 << 20  # pairs of face and pixel per batch of the reference
 _NOTHING = torch.iinfo(torch.int64).max
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hits:
-    """What the ray through the centre of each pixel meets first.
+    """First hit of the ray through each pixel center.
 
     Attributes:
-        faces: number of the face; -1 where there is none.
-        depth: along the optical axis (z in camera axes), in world units; 0 where there is nothing.
-        barycentrics: weights of the face's three corners at the point itself (not on the image), so they interpolate
-            anything that is linear on the triangle; they add up to 1, or are 0 where there is nothing.
+        faces: index of the face; -1 without a hit.
+        depth: z depth in world units; 0 without a hit.
+        barycentrics: perspective-correct weights of the corners, which interpolate anything linear on the triangle.
+            They sum to 1, or are 0 without a hit.
     """
 
     faces: Int64[Tensor, "height width"]
@@ -42,29 +42,30 @@ def cast_triangles(
     *,
     backend: CastBackend = "auto",
 ) -> Hits:
-    """Find what a camera sees of a mesh: per pixel the nearest face at `view.near` or beyond, from either side.
+    """Find the nearest face per pixel at `view.near` or beyond; faces are visible from both sides.
 
-    Edge functions of homogeneous coordinates in double precision (Olano & Greer, Triangle scan conversion using 2D
-    homogeneous coordinates, 1997), so triangles that reach behind the camera need no clipping. A ray through a common
-    edge meets both neighbours: a closed mesh has no holes. Of faces at the same depth (in single precision) the one
-    with the lowest number is taken. Both backends give the same bits, for any number of threads.
+    Uses edge functions of homogeneous coordinates in double precision (Olano & Greer, Triangle scan conversion using 2D
+    homogeneous coordinates, 1997), so triangles that reach behind the camera need no clipping. A ray through a shared
+    edge hits both faces, so a closed mesh has no holes. Among faces of equal depth (in single precision), the one with
+    the lowest index is returned. Both backends give bitwise equal results for any number of threads.
 
     Args:
-        vertices: places in the world.
-        faces: three rows of `vertices` each; those without area are never met.
-        view: the camera, at +0.5 of whose pixels the rays go through.
-        backend: `native` is the C rasteriser (CPU), `reference` plain torch (any device); `auto` takes the native one
-            where it runs.
+        vertices: vertex positions in the world.
+        faces: three indices into `vertices` per face; faces without area are never hit.
+        view: camera; rays pass through the pixel centers at +0.5.
+        backend: `native` is the C rasterizer (CPU), `reference` plain torch (any device); `auto` uses the native one
+            if available.
 
     Raises:
-        ValueError: a vertex is not finite, a face names a vertex that is not there, or `view.near` is not above 0.
-        NativeUnavailable: the native backend was asked for, and it cannot run here.
+        ValueError: a vertex is not finite, a face references a missing vertex, or `view.near` is not positive.
+        NativeUnavailable: `backend` is "native", which is not available here.
     """
     native, reason = native_available() if backend != "reference" else (False, "")
     if backend == "native" and not (native and vertices.device.type == "cpu"):
-        reason_device = f"the vertices are on {vertices.device}, it runs on the CPU"
-        raise NativeUnavailable(f"triangles cannot be cast natively: {reason or reason_device}; choose backend='auto'")
+        reason_device = f"the vertices are on {vertices.device}, but it runs on the CPU"
+        raise NativeUnavailable(f"the native backend is not available: {reason or reason_device}; use backend='auto'")
     _check(vertices, faces, view)
+    # Hits are not differentiable: no graph is needed.
     pose = view.camera_from_world.detach().to(vertices.device, torch.float64)
     backend_function = _native if native and vertices.device.type == "cpu" else _reference
     return backend_function(vertices.detach().double().contiguous(), faces.contiguous(), pose, view)
@@ -72,13 +73,13 @@ def cast_triangles(
 
 def _check(vertices: Tensor, faces: Tensor, view: View) -> None:
     if not view.near > 0:
-        raise ValueError(f"the view's near plane is at {view.near}: it must be above 0 to tell front from back")
+        raise ValueError(f"the near plane of the view must be greater than 0, got {view.near}")
     if not bool(torch.isfinite(vertices).all()):
-        raise ValueError("a vertex is not finite: remove such vertices and their faces, or look at what made them")
+        raise ValueError("a vertex is not finite: remove such vertices with their faces, or check what made them")
     if faces.numel() and (int(faces.min()) < 0 or int(faces.max()) >= len(vertices)):
         raise ValueError(
-            f"faces name the vertices {int(faces.min())} to {int(faces.max())}, there are {len(vertices)} (numbered "
-            "from 0): they belong to another mesh"
+            f"faces reference vertices {int(faces.min())} to {int(faces.max())}, but there are {len(vertices)}, "
+            "numbered from 0: they belong to another mesh"
         )
 
 
@@ -100,7 +101,7 @@ def _native(
 
 
 class _Rays(NamedTuple):
-    """x / z of every column and y / z of every row; `reach` bounds both, and 1."""
+    """Ray slopes x / z per column and y / z per row; `reach` is the largest magnitude, at least 1."""
 
     across: Float64[Tensor, "width"]
     down: Float64[Tensor, "height"]
@@ -108,7 +109,7 @@ class _Rays(NamedTuple):
 
 
 class _Weights(NamedTuple):
-    """Of pairs of face and pixel: unscaled barycentric weights, depth, and whether they meet."""
+    """Unnormalized barycentric weights, depth and hit flag for pairs of face and pixel."""
 
     corners: Float64[Tensor, "pairs 3"]
     depth: Float64[Tensor, "pairs"]
@@ -123,16 +124,16 @@ def _reference(
     best = torch.full((view.height * view.width,), _NOTHING, device=vertices.device)
     for face, pixel in _candidates(corners, view):
         weights = _weights(corners[face], pixel, rays, view)
-        # Depth in the upper half of the key, face in the lower one: the minimum is the nearest, then the lowest face.
-        bits = weights.depth[weights.met].float().view(torch.int32).long()  # of positive floats: ordered as they are
+        # Depth in the upper half of the key, face in the lower half: the minimum is the nearest, then lowest, face.
+        bits = weights.depth[weights.met].float().view(torch.int32).long()
         key = bits << 32 | face[weights.met]
-        # Positive floats keep their order as integers, so one integer minimum decides.
+        # The bits of positive floats sort like the floats, so one integer minimum decides.
         best.scatter_reduce_(0, pixel[weights.met], key, "amin")
     return _collected(best, corners, rays, view)
 
 
 def _in_camera(vertices: Float64[Tensor, "n 3"], pose: Float64[Tensor, "4 4"]) -> Float64[Tensor, "n 3"]:
-    """Term by term: a matrix product would fuse multiplications with additions."""
+    """Transform vertices to camera axes term by term: a matrix product would use fused multiply-adds."""
     x, y, z = vertices.unbind(-1)
     return torch.stack([((row[0] * x + row[1] * y) + row[2] * z) + row[3] for row in pose[:3]], -1)
 
@@ -146,7 +147,8 @@ def _rays(view: View, device: torch.device) -> _Rays:
 def _candidates(
     corners: Float64[Tensor, "m 3 3"], view: View
 ) -> Iterator[tuple[Int64[Tensor, "pairs"], Int64[Tensor, "pairs"]]]:
-    """Faces and the pixels that they may cover, some at a time; of a face through the near plane, all pixels."""
+    """Yield batches of faces with the pixels they may cover; all pixels for a face through the near plane."""
+    # Pairs are enumerated per face, in batches that limit the memory.
     left, right, top, bottom = _boxes(corners, view)
     counts = (right - left) * (bottom - top)
     used = torch.nonzero(counts)[:, 0]
@@ -163,13 +165,13 @@ def _candidates(
 
 
 def _boxes(corners: Float64[Tensor, "m 3 3"], view: View) -> tuple[Int64[Tensor, "m"], ...]:
-    """Return first columns, ends of columns, first rows, ends of rows."""
-    # A face through the near plane has no finite box on the image: it gets the whole image.
+    """Return pixel bounds of faces: first column, end column, first row, end row."""
+    # A face through the near plane has no finite bounding box: it gets the whole image.
     front = corners[..., 2] >= view.near
     depth = torch.where(front, corners[..., 2], 1)
     bounds: list[Tensor] = []
-    for axis, focal, centre, size in ((0, view.fx, view.cx, view.width), (1, view.fy, view.cy, view.height)):
-        position = focal * corners[..., axis] / depth + centre
+    for axis, focal, center, size in ((0, view.fx, view.cx, view.width), (1, view.fy, view.cy, view.height)):
+        position = focal * corners[..., axis] / depth + center
         low = (position.amin(1) - _SLACK - 0.5).ceil()
         high = (position.amax(1) + _SLACK - 0.5).ceil()
         bounds += [torch.where(front.all(1), low, 0), torch.where(front.all(1), high, size)]
@@ -179,7 +181,7 @@ def _boxes(corners: Float64[Tensor, "m 3 3"], view: View) -> tuple[Int64[Tensor,
 
 
 def _weights(corners: Float64[Tensor, "pairs 3 3"], pixel: Int64[Tensor, "pairs"], rays: _Rays, view: View) -> _Weights:
-    """Edge functions of faces at pixels; each term as the native kernel has it."""
+    """Evaluate the edge functions of faces at pixels, in the order of operations of the native kernel."""
     following = corners[:, [1, 2, 0]]
     last = corners[:, [2, 0, 1]]
     ax, ay, az = following.unbind(-1)
@@ -192,7 +194,7 @@ def _weights(corners: Float64[Tensor, "pairs 3 3"], pixel: Int64[Tensor, "pairs"
     tolerance = _BLUR * rays.reach * (sizes[0] * sizes[1])
     total = _added(edge)
     area_tolerance = _added(tolerance)
-    # Both orientations count as hits: a mesh is seen from either side.
+    # Both orientations are hits: faces are visible from both sides.
     inside = (edge >= -tolerance).all(1) | (edge <= tolerance).all(1)
     weights = (edge * torch.where(total < 0, -1, 1)[:, None]).clamp_min(0)
     depth = _added(weights * corners[..., 2]) / _added(weights)

@@ -1,4 +1,4 @@
-"""Adam that only steps the rows that were seen."""
+"""Adam that updates only the visible rows."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ from fieldwatch.recon.render.native import call, native_available
 
 
 class _Numbers(NamedTuple):
-    """Weights of the old and the new second moment and of the new first, rate and root with bias corrections, eps.
+    """Constants of a step: moment weights, learning rate and root with bias corrections, and eps.
 
-    One minus a beta is taken in double precision: in single, 1 - 0.999 is off by 5e-5.
+    One minus a beta is computed in double precision: in single precision, 1 - 0.999 has a relative error of 5e-5.
     """
 
     old_square: float
@@ -26,23 +26,23 @@ class _Numbers(NamedTuple):
 
 
 class VisibleAdam(Optimizer):
-    """Adam (Kingma 2015) on the rows named by `visible`; all other rows keep value and moments.
+    """Adam (Kingma 2015) on the rows in `visible`; all other rows keep their values and moments.
 
-    For the rows that are stepped it is `torch.optim.Adam` without weight decay: the bias corrections count the steps of
-    the whole parameter, not those of the row. Rows that are skipped differ from Adam, which would let their moments
-    decay and move them on by what is left of them: there a row unseen for a while drifts, here it stays.
+    For updated rows it equals `torch.optim.Adam` without weight decay; the bias corrections count the steps of the
+    whole parameter, not of the row. For skipped rows, Adam would decay the moments and keep applying them, so that a
+    row that is not visible drifts; here it does not move.
 
-    It follows torch's convention for fused optimizers (`found_inf`): a refused step costs nothing and changes nothing.
-    State per parameter is Adam's: `step`, `exp_avg`, `exp_avg_sq`.
+    It follows the convention of torch for fused optimizers (`found_inf`): a skipped step changes nothing. The state per
+    parameter is that of Adam: `step`, `exp_avg`, `exp_avg_sq`.
 
     Args:
-        params: parameters or groups, each with Gaussians as rows.
+        params: parameters or groups, with one row per Gaussian.
         lr: learning rate.
-        betas: decay of the moments.
-        eps: added to the root of the second moment.
+        betas: decay rates of the moments.
+        eps: term added to the root of the second moment.
 
     Attributes:
-        visible: ids of the rows to step, int64, each once; None steps all. Set it before every step.
+        visible: unique int64 indices of the rows to update; None updates all. Set it before every step.
     """
 
     _step_supports_amp_scaling = True
@@ -61,12 +61,12 @@ class VisibleAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Step the visible rows of every parameter that has a gradient; return what the closure returns."""
+        """Update the visible rows of every parameter with a gradient; return the loss of the closure."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # GradScaler sets found_inf on optimizers that declare `_step_supports_amp_scaling`: the skip happens here.
+        # GradScaler sets found_inf on optimizers with `_step_supports_amp_scaling` and leaves the skip to them.
         refused = getattr(self, "found_inf", None)
         if refused is not None and bool(refused):
             return loss
@@ -79,17 +79,19 @@ class VisibleAdam(Optimizer):
     def _step_one(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
+            # A tensor, as in torch.optim.Adam, so that checkpoints of both are interchangeable.
             state["step"] = torch.zeros(())
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
         beta1, beta2 = group["betas"]
         step_count = state["step"].item()
-        # Bias corrections folded into rate and root (Kingma 2015, end of section 2): no temporary per row.
+        # Bias corrections folded into rate and root (Kingma 2015, end of section 2): no temporaries per row.
         rate = group["lr"] / (1 - beta1**step_count)
         root = (1 - beta2**step_count) ** 0.5
         numbers = _Numbers(beta2, 1 - beta1, 1 - beta2, rate, root, group["eps"])
         visible = self.visible
+        # The kernel indexes with 64-bit integers and needs contiguous ids.
         ids = torch.arange(len(parameter), device=parameter.device) if visible is None else visible.contiguous()
         if parameter.device.type == "cpu" and parameter.dtype == torch.float32 and native_available()[0]:
             width = parameter[:1].numel()
@@ -103,15 +105,16 @@ class VisibleAdam(Optimizer):
 
 def _gradient(parameter: Tensor) -> Tensor:
     if parameter.grad is None or parameter.grad.is_sparse:
-        raise ValueError("VisibleAdam needs a dense gradient of the whole parameter: it picks the visible rows itself")
+        raise ValueError("VisibleAdam needs a dense gradient of the whole parameter: it selects visible rows itself")
     return parameter.grad
 
 
 def _step_rows(parameter: Tensor, ids: Int[Tensor, " visible"], state: dict[str, Tensor], constants: _Numbers) -> None:
-    """Do the same in plain torch."""
+    """Update rows in plain torch, like the native kernel."""
     gradient = _gradient(parameter)[ids]
     mean = state["exp_avg"][ids].lerp(gradient, constants.new_mean)
     square = (state["exp_avg_sq"][ids] * constants.old_square).addcmul(gradient, gradient, value=constants.new_square)
     state["exp_avg"][ids] = mean
     state["exp_avg_sq"][ids] = square
+    # Indexed assignment: `parameter[ids]` alone is a copy.
     parameter[ids] -= constants.rate * mean / (square.sqrt() / constants.root + constants.eps)

@@ -42,7 +42,7 @@ def test_a_model_that_was_drawn_otherwise_is_said(stage0: Path) -> None:
 
 
 def test_an_iteration_that_is_not_there_lists_those_there_are(stage0: Path) -> None:
-    with pytest.raises(SplatFolderError, match="available: 7000.: use -i 7000"):
+    with pytest.raises(SplatFolderError, match=r"available: 7000.: use -i 7000"):
         prepare_scene(SplatsConfig(checkpoint_path=stage0, iteration_to_load=30_000))
 
 

@@ -51,7 +51,7 @@ def test_a_ray_along_or_out_of_the_surface_has_gradients_while_annealed():
 
 @pytest.mark.parametrize("anneal", [-0.1, 1.1, float("nan")])
 def test_annealing_outside_its_range_is_refused(anneal):
-    with pytest.raises(ValueError, match="annealed from 0 to 1"):
+    with pytest.raises(ValueError, match=r"anneal .*from 0 to 1"):
         neus_alpha(torch.zeros(1), torch.zeros(1), torch.ones(1), 1.0, anneal)
 
 

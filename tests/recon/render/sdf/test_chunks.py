@@ -105,5 +105,5 @@ def test_no_points_and_wrong_answers():
     assert len(evaluate_in_chunks(ball, torch.empty(0, 3))) == 0
     with pytest.raises(ValueError, match=r"shape \(\d+, 1\) for \d+ points"):
         evaluate_in_chunks(lambda points: ball(points)[:, None], torch.rand(4, 3))
-    with pytest.raises(ValueError, match="1 or more"):
+    with pytest.raises(ValueError, match="at least 1 point, got 0"):
         Chunks(0)

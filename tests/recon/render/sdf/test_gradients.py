@@ -142,7 +142,7 @@ def test_what_spans_no_space_is_refused():
     points, _, _ = patches()
     with pytest.raises(ValueError, match="not span space"):
         dfd(sphere, [points[0], points[0]])
-    with pytest.raises(ValueError, match="has no neighbours"):
+    with pytest.raises(ValueError, match="at least 2 x 2 pixels"):
         dfd(sphere, [p[:, :1] for p in points])
 
 
@@ -150,5 +150,5 @@ def test_a_field_with_an_axis_too_many_is_refused():
     for gradient in (gradient_ad, gradient_fd):
         with pytest.raises(ValueError, match=r"shape \(\d+, 1\) for \d+ points"):
             gradient(lambda p: p[:, :1], torch.zeros(4, 3))
-    with pytest.raises(ValueError, match=r"2 \* 0\.0: eps"):
+    with pytest.raises(ValueError, match=r"eps .* greater than 0, .* got 0\.0"):
         gradient_fd(sphere, torch.zeros(4, 3), 0.0)

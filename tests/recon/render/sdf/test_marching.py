@@ -105,10 +105,10 @@ def test_an_update_shows_in_the_next_march():
 def test_wrong_steps_and_rays_are_refused():
     grid, rays = scattered(1.0), random_rays()
     for step in (0.0, -1.0, float("inf")):
-        with pytest.raises(ValueError, match=r"steps of .* above 0"):
+        with pytest.raises(ValueError, match="greater than 0, got"):
             grid.march(rays, step)
     rays.origins[3, 1] = torch.nan
-    with pytest.raises(ValueError, match="ray to march"):
+    with pytest.raises(ValueError, match="ray is not finite"):
         grid.march(rays, 0.01)
 
 
@@ -116,5 +116,5 @@ def test_the_step_shrinks_by_the_same_factor_at_every_step():
     assert geometric_step(0, 30_000) == 1e-2
     assert geometric_step(15_000, 30_000) == pytest.approx(3.1623e-3, rel=1e-4)
     assert geometric_step(30_000, 30_000) == geometric_step(40_000, 30_000) == pytest.approx(1e-3)
-    with pytest.raises(ValueError, match="must be above 0"):
+    with pytest.raises(ValueError, match="greater than 0 and index"):
         geometric_step(0, 100, last=0.0)

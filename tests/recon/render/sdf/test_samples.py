@@ -42,9 +42,9 @@ def test_the_ends_in_a_box_are_where_points_leave_it():
 
 
 def test_bounds_that_hold_nothing_are_refused():
-    with pytest.raises(ValueError, match="radius 0"):
+    with pytest.raises(ValueError, match=r"sphere .*greater than 0"):
         BoundedRays.in_sphere(torch.zeros(1, 3), torch.ones(1, 3), 0.0)
-    with pytest.raises(ValueError, match=r"box from \(.* to \("):
+    with pytest.raises(ValueError, match=r"bounding box .*, got \("):
         BoundedRays.in_box(torch.zeros(1, 3), torch.ones(1, 3), (0.0, 0.0, 0.0), (1.0, 0.0, 1.0))
 
 
@@ -100,7 +100,7 @@ def test_parts_are_of_one_length_and_follow_on_one_another(parts):
 
 
 def test_samples_are_cut_into_one_part_or_more():
-    with pytest.raises(ValueError, match="into 0 parts"):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         packed((0.0, 1.0, 0)).subdivided(0)
     assert len(packed().subdivided(3)) == 0
 

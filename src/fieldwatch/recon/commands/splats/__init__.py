@@ -116,7 +116,6 @@ SPLATS = Pipeline(
     libraries=(
         ("gsplat", "splats on a GPU", "pip install 'fieldwatch[gpu]'"),
         ("xatlas", "texture atlases", "pip install xatlas"),
-        ("open3d", "another Poisson reconstruction, by choice", "pip install open3d"),
     ),
 )
 

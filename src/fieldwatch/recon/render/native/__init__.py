@@ -1,4 +1,4 @@
-"""Native kernels: C behind a plain ABI, built once per machine with the system's compiler."""
+"""Native kernels in C, built once per machine with the system compiler and called through ctypes."""
 
 from fieldwatch.recon.render.native.build import NativeUnavailable
 from fieldwatch.recon.render.native.kernels import call, native_available, pointer

@@ -1,4 +1,4 @@
-/* One step of Adam (Kingma 2015) on some rows of a parameter. */
+/* One step of Adam (Kingma 2015) on selected rows of a parameter. */
 #include <math.h>
 
 #include "vectors.h"
@@ -14,7 +14,7 @@ FW_INLINE void step_entries(int64_t n, const float *restrict g, float old_square
 }
 
 /* Weights of the old and new second and of the new first moment; `rate` is the learning rate over the first bias
- * correction, `root` the square root of the second. Neighbouring rows are stepped as one. */
+ * correction, `root` the square root of the second. Consecutive rows are updated as one. */
 FW_EXPORT void fw_adam(int64_t count, const int64_t *ids, int64_t width, const float *gradient, float old_square,
                        float new_mean, float new_square, float rate, float root, float eps, int threads,
                        float *parameter, float *mean, float *square) {

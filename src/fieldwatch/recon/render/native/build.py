@@ -1,4 +1,4 @@
-"""Compiles the C sources beside this file, once per content and set of flags, into the user's cache."""
+"""Compilation of the C sources in this folder into the user's cache, once per content and set of flags."""
 
 import hashlib
 import os
@@ -17,38 +17,43 @@ FLAGS = [
     *("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
     *("-fopenmp", "-fPIC", "-shared", "-fvisibility=hidden", "-Wno-psabi"),
 ]
-"""Not `-ffast-math`: it takes NaN for impossible, and a NaN must not pass a bounds check; linked, it flushes denormals
-to zero in the whole process. The kernels name their vectors themselves, so it would not make them faster."""
+"""Compiler flags, without `-ffast-math`.
+
+That flag assumes that NaN never occurs, but a NaN must fail a bounds check. At link time it would flush denormals to
+zero in the whole process. The kernels are vectorized explicitly, so it would not make them faster."""
 _COMPILERS = ("cc", "gcc", "clang")
-_PATIENCE = 300  # seconds for a compiler that takes two
+_PATIENCE = 300  # time limit of the compiler in seconds; it usually takes two
 
 
-class NativeUnavailable(RuntimeError):  # noqa: N818  says what is, as the pipeline reports it
-    """The native kernels could not be built or loaded; the message says why and what to install."""
+class NativeUnavailable(RuntimeError):  # noqa: N818  named after the state that the pipelines report
+    """The native kernels could not be built or loaded; the message has the cause and what to install."""
 
 
 def flags() -> list[str]:
-    """Compiler flags for this machine: AVX2 and FMA where its processor has them."""
+    """Return the compiler flags for this machine, with AVX2 and FMA if the processor supports them."""
+    # torch knows what the processor supports; parsing /proc/cpuinfo would not work on every system.
     has_avx = platform.machine() in {"x86_64", "AMD64"} and torch.backends.cpu.get_cpu_capability().startswith("AVX")
     return [*FLAGS, "-march=x86-64-v3"] if has_avx else FLAGS
 
 
 def cache_folder() -> Path:
-    """Folder of the built libraries, `$XDG_CACHE_HOME/fieldwatch/native` or `~/.cache/fieldwatch/native`."""
+    """Return the folder of the built libraries: `fieldwatch/native` in `$XDG_CACHE_HOME` or `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "fieldwatch" / "native"
 
 
 def built() -> Path:
-    """Path of the shared library; compiles it when no library of the same sources and flags is in the cache.
+    """Return the path of the shared library, and compile it unless the cache has one of the same sources and flags.
 
-    Two processes may build at once: each writes a file of its own and renames it, so that a reader sees a whole one.
+    Several processes may build at the same time: each writes to a separate file and renames it, so no process loads an
+    incomplete library.
 
     Raises:
-        NativeUnavailable: no compiler, the compiler failed, or the cache cannot be written.
+        NativeUnavailable: there is no compiler, the compiler failed, or the cache is not writable.
     """
     sources = sorted(SOURCES.glob("*.[ch]"))
     digest = hashlib.sha256(" ".join([platform.machine(), sys.platform, *flags()]).encode())
+    # Names are part of the digest, so that renaming or moving a file rebuilds too.
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     library = cache_folder() / f"kernels-{digest.hexdigest()[:20]}.so"
@@ -63,7 +68,7 @@ def _compiler() -> list[str]:
     available = [words for words in candidates if words and shutil.which(words[0])]
     if not available:
         tried = requested or ", ".join(_COMPILERS)
-        raise NativeUnavailable(f"no C compiler found (tried {tried}): install gcc or clang, or name one in $CC")
+        raise NativeUnavailable(f"no C compiler found (tried {tried}): install gcc or clang, or set $CC")
     return available[0]
 
 
@@ -74,7 +79,7 @@ def _compile(sources: list[str], library: Path) -> None:
         with tempfile.TemporaryDirectory(dir=library.parent, prefix="building-") as folder:
             draft = Path(folder) / library.name
             _run([*command, *flags(), *sources, "-o", str(draft), "-lm"])
-            # Within one folder a rename is atomic: a concurrent process never loads half a library.
+            # A rename within one folder is atomic: a concurrent process never loads half a library.
             draft.replace(library)
     except OSError as error:
         raise NativeUnavailable(
@@ -86,10 +91,11 @@ def _run(command: list[str]) -> None:
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)  # noqa: S603  the system's compiler on our own sources
     except subprocess.TimeoutExpired as error:
-        raise NativeUnavailable(f"{command[0]} did not finish the native kernels in {_PATIENCE} seconds") from error
+        raise NativeUnavailable(f"{command[0]} did not build the native kernels within {_PATIENCE} seconds") from error
     if result.returncode != 0:
+        # Compilers repeat themselves: the first lines have the cause.
         output = "\n".join(result.stderr.strip().splitlines()[:5]) or "nothing"
         raise NativeUnavailable(
-            f"{command[0]} could not build the native kernels (exit status {result.returncode}; it must know "
-            f"OpenMP); it said: {output}"
+            f"{command[0]} could not build the native kernels (exit status {result.returncode}; it must support "
+            f"OpenMP); its output: {output}"
         )

@@ -1,16 +1,16 @@
-/* Opacities of sections of rays (NeuS, Wang 2021, eq. 13), their blending front to back (Max 1995), and what both hand
- * back.
+/* Opacities of ray sections (NeuS, Wang 2021, eq. 13) and their front-to-back blending (Max 1995), forward and
+ * backward.
  *
  * With a = s f0 and b = s f1 at the ends of a section and S the sigmoid, e = exp(b - a):
  *     alpha = 1 - S(b) / S(a) = (1 - e) S(-b),   1 - alpha = S(b) + e S(-b)     (a > b; else alpha = 0),
  *     dalpha/da = e S(-b),                       dalpha/db = -(1 - alpha) S(-b):
- * nothing is divided that may be 0, and no difference of large numbers is taken, so it is right deep inside too.
- * With T_i the light that reaches sample i, w_i = T_i alpha_i and g_i what w_i is worth, from back to front
- *     dL/dalpha_i = T_i (g_i - B_i),   B_{i-1} = g_i alpha_i + (1 - alpha_i) B_i,   B_last = dL/d(light behind the ray):
- * the gradient of the product as it is written, for alpha = 1 too.
+ * without a division by 0 or a difference of large numbers, so this is exact deep inside the surface too.
+ * With T_i the transmittance in front of sample i, w_i = T_i alpha_i and g_i = dL/dw_i, from back to front
+ *     dL/dalpha_i = T_i (g_i - B_i),   B_{i-1} = g_i alpha_i + (1 - alpha_i) B_i,   B_last = dL/dT (behind the ray):
+ * the gradient of the product itself, also for alpha = 1.
  *
- * All in double precision. A ray belongs to one thread; sums over all are sums of those of the rays, in their order. So
- * the bits do not depend on the number of threads.
+ * All computations are in double precision. One thread processes a ray, and totals add the sums of the rays in order,
+ * so the result does not depend on the number of threads.
  */
 #include <string.h>
 

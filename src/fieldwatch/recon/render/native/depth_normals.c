@@ -1,8 +1,8 @@
-/* Blended normals against those of the blended depth (2DGS, Huang 2024, eq. 14), with all gradients in one go.
+/* Consistency of blended normals with the normals of the blended depth (2DGS, Huang 2024, eq. 14), with all gradients.
  *
- * In double precision: a normal is made of differences of neighbouring depths, which lose the digits that single
- * precision has. A pixel hands its four neighbours their gradient through four planes, which each pixel then gathers:
- * no atomics, and the same bits for any number of threads.
+ * Computed in double precision, because differences of neighboring depths would cancel the digits of single precision.
+ * A pixel writes the gradients of its four neighbors into four planes, from which each pixel gathers its own. This
+ * needs no atomics, and the result does not depend on the number of threads.
  */
 #include <math.h>
 

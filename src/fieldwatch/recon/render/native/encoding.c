@@ -1,12 +1,12 @@
-/* Multiresolution hash encoding (Mueller 2022) with its Jacobian, and what both hand back.
+/* Multiresolution hash encoding (Mueller 2022) with its Jacobian, forward and backward.
  *
- * Features F and Jacobian J = dF/dx are linear in the table, so one pass takes (dL/dF, dL/dJ) to it. F is trilinear in
- * the point: J is bilinear, and what J hands back to the point are the mixed second derivatives, the only ones that a
- * trilinear function has.
+ * Features F and Jacobian J = dF/dx are linear in the table, so one pass backpropagates both (dL/dF, dL/dJ) to it. F is
+ * trilinear in the point and J bilinear; the gradient from J to the point consists of the mixed second derivatives, the
+ * only nonzero ones of a trilinear function.
  *
- * Points are taken in blocks, eight to a vector, and features in pairs: eight bytes per access. The table's gradient is
- * threaded over levels, each of which one thread fills in the order of the points; all else over points. So there are
- * no atomics, and the bits are the same for any number of threads.
+ * Points are processed in blocks with eight points per vector, and features in pairs, eight bytes per access. The
+ * gradient of the table is parallel over levels; one thread fills a level in the order of the points. Everything else
+ * is parallel over points. This needs no atomics, and the result does not depend on the number of threads.
  */
 #define BLOCK 128 /* points located at a time */
 #include "lattice.h"

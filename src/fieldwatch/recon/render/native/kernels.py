@@ -1,10 +1,10 @@
-"""The loaded library: one declared signature per kernel, called on tensors' addresses."""
+"""The loaded kernel library: declared signatures, and calls with tensor addresses."""
 
 import ctypes
 import functools
 from typing import Any
 
-import torch  # noqa: F401  before the library is loaded: both then share torch's OpenMP runtime
+import torch  # noqa: F401  imported before the library is loaded: both then share torch's OpenMP runtime
 from torch import Tensor
 
 from fieldwatch.recon.render.native.build import NativeUnavailable, built
@@ -15,6 +15,7 @@ _I = ctypes.c_int32
 _F = ctypes.c_float
 _D = ctypes.c_double
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    # Types of the result and the arguments, in the order of the C declarations.
     "fw_project": (_L, [_P, _L, *[_P] * 4, _I, *[_P] * 8]),
     "fw_project_backward": (None, [_P, _L, _L, *[_P] * 12, _I, *[_P] * 4]),
     "fw_harmonics": (None, [_L, *[_P] * 5, _L, _I, _I, _P]),
@@ -52,8 +53,8 @@ def _library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise NativeUnavailable(f"cannot load {path}: {error}; delete it to have it built again") from error
-    # Without declared types ctypes would pass 64-bit integers and doubles as 32-bit ints.
+        raise NativeUnavailable(f"cannot load {path}: {error}; delete the file to rebuild it") from error
+    # Without declared types, ctypes passes integers as 32 bits and cannot pass floats.
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
         function.restype = result
@@ -63,7 +64,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def native_available() -> tuple[bool, str]:
-    """Whether the native kernels run here, and why not. Builds them at the first call; remembers the answer."""
+    """Return whether the native kernels are available, else the reason. The first call builds them."""
     try:
         _library()
     except NativeUnavailable as reason:
@@ -72,7 +73,7 @@ def native_available() -> tuple[bool, str]:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """Call a kernel. Tensors are handed over by `pointer`; numbers and None (a null pointer) as they are.
+    """Call a kernel. Tensors are passed by `pointer`, numbers and None (a null pointer) unchanged.
 
     Raises:
         NativeUnavailable: the kernels could not be built or loaded.
@@ -81,14 +82,14 @@ def call(name: str, *arguments: Any) -> Any:
 
 
 def pointer(tensor: Tensor) -> int:
-    """Address of a tensor's first entry.
+    """Return the address of the first element of a tensor.
 
     Raises:
-        ValueError: the tensor is not on the CPU or has gaps: a kernel would read other memory.
+        ValueError: the tensor is not on the CPU or not contiguous, so a kernel would read wrong memory.
     """
     if tensor.device.type != "cpu" or not tensor.is_contiguous():
         raise ValueError(
-            f"a native kernel reads contiguous tensors on the CPU, got {tuple(tensor.shape)} with strides "
+            f"a native kernel needs a contiguous tensor on the CPU, got {tuple(tensor.shape)} with strides "
             f"{tensor.stride()} on {tensor.device}: call .contiguous() first"
         )
     return tensor.data_ptr()

@@ -1,8 +1,8 @@
-/* Cells of a hash encoding's lattices (encoding.c says what they are), for blocks of points that lie axis by axis.
- * Who includes this says before how many points a block has: BLOCK, a multiple of LANES.
+/* Lattice cells of a hash encoding (see encoding.c), for blocks of points stored axis by axis. Define BLOCK, the number
+ * of points per block and a multiple of LANES, before including this file.
  *
- * Features are moved in pairs. Where rows follow the x axis the two corners along it are neighbours and are moved as
- * one.
+ * Features are read and written in pairs. In levels without hashing, the two corners along the x axis are adjacent rows
+ * and are read as one.
  */
 #ifndef FIELDWATCH_LATTICE_H
 #define FIELDWATCH_LATTICE_H

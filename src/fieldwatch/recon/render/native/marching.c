@@ -1,9 +1,9 @@
-/* Samples along rays in the occupied cells of a grid: their numbers first, then, once it is known how many, they.
+/* Samples along rays in the occupied cells of a grid: first their numbers, then, with their count known, the samples.
  *
- * Sample k of a ray goes from first + k step to first + (k + 1) step and is there if its middle lies in an occupied
- * cell and before `far`. Stretches of `stride` samples are looked up first, in a table whose occupied cells have all
- * their neighbours with them; only those near an occupied cell sample by sample. Every number is rounded where
- * sdf/marching.py rounds it, so that both find the very same: no multiplication may be fused with an addition.
+ * Sample k of a ray extends from first + k step to first + (k + 1) step and is kept if its midpoint is in an occupied
+ * cell and before `far`. Stretches of `stride` samples are first looked up in the table dilated by one cell; only
+ * stretches near an occupied cell are looked up sample by sample. All values are rounded as in sdf/marching.py, so that
+ * both find the same samples: multiplications must not be fused with additions.
  */
 #include <math.h>
 #include <string.h>

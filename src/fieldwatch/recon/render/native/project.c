@@ -1,12 +1,12 @@
-/* Gaussians onto the image (EWA splatting, Zwicker 2001; 3DGS, Kerbl 2023), forward and backward.
+/* Projection of Gaussians (EWA splatting, Zwicker 2001; 3DGS, Kerbl 2023), forward and backward.
  *
- * With M = J W R S, two rows m1 and m2 of three, the covariance on the image is M M^T + eps2d I. Its determinant is
- * |m1 x m2|^2 + eps2d (|m1|^2 + |m2|^2) + eps2d^2 (Cauchy-Binet): all terms positive, exact for needles too. What goes
- * to the rasteriser is the upper triangular whitening (l1, l2, l3): u = l1 dx + l2 dy, v = l3 dy, exponent
- * -(u^2 + v^2) / 2.
+ * With M = J W R S, whose two rows m1 and m2 have three entries, the image-space covariance is M M^T + eps2d I. Its
+ * determinant is |m1 x m2|^2 + eps2d (|m1|^2 + |m2|^2) + eps2d^2 (Cauchy-Binet), with positive terms only, so it is
+ * exact for needles too. The rasterizer gets the upper triangular whitening (l1, l2, l3): u = l1 dx + l2 dy, v = l3 dy,
+ * with the exponent -(u^2 + v^2) / 2.
  *
- * All in double precision: places on the image and long thin ellipses are differences of large numbers, of which
- * gradients feel the last digit. Only what comes in and goes out is single.
+ * Computed in double precision: image positions and needles involve differences of large numbers, to whose last digits
+ * the gradients are sensitive. Only inputs and outputs are in single precision.
  */
 #include <math.h>
 

@@ -1,8 +1,9 @@
 /* Front-to-back blending of one tile per thread, forward and backward, for any number of channels.
  *
- * Backward goes from back to front, so that what lies behind a Gaussian is a sum that grows: going forward it is a
- * difference of large numbers, times up to 99. It writes one row of gradients per pair of Gaussian and tile, then adds
- * up each Gaussian's rows in the order of its tiles: no atomics, and the same bits for any number of threads.
+ * The backward pass runs back to front, where the contribution behind a Gaussian is a growing sum. In front-to-back
+ * order it would be a difference of large numbers, multiplied by up to 99. The pass writes one row of gradients per
+ * pair of Gaussian and tile, then adds the rows of each Gaussian in the order of its tiles. This needs no atomics, and
+ * the result does not depend on the number of threads.
  */
 #include <math.h>
 

@@ -1,15 +1,16 @@
-/* A neural signed distance with its gradient, and what both hand back, in one go: hash encoding and one hidden layer.
+/* A neural SDF with its gradient, forward and backward, fused: hash encoding and one hidden layer.
  *
  * With in = [x, F(x)], J = dF/dx, a = W in + b and h Softplus:
  *     f = v . h(a) + c        s = v h'(a)        u = W^T s        g = u_x + J^T u_F.
- * Given df and dg, t = [dg, J dg] is what arrives at u, and p = W t what arrives at s. So
+ * Given df and dg, t = [dg, J dg] is the gradient of u, and p = W t the gradient of s. So
  *     da = df s + v h''(a) p,   dv = df h + h' p,   dW = da in^T + s t^T,   db = da,   din = W^T da.
- * At J arrives the outer product u_F dg^T, which is never written out: a corner's row gets its weight times din_F plus
- * (its slope . dg) u_F, and the point gets din_x + J^T din_F + (d2F/dx2 dg)^T u_F.
+ * The gradient of J is the outer product u_F dg^T, which is never stored: the row of a corner gets its weight times
+ * din_F plus (its slope . dg) u_F, and the point gets din_x + J^T din_F + (d2F/dx2 dg)^T u_F.
  *
- * Points are taken in blocks, axis by axis and feature by feature, so that the products with W run over points. The
- * encoding goes through a chunk of blocks level by level: one level's rows stay in the cache. The table's gradient is
- * threaded over levels, all else over chunks, which do not depend on the number of threads; nor do the bits.
+ * Points are processed in blocks, stored axis by axis and feature by feature, so that products with W are vectorized
+ * over points. The encoding processes a chunk of blocks level by level, which keeps the rows of one level in the cache.
+ * The gradient of the table is parallel over levels, everything else over chunks. Neither the chunks nor the result
+ * depend on the number of threads.
  */
 #include <omp.h>
 

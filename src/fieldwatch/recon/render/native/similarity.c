@@ -1,6 +1,6 @@
-/* L1 and SSIM (Wang 2004) of two images [height, width, channels] in one pass, with the gradient of the first image.
+/* L1 and SSIM (Wang 2004) of two images [height, width, channels], with the gradient of the first image, in one pass.
  *
- * 11 x 11 Gaussian window, sigma 1.5, zeros outside the image, mean over all pixels and channels.
+ * Gaussian window of 11 x 11 pixels with sigma 1.5, zero padding, mean over all pixels and channels.
  */
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* Colour by direction from real spherical harmonics of degree 0 to 3, forward and backward. */
+/* View-dependent color from real spherical harmonics of degree 0 to 3, forward and backward. */
 #include <math.h>
 
 #include "splats.h"

@@ -1,4 +1,4 @@
-/* What the splat kernels share: the camera, as Python lays it out, and the constants of the blending. */
+/* Shared by the splat kernels: the camera, in the memory layout of Python, and the constants of the blending. */
 #ifndef FIELDWATCH_SPLATS_H
 #define FIELDWATCH_SPLATS_H
 

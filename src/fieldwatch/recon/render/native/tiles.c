@@ -1,4 +1,4 @@
-/* Which Gaussians touch which tile: sorted by depth, then counted and filled tile by tile. */
+/* Binning of Gaussians into tiles: sort by depth, count the Gaussians per tile, then fill the lists of the tiles. */
 #include <math.h>
 #include <stdlib.h>
 

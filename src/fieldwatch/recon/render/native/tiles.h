@@ -1,4 +1,4 @@
-/* A visible Gaussian as the tiles read it, in order of depth. */
+/* A visible Gaussian in the layout of the tile kernels, sorted by depth. */
 #ifndef FIELDWATCH_TILES_H
 #define FIELDWATCH_TILES_H
 

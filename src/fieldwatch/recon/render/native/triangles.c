@@ -1,12 +1,12 @@
-/* The first triangle that the ray through each pixel's centre meets.
+/* First hit of the ray through each pixel center with a triangle mesh.
  *
  * Edge functions of homogeneous coordinates (Olano & Greer 1997): with corners a, b, c in camera axes, the ray along d
- * meets the triangle where d.(b x c), d.(c x a) and d.(a x b) have one sign, and they are the barycentric weights
- * there, up to their sum. Nothing is divided by a depth before it is known to be in front, so that triangles through
- * the camera's plane need no clipping.
+ * hits the triangle if d.(b x c), d.(c x a) and d.(a x b) have the same sign. Divided by their sum they are the
+ * barycentric weights of the hit. No division by a depth happens before it is known to be positive, so triangles that
+ * cross the camera plane need no clipping.
  *
- * Neighbours find the very same number, but for its sign, on their common edge: no multiplication may be fused with an
- * addition. Both own the edge, and what rounding may blur around it, so that a closed surface has no holes.
+ * Neighboring triangles compute exactly opposite values on their common edge: multiplications must not be fused with
+ * additions. Both include the edge and the range of its rounding, so a closed surface has no holes.
  */
 #include <math.h>
 #include <string.h>

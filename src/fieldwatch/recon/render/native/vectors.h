@@ -1,4 +1,4 @@
-/* Eight floats at a time, in the vector extensions that GCC and Clang share; no intrinsics but for the sign bits. */
+/* Vectors of eight floats in the extensions common to GCC and Clang, without intrinsics except for the sign bits. */
 #ifndef FIELDWATCH_VECTORS_H
 #define FIELDWATCH_VECTORS_H
 

@@ -1,4 +1,4 @@
-"""A box divided into equal cells."""
+"""Regular cells of an axis-aligned box."""
 
 import math
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """A box of resolution^3 equal cells; one is named by its row in (x, y, z) order, z fastest.
+    """A box of resolution^3 equal cells, numbered in (x, y, z) order with z fastest.
 
     Attributes:
-        resolution: cells along each axis.
-        low: the corner of the box with the lowest coordinates.
-        high: the opposite corner.
+        resolution: number of cells along each axis.
+        low: lower corner of the box.
+        high: upper corner of the box.
 
     Raises:
-        ValueError: fewer than 1 cell, or a box without volume.
+        ValueError: the resolution is below 1, or the box has no volume.
     """
 
     resolution: int = 128
@@ -28,9 +28,9 @@ class Cells:
 
     def __post_init__(self) -> None:
         if self.resolution < 1:
-            raise ValueError(f"a grid needs at least 1 cell along each axis, got a resolution of {self.resolution}")
+            raise ValueError(f"the resolution of a grid must be at least 1 cell, got {self.resolution}")
         if not all(-math.inf < a < b < math.inf for a, b in zip(self.low, self.high, strict=True)):
-            raise ValueError(f"the grid's box goes from {self.low} to {self.high}: each low must be below its high")
+            raise ValueError(f"each low of the box must be finite and below its high, got {self.low} and {self.high}")
 
     @property
     def count(self) -> int:
@@ -39,17 +39,18 @@ class Cells:
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """Lengths of a cell's edges along x, y and z."""
+        """Edge lengths of a cell along x, y and z."""
         return tuple((b - a) / self.resolution for a, b in zip(self.low, self.high, strict=True))
 
     @property
     def reach(self) -> float:
-        """Distance from the centre of a cell to its corners."""
+        """Distance from the center of a cell to its corners."""
         return 0.5 * math.hypot(*self.edges)
 
     def centres(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n 3"]:
-        """Centres of the cells with these rows."""
+        """Return the centers of cells, given by their numbers."""
         size = self.resolution
+        # The inverse of the row number (x * size + y) * size + z.
         numbers = torch.stack([rows // size**2, rows // size % size, rows % size], -1)
         edges, low = (torch.tensor(corner, device=rows.device) for corner in (self.edges, self.low))
         return (numbers + 0.5) * edges + low
@@ -59,28 +60,28 @@ class Cells:
         table: Bool[Tensor, "x y z"],
         points: tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"], Float[Tensor, "*batch"]],
     ) -> Bool[Tensor, "*batch"]:
-        """Read a table of the cells at points.
+        """Look up a table of the cells at points.
 
         Args:
-            table: of the cells and of one more around the box on every side (`rimmed`): points outside read those.
-            points: their x, y and z, finite.
+            table: values of the cells, padded by one cell on every side (see `padded`), which points outside read.
+            points: finite x, y and z coordinates.
         """
         size = self.resolution + 2
         rows = torch.zeros_like(points[0], dtype=torch.int32)
         for coordinate, low, edge in zip(points, self.low, self.edges, strict=True):
-            # 1 for the rim. The clamp sends everything outside to the rim, whose cells are empty.
+            # + 1 for the padding. The clamp moves all points outside the box to the padding, whose cells are empty.
             cell = ((coordinate - low) * (1 / edge) + 1).floor_().clamp_(0, size - 1)
             rows = rows * size + cell.int()
         return table.view(-1).index_select(0, rows.view(-1)).view(rows.shape)
 
 
 def padded(cells: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x_and_two y_and_two z_and_two"]:
-    """The same with empty cells around: what lies outside the box is empty."""
+    """Pad a table with one empty cell on every side: space outside the box is empty."""
     return functional.pad(cells, (1, 1, 1, 1, 1, 1))
 
 
 def dilated(cells: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x y z"]:
-    """The same with the 26 neighbours of every cell added."""
+    """Dilate occupied cells by their 26 neighbors."""
     # Separable: one pass per axis reaches all 26 neighbors.
     for axis in range(3):
         wider = cells.clone()

@@ -1,4 +1,4 @@
-"""Evaluation of a field at any number of points, some at a time, fewer when memory runs out."""
+"""Evaluation of a field in chunks, which shrink when memory runs out."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,33 +10,33 @@ from fieldwatch import InputError
 from fieldwatch.recon.render.sdf.gradients import DistanceField
 
 CHUNK = 65_536
-"""Points at a time, unless a caller knows better."""
+"""Default number of points per chunk."""
 LEAST = 1024
-"""Points below which less would not help: what is missing then is memory for something else."""
-_HOST_IS_FULL = ("can't allocate memory", "not enough memory")  # torch has no class of its own for it
+"""Smallest number of points per chunk; a failure below it has another cause than the chunk."""
+_HOST_IS_FULL = ("can't allocate memory", "not enough memory")  # torch has no exception class for this
 
 FieldWithGradient = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Signed distances ("n") and their gradients ("n 3") at points ("n 3"), each point by itself."""
+"""Maps points ("n 3") to signed distances ("n") and gradients ("n 3"), each point independently."""
 
 
 class Chunks:
-    """How many points are evaluated at a time: halved when memory runs out, and remembered from then on.
+    """A chunk size that is halved when memory runs out and stays at the smaller size.
 
     Args:
-        size: points at a time to begin with.
-        least: size that is not gone below.
+        size: initial number of points per chunk.
+        least: smallest number of points per chunk.
 
     Attributes:
-        size: points at a time, now.
-        shrinks: how often it was halved.
+        size: current number of points per chunk.
+        shrinks: number of times the size was halved.
 
     Raises:
-        InputError: a size below 1.
+        InputError: `size` or `least` is below 1.
     """
 
     def __init__(self, size: int = CHUNK, *, least: int = LEAST) -> None:
         if min(size, least) < 1:
-            raise InputError(f"{size} points at a time, at least {least}: both must be 1 or more")
+            raise InputError(f"size and least must be at least 1 point, got {size} and {least}")
         self.size = size
         self.shrinks = 0
         self._least = min(least, size)
@@ -45,15 +45,16 @@ class Chunks:
         """Halve the size.
 
         Args:
-            wanted: what ran out of memory, for the message.
+            wanted: name of the operation that ran out of memory, for the message.
 
         Raises:
-            MemoryError: the size is as small as it gets.
+            MemoryError: the size is already the smallest one.
         """
+        # Smaller chunks would not help: the chunk is no longer what fills the memory.
         if self.size <= self._least:
             raise MemoryError(
-                f"out of memory while {wanted}, {self.size} points at a time, the fewest that are tried: other things "
-                "fill the memory; stop other programs, or train with fewer rays or a smaller table"
+                f"out of memory while {wanted}, with the smallest chunk of {self.size} points: the memory is used "
+                "elsewhere; stop other programs, or train with fewer rays or a smaller table"
             )
         self.size = max(self.size // 2, self._least)
         self.shrinks += 1
@@ -62,18 +63,19 @@ class Chunks:
 def evaluate_in_chunks(
     field: DistanceField, points: Float[Tensor, "n 3"], chunk: Chunks | int = CHUNK
 ) -> Float[Tensor, " n"]:
-    """Evaluate a field at points, without gradients, some at a time; when memory runs out, fewer.
+    """Evaluate a field at points without gradients, in chunks that shrink when memory runs out.
 
-    What a field gives for a point must not depend on the others, then the result is that of one call, bit for bit.
+    The value at a point must not depend on the other points. The result is then bitwise equal to that of one call.
 
     Args:
-        field: signed distances at points.
-        points: any number.
-        chunk: points at a time. A `Chunks` is handed from call to call, so that what did not fit is not tried again.
+        field: signed distance function.
+        points: points to evaluate.
+        chunk: number of points per chunk. Pass the same `Chunks` to several calls, so that a size that did not fit is
+            not tried again.
 
     Raises:
-        MemoryError: even the smallest part does not fit.
-        ValueError: the field gives another number of distances than there are points.
+        MemoryError: even the smallest chunk does not fit.
+        ValueError: the number of distances differs from the number of points.
     """
     result = points.new_empty(len(points))
     for start, values in _parts(lambda some: (field(some),), points, _sized(chunk)):
@@ -84,16 +86,16 @@ def evaluate_in_chunks(
 def gradients_in_chunks(
     field: FieldWithGradient, points: Float[Tensor, "n 3"], chunk: Chunks | int = CHUNK
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n 3"]]:
-    """Evaluate a field and its gradient at points, as `evaluate_in_chunks` does the field alone.
+    """Evaluate a field and its gradients at points in chunks, like `evaluate_in_chunks`.
 
     Args:
-        field: signed distances and gradients at points, such as `HashSdf.with_gradient`.
-        points: any number.
-        chunk: points at a time.
+        field: function that returns signed distances and gradients, such as `HashSdf.with_gradient`.
+        points: points to evaluate.
+        chunk: number of points per chunk.
 
     Raises:
-        MemoryError: even the smallest part does not fit.
-        ValueError: the field gives another number of distances or gradients than there are points.
+        MemoryError: even the smallest chunk does not fit.
+        ValueError: the number of distances or gradients differs from the number of points.
     """
     distances = points.new_empty(len(points))
     gradients = torch.empty_like(points)
@@ -110,12 +112,13 @@ def _sized(chunk: Chunks | int) -> Chunks:
 def _parts(
     function: Callable[[Tensor], tuple[Tensor, ...]], points: Tensor, chunks: Chunks
 ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
-    """Yield the values of one part after the other, with the number of its first point."""
+    """Yield the index of the first point and the values of each chunk."""
     start = 0
     while start < len(points):
         part = points[start : start + chunks.size]
-        values = _tried(function, part)
-        if values is None:  # outside of the except block: there the failed call's tensors would still be held
+        values = _values_or_none(function, part)
+        # Handled outside the except block, where the traceback would keep the tensors of the failed call alive.
+        if values is None:
             chunks.shrink(f"evaluating a field at {len(points)} points")
             continue
         yield start, values
@@ -123,21 +126,22 @@ def _parts(
 
 
 @torch.no_grad()
-def _tried(function: Callable[[Tensor], tuple[Tensor, ...]], points: Tensor) -> tuple[Tensor, ...] | None:
-    """Values at points; None where memory ran out."""
+def _values_or_none(function: Callable[[Tensor], tuple[Tensor, ...]], points: Tensor) -> tuple[Tensor, ...] | None:
+    """Return the values at points; None if memory ran out."""
     try:
         values = function(points)
     except (torch.OutOfMemoryError, MemoryError):
         return None
-    # The CPU allocator raises a plain RuntimeError; only its text tells.
+    # The CPU allocator raises a plain RuntimeError; only its text identifies it.
     except RuntimeError as error:
         if not any(sign in str(error) for sign in _HOST_IS_FULL):
             raise
         return None
+    # A trailing axis of size 1 would broadcast silently into wrong results.
     for value in values:
         if value.shape not in {points.shape[:1], points.shape}:
             raise ValueError(
-                f"the field gave values of shape {tuple(value.shape)} for {len(points)} points: it must give one "
-                "number for each (squeeze the last axis), and one gradient"
+                f"the field returned values of shape {tuple(value.shape)} for {len(points)} points, expected one "
+                "number (squeeze the last axis) and one gradient each"
             )
     return values

@@ -1,4 +1,4 @@
-"""The native kernels of opacities and blending: when they run, and their autograd functions."""
+"""Autograd functions of the native opacity and compositing kernels, and the checks of their inputs."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -11,52 +11,53 @@ from fieldwatch.recon.render.native import call, native_available, pointer
 from fieldwatch.recon.render.sdf.samples import PackedSamples, Sections
 
 _BLOCK = 64  # BLOCK in native/compositing.c
-# faults, as there
+# Fault bits, as in native/compositing.c.
 _UNSORTED = 1
 _NO_SUCH_RAY = 2
 _NO_OPACITY = 4
 
 
 def fits_native(*tensors: Tensor) -> bool:
-    """Whether the kernels take these: single precision on the CPU, and one length."""
+    """Return whether the kernels support these tensors: single precision, on the CPU, of equal length."""
     alike = all(
         part.dtype == torch.float32 and part.device.type == "cpu" and len(part) == len(tensors[0]) for part in tensors
     )
+    # Checked last: the first call compiles the kernels.
     return alike and native_available()[0]
 
 
 def indices_fit(count: int, *indices: Tensor) -> bool:
-    """Whether the kernels take these, one for each of so many samples."""
+    """Return whether the kernels support these index tensors, with one entry per sample."""
     return all((part.dtype, part.device.type, part.shape) == (torch.int64, "cpu", (count,)) for part in indices)
 
 
 def scalar_fits(number: Tensor | float) -> bool:
-    """Whether the kernels take this inverse deviation."""
+    """Return whether the kernels support this inverse deviation."""
     return not isinstance(number, Tensor) or (number.dtype, number.device.type) == (torch.float32, "cpu")
 
 
 def raise_faults(faults: int, n_rays: int, alpha: Float[Tensor, " samples"] | None = None) -> None:
-    """Raise for what is wrong with packed samples.
+    """Raise an error for the fault bits of a kernel.
 
     Raises:
-        ValueError: any fault: not sorted, of other rays, not an opacity, or sections that are not theirs.
+        ValueError: samples are not sorted or name missing rays, an alpha is no opacity, or the sections do not match.
     """
     if faults & _UNSORTED:
-        raise ValueError("samples are not sorted by ray: bring them into the order of ray_index before blending")
+        raise ValueError("samples are not sorted by ray: sort them by ray_index before blending")
     if faults & _NO_SUCH_RAY:
         raise ValueError(f"samples name rays outside 0 to {n_rays - 1}: they belong to other rays, or n_rays is wrong")
     if faults & _NO_OPACITY and alpha is not None:
         raise ValueError(
-            f"alpha goes from {float(alpha.min())} to {float(alpha.max())}: it must be in [0, 1], as of neus_alpha"
+            f"alpha must be in [0, 1], as from neus_alpha, got {float(alpha.min())} to {float(alpha.max())}"
         )
     if faults:
-        raise ValueError("sections are not those of these samples: take them from samples.sections() of the same")
+        raise ValueError("the sections belong to other samples: use samples.sections() of these samples")
 
 
 def native_alpha(
     start: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"], inverse_deviation: Float[Tensor, ""] | float
 ) -> Float[Tensor, "*batch"]:
-    """Opacity of sections, as `section_alpha`."""
+    """Return the opacity of sections; see `section_alpha`."""
     return cast("Tensor", _SectionAlpha.apply(start, end, inverse_deviation))
 
 
@@ -67,7 +68,7 @@ def native_composite(
     distances: Float[Tensor, " samples"],
     values: Sequence[Float[Tensor, "samples _"]],
 ) -> tuple[Tensor, ...]:
-    """Weights, opacity, depth and sums of samples whose opacities are given, as `composite`."""
+    """Blend samples with given opacities into weights, opacity, depth and sums; see `composite`."""
     return cast("tuple[Tensor, ...]", _Composite.apply(alpha, distances, ray_index, n_rays, *values))
 
 
@@ -78,7 +79,7 @@ def native_composite_sections(
     sections: Sections,
     quantities: Sequence[Float[Tensor, "ends _"]],
 ) -> tuple[Tensor, ...]:
-    """Weights, opacity, depth and sums of sections, as `composite_sections`."""
+    """Blend sections into weights, opacity, depth and sums; see `composite_sections`."""
     outputs = _CompositeSections.apply(values, inverse_deviation, samples, sections, *quantities)
     return cast("tuple[Tensor, ...]", outputs)
 
@@ -86,8 +87,9 @@ def native_composite_sections(
 def native_transmittance(
     alpha: Float[Tensor, " samples"], ray_index: Int64[Tensor, " samples"], n_rays: int
 ) -> Float[Tensor, " samples"]:
-    """Light in front of each sample."""
+    """Return the transmittance in front of each sample."""
     alpha, transmittance = alpha.contiguous(), torch.empty_like(alpha)
+    # Null pointers skip the outputs that are not needed.
     packed = (len(alpha), ray_index.contiguous(), n_rays, _bounds(n_rays), alpha, None, 0, None)
     raise_faults(call("fw_composite", *packed, torch.get_num_threads(), transmittance, None, None, None), n_rays, alpha)
     return transmittance
@@ -96,7 +98,7 @@ def native_transmittance(
 def native_section_opacities(
     values: Float[Tensor, " ends"], inverse_deviation: float, samples: PackedSamples, sections: Sections
 ) -> tuple[Float[Tensor, " samples"], Float[Tensor, " samples"]]:
-    """Opacity of each section and the light in front of it, from the field at their ends."""
+    """Return the opacity of each section and the transmittance in front of it, from field values at section ends."""
     alpha = values.new_empty(len(samples))
     transmittance = values.new_empty(len(samples))
     ends = (len(values), sections.start.contiguous(), sections.end.contiguous(), values.contiguous())
@@ -118,7 +120,7 @@ def _per_ray(like: Tensor, n_rays: int, values: Sequence[Tensor]) -> tuple[Tenso
 def _parts(
     values: Sequence[Tensor], sums: Sequence[Tensor | None], slopes: Sequence[Tensor | None] | None = None
 ) -> Int64[Tensor, "parts 4"]:
-    """Quantities as native/compositing.c reads them (`Part`)."""
+    """Lay out quantities as an array of `Part` of native/compositing.c: three pointers and a width each."""
     gradients = slopes or [None] * len(values)
     rows = [
         [0 if tensor is None else pointer(tensor) for tensor in part] + [part[0].shape[1]]
@@ -131,21 +133,21 @@ def _contiguous(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
     return [None if part is None else part.contiguous() for part in gradients]
 
 
-def _scalar(number: float, wanted: bool) -> Float[Tensor, ""] | None:  # noqa: FBT001  one of autograd's flags
-    return torch.tensor(number, dtype=torch.float32) if wanted else None
+def _scalar(number: float, needed: bool) -> Float[Tensor, ""] | None:  # noqa: FBT001  one of autograd's flags
+    return torch.tensor(number, dtype=torch.float32) if needed else None
 
 
 def _once() -> None:
-    # Not torch's once_differentiable: where the incoming gradient is constant it would detach without a word.
+    # Not torch's once_differentiable: for a constant incoming gradient it detaches silently.
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "opacities and blended samples of the native kernels cannot be differentiated twice, and create_graph=True "
-            "asked for that: blend in double precision, which runs in plain torch, or leave it out"
+            "opacities and blended samples of the native kernels cannot be differentiated twice, as create_graph=True "
+            "requires: blend in double precision, which runs in plain torch, or do not use create_graph"
         )
 
 
 class _SectionAlpha(torch.autograd.Function):
-    """Opacities of sections from the field at their ends."""
+    """Opacities of sections from the field values at their ends."""
 
     @staticmethod
     def forward(ctx: Any, start: Tensor, end: Tensor, inverse_deviation: Tensor | float) -> Tensor:
@@ -164,16 +166,17 @@ class _SectionAlpha(torch.autograd.Function):
         start, end = ctx.saved_tensors
         count = start.numel()
         shares = torch.empty(-(-start.numel() // _BLOCK), dtype=torch.float64)
+        # The kernel overwrites all gradients.
         by_start = torch.empty_like(start)
         by_end = torch.empty_like(end)
         upstream = (gradients[0].contiguous(), torch.get_num_threads(), shares)
-        # `shares` has one partial sum per block, added in order: the same bits for any number of threads.
+        # `shares` holds one partial sum per block, added in order: the result does not depend on the number of threads.
         by_s = call("fw_section_alpha_backward", count, start, end, ctx.s, *upstream, by_start, by_end)
         return by_start, by_end, _scalar(by_s, ctx.needs_input_grad[2])
 
 
 class _Composite(torch.autograd.Function):
-    """Weights, opacity, depth and sums of samples whose opacities are given."""
+    """Weights, opacity, depth and sums of samples with given opacities."""
 
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, distances: Tensor, *rest: Any) -> Any:
@@ -211,7 +214,7 @@ class _Composite(torch.autograd.Function):
 
 
 class _CompositeSections(torch.autograd.Function):
-    """Weights, opacity, depth and sums of sections whose field and quantities are given at their ends."""
+    """Weights, opacity, depth and sums of sections, from the field and quantities at their ends."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, inverse_deviation: Tensor | float, *rest: Any) -> Any:
@@ -246,7 +249,7 @@ class _CompositeSections(torch.autograd.Function):
         gradients_of_quantities = [
             torch.zeros_like(q) if n else None for q, n in zip(quantities, needs_gradient, strict=True)
         ]
-        # Neighboring sections share an end: the kernel adds to it, so it starts at 0.
+        # Neighboring sections share an end, so the kernel accumulates: start from zeros.
         by_values = torch.zeros_like(values)
         shares = torch.empty(len(bounds) - 1, dtype=torch.float64)
         packed = (len(start), len(bounds) - 1, bounds, start, values, ctx.s, transmittance, distances)

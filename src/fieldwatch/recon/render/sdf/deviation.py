@@ -1,4 +1,4 @@
-"""How sharp the surface of a signed distance field is: one learned number, inside bounds."""
+"""The learned sharpness of the surface of a signed distance field, within bounds."""
 
 import math
 from typing import Any, cast
@@ -10,40 +10,40 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from fieldwatch import InputError
 
-_EXPONENT = 10.0  # of s = exp(10 v), as in NeuS: v is learned at the rate of the other parameters
+_EXPONENT = 10.0  # in s = exp(10 v), as in NeuS, so that v suits the learning rate of the other parameters
 
 
 class Deviation(nn.Module):
-    """The learned sharpness s = exp(10 v) of a surface (Wang 2021, NeuS), inside bounds that it cannot leave.
+    """The learned sharpness s = exp(10 v) of a surface (Wang 2021, NeuS), limited to bounds.
 
-    v is one parameter, held to its bounds where it is read. At a bound, gradients that push further out end, those that
-    lead back pass: v neither runs off nor gets stuck (projected gradient descent).
+    The parameter v is clamped when it is read. At a bound, gradients that point outward are zero and gradients that
+    point inward pass, so v neither diverges nor gets stuck (projected gradient descent).
 
     Args:
-        initial: s to begin with, in one over the unit of distances; exp(10 * 0.3) in NeuS, exp(10 * 0.5) in SuperNormal
-            and PMNI.
-        lowest: s is never below this.
-        highest: s is never above this. A surface much thinner than the step between samples is not seen by them: keep
-            it below a few times one over the smallest step.
+        initial: initial s in inverse units of distance; exp(10 * 0.3) in NeuS, exp(10 * 0.5) in SuperNormal and PMNI.
+        lowest: smallest s.
+        highest: largest s. Samples miss a surface much thinner than their spacing: keep this below a few times the
+            inverse of the smallest step.
 
     Raises:
-        InputError: not 0 < lowest <= initial <= highest, or one of them not finite.
+        InputError: 0 < lowest <= initial <= highest does not hold, or a value is not finite.
     """
 
     def __init__(self, initial: float = math.exp(3.0), lowest: float = 1.0, highest: float = 4096.0) -> None:
         super().__init__()
         if not 0 < lowest <= initial <= highest < math.inf:
             raise InputError(
-                f"the inverse deviation starts at {initial} with bounds {lowest} and {highest}: choose finite numbers "
-                "with 0 < lowest <= initial <= highest"
+                "the inverse deviation needs finite numbers with 0 < lowest <= initial <= highest, got lowest "
+                f"{lowest}, initial {initial} and highest {highest}"
             )
         self.lowest = lowest
         self.highest = highest
+        # A scalar in log space: s stays positive, and equal steps change it by equal factors.
         self.parameter = nn.Parameter(torch.tensor(math.log(initial) / _EXPONENT))
 
     @property
     def value(self) -> Float[Tensor, ""]:
-        """The v of s = exp(10 v): what the logs of NeuS and PMNI call s."""
+        """The clamped v of s = exp(10 v), which the logs of NeuS and PMNI call s."""
         low, high = (math.log(bound) / _EXPONENT for bound in (self.lowest, self.highest))
         return cast("Tensor", _Held.apply(self.parameter, low, high))
 
@@ -53,7 +53,7 @@ class Deviation(nn.Module):
 
 
 class _Held(torch.autograd.Function):
-    """Clamp whose gradient passes where a step along it leads back between the bounds."""
+    """Clamp that passes the gradient at a bound if a descent step leads back inside."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, value: Tensor, low: float, high: float) -> Tensor:
@@ -64,5 +64,5 @@ class _Held(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
-        (side,) = ctx.saved_tensors  # 1 at the low bound, where descent must not lower further; -1 at the high one
+        (side,) = ctx.saved_tensors  # 1 at the low bound, where descent must not decrease v; -1 at the high one
         return torch.where(side * gradients[0] > 0, 0, gradients[0]), None, None

@@ -1,4 +1,4 @@
-"""Rays that got no samples: how many, samples for them all the same, and when the grid has collapsed."""
+"""Rays without samples: their fraction, fallback samples, and detection of a collapsed occupancy grid."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from fieldwatch.recon.render.sdf.samples import BoundedRays, PackedSamples
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FilledSamples:
-    """Samples of all rays.
+    """Samples including the fallback samples of empty rays.
 
     Attributes:
-        samples: those there were and the new ones.
-        filled: number of rays that had none and got some.
-        missed: number of rays that have none because they miss the scene (their `near` is their `far`).
+        samples: previous and added samples.
+        filled: number of rays that got fallback samples.
+        missed: number of rays without samples because they miss the scene (`near` equals `far`).
     """
 
     samples: PackedSamples
@@ -30,26 +30,27 @@ class FilledSamples:
 def fill_empty(
     samples: PackedSamples, rays: BoundedRays, count: int = 64, *, noise: Float[Tensor, "rays _"] | None = None
 ) -> FilledSamples:
-    """Give rays without samples `count` stratified ones, so that a lost surface has gradients to come back by.
+    """Add stratified samples to rays without any, so that a lost surface gets gradients and can recover.
 
-    The `count` + 1 ends of the sections lie in as many equal parts of [near, far], one in each; the sections follow on
-    one another.
+    The interval [near, far] is divided into `count` + 1 equal parts with one section end in each; the sections are
+    adjacent.
 
     Args:
-        samples: as the grid gave them.
-        rays: those rays.
-        count: samples for each ray that has none.
-        noise: where in its part each end lies, in [0, 1), with a column for each of the `count` + 1 ends; None is the
-            middle.
+        samples: samples from the grid.
+        rays: rays of the samples.
+        count: number of samples per empty ray.
+        noise: position of each of the `count` + 1 ends in its part, in [0, 1); None uses the middle.
 
     Raises:
-        ValueError: no samples asked for, rays of another number, or noise of another width.
+        ValueError: `count` is below 1, or the number of rays or the shape of the noise does not match.
     """
     if count < 1 or samples.n_rays != len(rays) or (noise is not None and noise.shape != (len(rays), count + 1)):
         raise ValueError(
-            f"fill_empty got {count} samples a ray, {len(rays)} rays, samples of {samples.n_rays} rays and noise of "
-            f"{None if noise is None else tuple(noise.shape)}: wanted 1 or more, the same rays, (rays, count + 1)"
+            "fill_empty needs count >= 1, samples of the same rays and noise of shape (rays, count + 1), got count "
+            f"{count}, {len(rays)} rays, samples of {samples.n_rays} rays and noise of shape "
+            f"{None if noise is None else tuple(noise.shape)}"
         )
+    # Rays that miss the scene stay empty: their interval has no length.
     empty = samples.counts == 0
     meets = rays.far > rays.near
     filled_rays = torch.nonzero(empty & meets)[:, 0]
@@ -58,7 +59,7 @@ def fill_empty(
     far = rays.far[filled_rays, None]
     ends = near + (far - near) * fraction / (count + 1)
     ray_index = torch.cat([samples.ray_index, filled_rays.repeat_interleave(count)])
-    # Stable: the samples of a ray stay in their order from front to back.
+    # Stable: the samples of each ray stay in front-to-back order.
     order = torch.sort(ray_index, stable=True).indices
     merged = PackedSamples(
         t_start=torch.cat([samples.t_start, ends[:, :-1].reshape(-1)])[order],
@@ -70,40 +71,41 @@ def fill_empty(
 
 
 def empty_share(samples: PackedSamples, mask: Bool[Tensor, " rays"]) -> Float[Tensor, ""]:
-    """Share of the rays inside the mask that have no samples: 0 is healthy; 0 where the mask is empty.
+    """Return the fraction of rays inside the mask without samples; 0 for an empty mask. Healthy grids have 0.
 
     Raises:
-        ValueError: a mask of another number of rays.
+        ValueError: the mask has another number of rays.
     """
     if len(mask) != samples.n_rays:
-        raise ValueError(f"a mask of {len(mask)} rays for samples of {samples.n_rays} rays: cut both to the same rays")
+        raise ValueError(f"the mask must have one entry for each of the {samples.n_rays} rays, got {len(mask)}")
+    # The clamp gives 0 for an empty mask instead of NaN.
     return ((samples.counts == 0) & mask).sum() / mask.sum().clamp_min(1)
 
 
 class CollapseDetector:
-    """Tells a collapsed grid from a bad batch: too many in-mask rays without samples, several steps in a row.
+    """Detects a collapsed grid: too many rays inside the mask have no samples for several consecutive steps.
 
     Args:
-        share: of the in-mask rays without samples (`empty_share`), above which a step counts as bad.
-        patience: bad steps in a row that make a collapse.
+        share: fraction of rays inside the mask without samples (`empty_share`) above which a step is bad.
+        patience: number of consecutive bad steps that count as a collapse.
 
     Attributes:
-        bad_steps: bad steps up to now, in a row.
-        collapses: how often there was one.
+        bad_steps: current number of consecutive bad steps.
+        collapses: number of collapses so far.
 
     Raises:
-        ValueError: a share outside [0, 1), or a patience below 1.
+        ValueError: `share` is outside [0, 1), or `patience` is below 1.
     """
 
     def __init__(self, share: float = 0.5, patience: int = 20) -> None:
         if not (0 <= share < 1 and patience >= 1):
-            raise ValueError(f"a collapse is a share in [0, 1) over 1 or more steps, got {share} over {patience} steps")
+            raise ValueError(f"share must be in [0, 1) and patience at least 1 step, got {share} and {patience}")
         self.share = share
         self.patience = patience
         self.bad_steps = self.collapses = 0
 
     def observe(self, share: float) -> bool:
-        """Take in a step; True if the grid has collapsed: rebuild it. The count begins anew then."""
+        """Record a step; return True, and reset the count, if the grid has collapsed and should be rebuilt."""
         self.bad_steps = self.bad_steps + 1 if share > self.share else 0
         if self.bad_steps < self.patience:
             return False
@@ -112,10 +114,10 @@ class CollapseDetector:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counts, for a checkpoint."""
+        """Return the counts for a checkpoint."""
         return {"bad_steps": self.bad_steps, "collapses": self.collapses}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the counts of a checkpoint."""
+        """Restore the counts from a checkpoint."""
         self.bad_steps = int(state["bad_steps"])
         self.collapses = int(state["collapses"])

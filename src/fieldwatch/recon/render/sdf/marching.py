@@ -1,4 +1,4 @@
-"""Samples along rays, in the occupied cells of a grid only."""
+"""Ray marching: samples in the occupied cells of a grid."""
 
 import math
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from fieldwatch.recon.render.sdf.cells import Cells, dilated, padded
 from fieldwatch.recon.render.sdf.marching_native import marches_natively, native_maps, native_march
 from fieldwatch.recon.render.sdf.samples import BoundedRays, PackedSamples
 
-_STRIDE = 1.9  # cells that a stretch of steps is long: less than one cell from its middle to its ends
+_STRIDE = 1.9  # length of a stretch of steps in cells: its ends are less than one cell from its midpoint
 
 
 class OccupancyMaps(NamedTuple):
-    """Which cells are occupied, and which are occupied or have a neighbour that is; both `rimmed`.
+    """Occupied cells, and the same dilated by one cell, both padded.
 
-    `bits` are those of both, eight cells a byte, for the native kernel; None where it does not run.
+    `bits` packs both maps with eight cells per byte for the native kernel; None if that is not available.
     """
 
     occupied: Bool[Tensor, "x y z"]
@@ -28,7 +28,8 @@ class OccupancyMaps(NamedTuple):
 
 
 def build_maps(occupied: Bool[Tensor, "x y z"]) -> OccupancyMaps:
-    """Make the maps of a cubic table."""
+    """Build the maps of a table of occupied cells."""
+    # The native kernel supports cubic tables only.
     cubic = len(set(occupied.shape)) == 1 and len(occupied) > 0
     if cubic and occupied.device.type == "cpu" and native_available()[0]:
         return OccupancyMaps(*native_maps(occupied))
@@ -36,40 +37,40 @@ def build_maps(occupied: Bool[Tensor, "x y z"]) -> OccupancyMaps:
 
 
 def build_maps_reference(occupied: Bool[Tensor, "x y z"]) -> OccupancyMaps:
-    """Make the maps in plain torch, on any device."""
+    """Build the maps in plain torch, on any device."""
     edge = padded(occupied)
     return OccupancyMaps(edge, dilated(edge))
 
 
 def geometric_step(index: int, total: int, first: float = 1e-2, last: float = 1e-3) -> float:
-    """Distance between samples at a step of training: from `first` to `last`, by the same factor at every step (PMNI).
+    """Return the distance between samples at a training step, interpolated geometrically (PMNI).
 
     Args:
-        index: of the step of training; from `total` on the distance stays.
-        total: steps of training.
+        index: training step; the distance is constant from `total` on.
+        total: number of training steps.
         first: distance at step 0.
         last: distance at step `total`.
 
     Raises:
-        ValueError: a distance that is not positive, or no steps.
+        ValueError: a distance or `total` is not positive, or `index` is negative.
     """
     if not (first > 0 and last > 0 and total > 0 and index >= 0):
         raise ValueError(
-            f"a step size from {first} to {last} over {total} steps, at {index}: sizes and total must be above 0, the "
-            "index 0 or more"
+            f"first, last and total must be greater than 0 and index at least 0, got {first}, {last}, {total} and "
+            f"{index}"
         )
     return first * (last / first) ** min(index / total, 1.0)
 
 
 class _Lattice(NamedTuple):
-    """Possible samples of rays: number k goes from `first` + k step to `first` + (k + 1) step."""
+    """Candidate samples of rays: sample k extends from `first` + k step to `first` + (k + 1) step."""
 
     rays: BoundedRays
     first: Float[Tensor, " rays"]
     step: float
 
     def counts(self) -> Int64[Tensor, " rays"]:
-        """Numbers of samples whose middle lies before `far`; one more here and there, by rounding."""
+        """Return the number of samples with a midpoint before `far`; rounding may add one."""
         return ((self.rays.far - self.first) / self.step + 0.5).ceil().clamp_min(0).long()
 
     def at(self, ray: Int64[Tensor, " n"], number: Tensor) -> Float[Tensor, " n"]:
@@ -84,7 +85,7 @@ class _Lattice(NamedTuple):
 
 
 @torch.no_grad()
-def march(  # noqa: PLR0913 (a grid and its cells; rays; four ways to draw)
+def march(  # noqa: PLR0913 (a grid and its cells; rays; four settings)
     cells: Cells,
     maps: OccupancyMaps,
     rays: BoundedRays,
@@ -94,16 +95,16 @@ def march(  # noqa: PLR0913 (a grid and its cells; rays; four ways to draw)
     max_samples: int | None,
     chunk: int,
 ) -> PackedSamples:
-    """As `OccupancyGrid.march` has it.
+    """March through occupied cells; see `OccupancyGrid.march`.
 
-    Stretches of many steps are looked up first, in the map with neighbours, and only those near an occupied cell step
-    by step: the result is that of looking up every step.
+    Stretches of many steps are first looked up in the dilated map. Only stretches near an occupied cell are looked up
+    step by step, so the result equals a lookup of every step.
     """
     _check(rays, step, jitter, chunk)
     lattice = _Lattice(rays, _first(rays, step, jitter), step)
     counts = lattice.counts()
     stride = _stride(cells, step)
-    # The largest sample number, for the kernel's 32-bit counters; one host read.
+    # The largest sample number must fit the 32-bit counters of the kernel; this is one host read.
     longest = stride + (int(counts.max()) if len(rays) else 0)
     if maps.bits is not None and marches_natively(cells, maps.bits, rays, lattice.first, longest):
         return native_march(
@@ -131,7 +132,7 @@ def march_reference(  # noqa: PLR0913 (as above)
     max_samples: int | None,
     chunk: int,
 ) -> PackedSamples:
-    """March in plain torch, on any device and in any precision: what the native kernel equals to the bit."""
+    """March in plain torch, on any device and in any precision; bitwise equal to the native kernel."""
     first = _first(rays, step, jitter)
     lattice = _Lattice(rays, first, step)
     samples_found: list[tuple[Tensor, Tensor]] = []
@@ -150,6 +151,7 @@ def march_reference(  # noqa: PLR0913 (as above)
     packed = PackedSamples(
         t_start=lattice.at(ray, number), t_end=lattice.at(ray, number + 1), ray_index=ray, n_rays=len(rays)
     )
+    # The loop stops at the first group beyond the limit: drop the rays that exceed it.
     return packed if max_samples is None or sample_count <= max_samples else packed.first_rays(max_samples)
 
 
@@ -158,17 +160,17 @@ def _first(rays: BoundedRays, step: float, jitter: Tensor | None) -> Float[Tenso
 
 
 def _stride(cells: Cells, step: float) -> int:
-    """Steps of a stretch that is looked up as one."""
+    """Return the number of steps in a stretch that is looked up at once."""
     return max(int(_STRIDE * min(cells.edges) / step), 1)
 
 
 def _check(rays: BoundedRays, step: float, jitter: Tensor | None, chunk: int) -> None:
     if not (step > 0 and math.isfinite(step) and chunk > 0):
-        raise ValueError(f"marching in steps of {step}, {chunk} places at a time: both must be above 0 and finite")
+        raise ValueError(f"the step and the chunk must be finite and greater than 0, got {step} and {chunk}")
     inputs = [rays.origins, rays.directions, rays.near[:, None], rays.far[:, None]]
     inputs += [] if jitter is None else [jitter[:, None]]
     if not bool(torch.isfinite(torch.cat(inputs, -1)).all()):
-        raise ValueError("a ray to march along is not finite: look at the poses and lenses that made it")
+        raise ValueError("a ray is not finite: check the poses and intrinsics it was made from")
 
 
 def _none(like: Tensor) -> Int64[Tensor, "none"]:
@@ -176,9 +178,9 @@ def _none(like: Tensor) -> Int64[Tensor, "none"]:
 
 
 def _parts(counts: Int64[Tensor, " rays"], chunk: int) -> Iterator[Int64[Tensor, " part"]]:
-    """Rays with something to look up, in order, as many at a time as have `chunk` places (one ray at least)."""
+    """Yield groups of rays with at most about `chunk` candidate samples, at least one ray each."""
     used = torch.nonzero(counts)[:, 0]
-    # Rays are grouped by running total, so that a group looks up about `chunk` samples.
+    # Grouped by the running total of samples, so that each group looks up about `chunk` of them.
     group = (counts[used].cumsum(0) - 1) // chunk
     yield from used.split(torch.unique_consecutive(group, return_counts=True)[1].tolist())
 
@@ -186,12 +188,12 @@ def _parts(counts: Int64[Tensor, " rays"], chunk: int) -> Iterator[Int64[Tensor,
 def _occupied(
     cells: Cells, maps: OccupancyMaps, lattice: _Lattice, rays: Int64[Tensor, " part"]
 ) -> tuple[Int64[Tensor, " samples"], Int64[Tensor, " samples"]]:
-    """Rays and numbers of the samples whose middle lies in an occupied cell and before `far`."""
+    """Return rays and numbers of the samples with a midpoint in an occupied cell and before `far`."""
     counts = lattice.counts()[rays]
     stride = _stride(cells, lattice.step)
     stretches = -(-counts // stride)
     row = torch.repeat_interleave(stretches)
-    # Number of the stretch within its ray, times its length.
+    # First sample of the stretch: its number within the ray times its length.
     begin = (torch.arange(len(row), device=row.device) - (stretches.cumsum(0) - stretches)[row]) * stride
     ray = rays[row]
     middle = lattice.at(ray, begin + 0.5 * stride)
@@ -199,6 +201,7 @@ def _occupied(
     ray = ray[near]
     begin = begin[near]
     number = (begin[:, None] + torch.arange(stride, device=begin.device)).view(-1)
+    # Expand the stretches near occupied cells into single steps.
     ray = ray.repeat_interleave(stride)
     middle = lattice.at(ray, number + 0.5)
     occupied = cells.lookup(maps.occupied, lattice.points(ray, middle)) & (middle < lattice.rays.far[ray])

@@ -1,4 +1,4 @@
-"""Which cells of the scene's box may hold the surface, and samples along rays through those."""
+"""Occupancy grid: the cells of the scene's box that may contain surface, and ray samples inside them."""
 
 from dataclasses import dataclass, field
 
@@ -18,19 +18,19 @@ class OccupancyConfig:
     """Settings of an occupancy grid.
 
     Attributes:
-        cells: the box, which is that of the field and of the mesh, and its resolution.
-        sharpness: k of a cell's occupancy sigmoid(-k f), in one over the unit of f: how wide the band in front of the
-            surface is. At 80 and threshold 0.1: 0.027.
-        threshold: cells above it are occupied, or above the mean occupancy where that is lower.
-        decay: factor on the old occupancy of a cell that is looked at again; the larger of that and the new one stays.
-        lipschitz: how fast the field may change at most (its Lipschitz constant): 1 for a true distance.
-        every: steps of training between two updates.
-        warmup: steps of training in which an update looks at all cells.
-        period: later on, an update looks at all occupied cells and at one in so many of the others, each in its turn.
-        chunk: points at which the field is evaluated at a time.
+        cells: box of the grid, shared with the field and the mesh, and its resolution.
+        sharpness: k of the occupancy sigmoid(-k f), in inverse units of f, which sets the width of the occupied band in
+            front of the surface: 0.027 at k = 80 and a threshold of 0.1.
+        threshold: occupancy above which a cell is occupied; the mean occupancy replaces it if that is lower.
+        decay: factor on the previous occupancy of a re-evaluated cell; the larger of it and the new value is kept.
+        lipschitz: Lipschitz constant of the field; 1 for a true distance.
+        every: number of training steps between updates.
+        warmup: number of training steps during which an update evaluates all cells.
+        period: after the warm-up, an update evaluates all occupied cells and one in this many of the others, in turn.
+        chunk: number of points per evaluation of the field.
 
     Raises:
-        InputError: a setting out of its range.
+        InputError: a setting is out of range.
     """
 
     cells: Cells = field(default_factory=Cells)
@@ -53,25 +53,25 @@ class OccupancyConfig:
             "warmup >= 0": self.warmup >= 0,
         }
         if broken := [rule for rule, holds in ranges.items() if not holds]:
-            raise InputError(f"settings of the occupancy grid must hold to {'; '.join(broken)}, got {self}")
+            raise InputError(f"settings of the occupancy grid must satisfy {'; '.join(broken)}, got {self}")
 
 
 class OccupancyGrid(nn.Module):
-    """Where samples are worth their while (the grid of instant-ngp, Mueller 2022, with PMNI's rule).
+    """Occupancy grid that skips empty space (Mueller 2022, instant-ngp, with the rule of PMNI).
 
-    The occupancy of a cell is sigmoid(-k (f - slope * reach)) with f the field at its centre and reach the distance to
-    its corners: an upper bound over the whole cell, not the value at some point of it, so no cell that contains the
-    surface is ever below 0.5, at any resolution. The inside is occupied. A grid is full until its first update, which
-    looks at all cells and forgets that.
-    All its state is in buffers: it moves with `.to` and is kept by `state_dict`.
+    The occupancy of a cell is sigmoid(-k (f - lipschitz * reach)), with f the field at its center and reach the
+    distance to its corners. This is an upper bound over the cell, not the value at a point, so at any resolution no
+    cell that contains the surface falls below 0.5. The inside is occupied. A new grid is fully occupied; the first
+    update evaluates all cells and discards these values. All state is in buffers, so it moves with `.to` and is part of
+    `state_dict`.
 
     Args:
-        config: settings.
+        config: settings; None uses the defaults.
 
     Attributes:
-        values: occupancy of the cells.
-        occupied: which of them count as such.
-        updates: number of updates there were.
+        values: occupancy of each cell.
+        occupied: True for occupied cells.
+        updates: number of updates so far.
     """
 
     values: Float[Tensor, "x y z"]
@@ -82,6 +82,7 @@ class OccupancyGrid(nn.Module):
         super().__init__()
         self.config = config or OccupancyConfig()
         shape = (self.config.cells.resolution,) * 3
+        # Fully occupied until the first update: samples everywhere are slow but correct.
         self.register_buffer("values", torch.ones(shape))
         self.register_buffer("occupied", torch.ones(shape, dtype=torch.bool))
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
@@ -89,17 +90,17 @@ class OccupancyGrid(nn.Module):
 
     @property
     def occupied_fraction(self) -> Float[Tensor, ""]:
-        """Share of the cells that are occupied."""
+        """Fraction of occupied cells."""
         return self.occupied.float().mean()
 
     def update(self, step: int, sdf: DistanceField, inverse_deviation: float | None = None) -> bool:
-        """Look at the field again if this step of training is one for it.
+        """Update the grid from the field if the training step is a multiple of `config.every`.
 
         Args:
-            step: of training.
-            sdf: signed distances at points; called without gradients, `config.chunk` points at a time.
-            inverse_deviation: s of the surface. Below `config.sharpness` it takes that one's place: a blurred surface
-                shows further in front.
+            step: training step.
+            sdf: signed distance function; called without gradients on up to `config.chunk` points.
+            inverse_deviation: s of the surface. A value below `config.sharpness` replaces it, because a blurred surface
+                is visible farther in front.
 
         Returns:
             Whether the grid was updated.
@@ -114,7 +115,7 @@ class OccupancyGrid(nn.Module):
         return True
 
     def rebuild(self, sdf: DistanceField, inverse_deviation: float | None = None) -> None:
-        """Forget the past and look at all cells: the remedy for a collapsed grid. Arguments as for `update`."""
+        """Re-evaluate all cells without their history, to recover a collapsed grid. Arguments as for `update`."""
         self._evaluate_cells(self._all_rows(), sdf, inverse_deviation, 0.0)
 
     def march(
@@ -126,51 +127,53 @@ class OccupancyGrid(nn.Module):
         max_samples: int | None = None,
         chunk: int = 1 << 20,
     ) -> PackedSamples:
-        """Cut rays into sections of one length and keep those whose middle lies in an occupied cell and before `far`.
+        """Divide rays into equal sections and keep those with a midpoint in an occupied cell and before `far`.
 
-        Section k goes from near + (k + jitter) step to near + (k + 1 + jitter) step; outside the box is nothing. No
-        gradient flows through the distances. Single precision on the CPU runs in a native kernel, with the same result.
+        Section k extends from near + (k + jitter) step to near + (k + 1 + jitter) step. Space outside the box is empty.
+        No gradient flows through the distances. Single precision on the CPU runs in a native kernel with the same
+        result.
 
         Args:
-            rays: and the part of each that may meet the scene.
-            step: length of the sections, at most the shortest edge of a cell, so that no cell is stepped over.
-            jitter: shift of the sections of each ray, in steps: uniform in [0, 1) in training; None is no shift.
-            max_samples: bound on the samples. Rays from the first that would exceed it on are left out: `n_rays` of
-                the result says how many there are (0 if the first ray alone does), and the caller drops the others.
-            chunk: sections that are looked at together, which bounds the memory.
+            rays: rays with the bounds of the scene.
+            step: length of the sections, at most the shortest edge of a cell, so that no cell is skipped.
+            jitter: shift of the sections of each ray in steps, uniform in [0, 1) in training; None shifts none.
+            max_samples: limit of the number of samples. Rays from the first that exceeds it on are left out: `n_rays`
+                of the result is the number of rays kept (0 if the first ray exceeds it), and the caller drops the rest.
+            chunk: number of sections per batch, which limits the memory.
 
         Raises:
-            ValueError: a step that is not positive, or a ray that is not finite.
+            ValueError: the step is not positive, or a ray is not finite.
         """
         if self._maps is None or self._maps.occupied.device != self.occupied.device:
             self._maps = build_maps(self.occupied)
         return march(self.config.cells, self._maps, rays, step, jitter=jitter, max_samples=max_samples, chunk=chunk)
 
     def _load_from_state_dict(self, *arguments: object, **named: object) -> None:
-        super()._load_from_state_dict(*arguments, **named)  # pyright: ignore[reportArgumentType] (handed on as it came)
+        super()._load_from_state_dict(*arguments, **named)  # pyright: ignore[reportArgumentType] (passed through unchanged)
+        # The maps are derived from `occupied`, which has just changed.
         self._maps = None
 
     def _all_rows(self) -> Int64[Tensor, " cells"]:
         return torch.arange(self.values.numel(), device=self.values.device)
 
     def _rows_to_update(self) -> Int64[Tensor, " some"]:
-        """Rows of occupied cells and of every period-th cell along diagonals, which move on at every update.
+        """Return the occupied cells and every period-th cell along diagonals that advance with each update.
 
-        Where more than one in `period` is occupied, those cells take turns as well, half a period apart.
+        If more than one in `period` cells is occupied, the occupied cells take turns too, offset by half a period.
         """
         period = self.config.period
         turn = int(self.updates)
         occupied = self.occupied
-        # With most cells occupied, looking at all of them would cost as much as the warm-up.
+        # Evaluating all cells of a mostly occupied grid would cost as much as the warm-up.
         if int(occupied.sum()) * period > occupied.numel():
             occupied = occupied & self._diagonals(turn + period // 2)
         return torch.nonzero((occupied | self._diagonals(turn)).view(-1))[:, 0]
 
     def _diagonals(self, turn: int) -> Bool[Tensor, "x y z"]:
-        """Cells of which x + y + z + turn is a multiple of the period."""
+        """Select the cells with x + y + z + turn divisible by the period."""
         size = self.config.cells.resolution
         sums = torch.arange(3 * size - 2, device=self.occupied.device) + turn
-        # Cell (x, y, z) reads entry x + y + z: two unfolds make a view of a vector, no table.
+        # Cell (x, y, z) reads entry x + y + z of a vector: two unfolds make a view, without a table.
         return (sums % self.config.period == 0).unfold(0, size, 1).unfold(0, size, 1)
 
     @torch.no_grad()
@@ -182,16 +185,17 @@ class OccupancyGrid(nn.Module):
         distances = torch.cat([sdf(config.cells.centres(part)) for part in rows.split(config.chunk)])
         if distances.shape != rows.shape:
             raise ValueError(
-                f"the field gave distances of shape {tuple(distances.shape)} for {len(rows)} points: it must give "
-                "one number for each (squeeze the last axis)"
+                f"the field returned distances of shape {tuple(distances.shape)} for {len(rows)} points, expected one "
+                "number each (squeeze the last axis)"
             )
         if not bool(torch.isfinite(distances).all()):
-            raise ValueError("the field is not finite somewhere in the grid's box: the grid is left as it was")
-        # Upper bound over the cell: nowhere in it is f lower than at its center less lipschitz * reach.
+            raise ValueError("the field has values that are not finite in the grid's box: the grid was not changed")
+        # Upper bound: nowhere in the cell is f lower than at its center minus lipschitz * reach.
         new = torch.sigmoid(-sharpness * (distances - config.lipschitz * config.cells.reach))
         values = self.values.view(-1)
+        # The decayed history keeps a cell occupied while the field still fluctuates.
         values[rows] = torch.maximum(values[rows] * decay, new.to(values.dtype))
-        # Also above the mean, so that a field without a surface does not empty the grid (PMNI).
+        # The mean as alternative threshold, so that a field without a surface does not empty the grid (PMNI).
         self.occupied.copy_(self.values > min(float(self.values.mean()), config.threshold))
         self.updates += 1
         self._maps = None

@@ -1,4 +1,4 @@
-"""Samples along rays, packed: each ray has as many as it needs, one ray's after the other's."""
+"""Packed samples along rays: each ray has as many as it needs, stored ray by ray."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -10,13 +10,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedRays:
-    """Rays and the part of each that may meet the scene.
+    """Rays with the interval of each that may intersect the scene.
 
     Attributes:
-        origins: in the frame of the field.
-        directions: of length 1.
-        near: distance from the origin where the part begins, 0 or more.
-        far: where it ends; equal to `near` for a ray that misses the scene.
+        origins: ray origins in the coordinates of the field.
+        directions: unit ray directions.
+        near: start of the interval, as a distance from the origin of at least 0.
+        far: end of the interval; equal to `near` for a ray that misses the scene.
     """
 
     origins: Float[Tensor, "rays 3"]
@@ -31,20 +31,21 @@ class BoundedRays:
     def in_sphere(
         cls, origins: Float[Tensor, "rays 3"], directions: Float[Tensor, "rays 3"], radius: float = 1.0
     ) -> Self:
-        """Bound rays by a sphere around the origin: the chord, from the camera on if that is inside.
+        """Bound rays by a sphere around the origin of the coordinates; a camera inside starts at 0.
 
-        Never NaN while poses move: a ray that misses has an empty part at the place where it passes closest.
+        The bounds are finite for any pose: a ray that misses gets an empty interval at its closest point to the center.
 
         Raises:
             ValueError: the radius is not positive.
         """
         if not radius > 0:
-            raise ValueError(f"rays are bounded by a sphere of radius {radius}: it must be above 0")
+            raise ValueError(f"the radius of the bounding sphere must be greater than 0, got {radius}")
         with torch.no_grad():
-            # Distance to the point nearest to the center, and the half chord around it.
+            # Distance to the point closest to the center, and half the chord around it.
             middle = -(origins * directions).sum(-1)
             passes = (origins + middle[:, None] * directions).square().sum(-1)
             half = (radius**2 - passes).clamp_min(0).sqrt()
+            # The interval never starts behind the camera.
             near = (middle - half).clamp_min(0)
             far = (middle + half).clamp_min(0)
         return cls(origins=origins, directions=directions, near=near, far=far)
@@ -57,23 +58,24 @@ class BoundedRays:
         low: tuple[float, float, float] = (-1.0, -1.0, -1.0),
         high: tuple[float, float, float] = (1.0, 1.0, 1.0),
     ) -> Self:
-        """Bound rays by a box with sides along the axes (Kay & Kajiya 1986), from the camera on if that is inside.
+        """Bound rays by an axis-aligned box (Kay & Kajiya 1986); a camera inside starts at 0.
 
         Raises:
             ValueError: the box has no volume.
         """
         if not all(a < b for a, b in zip(low, high, strict=True)):
-            raise ValueError(f"rays are bounded by a box from {low} to {high}: each low must be below its high")
+            raise ValueError(f"each low of the bounding box must be below its high, got {low} and {high}")
         with torch.no_grad():
             moves = directions != 0
-            # A ray parallel to a slab never crosses its sides: it is inside it everywhere or nowhere.
+            # A ray parallel to a slab never crosses its sides: it is inside everywhere or nowhere.
             divisor = torch.where(moves, directions, 1)
             ends = [(origins.new_tensor(corner) - origins) / divisor for corner in (low, high)]
-            inside_slab = (ends[0] <= 0) & (ends[1] >= 0)  # of an axis along which the ray does not move
+            inside_slab = (ends[0] <= 0) & (ends[1] >= 0)  # used only for axes along which the ray does not move
             enter = torch.where(moves, torch.minimum(*ends), torch.where(inside_slab, -torch.inf, torch.inf))
             leave = torch.where(moves, torch.maximum(*ends), torch.where(inside_slab, torch.inf, -torch.inf))
             near = enter.amax(-1).clamp_min(0)
             far = leave.amin(-1)
+            # A ray that misses the box leaves before it enters.
             met = near < far
             zero = torch.zeros_like(near)
         return cls(
@@ -82,13 +84,13 @@ class BoundedRays:
 
 
 class Sections(NamedTuple):
-    """The ends of all samples, each once where one sample begins where the one before it ends.
+    """The unique ends of all samples: adjacent samples share one.
 
     Attributes:
-        distances: of the ends, along their rays.
-        ray_index: whose ray.
-        start: per sample, which end it begins at.
-        end: per sample, which end it ends at.
+        distances: distance of each end along its ray.
+        ray_index: ray of each end.
+        start: index of the end where each sample starts.
+        end: index of the end where each sample stops.
     """
 
     distances: Float[Tensor, " ends"]
@@ -99,13 +101,13 @@ class Sections(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedSamples:
-    """Sections of rays, sorted by ray and along each ray.
+    """Samples as sections of rays, sorted by ray and by distance.
 
     Attributes:
-        t_start: distance from the ray's origin where a section begins.
-        t_end: where it ends.
-        ray_index: of the ray, rising.
-        n_rays: number of rays, those without samples included.
+        t_start: distance from the ray origin where each section starts.
+        t_end: distance where each section ends.
+        ray_index: ray of each section, in ascending order.
+        n_rays: number of rays, including those without samples.
     """
 
     t_start: Float[Tensor, " samples"]
@@ -118,48 +120,51 @@ class PackedSamples:
 
     @property
     def midpoints(self) -> Float[Tensor, " samples"]:
-        """Distance of the middle of each section."""
+        """Distance of the midpoint of each section."""
         return 0.5 * (self.t_start + self.t_end)
 
     @property
     def counts(self) -> Int64[Tensor, " rays"]:
-        """Samples of each ray."""
+        """Number of samples of each ray."""
         return torch.bincount(self.ray_index, minlength=self.n_rays)
 
     @property
     def per_ray(self) -> float:
-        """Mean number of samples of a ray; 0 where there is no ray."""
+        """Mean number of samples per ray; 0 if there are no rays."""
         return len(self) / max(self.n_rays, 1)
 
     def sections(self) -> Sections:
-        """The ends at which a field is to be evaluated: about half as many as two for each sample."""
+        """Return the unique ends at which to evaluate a field, about half as many as two per sample."""
         shares_start = torch.zeros(len(self), dtype=torch.bool, device=self.ray_index.device)
+        # Adjacent means bitwise equal: the march computes both ends from the same sample numbers.
         shares_start[1:] = (self.ray_index[1:] == self.ray_index[:-1]) & (self.t_start[1:] == self.t_end[:-1])
         row = torch.arange(len(self), device=self.ray_index.device)
-        start = row + (~shares_start).cumsum(0) - 1  # each run of samples has one end more than samples
+        start = row + (~shares_start).cumsum(0) - 1  # each run of adjacent samples has one end more than samples
         ends = len(self) + int((~shares_start).sum())
         distances = self.t_start.new_empty(ends)
         rays = self.ray_index.new_empty(ends)
-        for place, distance in ((start, self.t_start), (start + 1, self.t_end)):
-            distances[place] = distance
-            rays[place] = self.ray_index
+        # A shared end is written twice, with equal values.
+        for end_row, distance in ((start, self.t_start), (start + 1, self.t_end)):
+            distances[end_row] = distance
+            rays[end_row] = self.ray_index
         return Sections(distances, rays, start, start + 1)
 
     def selected(self, mask: Bool[Tensor, " samples"]) -> "PackedSamples":
-        """The samples that are kept, of as many rays as before."""
+        """Return the selected samples; the number of rays does not change."""
         return PackedSamples(
             t_start=self.t_start[mask], t_end=self.t_end[mask], ray_index=self.ray_index[mask], n_rays=self.n_rays
         )
 
     def subdivided(self, parts: int) -> "PackedSamples":
-        """Every sample cut into so many of equal length, that follow on one another.
+        """Split every sample into adjacent parts of equal length.
 
         Raises:
-            ValueError: fewer than 1 part.
+            ValueError: `parts` is below 1.
         """
         if parts < 1:
-            raise ValueError(f"samples cannot be cut into {parts} parts: give 1 or more")
+            raise ValueError(f"the number of parts per sample must be at least 1, got {parts}")
         share = torch.arange(parts + 1, device=self.t_start.device) / parts
+        # lerp is exact at both ends, so adjacent samples still share them.
         ends = torch.lerp(self.t_start[:, None], self.t_end[:, None], share)
         return PackedSamples(
             t_start=ends[:, :-1].reshape(-1),
@@ -169,7 +174,7 @@ class PackedSamples:
         )
 
     def clipped(self, far: Float[Tensor, " rays"]) -> "PackedSamples":
-        """What of the samples lies before a distance of each ray: those beyond are left out, the one across is cut."""
+        """Clip samples at a distance per ray: remove those beyond it and shorten the one across it."""
         end = far.index_select(0, self.ray_index)
         cut = PackedSamples(
             t_start=self.t_start,
@@ -177,10 +182,11 @@ class PackedSamples:
             ray_index=self.ray_index,
             n_rays=self.n_rays,
         )
+        # Samples that start beyond `far` now have a negative length.
         return cut.selected(cut.t_start < cut.t_end)
 
     def first_rays(self, max_samples: int) -> "PackedSamples":
-        """The first rays, as many as have at most `max_samples` samples together; `n_rays` says how many those are."""
+        """Return the first rays that have at most `max_samples` in total; `n_rays` of the result is their number."""
         rays = int((self.counts.cumsum(0) <= max_samples).sum())
         sample_count = int((self.ray_index < rays).sum())
         return PackedSamples(
@@ -194,5 +200,5 @@ class PackedSamples:
 def points_along(
     rays: BoundedRays, distances: Float[Tensor, " samples"], ray_index: Int64[Tensor, " samples"]
 ) -> Float[Tensor, "samples 3"]:
-    """Points at distances along rays; gradients flow into the rays (poses) and the distances."""
+    """Return points at distances along rays; gradients flow to the rays (poses) and the distances."""
     return rays.origins.index_select(0, ray_index) + distances[:, None] * rays.directions.index_select(0, ray_index)

@@ -1,4 +1,4 @@
-"""Opacities and blending of sections in one go, from what is known at their ends."""
+"""Fused opacity and blending of sections, from field values at their ends."""
 
 from typing import NamedTuple
 
@@ -18,15 +18,15 @@ from fieldwatch.recon.render.sdf.compositing_native import (
 )
 from fieldwatch.recon.render.sdf.samples import PackedSamples, Sections
 
-_NOT_THEIRS = 8  # NO_SECTION in native/compositing.c
+_NO_SECTION = 8  # NO_SECTION in native/compositing.c
 
 
 class SectionOpacities(NamedTuple):
-    """What light meets along rays.
+    """Opacity and transmittance along rays.
 
     Attributes:
         alpha: opacity of each section.
-        transmittance: share of light in front of it.
+        transmittance: transmittance in front of each section.
     """
 
     alpha: Float[Tensor, " samples"]
@@ -40,28 +40,30 @@ def composite_sections(
     sections: Sections,
     *quantities: Float[Tensor, "ends _"],
 ) -> Composited:
-    """Blend samples of a field that is known at the ends of their sections.
+    """Blend samples of a field with values known at the ends of their sections.
 
-    The same as `composite` with `section_alpha` of the values at both ends, the samples' midpoints, and the mean of
-    each quantity at both ends, in one pass over each ray where it is single precision on the CPU. There opacities and
-    light are double precision throughout and never rounded in between. Gradients flow to the values, the inverse
-    deviation and the quantities; not to distances. Not twice differentiable.
+    This equals `composite` with `section_alpha` of the end values, the midpoints of the samples, and the mean of each
+    quantity over both ends. Single precision on the CPU runs as one pass over each ray, with opacity and transmittance
+    in double precision throughout. Gradients flow to the values, the inverse deviation and the quantities, but not to
+    the distances. Not twice differentiable.
 
     Args:
         values: signed distance at the ends, positive outside.
-        inverse_deviation: s of the surface.
-        samples: which rays they belong to, and where.
-        sections: `samples.sections()`.
-        quantities: known at the ends too: gradients of the field for normals, not normalised.
+        inverse_deviation: s, the inverse width of the surface.
+        samples: samples to blend.
+        sections: result of `samples.sections()`.
+        quantities: values at the ends to blend as well, such as unnormalized field gradients for normals.
 
     Raises:
-        ValueError: samples are not sorted by ray or name a ray that is not there; sections of other samples.
+        ValueError: the samples are not sorted by ray or name missing rays, or the sections belong to other samples.
     """
     _check_sections(values, samples, sections)
-    if _takes(values, samples, sections, *quantities) and scalar_fits(inverse_deviation):
+    if _fits_kernel(values, samples, sections, *quantities) and scalar_fits(inverse_deviation):
         outputs = native_composite_sections(values, inverse_deviation, samples, sections, quantities)
         return Composited(weights=outputs[0], opacity=outputs[1], depth=outputs[2], values=outputs[3:])
+    # Everything the kernel does not support runs through the generic path.
     start, end = (values.index_select(0, at) for at in (sections.start, sections.end))
+    # The quantity of a sample is the mean over its two ends, as in the kernel.
     means = [0.5 * (q.index_select(0, sections.start) + q.index_select(0, sections.end)) for q in quantities]
     alpha = section_alpha(start, end, inverse_deviation)
     return composite(alpha, samples.ray_index, samples.n_rays, samples.midpoints, *means)
@@ -74,31 +76,31 @@ def section_opacities(
     samples: PackedSamples,
     sections: Sections,
 ) -> SectionOpacities:
-    """Return opacity of sections and the light that reaches them, without gradient: to leave out what nobody sees.
+    """Return opacity and transmittance of sections without gradients, to skip invisible samples.
 
     Args:
         values: signed distance at the ends, positive outside.
-        inverse_deviation: s of the surface.
-        samples: which rays they belong to.
-        sections: `samples.sections()`.
+        inverse_deviation: s, the inverse width of the surface.
+        samples: samples of the sections.
+        sections: result of `samples.sections()`.
 
     Raises:
-        ValueError: as `composite_sections`.
+        ValueError: as for `composite_sections`.
     """
     _check_sections(values, samples, sections)
-    if _takes(values, samples, sections):
+    if _fits_kernel(values, samples, sections):
         return SectionOpacities(*native_section_opacities(values, float(inverse_deviation), samples, sections))
     alpha = section_alpha(values[sections.start], values[sections.end], inverse_deviation)
     return SectionOpacities(alpha, transmittance(alpha, samples.ray_index, samples.n_rays))
 
 
-def _takes(values: Tensor, samples: PackedSamples, sections: Sections, *quantities: Tensor) -> bool:
-    """Whether the native kernel does."""
+def _fits_kernel(values: Tensor, samples: PackedSamples, sections: Sections, *quantities: Tensor) -> bool:
+    """Return whether the native kernel supports these inputs."""
     indices_match = indices_fit(len(samples), samples.ray_index, sections.start, sections.end)
     return indices_match and fits_native(values, *quantities) and fits_native(samples.t_start, samples.t_end)
 
 
 def _check_sections(values: Tensor, samples: PackedSamples, sections: Sections) -> None:
-    """By their numbers; the kernels look at each one besides."""
+    """Compare the numbers of samples and ends; the kernels check each index in addition."""
     if not (len(sections.start) == len(sections.end) == len(samples) and len(sections.distances) == len(values)):
-        raise_faults(_NOT_THEIRS, samples.n_rays)
+        raise_faults(_NO_SECTION, samples.n_rays)

@@ -1,4 +1,4 @@
-"""Gaussian splats: one call to draw them, three ways to do it."""
+"""Rasterization of Gaussian splats: one function with three backends."""
 
 from fieldwatch.recon.render.splats.densification_statistics import DensificationStatistics
 from fieldwatch.recon.render.splats.projection import apply_3d_filter, rotations

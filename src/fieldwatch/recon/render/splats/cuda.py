@@ -1,4 +1,4 @@
-"""Blending on CUDA by gsplat (Apache-2.0), through its public functions; projection and harmonics are plain torch."""
+"""CUDA rasterization with the public functions of gsplat (Apache-2.0); projection and SH are plain torch."""
 
 from types import ModuleType
 from typing import Any
@@ -27,21 +27,22 @@ def _gsplat() -> ModuleType:
         import gsplat  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  optional: it needs CUDA
     except ImportError as error:
         raise InputError(
-            "splats on CUDA are drawn by gsplat, which is not installed: pip install 'fieldwatch[gpu]', or move the "
+            "rendering splats on CUDA needs gsplat, which is not installed: pip install 'fieldwatch[gpu]', move the "
             "Gaussians to the CPU, or pass backend='reference'"
         ) from error
     return gsplat
 
 
 def _conics(whitening: Float[Tensor, "visible 3"]) -> Float[Tensor, "visible 3"]:
-    """Inverse covariances (xx, xy, yy)."""
+    """Return the inverse covariances (xx, xy, yy)."""
     l1, l2, l3 = whitening.unbind(-1)
     return torch.stack([l1 * l1, l1 * l2, l2 * l2 + l3 * l3], -1)
 
 
 def _reaches(projected: ProjectedGaussians) -> Tensor:
-    """Half the boxes on the image outside which alpha is below the threshold, in whole pixels."""
+    """Return half sizes, in whole pixels, of image boxes outside which alpha is below the threshold."""
     l1, l2, l3 = projected.whitening.detach().unbind(-1)
+    # Distance in standard deviations at which alpha falls to the threshold.
     reach = (2 * (projected.alphas.detach() / THRESHOLD).log()).clamp_min(0).sqrt()
     half = torch.stack([reach * torch.hypot(l2, l3) / (l1 * l3), reach / l3], -1)
     return half.clamp_max(2.0**20).ceil().to(torch.int32) + 1
@@ -50,22 +51,23 @@ def _reaches(projected: ProjectedGaussians) -> Tensor:
 def blend(
     packed: Float[Tensor, "visible channels"], projected: ProjectedGaussians, view: View, options: RasterOptions
 ) -> BlendedImage:
-    """Blend packed features from front to back. gsplat's alpha may reach 0.999, where the CPU's stops at 0.99.
+    """Blend packed features from front to back. gsplat clamps alpha at 0.999, the CPU backends at 0.99.
 
     Raises:
-        ImportError: gsplat is not installed.
-        ValueError: the median depth was asked for.
+        InputError: gsplat is not installed.
+        ValueError: `options.median` is set.
     """
     if options.median:
-        raise ValueError("median=True is not there with gsplat: use the expected depth, or backend='reference'")
+        raise ValueError("gsplat does not support median=True: use the expected depth, or backend='reference'")
     gsplat: Any = _gsplat()
-    # Ceiling division: a tile may reach beyond the image.
+    # Rounded up: the last tiles may extend beyond the image.
     columns = -(-view.width // _TILE)
     rows = -(-view.height // _TILE)
     means2d = projected.means2d[None]
     _, keys, flat = gsplat.isect_tiles(
         means2d.detach(), _reaches(projected)[None], projected.depths.detach()[None], _TILE, columns, rows
     )
+    # First intersection of each tile in the sorted list.
     offsets = gsplat.isect_offset_encode(keys, 1, columns, rows)
     features, alpha = gsplat.rasterize_to_pixels(
         means2d,
@@ -77,7 +79,7 @@ def blend(
     )
     absgrad = torch.zeros_like(projected.means2d) if options.absgrad else None
     if absgrad is not None and projected.means2d.requires_grad:
-        # gsplat leaves them on the tensor it was given, before the gradient reaches the one behind it.
+        # gsplat sets absgrad on its input tensor, before the gradient reaches the tensor behind it.
         def keep(_: Tensor) -> None:
             absgrad.copy_(means2d.absgrad[0])  # pyright: ignore[reportAttributeAccessIssue]  set by gsplat
 
@@ -86,4 +88,4 @@ def blend(
 
 
 GSPLAT = RasterBackend(project=project, colors=sh_colors, blend=blend)
-"""gsplat's rasteriser behind the torch projection; CUDA."""
+"""Backend with the gsplat rasterizer for CUDA, after projection in torch."""

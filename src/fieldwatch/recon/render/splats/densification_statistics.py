@@ -1,4 +1,4 @@
-"""Densification statistics: the view-space gradients of the Gaussians, and how large they were rendered."""
+"""Densification statistics: view-space gradients and rendered sizes of the Gaussians."""
 
 import torch
 from torch import Tensor
@@ -8,18 +8,18 @@ from fieldwatch.recon.render.splats.view import View
 
 
 class DensificationStatistics:
-    """View-space gradients, summed over steps, for adaptive density control (Kerbl 2023, section 5.2).
+    """View-space gradients summed over steps, for adaptive density control (Kerbl 2023, section 5.2).
 
-    The gradient is taken in normalised device coordinates, as the thresholds of 3DGS are: pixels times half the size.
+    Gradients are in normalized device coordinates, like the thresholds of 3DGS: per pixel, times half the image size.
 
     Args:
-        count: Gaussians.
-        device: where the sums are kept.
+        count: number of Gaussians.
+        device: device of the sums.
 
     Attributes:
-        gradients: sum over steps of the gradient's length, one per Gaussian.
-        counts: steps in which each Gaussian was visible.
-        radii: largest radius so far, pixels.
+        gradients: sum of the gradient norms over steps, per Gaussian.
+        counts: number of steps in which each Gaussian was visible.
+        radii: largest radius so far in pixels, per Gaussian.
     """
 
     def __init__(self, count: int, device: torch.device | str = "cpu") -> None:
@@ -29,16 +29,17 @@ class DensificationStatistics:
 
     @torch.no_grad()
     def add(self, output: RenderOutput, view: View) -> None:
-        """Add what one step showed; call it after backward. A gradient that is not finite counts as not seen.
+        """Add the statistics of a step; call it after backward. A non-finite gradient counts as not visible.
 
         Raises:
-            ValueError: no gradient reached the places on the image.
+            ValueError: `means2d` has no gradient.
         """
         gradient = output.means2d.grad if output.absgrad is None else output.absgrad
         if gradient is None:
             raise ValueError("no gradient reached means2d: call add after backward, with means that require gradients")
         # From pixels to normalized device coordinates, which are 2 units wide.
         half = gradient.new_tensor([view.width / 2, view.height / 2])
+        # Norm per view first, then the sum: opposite gradients of different views must not cancel.
         norms = torch.linalg.vector_norm(gradient * half, dim=-1)
         finite = torch.isfinite(norms)
         self.gradients.index_add_(0, output.ids, torch.where(finite, norms, 0.0))
@@ -46,14 +47,14 @@ class DensificationStatistics:
         self.radii.index_copy_(0, output.ids, torch.maximum(self.radii[output.ids], output.radii))
 
     def mean_gradient(self) -> Tensor:
-        """Mean length of the gradient over the steps in which each Gaussian was visible; 0 for the never seen."""
+        """Return the mean gradient norm over the steps in which each Gaussian was visible; 0 if it never was."""
         return self.gradients / self.counts.clamp_min(1)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the sums, for a checkpoint."""
-        # The keys are those of earlier versions, which their checkpoints have.
+        """Return the sums for a checkpoint."""
+        # The keys must not change: checkpoints of earlier versions have them.
         return {"pulls": self.gradients, "sightings": self.counts, "radii": self.radii}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over the sums of a checkpoint, whatever their number of Gaussians."""
+        """Restore the sums from a checkpoint, for any number of Gaussians."""
         self.gradients, self.counts, self.radii = (state[name] for name in ("pulls", "sightings", "radii"))

@@ -1,4 +1,4 @@
-"""The three stages on the native kernels: single precision, CPU, the same bits for any number of threads."""
+"""Splat rasterization by native CPU kernels: single precision, bitwise independent of the number of threads."""
 
 import ctypes
 from typing import Any
@@ -20,13 +20,13 @@ from fieldwatch.recon.render.splats.stages import (
 from fieldwatch.recon.render.splats.view import View
 
 _TILE = 16
-_RANKED_WORDS = 12  # of struct Ranked, native/tiles.h
-_ENDS_WORDS = 2 * _TILE**2  # of struct Ends, native/rasterize.c
-_GEOMETRY = 8  # gradients per pair beside the channels, native/rasterize.c
+_RANKED_WORDS = 12  # size of struct Ranked in native/tiles.h, in 32-bit words
+_ENDS_WORDS = 2 * _TILE**2  # size of struct Ends in native/rasterize.c, in 32-bit words
+_GEOMETRY = 8  # gradients per pair besides the channels, as in native/rasterize.c
 
 
 class CameraStruct(ctypes.Structure):
-    """Mirrors `Camera` of native/splats.h."""
+    """Memory layout of `Camera` in native/splats.h."""
 
     _fields_ = [
         ("rotation", ctypes.c_double * 9),
@@ -51,12 +51,12 @@ def _camera(view: View, options: RasterOptions) -> CameraStruct:
 
 
 def _dense(gradient: Tensor | None, shape: tuple[int, ...]) -> Tensor:
-    """Lay out a gradient without gaps; one that nothing asked for is zero."""
+    """Make a gradient contiguous; None becomes zeros."""
     return torch.zeros(shape) if gradient is None else gradient.contiguous()
 
 
 class _Project(torch.autograd.Function):
-    """Means, quaternions, scales and opacities to the fields of `Projected`; what was not asked for is None."""
+    """Map means, quaternions, scales and opacities to the fields of `ProjectedGaussians`; unused ones are None."""
 
     @staticmethod
     def forward(ctx: Any, means: Tensor, quaternions: Tensor, scales: Tensor, opacities: Tensor, *settings: Any) -> Any:
@@ -68,11 +68,12 @@ class _Project(torch.autograd.Function):
         widths = [(2,), (3,), (), (), (), (3,) if options.normals else None, (2,) if options.slopes else None]
         columns = [None if width is None else means.new_empty((count, *width)) for width in widths]
         visible = call("fw_project", ctypes.byref(camera), count, *gaussians, torch.get_num_threads(), ids, *columns)
+        # The kernel packs the visible Gaussians to the front.
         ids = ids[:visible]
         columns = [None if column is None else column[:visible] for column in columns]
         ctx.camera = camera
         ctx.save_for_backward(ids, *gaussians, columns[1])
-        # columns[4] are the radii: statistics of the densification, never part of a loss.
+        # columns[4] are the radii, used for densification statistics and never in a loss.
         ctx.mark_non_differentiable(ids, columns[4])
         ctx.set_materialize_grads(False)
         return (ids, *columns)
@@ -94,7 +95,7 @@ class _Project(torch.autograd.Function):
 
 
 class _Harmonics(torch.autograd.Function):
-    """Spherical harmonics of the visible Gaussians."""
+    """SH colors of the visible Gaussians."""
 
     @staticmethod
     def forward(ctx: Any, dc: Tensor, rest: Tensor, means: Tensor, ids: Tensor, *settings: Any) -> Tensor:
@@ -103,44 +104,48 @@ class _Harmonics(torch.autograd.Function):
         rest = rest.contiguous()
         means = means.contiguous()
         position = view.position.detach().to(means).contiguous()
-        colours = means.new_empty((len(ids), 3))
+        colors = means.new_empty((len(ids), 3))
         stride = rest.shape[1]
         threads = torch.get_num_threads()
-        call("fw_harmonics", len(ids), ids, position, means, dc, rest, stride, degree, threads, colours)
-        ctx.save_for_backward(ids, position, means, rest, colours)
+        call("fw_harmonics", len(ids), ids, position, means, dc, rest, stride, degree, threads, colors)
+        ctx.save_for_backward(ids, position, means, rest, colors)
         ctx.shape = dc.shape
         ctx.degree = degree
-        return colours
+        return colors
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
-        ids, position, means, rest, colours = ctx.saved_tensors
+        ids, position, means, rest, colors = ctx.saved_tensors
         dmeans = torch.empty_like(means)
         ddc = means.new_empty(ctx.shape)
         drest = torch.empty_like(rest)
         call(
             "fw_harmonics_backward",
-            *(len(means), len(ids), ids, position, means, rest, rest.shape[1], ctx.degree, colours),
+            *(len(means), len(ids), ids, position, means, rest, rest.shape[1], ctx.degree, colors),
             *(gradients[0].contiguous(), torch.get_num_threads(), dmeans, ddc, drest),
         )
         return ddc, drest, dmeans, None, None, None
 
 
 def _tiles(projected: tuple[Tensor, ...], columns: int, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gaussians ranked by depth, ranks per tile, where each pair stands, where each tile begins."""
+    """Sort Gaussians by depth and into tiles.
+
+    Returns the sorted Gaussians, their ranks per tile, the slot of each pair, and the first pair of each tile.
+    """
     count = len(projected[0])
     threads = torch.get_num_threads()
     grid = (columns, rows, threads)
     ranked = torch.empty((count, _RANKED_WORDS), dtype=torch.int32)
+    # One row per thread, so that counting needs no atomics.
     counts = torch.empty((threads, columns * rows), dtype=torch.int32)
     starts = torch.empty(columns * rows + 1, dtype=torch.int32)
     scratch = torch.empty(4 * count, dtype=torch.int32)
     pairs = call("fw_rank", count, *projected, *grid, scratch, ranked, counts, starts)
     if pairs < 0:
         raise ValueError(
-            f"{count} Gaussians touch more than 2^31 tiles in all: their scales have exploded, or the image of "
-            f"{columns} x {rows} tiles is too large for so many"
+            f"{count} Gaussians touch more than 2^31 tiles in total: their scales have diverged, or the image of "
+            f"{columns} x {rows} tiles is too large for this number of Gaussians"
         )
     members, pair_slots = torch.empty((2, pairs), dtype=torch.int32)
     call("fw_fill", count, ranked, *grid, counts, members, pair_slots)
@@ -148,12 +153,13 @@ def _tiles(projected: tuple[Tensor, ...], columns: int, rows: int) -> tuple[Tens
 
 
 class _Blend(torch.autograd.Function):
-    """Packed features, places, whitening and alphas to the image."""
+    """Map packed features, means, whitening and alphas to the image."""
 
     @staticmethod
     def forward(ctx: Any, packed: Tensor, means2d: Tensor, whitening: Tensor, alphas: Tensor, *settings: Any) -> Any:
         depths, view, median, absgrad = settings
         packed = packed.contiguous()
+        # Rounded up: the last tiles may extend beyond the image.
         columns = -(-view.width // _TILE)
         rows = -(-view.height // _TILE)
         shape = (means2d.contiguous(), whitening.contiguous(), depths.contiguous(), alphas.contiguous())
@@ -163,7 +169,7 @@ class _Blend(torch.autograd.Function):
             packed.new_empty((view.height, view.width, *trailing)) for trailing in ((packed.shape[1],), ())
         )
         half = torch.empty((view.height, view.width), dtype=torch.int32) if median else None
-        # Where each pixel's blending ended: the backward pass starts there and goes from back to front.
+        # Where the blending of each pixel ended: the backward pass starts there and runs back to front.
         ends = packed.new_empty((columns * rows, _ENDS_WORDS))
         outputs = (features, alpha, ends, half)
         call("fw_blend", *size, ranked, members, starts, packed, torch.get_num_threads(), *outputs)
@@ -193,21 +199,21 @@ class _Blend(torch.autograd.Function):
 
 
 def project(gaussians: GaussianTensors, view: View, options: RasterOptions) -> ProjectedGaussians:
-    """Project the Gaussians that touch the image; see the reference."""
+    """Project the Gaussians that touch the image; see `projection.project`."""
     return ProjectedGaussians(*_Project.apply(*gaussians, view, options))
 
 
 def sh_colors(
     harmonics: SphericalHarmonics, means: Float[Tensor, "n 3"], ids: Int[Tensor, " visible"], view: View
 ) -> Float[Tensor, "visible 3"]:
-    """Colours of some Gaussians as the camera sees them; see the reference."""
+    """Evaluate view-dependent colors; see `spherical_harmonics.sh_colors`."""
     return _Harmonics.apply(harmonics.dc, harmonics.rest, means, ids, view, harmonics.degree)
 
 
 def blend(
     packed: Float[Tensor, "visible channels"], projected: ProjectedGaussians, view: View, options: RasterOptions
 ) -> BlendedImage:
-    """Blend packed features from front to back; see the reference."""
+    """Blend packed features from front to back; see `reference.blend`."""
     absgrad = torch.zeros_like(projected.means2d) if options.absgrad else None
     features, alpha, half = _Blend.apply(
         packed,
@@ -221,4 +227,4 @@ def blend(
 
 
 NATIVE = RasterBackend(project=project, colors=sh_colors, blend=blend)
-"""C kernels on the CPU, single precision."""
+"""Backend with C kernels for the CPU, single precision."""

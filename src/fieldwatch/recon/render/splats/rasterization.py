@@ -1,4 +1,4 @@
-"""One call that renders Gaussians, whichever backend rasterizes them."""
+"""Rasterization of Gaussians by any backend."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -30,19 +30,19 @@ _BACKENDS = {"reference": REFERENCE, "native": NATIVE, "gsplat": GSPLAT}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RenderOutput:
-    """What one view shows, and which Gaussians it shows.
+    """A rendered view and the visible Gaussians. Optional outputs are None if they were not requested.
 
     Attributes:
-        features: colours first where harmonics were given, then the features; blended, over the background.
-        alpha: accumulated, in [0, 1].
-        depth: view z summed with the blending weights (divide by alpha: `expected_depth`), metres; None if not asked.
-        normals: thinnest axes in camera axes, towards the camera, summed with the weights; None if not asked.
-        median_depth: depth of the Gaussian at which half the light is gone, 0 where it never is; None if not asked.
-        median_ids: which Gaussian that is, -1 where there is none; None if not asked.
-        ids: which Gaussians are visible, ascending.
-        radii: three standard deviations along the longer axis on the image, pixels, one per id.
-        means2d: centres on the image, pixels, one per id; keeps its gradient (`means2d.grad`) after backward.
-        absgrad: sums of the absolute values of that gradient over pixels, filled by backward; None if not asked.
+        features: blended colors (if SH coefficients were given), then blended features, over the background.
+        alpha: accumulated opacity, in [0, 1].
+        depth: z depth in world units, summed with the blending weights; see `expected_depth` for the quotient by alpha.
+        normals: thinnest axes in camera axes, toward the camera, summed with the blending weights.
+        median_depth: depth of the Gaussian at which the transmittance falls below 1/2; 0 if it never does.
+        median_ids: index of that Gaussian; -1 if there is none.
+        ids: indices of the visible Gaussians, ascending.
+        radii: three standard deviations along the longer axis in image space in pixels, one per id.
+        means2d: projected centers in pixels, one per id; retains its gradient (`means2d.grad`) after backward.
+        absgrad: sums of the absolute values of that gradient over pixels; filled by backward.
     """
 
     features: Float[Tensor, "height width channels"]
@@ -57,17 +57,17 @@ class RenderOutput:
     absgrad: Float[Tensor, "visible 2"] | None
 
     def expected_depth(self, least: float = 1e-6) -> Float[Tensor, "height width"]:
-        """Depth divided by alpha, metres; alpha counts as at least `least`.
+        """Return depth divided by alpha in world units; alpha is clamped to at least `least`.
 
         Raises:
-            ValueError: no depth was asked for.
+            ValueError: no depth was rendered.
         """
         if self.depth is None:
             raise ValueError("no depth was rendered: call rasterize(..., depth='centre') or depth='planar'")
         return self.depth / self.alpha.clamp_min(least)
 
 
-def rasterize(  # noqa: PLR0913  four tensors are the Gaussians, the rest the options of one picture
+def rasterize(  # noqa: PLR0913  four tensors are the Gaussians, the rest are options of one image
     means: Float[Tensor, "n 3"],
     quaternions: Float[Tensor, "n 4"],
     scales: Float[Tensor, "n 3"],
@@ -89,29 +89,30 @@ def rasterize(  # noqa: PLR0913  four tensors are the Gaussians, the rest the op
     """Rasterize Gaussians as 3DGS does (Kerbl 2023).
 
     Args:
-        means: centres in the world, metres.
-        quaternions: (w, x, y, z) of any length.
-        scales: standard deviations along the own axes, metres (after exp).
-        opacities: in (0, 1) (after the sigmoid).
-        view: the camera.
-        spherical_harmonics: coefficients of degree 0 and of the higher degrees, for colors that change with the
-            direction.
-        sh_degree: degree up to which they count, 0 to 3; at most what the coefficients hold.
-        features: values of any width per Gaussian, blended as they are.
-        background: one value per blended channel, added behind everything.
-        depth: "centre" blends the centres' depths; "planar" where each Gaussian is largest on the pixel's ray, a plane
-            for each Gaussian (RaDe-GS, Zhang 2024): no bias on slanted surfaces.
-        normals: blend the thinnest axes.
-        median: also find the median depth, of the same mode as `depth` ("centre" if None).
-        eps2d: low-pass dilation: variance added to every Gaussian on the image, square pixels.
-        antialiased: keep the light of Gaussians that the dilation widens (the 2D filter of Mip-Splatting, Yu 2024).
-        absgrad: also sum absolute gradients of the centres (AbsGS, Ye 2024); not by the reference.
-        backend: "auto" takes gsplat on CUDA; on the CPU the native kernels for float32 where `native_available`, else
+        means: centers in world units.
+        quaternions: rotations (w, x, y, z) of any length.
+        scales: standard deviations along the axes of the Gaussian in world units (after exp).
+        opacities: opacities in (0, 1) (after the sigmoid).
+        view: camera.
+        spherical_harmonics: SH coefficients of degree 0 and of the higher degrees, for view-dependent colors.
+        sh_degree: SH degree to evaluate, 0 to 3; at most that of the coefficients.
+        features: values of any width per Gaussian, blended unchanged.
+        background: one value per blended channel, composited behind the Gaussians.
+        depth: "centre" blends the depths of the centers. "planar" blends the depths at which each Gaussian has its
+            maximum on the ray of the pixel, a plane per Gaussian (RaDe-GS, Zhang 2024), which is unbiased on slanted
+            surfaces.
+        normals: whether to blend the thinnest axes.
+        median: whether to compute the median depth, of the same mode as `depth` ("centre" if None).
+        eps2d: low-pass dilation, the variance added to every Gaussian in image space, in squared pixels.
+        antialiased: whether to compensate the opacity for the dilation (the 2D filter of Mip-Splatting, Yu 2024).
+        absgrad: whether to sum absolute view-space gradients (AbsGS, Ye 2024); not supported by the reference.
+        backend: "auto" selects gsplat on CUDA; on the CPU the native kernels for float32 if `native_available`, else
             the reference.
 
     Raises:
-        ValueError: nothing to blend, a degree beyond the coefficients, or a backend that cannot do what is asked.
-        NativeUnavailable: backend "native" where the kernels cannot be built.
+        ValueError: there is nothing to blend, the degree exceeds the coefficients, or the backend does not support an
+            option.
+        NativeUnavailable: the backend is "native", and the kernels cannot be built.
     """
     requested = {"normals": normals, "slopes": depth == "planar", "median": median, "absgrad": absgrad}
     options = RasterOptions(eps2d=eps2d, antialiased=antialiased, **requested)
@@ -141,19 +142,21 @@ def _choose_backend(name: str, means: Tensor) -> RasterBackend:
         return _BACKENDS[name]
     if means.device.type == "cuda":
         return GSPLAT
+    # The native kernels are single precision only; double precision runs in the reference.
     return NATIVE if means.dtype == torch.float32 and native_available()[0] else REFERENCE
 
 
 def _check_degree(degree: int, coefficients: int) -> None:
     if not 0 <= degree <= MAX_DEGREE or (degree + 1) ** 2 - 1 > coefficients:
         raise ValueError(
-            f"harmonics of degree {degree} need {(degree + 1) ** 2 - 1} coefficients per channel beside the first, got "
-            f"{coefficients}: pass degree 0 to {MAX_DEGREE}, at most what the coefficients hold"
+            f"SH of degree {degree} needs {(degree + 1) ** 2 - 1} coefficients per channel besides the first, got "
+            f"{coefficients}: pass a degree from 0 to {MAX_DEGREE}, at most that of the coefficients"
         )
 
 
 def _with_retained_gradient(projected: ProjectedGaussians) -> ProjectedGaussians:
     if projected.means2d.requires_grad:
+        # Not a leaf: without this, densification would find no gradient.
         projected.means2d.retain_grad()
     return projected
 
@@ -164,7 +167,7 @@ def _over_background(output: RenderOutput, background: Float[Tensor, " channels"
 
 def _concatenated(parts: list[Tensor]) -> Float[Tensor, "visible channels"]:
     if not parts:
-        raise ValueError("nothing to draw: pass harmonics, features, a depth mode or normals=True")
+        raise ValueError("nothing to render: pass spherical_harmonics, features, a depth mode or normals=True")
     return torch.cat(parts, 1)
 
 
@@ -173,14 +176,17 @@ def _image_center(view: View, like: Tensor) -> Float[Tensor, "2"]:
 
 
 def _geometry_channels(projected: ProjectedGaussians, view: View, depth: DepthMode | None) -> list[Tensor]:
-    """Channels of depth and normals. A planar depth is linear over the image: its value at the centre, its slopes."""
+    """Return the channels of depth and normals.
+
+    A planar depth is linear over the image: its value at the image center and two slopes.
+    """
     channels: list[Tensor] = []
     if depth == "centre":
         channels.append(projected.depths[:, None])
     elif projected.slopes is not None:
-        from_centre = _image_center(view, projected.means2d) - projected.means2d
-        at_centre = projected.depths + (projected.slopes * from_centre).sum(-1)
-        channels += [at_centre[:, None], projected.slopes]
+        from_center = _image_center(view, projected.means2d) - projected.means2d
+        at_center = projected.depths + (projected.slopes * from_center).sum(-1)
+        channels += [at_center[:, None], projected.slopes]
     if projected.normals is not None:
         channels.append(projected.normals)
     return channels
@@ -201,14 +207,14 @@ def _split_channels(
     channels: int,
     depth: DepthMode | None,
 ) -> RenderOutput:
-    """Split the blended channels again, in one operation: each slice would make a whole image of gradients."""
+    """Split the blended channels in one operation: separate slices would each allocate a full image of gradients."""
     widths = [channels, {"centre": 1, "planar": 3}.get(depth or "", 0), 3 if projected.normals is not None else 0]
     features, depth_channels, normals = blended.features.split(widths, -1)
     depth_map = depth_channels[..., 0] if depth else None
     if depth == "planar":
-        at_centre, right, down = depth_channels.unbind(-1)
+        at_center, right, down = depth_channels.unbind(-1)
         across, downwards = _pixel_offsets(view, depth_channels)
-        depth_map = at_centre + across * right + downwards * down
+        depth_map = at_center + across * right + downwards * down
     return RenderOutput(
         features=features,
         alpha=blended.alpha,
@@ -226,7 +232,7 @@ def _split_channels(
 def _median_depth(
     rows: Int[Tensor, "height width"], projected: ProjectedGaussians, view: View
 ) -> Float[Tensor, "height width"]:
-    """Depth of the Gaussian at which half the light is gone, on its plane where slopes are known."""
+    """Return the depth of the median Gaussian of each pixel, on its plane if slopes are known."""
     known = rows >= 0
     gaussian_rows = rows[known].long()
     depths = projected.depths[gaussian_rows]
@@ -238,7 +244,7 @@ def _median_depth(
 
 
 def _median_ids(rows: Int[Tensor, "height width"], projected: ProjectedGaussians) -> Int[Tensor, "height width"]:
-    """Rows of what was packed, as numbers of the Gaussians."""
+    """Map rows of packed Gaussians to Gaussian indices."""
     known = rows >= 0
     ids = projected.ids.new_full(rows.shape, -1)
     return ids.masked_scatter(known, projected.ids[rows[known].long()])

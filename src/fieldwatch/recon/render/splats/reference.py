@@ -1,4 +1,4 @@
-"""Blending in plain torch, one tile at a time: what the kernels are compared with, and what runs without them."""
+"""Rasterization in plain torch, tile by tile: the reference of the kernels, and the fallback without them."""
 
 import torch
 from jaxtyping import Float, Int
@@ -36,12 +36,13 @@ def _blend_pixels(
     projected: ProjectedGaussians,
     pixels: Float[Tensor, "pixels 2"],
 ) -> tuple[Float[Tensor, "pixels channels"], Float[Tensor, " pixels"], Int[Tensor, " pixels"]]:
-    """Blend Gaussians, given from front to back, at some pixels: w_i = alpha_i prod_{j < i} (1 - alpha_j)."""
+    """Blend Gaussians, sorted front to back, at some pixels: w_i = alpha_i prod_{j < i} (1 - alpha_j)."""
     alphas = _alphas(rows, projected, pixels)
     after = torch.cumprod(1 - alphas, 1)
-    # Transmittance in front of each Gaussian: the exclusive product.
+    # Transmittance in front of each Gaussian: an exclusive product.
     before = torch.cat([torch.ones_like(after[:, :1]), after[:, :-1]], 1)
     weights = torch.where(before > OPAQUE, alphas * before, 0)
+    # At most one Gaussian per pixel crosses 1/2; amax selects it among the -1.
     crossing = (before > 0.5) & (after <= 0.5)
     median = torch.where(crossing, rows, -1).amax(1) if len(rows) else rows.new_full((len(pixels),), -1)
     return weights @ packed[rows], weights.sum(1), median
@@ -60,14 +61,15 @@ def blend(
     """Blend packed features from front to back.
 
     Raises:
-        ValueError: absolute gradients were asked for: automatic differentiation only sees their sums.
+        ValueError: `options.absgrad` is set, but automatic differentiation computes only signed sums.
     """
     if options.absgrad:
-        raise ValueError("absgrad=True needs the native or the gsplat backend: plain torch only sees summed gradients")
-    # Stable, so that Gaussians of one depth keep the order of the kernels.
+        raise ValueError("absgrad=True needs the native or the gsplat backend: plain torch only has summed gradients")
+    # Stable, so that Gaussians of equal depth have the same order as in the kernels.
     order = torch.argsort(projected.depths.detach(), stable=True)
     with torch.no_grad():
         low, high = _boxes(projected)
+    # Filter by rows first, then by columns: each tile then tests only the Gaussians of its strip.
     strips: list[tuple[Tensor, ...]] = []
     for top in range(0, view.height, _TILE):
         strip = order[((low[:, 1] <= top + _TILE) & (high[:, 1] >= top))[order]]
@@ -83,12 +85,13 @@ def blend(
 
 
 def _boxes(projected: ProjectedGaussians) -> tuple[Float[Tensor, "visible 2"], Float[Tensor, "visible 2"]]:
-    """Boxes on the image outside which alpha is below the threshold, a little widened against rounding."""
+    """Return image boxes outside which alpha is below the threshold, slightly widened against rounding."""
     l1, l2, l3 = projected.whitening.unbind(-1)
+    # Distance in standard deviations at which alpha falls to the threshold.
     reach = (2 * (projected.alphas / THRESHOLD).log()).clamp_min(0).sqrt()
     half = torch.stack([reach * torch.hypot(l2, l3) / (l1 * l3), reach / l3], -1) * 1.001 + 0.01
     return projected.means2d - half, projected.means2d + half
 
 
 REFERENCE = RasterBackend(project=project, colors=sh_colors, blend=blend)
-"""Plain torch, any device and precision."""
+"""Backend in plain torch, for any device and precision."""

@@ -1,4 +1,4 @@
-"""Colour by direction: real spherical harmonics of degree 0 to 3, in plain torch."""
+"""View-dependent color: real spherical harmonics (SH) of degree 0 to 3 in plain torch."""
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,7 @@ MAX_DEGREE = 3
 
 
 def sh_basis(directions: Float[Tensor, "n 3"], degree: int) -> Float[Tensor, "n k"]:
-    """Basis functions at unit directions, (degree + 1)^2 of them, in the order and with the signs of 3DGS files."""
+    """Evaluate the (degree + 1)^2 SH basis functions at unit directions, in the order and signs of 3DGS files."""
     x, y, z = directions.unbind(-1)
     xx = x * x
     yy = y * y
@@ -44,8 +44,9 @@ def sh_basis(directions: Float[Tensor, "n 3"], degree: int) -> Float[Tensor, "n 
 def sh_colors(
     harmonics: SphericalHarmonics, means: Float[Tensor, "n 3"], ids: Int[Tensor, " visible"], view: View
 ) -> Float[Tensor, "visible 3"]:
-    """Colours of some Gaussians as the camera sees them: the sum plus 0.5, at least 0."""
+    """Evaluate the colors of Gaussians for the viewing direction: SH sum plus 0.5, clamped to at least 0."""
     directions = functional.normalize(means[ids] - view.position.to(means), dim=-1)
+    # Coefficients beyond the active degree are stored but not evaluated.
     basis = sh_basis(directions, harmonics.degree)
     coefficients = torch.cat([harmonics.dc[ids], harmonics.rest[ids][:, : basis.shape[1] - 1]], 1)
     return ((basis[:, :, None] * coefficients).sum(1) + 0.5).clamp_min(0)

@@ -1,4 +1,4 @@
-"""The three stages of drawing splats, as every backend offers them."""
+"""The three stages of splat rasterization that every backend implements."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 THRESHOLD = 1 / 255
-"""A smaller alpha does not contribute."""
+"""Smallest alpha that contributes."""
 CEILING = 0.99
-"""No alpha is larger, and none of its gradient passes."""
+"""Largest alpha; clamped values get no gradient."""
 OPAQUE = 1e-4
-"""A pixel is finished when no more light than this passes."""
+"""Transmittance at which a pixel is finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RasterOptions:
-    """How Gaussians are projected, and what beside their place and shape is asked for.
+    """Options of the projection, and optional outputs.
 
     Attributes:
-        eps2d: variance added on the image, square pixels.
-        antialiased: lower the opacity as the low-pass dilation widens the Gaussian (the 2D Mip filter).
-        normals: hand out the thinnest axes.
-        slopes: hand out the change of depth per pixel.
-        median: find the Gaussian at which half the light is gone.
-        absgrad: sum the absolute gradients on the image.
+        eps2d: variance added in image space, in squared pixels.
+        antialiased: reduce the opacity by the widening of the low-pass dilation (the 2D Mip filter).
+        normals: return the thinnest axes.
+        slopes: return the change of depth per pixel.
+        median: find the Gaussian at which the transmittance falls below 1/2.
+        absgrad: sum the absolute view-space gradients.
     """
 
     eps2d: float = 0.3
@@ -37,7 +37,7 @@ class RasterOptions:
 
 
 class GaussianTensors(NamedTuple):
-    """Centres and scales in metres, quaternions (w, x, y, z) of any length, opacities in (0, 1)."""
+    """Centers and scales in world units, quaternions (w, x, y, z) of any length, opacities in (0, 1)."""
 
     means: Float[Tensor, "n 3"]
     quaternions: Float[Tensor, "n 4"]
@@ -46,7 +46,7 @@ class GaussianTensors(NamedTuple):
 
 
 class SphericalHarmonics(NamedTuple):
-    """Coefficients of degree 0 and of the higher degrees, and up to which degree they count."""
+    """SH coefficients of degree 0 and of the higher degrees, and the degree to evaluate."""
 
     dc: Float[Tensor, "n 1 3"]
     rest: Float[Tensor, "n k 3"]
@@ -54,12 +54,12 @@ class SphericalHarmonics(NamedTuple):
 
 
 class ProjectedGaussians(NamedTuple):
-    """The visible Gaussians of a view, in the order they are stored in.
+    """The visible Gaussians of a view, in storage order.
 
-    `whitening` is the triangular (l1, l2, l3) with exponent -((l1 dx + l2 dy)^2 + (l3 dy)^2) / 2: the inverse
-    covariance keeps too few digits for needles in single precision. `alphas` are the opacities, lowered where
-    `antialiased` asks for it, `radii` three standard deviations of the longer axis in pixels, `normals` the thinnest
-    axes in camera axes, towards the camera, `slopes` the change of depth per pixel (right, down).
+    `whitening` is the triangular factor (l1, l2, l3) with the exponent -((l1 dx + l2 dy)^2 + (l3 dy)^2) / 2; in single
+    precision the inverse covariance has too few digits for needles. `alphas` are the opacities, reduced if
+    `antialiased`. `radii` are three standard deviations of the longer axis in pixels. `normals` are the thinnest axes
+    in camera axes, toward the camera. `slopes` are the changes of depth per pixel (right, down).
     """
 
     ids: Int[Tensor, " visible"]
@@ -73,10 +73,10 @@ class ProjectedGaussians(NamedTuple):
 
 
 class BlendedImage(NamedTuple):
-    """The image: blended features, alpha, and what was asked for.
+    """The blended image with optional outputs.
 
-    `median` holds per pixel the row of the packed Gaussian at which the transmittance passes 1/2, -1 where it does not.
-    `absgrad` are filled by backward.
+    `median` is the row of the packed Gaussian at which the transmittance of a pixel falls below 1/2, or -1. `absgrad`
+    is filled by the backward pass.
     """
 
     features: Float[Tensor, "height width channels"]
@@ -87,12 +87,12 @@ class BlendedImage(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RasterBackend:
-    """A backend.
+    """The functions of a backend.
 
     Attributes:
-        project: `Gaussians`, view, options -> `Projected`.
-        colors: `Harmonics`, means, ids, view -> colours of the visible Gaussians.
-        blend: packed features, `Projected`, view, options -> `Blended`.
+        project: maps `GaussianTensors`, view and options to `ProjectedGaussians`.
+        colors: maps `SphericalHarmonics`, means, ids and view to the colors of the visible Gaussians.
+        blend: maps packed features, `ProjectedGaussians`, view and options to a `BlendedImage`.
     """
 
     project: Callable[..., ProjectedGaussians]

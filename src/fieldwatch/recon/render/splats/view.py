@@ -1,4 +1,4 @@
-"""The camera that splats are drawn for."""
+"""The pinhole camera of the renderers."""
 
 from dataclasses import dataclass, replace
 
@@ -6,23 +6,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 MARGIN = 0.15
-"""Share of the image's width and height, on each side, beyond which a Gaussian's shape is taken at the margin: the
-affine map of EWA splatting is meaningless far outside the image."""
+"""Margin around the image, as a fraction of its size, at which the Jacobian of the projection is clamped.
+
+The affine approximation of EWA splatting is meaningless far outside the image."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """A pinhole camera in OpenCV axes: x right, y down, z forward; pixel centres at + 0.5.
+    """A pinhole camera in OpenCV axes (x right, y down, z forward) with pixel centers at + 0.5.
 
     Attributes:
-        camera_from_world: rigid transform.
-        fx: focal length, pixels.
-        fy: focal length, pixels.
-        cx: principal point, pixels from the image's left edge.
-        cy: principal point, pixels from the image's top edge.
-        width: pixels.
-        height: pixels.
-        near: distance of the plane before which nothing is drawn, metres.
+        camera_from_world: rigid transform from world to camera coordinates.
+        fx: horizontal focal length in pixels.
+        fy: vertical focal length in pixels.
+        cx: principal point in pixels from the left edge of the image.
+        cy: principal point in pixels from the top edge of the image.
+        width: image width in pixels.
+        height: image height in pixels.
+        near: distance of the near plane in world units.
     """
 
     camera_from_world: Float[Tensor, "4 4"]
@@ -38,13 +39,14 @@ class View:
         if self.width < 1 or self.height < 1 or not (self.fx > 0 and self.fy > 0):
             raise ValueError(
                 f"a view needs a positive size and focal length, got {self.width} x {self.height} pixels with fx "
-                f"{self.fx}, fy {self.fy}: check the camera's intrinsics"
+                f"{self.fx}, fy {self.fy}: check the intrinsics of the camera"
             )
 
     def scaled(self, factor: float) -> "View":
-        """Return the same camera with an image of another resolution; the size is rounded to whole pixels."""
+        """Return the camera with another image resolution; the size is rounded to whole pixels."""
         width = max(round(self.width * factor), 1)
         height = max(round(self.height * factor), 1)
+        # Per axis, because rounding may change the aspect ratio.
         across = width / self.width
         down = height / self.height
         return replace(
@@ -59,7 +61,8 @@ class View:
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
-        """Least and largest x / z, then y / z, inside which the affine map is taken."""
+        """Smallest and largest x / z, then y / z, to which the Jacobian of the projection is clamped."""
+        # In pixels, then divided by the focal length to a slope.
         across = MARGIN * self.width
         down = MARGIN * self.height
         return (
@@ -76,5 +79,5 @@ class View:
 
     @property
     def position(self) -> Float[Tensor, "3"]:
-        """Camera centre in the world."""
+        """Camera center in the world."""
         return -self.rotation.T @ self.camera_from_world[:3, 3]

@@ -164,6 +164,14 @@ def test_options_out_of_bounds_are_rejected(wrong, message) -> None:
         ExtractOptions(**wrong)
 
 
+def test_a_method_that_does_not_exist_is_refused_without_a_type_checker() -> None:
+    """The import hook of the tests would refuse the argument first: users have no hook."""
+    options = object.__new__(ExtractOptions)
+    object.__setattr__(options, "method", "open3d")
+    with pytest.raises(ValueError, match=r"--method .*poisson, tsdf, density, got 'open3d'; use poisson"):
+        options.__post_init__()
+
+
 def test_what_floats_where_photos_are_transparent_is_no_surface(given) -> None:
     """Two balls that float in the background: in opaque photos, black ones are indistinguishable from it."""
     cameras = given.cameras_around()

@@ -162,7 +162,7 @@ class _RegionMesher:
         )
 
     def _foreground(self, level: float, points: OrientedPoints) -> MeshRegion:
-        if self.options.method in {"poisson", "open3d"} or not len(points):
+        if self.options.method == "poisson" or not len(points):
             return self._poisson("foreground", points)
         box = self._padded_box(points)
         resolution = self.resolution(points)
@@ -224,7 +224,7 @@ class _RegionMesher:
             mesh = cleaned(decimated(mesh, **self.options.limit))
             self.budget.release_freed()
         # The vertices of the other methods are already on the level set or the fused depth.
-        if self.options.snap and self.options.method in {"poisson", "open3d"}:
+        if self.options.snap and self.options.method == "poisson":
             # The foreground sets the cell size if there is one: the background's cells are much larger.
             near = points.chosen(self.foreground.contains(points.points)) if regions[0].mesh is not None else points
             cell = float(np.ptp(near.points, axis=0).max()) / self.resolution(near)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from fieldwatch import InputError
 
-Method = Literal["poisson", "open3d", "tsdf", "density"]
+Method = Literal["poisson", "tsdf", "density"]
 Point = tuple[float, float, float]
 MOST_TRIANGLES = 200_000
 """Default limit on the triangles of a mesh."""
@@ -18,9 +18,8 @@ class ExtractOptions:
     Attributes:
         surface_level: level of the density at which the surface is extracted; each level gives a mesh (SuGaR, section
             4.2: 0.3; 0.1 is fuller, 0.5 tighter).
-        method: reconstruction method: Poisson reconstruction from points on the level set, with the built-in solver
-            (poisson) or Open3D's in a separate process (open3d); fusion of rendered depth (tsdf); or the level set of
-            the Gaussians' density on a grid (density).
+        method: reconstruction method: screened Poisson reconstruction of points on the level set (poisson), TSDF fusion
+            of rendered depth maps (tsdf), or marching cubes on the density of the Gaussians (density).
         bbox: two opposite corners of the foreground box, in world units; None derives it from the cameras.
         centred: center the foreground box on the point that the cameras look at instead of the origin.
         points: maximum number of points on each level set; SuGaR uses 10,000,000.

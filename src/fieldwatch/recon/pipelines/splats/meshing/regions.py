@@ -12,7 +12,6 @@ from fieldwatch.recon.mesh import (
     Triangles,
     cleaned,
     facing_outward,
-    open3d_poisson,
     poisson_surface,
     trimmed,
     without_outliers,
@@ -67,17 +66,13 @@ def poisson_region(  # noqa: PLR0913  the points of a region, and settings of th
     if len(inliers) < MIN_POINTS:
         return MeshRegion(name=name, mesh=None, notes=(_too_few_points(name, len(points)),))
     budget.release_freed()
-    if options.method == "open3d":
-        # Open3D expects an octree depth: the smallest with 2^depth >= resolution.
-        surface = open3d_poisson(inliers, depth=max(resolution - 1, 1).bit_length())
-    else:
-        surface = poisson_surface(
-            inliers,
-            resolution=resolution,
-            memory=budget.share(_POISSON_SHARE) if budget.limited else None,
-            outside=_emptiness_on_grid(inliers, resolution, empty) if options.unseen == "close" else None,
-            on_progress=lambda stage, share: on_progress(f"{name}: {stage}", share),
-        )
+    surface = poisson_surface(
+        inliers,
+        resolution=resolution,
+        memory=budget.share(_POISSON_SHARE) if budget.limited else None,
+        outside=_emptiness_on_grid(inliers, resolution, empty) if options.unseen == "close" else None,
+        on_progress=lambda stage, share: on_progress(f"{name}: {stage}", share),
+    )
     mesh = surface.mesh
     if options.trim and options.unseen == "trim":
         mesh = trimmed(surface, options.trim, support=inliers)
