@@ -1,4 +1,4 @@
-"""Rewrites the generated pages, drawings and the table of tab completion. With --check: are they current?"""
+"""Rewrites the generated pages and drawings. With --check: are they current?"""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,6 @@ from pathlib import Path
 import drawings
 import public_names
 
-from fieldwatch.cli.commands import all_commands, runner_of
-from fieldwatch.cli.completion_table import as_stored, flags_of
 from fieldwatch.health import rules_markdown
 from fieldwatch.record import TOOLKIT
 from fieldwatch.registry import installed_pipelines
@@ -30,13 +28,7 @@ def pages() -> dict[str, str]:
         "docs/rules.md": f"{HEAD}{rules.rstrip()}\n",
         "docs/pictures/rooms.svg": drawings.rooms(),
         "docs/pictures/step.svg": drawings.step_path(),
-        "src/fieldwatch/cli/completion.json": completions(),
     }
-
-
-def completions() -> str:
-    """Every command's flags, asked of the commands themselves."""
-    return as_stored({name: flags_of(runner_of(name)) for name in all_commands()}).decode()
 
 
 def main() -> int:

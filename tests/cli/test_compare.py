@@ -83,7 +83,7 @@ def test_what_shows_no_surface_comes_last_and_of_equals_the_later_is_first():
     [
         ("{run}", "--checkpoints with one run"),
         ("--checkpoints {run} {run}", "2 runs were given"),
-        ("", "0 runs were given (none)"),
+        ("", "expected two or more run folders"),
         ("{run} {run} --resolution 64", "is for --checkpoints"),
         ("--checkpoints {run} --resolution 4", "--resolution 4"),
         ("--checkpoints {run}/nothing", "nothing"),

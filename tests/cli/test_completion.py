@@ -3,12 +3,31 @@
 import shutil
 import subprocess
 import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
+import tyro
 
-from fieldwatch.cli.commands import all_commands, runner_of
+from fieldwatch.cli.commands import flags_of
 from fieldwatch.cli.completion_scripts import bash_script, fish_script
-from fieldwatch.cli.completion_table import Flag, as_stored, flags_of, stored_flags
+from fieldwatch.cli.completion_table import Flag, completed_flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Do something."""
+
+    where: tyro.conf.Positional[Path]
+    out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
+    on: bool = False
+    axes: Literal["x", "y"] | None = None
+    steps: int | None = None
+    paths: tuple[Path, ...] = ()
+    pair: tuple[Literal[1, 2], Literal[1, 2]] = (1, 2)
+    source: Annotated[str, tyro.conf.arg(name="from")] = "a"
+
 
 BASH = """
 source ./script
@@ -62,8 +81,9 @@ def ask(request, fieldwatch, place):
 def test_commands_subcommands_flags_and_choices(ask):
     assert ask("tr") == ["train", "train-many"]
     assert ask("train", "") == ["normals", "splats", "video"]
-    assert ask("train", "video", "--res") == ["--resume", "--resize", "--restarts-per-hour"]
-    assert ask("train", "video", "--resume", "") == ["auto", "must", "never", "start-over"]
+    assert set(ask("train", "video", "--res")) == {"--resume", "--resize", "--restarts-per-hour"}
+    assert {"demo", "small"} <= set(ask("train", "video", "--preset", ""))
+    assert ask("train", "video", "--resume", "") == ["auto", "never", "must", "start-over"]
     assert ask("completion", "") == ["bash", "zsh", "fish"]
     assert ask("doctor", "--kind", "no") == ["normals"]
     assert ask("gpu", "--interval", "") == []
@@ -116,13 +136,21 @@ def test_an_unknown_shell_is_refused(fieldwatch):
     assert "bash" in message
 
 
-def test_the_stored_table_is_what_the_commands_say():
-    live = {name: flags_of(runner_of(name)) for name in all_commands()}
-    told = "the flags changed since the table was made: make docs"
-    assert stored_flags() == {name: tuple({f.name: f for f in flags}.values()) for name, flags in live.items()}, told
-    assert as_stored(live).endswith(b"\n")
+def test_spellings_and_values_come_from_the_types():
+    flags = {flag.name: flag.takes for flag in completed_flags(Flags)}
+    assert flags == {
+        "-h": "nothing", "--help": "nothing", "--help-all": "nothing", "-o": "path", "--out": "path",
+        "--on": "nothing", "--no-on": "nothing", "--axes": ("x", "y"), "--steps": "value", "--paths": "path",
+        "--pair": ("1", "2"), "--from": "value",
+    }  # fmt: skip
 
 
-def test_another_answer_of_the_parser_is_named():
-    with pytest.raises(ValueError, match=r"tyro.*'COMPLETION_SPEC = '"):
-        flags_of(len)
+def test_presets_complete_by_name():
+    flags = {flag.name: flag.takes for flag in completed_flags(flags_of("train video"))}
+    assert "small" in flags["--preset"]
+    assert flags["--data"] == "path"
+    assert flags["--hang-timeout"] == "value"
+
+
+def test_a_command_without_a_class_of_flags_has_its_help():
+    assert [flag.name for flag in completed_flags(None)] == ["-h", "--help", "--help-all"]

@@ -186,16 +186,16 @@ def test_an_open_mesh_wound_inwards_is_refused(refused, solid, out, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--views 0", "--views 0 --size 256: wanted at least one view"),
+        ("--views 0", "--views 0 --size 256: expected at least one view"),
         ("--views 9999 --size 4096", "at most 134,217,728 pixels in all"),
-        ("--distance 1", "--distance is 1: wanted above 1"),
-        ("--distance nan", "--distance is nan: wanted above 1"),
-        ("--elevations 90", "--elevations are 90: wanted one or more between -90 and 90"),
-        ("--elevations 20 nan", "--elevations are 20 nan: wanted"),
-        ("--up 0 0 0", "--up is 0.0 0.0 0.0: wanted a direction"),
-        ("--fill 1.5", "--fill is 1.5: wanted above 0 and at most 1"),
-        ("--noise -1", "--noise is -1: wanted degrees from 0"),
-        ("--seed -1", "--seed is -1: wanted 0 or more"),
+        ("--distance 1", "--distance must be greater than 1 (the unit sphere), as in 4, got 1"),
+        ("--distance nan", "got nan"),
+        ("--elevations 90", "between -90 and 90, as in 25 -25, got 90"),
+        ("--elevations 20 nan", "got 20 nan"),
+        ("--up 0 0 0", "--up must be a direction, as in 0 0 1 for +z, got 0.0 0.0 0.0"),
+        ("--fill 1.5", "--fill must be greater than 0 and at most 1, as in 0.8, got 1.5"),
+        ("--noise -1", "less than 90 degrees, as in 5, got -1"),
+        ("--seed -1", "--seed must be 0 or more, got -1"),
     ],
 )
 def test_wishes_that_make_no_sense_are_refused_and_nothing_is_written(refused, mesh, out, words, message):
@@ -214,7 +214,7 @@ def test_a_mesh_that_is_none_is_refused(refused, tmp_path, out):
     (tmp_path / "bare.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\n")
     assert "face" in refused(*COMMAND, tmp_path / "bare.obj", "--out", out)
     (tmp_path / "flat.obj").write_text("v 0 0 0\nv 1 0 0\nv 2 0 0\nf 1 2 3\n")
-    assert "mesh's 1 faces" in refused(*COMMAND, tmp_path / "flat.obj", "--out", out)
+    assert "the 1 faces of the mesh" in refused(*COMMAND, tmp_path / "flat.obj", "--out", out)
     assert not out.parent.exists()
 
 

@@ -43,7 +43,8 @@ PLANTED = {
     "nsys snapshot": ("nsys snapshot 1", "cli.nsys_snapshot._process"),
     "nsys train": ("nsys train -- true", "cli.nsys_train.required_nsys"),
     "tensorboard": ("tensorboard RUN --print", "cli.tensorboard.command"),
-    "completion": ("completion bash", "cli.completion.stored_flags"),
+    "completion": ("completion bash", "cli.completion.completed_flags"),
+    "migrate": ("migrate python train.py", "recon.commands.migrate.command.script_of"),
 }
 """Command line, and a function in the command's reading code."""
 
@@ -156,6 +157,7 @@ BAD = {
     "nsys train": ["nsys train", "nsys train -- MISSING", "nsys train --steps 3 1 -- true"],
     "tensorboard": [*lines("tensorboard X --print", ("MISSING", "TEXT")), "tensorboard"],
     "completion": ["completion tcsh"],
+    "migrate": [*lines("migrate X", ("MISSING", "EMPTY")), "migrate python none.py", "migrate MISSING.conf"],
 }
 """Command lines that are the user's to mend."""
 

@@ -111,7 +111,7 @@ def test_what_is_no_log_is_bad_input(refused, tmp_path, content, message):
 
 
 def test_no_input_and_a_missing_one_are_bad_input(refused, tmp_path):
-    assert "no input" in refused("memory")
+    assert "expected an input" in refused("memory")
     assert "does not exist" in refused("memory", tmp_path / "gone")
 
 

@@ -134,12 +134,12 @@ def test_place_where_nothing_can_be_written_is_said_before_any_work(opaque, refu
     [
         ("--bboxmin (0,0,0)", "--bboxmin came without the other corner: give --bboxmin and --bboxmax, or --bbox"),
         ("--bboxmax=(0,0,0)", "--bboxmax came without the other corner"),
-        ("--bboxmin (0,0) --bboxmax (1,1,1)", "--bboxmin '(0,0)' is no corner: wanted are three numbers"),
-        ("--bboxmax", "--bboxmax '' is no corner"),
+        ("--bboxmin (0,0) --bboxmax (1,1,1)", "--bboxmin must be three numbers"),
+        ("--bboxmax", "--bboxmax must be three numbers"),
         ("--bboxmin (1,0,0) --bboxmax (0,1,1)", "--bbox must have low < high"),
         ("-l 1.5", "--surface-level must hold densities"),
         ("--checkpoint 7", "7"),
-        ("--checkpoint newest", "--checkpoint 'newest' is not known: give best, last, or the number"),
+        ("--checkpoint newest", "--checkpoint 'newest' is not known: expected best, last, or the number"),
     ],
 )
 def test_bad_input_is_one_message_and_nothing_is_written(opaque, refused, words, message):

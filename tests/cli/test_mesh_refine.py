@@ -77,7 +77,7 @@ def test_an_unfinished_refinement_is_resumed(splats, mesh, fieldwatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--preset", "quick"), "--preset 'quick' is not known: choose one of short, medium, long, parity"),
+        (("--preset", "quick"), "--preset 'quick' is not known: expected one of short, medium, long, parity"),
         (("--first-colours", "vertices"), "has no vertex colors"),
         (("--checkpoint", "12"), "there is no checkpoint of step 12"),
     ],

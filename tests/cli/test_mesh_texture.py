@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import trimesh
 
-from fieldwatch.recon.commands.mesh.texture import MANY_FACES, Arguments, layout_of
+from fieldwatch.recon.commands.mesh.flags import TextureFlags
+from fieldwatch.recon.commands.mesh.texture import MANY_FACES, layout_of
 from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
 
 QUADS = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
@@ -59,7 +60,7 @@ def test_a_mesh_that_faces_inwards_is_turned(splats, box, answer, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--layout xatlas --square-size 8", "--square-size 8 is of --layout squares"),
+        ("--layout xatlas --square-size 8", "--square-size 8 needs --layout squares"),
         ("--square-size 0", "--square-size is 0"),
         ("--layout squares --size 11", "use a size of at least 12"),
         ("--size 0", "texture size must be from 1 to 16384"),
@@ -82,7 +83,7 @@ def test_bad_meshes_and_folders_are_one_message(splats, box, refused, tmp_path):
 
 
 def test_many_faces_get_squares():
-    chosen = Arguments(run=Path(), mesh=Path())
+    chosen = TextureFlags(run=Path(), mesh=Path())
     assert layout_of(chosen, MANY_FACES - 1) == ("xatlas", None)
     assert layout_of(chosen, MANY_FACES) == ("squares", None)
-    assert layout_of(Arguments(run=Path(), mesh=Path(), size=512), MANY_FACES) == ("squares", 512)
+    assert layout_of(TextureFlags(run=Path(), mesh=Path(), size=512), MANY_FACES) == ("squares", 512)

@@ -66,14 +66,14 @@ def test_up_turns_page_and_picture(mesh, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("-o page.txt", "-o page.txt: wanted a file that ends in .html"),
-        ("--still s.jpg", "--still s.jpg: wanted a file that ends in .png"),
-        ("--film f.gif", "--film f.gif: wanted a file that ends in .mp4"),
-        ("--size 0", "--size is 0: wanted between 1 and 4096"),
-        ("--seconds 0", "--seconds is 0: wanted above 0"),
-        ("--seconds nan", "--seconds is nan: wanted above 0"),
-        ("--up 0 0 0", "--up is 0.0 0.0 0.0: wanted a direction"),
-        ("--up nan 0 0", "--up is nan 0.0 0.0: wanted a direction"),
+        ("-o page.txt", "-o must be a file that ends in .html"),
+        ("--still s.jpg", "--still must be a file that ends in .png"),
+        ("--film f.gif", "--film must be a file that ends in .mp4"),
+        ("--size 0", "--size must be 1 to 4096 pixels, as in 720, got 0"),
+        ("--seconds 0", "as in 6, got 0"),
+        ("--seconds nan", "as in 6, got nan"),
+        ("--up 0 0 0", "for +z, got 0.0 0.0 0.0"),
+        ("--up nan 0 0", "for +z, got nan 0.0 0.0"),
     ],
 )
 def test_wishes_that_make_no_sense_are_refused_and_nothing_is_written(mesh, capsys, words, message):

@@ -139,12 +139,12 @@ def test_statistics_that_cannot_be_read_are_said_with_nsys_own_words(calls, fiel
 
 
 def test_wrong_usage_of_train(calls, refused):
-    assert "no command" in refused("nsys", "train")
-    assert "no command" in refused("nsys", "train", "--on-finding", "--")
+    assert "expected a command" in refused("nsys", "train")
+    assert "expected a command" in refused("nsys", "train", "--on-finding", "--")
     assert "'no-such-program'" in refused("nsys", "train", "--", "no-such-program")
     assert "expected FIRST LAST" in refused("nsys", "train", "--steps", "9", "5", "--", *python())
     assert "choose one" in refused("nsys", "train", "--on-request", "--on-finding", "--", *python())
-    assert "cannot be made" in refused("nsys", "train", "--out", "/proc/nowhere/one", "--", *python())
+    assert "cannot create" in refused("nsys", "train", "--out", "/proc/nowhere/one", "--", *python())
 
 
 @pytest.mark.usefixtures("no_nsys")
@@ -230,4 +230,4 @@ def test_a_pid_that_is_nobody(calls, refused, pid):
 
 @pytest.mark.parametrize("seconds", ["0", "-3", "nan", "inf", "4000"])
 def test_seconds_that_make_no_sense(calls, refused, seconds):
-    assert "wanted more than 0" in refused("nsys", "snapshot", f"--seconds={seconds}", os.getpid())
+    assert "expected more than 0" in refused("nsys", "snapshot", f"--seconds={seconds}", os.getpid())

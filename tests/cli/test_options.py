@@ -6,7 +6,8 @@ import pytest
 
 from fieldwatch.base import InputError
 from fieldwatch.cli import options
-from fieldwatch.cli.options import options_of, parse_with_options
+from fieldwatch.cli.flag_help import read_flags
+from fieldwatch.cli.options import flags_with_options, options_of
 from fieldwatch.pipeline import Pipeline
 from fieldwatch.record import Manifest
 
@@ -39,6 +40,10 @@ PIPELINES = {
 }
 
 
+def read(words):
+    return read_flags(flags_with_options(Base, "rank_options", words), prog="test", arguments=words)
+
+
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
     monkeypatch.setattr(Pipeline, "load", lambda self, _: {"first": First, "second": Second}[self.name])
@@ -51,7 +56,7 @@ def installed(monkeypatch):
 def parse(tmp_path):
     def parsed(pipeline, *words):
         Manifest(config={}, about={"pipeline": pipeline}).write(tmp_path)
-        return parse_with_options(Base, "rank_options", "test", ["--run", str(tmp_path), *words])
+        return read(["--run", str(tmp_path), *words])
 
     return parsed
 
@@ -83,5 +88,5 @@ def dataclass_without_size():
 
 
 def test_without_a_run_all_flags_are_there_once():
-    chosen = parse_with_options(Base, "rank_options", "test", ["--size", "2"])
+    chosen = read(["--size", "2"])
     assert options_of(chosen, PIPELINES["first"]) == First(size=2)

@@ -81,7 +81,7 @@ def test_it_is_small_and_our_source_does_not_name_it():
 
 def test_the_program_lists_it_and_reads_its_flags(call):
     assert "fieldwatch train tiny" in call("--help").stdout
-    text = call("train", "tiny", "--help").stdout
+    text = call("train", "tiny", "--help-all").stdout
     assert [flag for flag in ("--steps", "--size", "--rate", "--supervise", "--mirror") if flag not in text] == []
     refused = call("train", "tiny", "--sizes", 3, check=False)
     assert refused.returncode == 2

@@ -28,7 +28,7 @@ def plan(tmp_path, monkeypatch):
         (SCENE + "epochz = 3", ["scene 'a': epochz:", "Unrecognized options: --epochz=3"]),
         (SCENE + 'epochs = "many"', ["scene 'a': epochs:", "invalid literal for int"]),
         (SCENE + "threads = -3\nepochs = 2", ["scene 'a': threads:", "--threads must be 0 or more, got -3"]),
-        (SCENE + 'preset = "huge"', ["scene 'a': preset:", "choose one of"]),
+        (SCENE + 'preset = "huge"', ["scene 'a': preset:", "expected one of"]),
         (SCENE + 'data = "nowhere"', ["scene 'a': data is 'nowhere'", "no such file or folder"]),
         (SCENE + "help = true", ["scene 'a': help:", "only asks for help"]),
         (SCENE.replace("video", "splats") + "steps = 3", ["scene 'a': steps:", "`fieldwatch train splats`"]),

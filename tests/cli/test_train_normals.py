@@ -11,9 +11,9 @@ from rich.console import Console
 from fieldwatch.cli import main
 from fieldwatch.cli.output import BadInput
 from fieldwatch.cli.train import parse as parse_words
+from fieldwatch.recon.commands.migrate.pmni_flags import translate_flags
 from fieldwatch.recon.commands.normals import NORMALS
 from fieldwatch.recon.commands.normals.job import quality_table
-from fieldwatch.recon.commands.normals.pmni_flags import translate_flags
 from fieldwatch.recon.data import synthetic_normal_maps, write_normal_maps
 from fieldwatch.recon.pipelines.normals import PRESETS, NormalsConfig, stored_config
 from fieldwatch.record import read_history, read_manifest
@@ -110,8 +110,8 @@ def test_the_original_command_line():
     [
         ("--mode eval_normal", "--mode eval_normal: this command trains"),
         ("--mode=validate_mesh", "`fieldwatch mesh evaluate MESH`"),
-        ("--mcube_threshold 0.1", "the surface is where the distance is 0"),
-        ("--mcube_threshold high", "leave it out"),
+        ("--mcube_threshold 0.1", "meshes are extracted at distance 0"),
+        ("--mcube_threshold high", "leave the flag out"),
         ("--gpu 2", "CUDA_VISIBLE_DEVICES=2 fieldwatch train normals --device cuda"),
         ("--case bear", "use --obj-name NAME"),
         ("--config a.conf", "use --conf FILE"),
@@ -128,7 +128,7 @@ def test_what_the_original_ignored_or_never_had_is_refused(line, said):
     ("words", "message"),
     [
         ("--data nowhere", "nowhere"),
-        ("--preset best", "--preset 'best' is not known: choose one of default, cpu, poses, seeds, parity"),
+        ("--preset best", "--preset 'best' is not known: expected one of default, cpu, poses, seeds, parity"),
         ("--obj-name bear", "give --conf FILE, too"),
         ("--conf nowhere.conf", "--conf nowhere.conf: there is no such file"),
         (f"--conf {BEAR}", "give the object that CASE_NAME stands for, with --obj-name NAME"),

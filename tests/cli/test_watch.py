@@ -86,7 +86,7 @@ def test_no_run_is_one_clear_message(refused, here):
 
 @pytest.mark.parametrize("interval", ["0", "-1", "nan", "inf", "0.01"])
 def test_an_interval_that_makes_no_sense(refused, tmp_path, interval):
-    assert "seconds between looks" in refused("watch", write_run(tmp_path / "run"), f"--interval={interval}")
+    assert "seconds between refreshes" in refused("watch", write_run(tmp_path / "run"), f"--interval={interval}")
 
 
 def test_it_waits_for_a_run_that_is_not_there_yet(fieldwatch, here, monkeypatch):

@@ -109,7 +109,7 @@ def settings(kind):
 def test_every_setting_is_a_flag(capsys):
     """There: 'edit line N of file X' is the most repeated advice."""
     with pytest.raises(SystemExit):
-        main(["train", "splats", "--help"])
+        main(["train", "splats", "--help-all"])
     words = set(capsys.readouterr().out.replace(",", " ").replace("│", " ").replace("|", " ").split())
     names = ["--" + name.replace("_", "-") for name in settings(SplatsConfig)]
     assert len(names) > 70

@@ -79,7 +79,7 @@ def titles(part):
     ("flags", "message"),
     [
         (("--profile-tensors", "-3"), "every -3 steps"),
-        (("--profile-tensors=often",), "wanted a number of steps"),
+        (("--profile-tensors=often",), "expected a number of steps"),
         (("--profile-window", "1", "2"), "--profile-window needs --profile-tensors"),
         (("--snapshot-at", "10"), "--snapshot-at needs a GPU"),
     ],

@@ -71,6 +71,8 @@ def test_the_catalogue_has_a_toy_for_every_fault(faults):
 
 def test_only_trainings_and_resume_are_supervised():
     assert is_supervised("train video", ["--epochs", "3", "--supervise"])
+    assert is_supervised("mesh refine", ["run", "mesh.ply", "--supervise"])
+    assert not is_supervised("train video", ["--supervise", "--help"])
     assert not is_supervised("train video", ["--no-supervise"])
     assert not is_supervised("eval", ["runs/a", "--supervise"])
 
@@ -85,5 +87,5 @@ def test_a_restart_goes_on_with_the_folder_of_the_first_start():
 
 def test_a_timeout_that_is_no_time_is_bad_input():
     assert (WatchFlags().timeout, WatchFlags(hang_timeout=0.0).timeout) == ("auto", None)
-    with pytest.raises(BadInput, match="wanted seconds above 0"):
+    with pytest.raises(BadInput, match="expected seconds greater than 0"):
         _ = WatchFlags(hang_timeout=-1.0).timeout

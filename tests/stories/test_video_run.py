@@ -237,7 +237,7 @@ BAD_FLAGS = {
     "unknown schedule": (["--lr-type", "linear_0.1"], r"--lr-type must be cosine_.* got 'linear_0.1'"),
     "no validation": (["--data-split", "9_10_10"], "9_9_10"),
     "no such teacher": (["--teacher", "nowhere/at-all"], "--teacher nowhere/at-all"),
-    "unknown preset": (["--preset", "smal"], "choose one of default, demo, small"),
+    "unknown preset": (["--preset", "smal"], "expected one of default, demo, small"),
 }
 
 

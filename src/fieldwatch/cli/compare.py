@@ -10,7 +10,8 @@ import tyro
 from rich.console import Console
 
 from fieldwatch.base import InputError
-from fieldwatch.cli.options import parse_with_options, refuse_options
+from fieldwatch.cli.flag_help import read_flags
+from fieldwatch.cli.options import flags_with_options, refuse_options
 from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.record import Terminal
 from fieldwatch.report.compare import (
@@ -28,7 +29,7 @@ from fieldwatch.report.page import is_page, write_page
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Say which of several runs is better, and why; or rank the checkpoints that one run has kept.
+    """Compare runs: which one is better, and why; or rank the checkpoints of one run.
 
     Example: fieldwatch compare runs/a runs/b -o compare.html
 
@@ -40,37 +41,46 @@ class Arguments:
 
     Checkpoints: fieldwatch compare --checkpoints runs/bear
 
-    Values at the end and best values, speed, memory, findings, what differs in config and environment, the first step
-    where the runs differ, and whether seeds explain the difference. A folder may be a run, a TensorBoard folder that
-    anybody wrote, or hold several of these. Nothing is written but the page.
+    Reports final and best values, speed, memory, findings, differences of config and environment, the first step at
+    which the runs differ, and whether random seeds explain it. A folder may be a run, a TensorBoard folder of
+    any program, or hold several of these. Only the page of --out is written.
 
-    With --checkpoints: the run's pipeline scores each of them, by held-out data where there are some. Table and curves
-    are written. The last one is not always the best; a run keeps few unless --keep-last says more.
+    With --checkpoints, the run's pipeline scores each checkpoint, on held-out data if there is some, and writes a table
+    and curves. A run keeps few checkpoints unless it was trained with a larger --keep-last.
 
-    Exits with 0; with 2 for what cannot be read; with 1 when a checkpoint was left out.
+    Exit codes: 0; 1 if a checkpoint was left out; 2 if something cannot be read.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders, TensorBoard folders, or folders that hold some; with --checkpoints one run."""
+    """Run folders, TensorBoard folders, or folders of these; with --checkpoints one run."""
     by: Literal["step", "time", "phase"] = "step"
-    """What the runs are aligned by in the terminal; page and JSON have all three."""
+    """Axis by which the runs are aligned in the terminal; page and JSON have all three."""
     metric: tuple[str, ...] = ()
-    """Metrics to show, * for any text; default: those that say which way is good. The first one decides."""
+    """Metrics to list, * for any text; by default those with a known direction. The first one decides."""
     repeats: bool = False
-    """The runs in one given folder repeat one experiment with other seeds (needed where no config says so)."""
+    """The runs of each given folder repeat one experiment with other seeds (needed if they have no config)."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
-    """Also write a page (.html) that opens offline; with --checkpoints the folder, default RUN/products/compare."""
+    """Also write a page (.html) that opens offline; with --checkpoints the folder, by default RUN/products/compare."""
     json: bool = False
-    """Print what was found as JSON, and nothing else on standard output."""
+    """Print the result as JSON, and nothing else on standard output."""
     checkpoints: bool = False
     """Rank the checkpoints of one run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """--checkpoints: where to draw."""
+    """With --checkpoints: where to render."""
+
+
+def flags_class(arguments: Sequence[str]) -> type[Arguments]:
+    """Return the flags, with those that pipelines add.
+
+    Raises:
+        PipelineError: the package of the pipeline that trained the run cannot be used.
+    """
+    return flags_with_options(Arguments, "rank_options", arguments)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = parse_with_options(Arguments, "rank_options", "fieldwatch compare", arguments)
+    chosen = read_flags(flags_class(arguments), prog="fieldwatch compare", arguments=arguments)
     # Ranking renders, and so imports torch; comparing reads records only.
     if chosen.checkpoints:
         folder = only_run(chosen.runs)
@@ -78,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
         return int(ranking.rank(folder, chosen.device, chosen, chosen.out, as_json=chosen.json))
     refuse_options(chosen, "it is for --checkpoints, and runs beside each other are not drawn")
     if not chosen.runs:
-        raise BadInput("0 runs were given (none): give two or more folders, or --checkpoints with one run")
+        raise BadInput("expected two or more run folders, or one with --checkpoints, got 0")
     return compare_runs(chosen)
 
 
@@ -127,9 +137,9 @@ def refuse_other_files(path: Path | None) -> None:
     if path is None:
         return
     if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
-        raise InputError(f"-o {path} is no HTML file: name one that ends with .html, such as compare.html")
+        raise InputError(f"-o {path} must be an HTML file: give a name that ends with .html, such as compare.html")
     if path.exists() and not is_page(path):
-        raise InputError(f"{path} exists and is no page of fieldwatch: name another file, or remove it")
+        raise InputError(f"{path} exists and is not a page of fieldwatch: give another file, or remove it")
 
 
 def show(console: Console, comparison: Comparison, by: By) -> None:

@@ -134,11 +134,11 @@ def _curve(  # noqa: PLR0913, PLR0917  where it is drawn, what it is called, its
     draw.line([(_MARGIN, bottom + 3), (_WIDTH - 10, bottom + 3)], _FAINT)
     draw.text((_MARGIN, top - 22), f"{name}   {form.format(low)} to {form.format(high)}", _INK, font)
     line = [at(point) for point in points]
-    colour = _LINES[position % len(_LINES)]
+    color = _LINES[position % len(_LINES)]
     if len(line) > 1:
-        draw.line(line, colour, 2)
+        draw.line(line, color, 2)
     for x, y in line:
-        draw.ellipse((x - 3, y - 3, x + 3, y + 3), colour)
+        draw.ellipse((x - 3, y - 3, x + 3, y + 3), color)
     if best is not None:
         x, y = at(best)
         draw.ellipse((x - 7, y - 7, x + 7, y + 7), outline=_INK, width=2)

@@ -7,14 +7,15 @@ from typing import Literal
 
 import tyro
 
-from fieldwatch.cli.commands import all_commands, runner_of
+from fieldwatch.cli.commands import all_commands, flags_of
 from fieldwatch.cli.completion_scripts import bash_script, fish_script, zsh_script
-from fieldwatch.cli.completion_table import flags_of, stored_flags
+from fieldwatch.cli.completion_table import completed_flags
+from fieldwatch.cli.flag_help import read_flags
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Print a script for tab completion of the whole program: commands, flags, their choices, run folders.
+    """Print a script for tab completion of commands, flags, their values and run folders.
 
     Example: fieldwatch completion bash > ~/.local/share/bash-completion/completions/fieldwatch
 
@@ -22,22 +23,19 @@ class Arguments:
 
     Example: fieldwatch completion fish > ~/.config/fish/completions/fieldwatch.fish
 
-    To try it in this shell only: eval "$(fieldwatch completion bash)". The script answers by itself: no Python is
-    started when you press Tab.
+    To try it in this shell only: eval "$(fieldwatch completion bash)". The script is self-contained: Tab starts no
+    Python.
     """
 
     shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
-    """For which shell."""
+    """Shell that reads the script."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch completion", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch completion", arguments=arguments)
     script = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[chosen.shell]
     commands = all_commands()
-    flags = stored_flags()
-    for name in commands.keys() - flags.keys():  # of pipelines that came with other packages
-        flags[name] = flags_of(runner_of(name))
     take_runs = [name for name, command in commands.items() if command.takes_run]
-    sys.stdout.write(script({name: flags[name] for name in commands}, take_runs))
+    sys.stdout.write(script({name: completed_flags(flags_of(name)) for name in commands}, take_runs))
     return 0

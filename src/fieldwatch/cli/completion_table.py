@@ -1,17 +1,13 @@
-"""Commands, their flags and choices, as tab completion needs them; ``make docs`` stores them in completion.json."""
+"""Flags of commands and their values, as tab completion needs them; read from the dataclasses of the flags."""
 
-import ast
-import io
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
-import orjson
+from fieldwatch.cli.flag_help import HELP, HELP_ALL, FlagField, flag_fields
 
 Takes = Literal["nothing", "value", "path"] | tuple[str, ...]
-_SPEC = "COMPLETION_SPEC = "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +15,7 @@ class Flag:
     """A flag of a command.
 
     Attributes:
-        name: with its dashes.
+        name: its spelling, with dashes.
         takes: nothing, any value, a path, or one of some words.
     """
 
@@ -27,48 +23,36 @@ class Flag:
     takes: Takes
 
 
-def flags_of(run: Callable[[Sequence[str]], object]) -> tuple[Flag, ...]:
-    """Ask a command's own parser for its flags.
+def completed_flags(kind: type | None) -> tuple[Flag, ...]:
+    """Return the flags of a command, each spelling by itself.
 
     Args:
-        run: what runs the command on a list of words.
-
-    Raises:
-        ValueError: the parser answers in another form than the one that is known.
+        kind: the dataclass of its flags; None if the command names none.
     """
-    written = io.StringIO()
-    # tyro prints the script and exits; the list of flags is one line of it, in Python's own notation.
-    with redirect_stdout(written), suppress(SystemExit):  # which is how a parser ends after it has answered
-        run(["--tyro-print-completion", "bash"])
-    line = next((one for one in written.getvalue().splitlines() if one.startswith(_SPEC)), None)
-    if line is None:
-        raise ValueError(
-            f"tyro's completion for bash has no line {_SPEC!r}: another version of tyro than the pinned one?"
-        )
-    options = ast.literal_eval(line.removeprefix(_SPEC))["options"]
-    return tuple(Flag(name=name, takes=_takes(option)) for option in options for name in option["flags"])
+    helps = [Flag(name=name, takes="nothing") for name in (*HELP, HELP_ALL)]
+    fields = [] if kind is None else [each for each in flag_fields(kind) if not each.positional]
+    found = {flag.name: flag for each in fields for flag in _spelled(each)}
+    return (*helps, *found.values())
 
 
-def stored_flags() -> dict[str, tuple[Flag, ...]]:
-    """Flags of every command, by the words that it is called with, as they were when the table was made."""
-    table = orjson.loads(resources.files("fieldwatch.cli").joinpath("completion.json").read_bytes())
-    return {
-        command: tuple(
-            Flag(name=name, takes=tuple(takes) if isinstance(takes, list) else takes) for name, takes in flags.items()
-        )
-        for command, flags in table.items()
-    }
+def _spelled(each: FlagField) -> Sequence[Flag]:
+    takes: Takes = "nothing" if each.switch else _takes(each.kind)
+    return [Flag(name=name, takes=takes) for name in each.spellings]
 
 
-def as_stored(flags: Mapping[str, Sequence[Flag]]) -> bytes:
-    """The table as its file holds it."""
-    table = {command: {flag.name: flag.takes for flag in command_flags} for command, command_flags in flags.items()}
-    return orjson.dumps(table, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+def _takes(kind: Any) -> Takes:
+    """Return the values of a type; of a union or a tuple, those of the first part with known values."""
+    if kind is Path:
+        return "path"
+    if get_origin(kind) is Literal:
+        return tuple(str(word) for word in get_args(kind))
+    parts = [part for part in get_args(kind) if part not in (type(None), ...) and not _is_marker(part)]
+    for part in parts:
+        takes = _takes(part)
+        if takes != "value":
+            return takes
+    return "value"
 
 
-def _takes(option: Mapping[str, object]) -> Takes:
-    if option["type"] == "choice" and isinstance(option["choices"], list):
-        return tuple(sorted(str(one) for one in option["choices"]))  # a union of literals comes in any order
-    if option["type"] in {"flag", "boolean"}:
-        return "nothing"
-    return "path" if option["type"] == "path" and "PATH" in str(option["description"]).partition("•")[0] else "value"
+def _is_marker(part: Any) -> bool:
+    return type(part).__module__.startswith("tyro")

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.output import COLOURS
+from fieldwatch.cli.output import COLORS
 
 Severity = Literal["note", "warning", "error"]
 
@@ -95,7 +95,7 @@ def print_checks(console: Console, findings: Sequence[DataFinding]) -> None:
     if not findings:
         console.print("[green]healthy[/]: no check found anything", markup=True)
     for finding in findings:
-        head = Text.assemble((finding.severity, COLOURS[finding.severity]), f"  {finding.name}")
+        head = Text.assemble((finding.severity, COLORS[finding.severity]), f"  {finding.name}")
         console.print(head, soft_wrap=True)
         console.print(Padding(Text(f"{finding.message}\n-> {finding.remedy}"), (0, 0, 0, 4)))
 

@@ -1,18 +1,18 @@
 """``fieldwatch eval RUN``: how good a checkpoint is, as tables, files and JSON."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 from rich.text import Text
 
 from fieldwatch.base import output_path, write_file
+from fieldwatch.cli.evaluate_flags import EvaluateFlags, evaluate_flags
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.open_run import open_stored
-from fieldwatch.cli.options import options_of, parse_with_options
+from fieldwatch.cli.options import options_of
 from fieldwatch.cli.output import print_json, print_paths, reading_input
 from fieldwatch.cli.quality import quality_of
-from fieldwatch.cli.run_flags import RunFlags
 from fieldwatch.cli.training import check_writable
 from fieldwatch.record import Terminal
 from fieldwatch.registry import EvaluationRequest, Pipeline, Scores, pipeline_of
@@ -20,23 +20,9 @@ from fieldwatch.registry import EvaluationRequest, Pipeline, Scores, pipeline_of
 METRICS = "metrics"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments(RunFlags):
-    """Score a checkpoint on the data it was trained on and on what was held out.
-
-    Example: fieldwatch eval runs/bunny --checkpoint best
-
-    The pipeline that trained the run says what is measured; tables and pictures go to the folder, metrics.json with
-    them. The run itself is not changed.
-    """
-
-    out: Path | None = None
-    """Where the files go; default RUN/products/eval-<step>."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = parse_with_options(Arguments, "evaluate_options", "fieldwatch eval", arguments)
+    chosen = read_flags(evaluate_flags(arguments), prog="fieldwatch eval", arguments=arguments)
     with reading_input():
         pipeline = pipeline_of(chosen.run, "evaluate")
         options = options_of(chosen, pipeline)
@@ -56,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def evaluate(pipeline: Pipeline, chosen: Arguments, config: object, options: object, console: Terminal) -> Scores:
+def evaluate(pipeline: Pipeline, chosen: EvaluateFlags, config: object, options: object, console: Terminal) -> Scores:
     """Have the pipeline evaluate a checkpoint.
 
     Raises:
@@ -80,7 +66,7 @@ def evaluate(pipeline: Pipeline, chosen: Arguments, config: object, options: obj
     return open_stored(answer, chosen.run, chosen.checkpoint)
 
 
-def with_metrics(scores: Scores, chosen: Arguments) -> Mapping[str, Path]:
+def with_metrics(scores: Scores, chosen: EvaluateFlags) -> Mapping[str, Path]:
     """Return the files of an evaluation; writes the metrics where the pipeline has not."""
     if METRICS in scores.files:
         return scores.files

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, TypeGuard
 import tyro
 
 from fieldwatch.cli.export_record import export_the_record
-from fieldwatch.cli.options import options_of, parse_with_options, refuse_options
+from fieldwatch.cli.flag_help import read_flags
+from fieldwatch.cli.options import flags_with_options, options_of, refuse_options
 from fieldwatch.cli.output import BadInput, reading_input
 from fieldwatch.cli.run_flags import RunFlags, refuse_set
 from fieldwatch.record.exports import TARGETS as RECORD
@@ -20,28 +21,37 @@ _OF_THE_RECORD = ("run", "to", "out", "overwrite", "json")
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(RunFlags):
-    """Write what a run trained or recorded as files for others.
+    """Write the record or the model of a run as files for other programs.
 
     Example: fieldwatch export runs/bear --to parquet -o bear-record
 
     Example: fieldwatch export runs/garden --to ply -o garden.ply
 
-    Of every run, a loop of your own included, the record: parquet or csv, a folder of tables with one row per step
-    and one column per metric (steps, epochs, events); tensorboard, event files with one clean curve per metric. What a
-    resume has voided is left out. Parquet needs pip install 'fieldwatch[parquet]'.
+    The record of every run, also of your own loop: --to parquet or csv writes a folder of tables with one row per step
+    and one column per metric (steps, epochs, events); --to tensorboard writes event files with one curve per metric.
+    Steps that were repeated after a resume appear once. Parquet needs pip install 'fieldwatch[parquet]'.
 
-    Of what was trained, the files that the run's pipeline can write. The pages about the pipelines describe them.
+    The model: the formats of the run's pipeline; the pages about the pipelines describe them.
     """
 
     out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
-    """The file, or the folder where several are written; default RUN/products/<what>-<step>."""
+    """File, or folder for several files; by default RUN/products/<what>-<step>."""
     overwrite: bool = False
-    """Record: replace an export that is there."""
+    """Record: replace an existing export."""
+
+
+def flags_class(arguments: Sequence[str]) -> type[Arguments]:
+    """Return the flags, with those that pipelines add.
+
+    Raises:
+        PipelineError: the package of the pipeline that trained the run cannot be used.
+    """
+    return flags_with_options(Arguments, "export_options", arguments, [_target()])
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = parse_with_options(Arguments, "export_options", "fieldwatch export", arguments, [_target()])
+    chosen = read_flags(flags_class(arguments), prog="fieldwatch export", arguments=arguments)
     with reading_input():
         # A pipeline that is not installed here can still have its record exported.
         name = pipeline_name_of(chosen.run)
@@ -66,7 +76,7 @@ def _target() -> tuple[str, Any, Any]:
     """Return the field of what to write: the record, or what any installed pipeline exports."""
     trained = (target for pipeline in working_pipelines()[0] for target in pipeline.exports)
     targets = tuple(dict.fromkeys((*RECORD, *trained)))
-    kind = Annotated[Literal[targets], tyro.conf.arg(help="What to write.")]  # pyright: ignore[reportInvalidTypeForm]  the choices are known when it runs
+    kind = Annotated[Literal[targets], tyro.conf.arg(help="Format to write.")]  # pyright: ignore[reportInvalidTypeForm]  the choices are known when it runs
     return "to", kind, field()
 
 

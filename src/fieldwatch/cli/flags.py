@@ -32,5 +32,5 @@ def preset_of(words: Sequence[str], presets: Mapping[str, Callable[[], Config]])
         elif word == "--preset" and i + 1 < len(words):
             name = words[i + 1]
     if name not in presets:
-        raise BadInput(f"--preset {name!r} is not known: choose one of {', '.join(presets)}")
+        raise BadInput(f"--preset {name!r} is not known: expected one of {', '.join(presets)}")
     return presets[name]()

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
-import tyro
 from rich.live import Live
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json
 from fieldwatch.monitor import Machine, MachineReader, machine_line, read_machine, render_machine
 from fieldwatch.record import Terminal
@@ -19,28 +19,28 @@ SHORTEST = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Watch all GPUs, all their processes and the runs on this machine; nothing is allocated on a GPU for it.
+    """Watch all GPUs, their processes and the runs on this machine, without allocating anything on a GPU.
 
     Example: fieldwatch gpu --once --json
 
-    Memory is called HIGH above 80 % and CRITICAL above 95 %. What the driver does not tell reads N/A. Without an
-    NVIDIA driver it shows processor, memory and runs. Into a pipe it writes one plain line per refresh. Ctrl-C ends
-    it, with 0: a monitor that was watched long enough did its work.
+    Memory is HIGH above 80 % and CRITICAL above 95 %. Values that the driver does not report are N/A. Without an NVIDIA
+    driver, processor, memory and runs are listed. If the output is a pipe, each refresh is one plain line. Ctrl-C stops
+    it with exit code 0.
     """
 
     interval: float = 2.0
     """Seconds between refreshes, at least 0.1."""
     once: bool = False
-    """Look once and end."""
+    """Print one view and exit."""
     json: bool = False
-    """Print JSON: one object with --once, else one line per refresh."""
+    """Print JSON: one object with --once, else one object per line and refresh."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch gpu", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch gpu", arguments=arguments)
     if not (math.isfinite(chosen.interval) and chosen.interval >= SHORTEST):
-        raise BadInput(f"--interval {chosen.interval:g}: wanted seconds between refreshes, {SHORTEST} or more, e.g. 2")
+        raise BadInput(f"--interval {chosen.interval:g}: expected {SHORTEST} or more seconds between refreshes, e.g. 2")
     try:
         if chosen.once:
             _show_once(read_machine(), as_json=chosen.json)

@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import print_json, print_paths, reading_input
 from fieldwatch.record import EVENTS, JOURNAL, Terminal, read_manifest
 from fieldwatch.registry import population_of
@@ -30,26 +31,26 @@ Of two events in one step the second has what came after.
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """List every growth, prune and reset of a run: size, loss, PSNR and memory before and after.
+    """List every densification, prune and reset of a run: size, loss, PSNR and memory before and after.
 
     Example: fieldwatch growth runs/bunny --csv growth.csv
 
-    The run's record is read, nothing but the CSV file is written. Exits with 0, or 2 when there is no such run.
+    The run is only read; only the CSV file is written. Exit codes: 0, or 2 if there is no such run.
     """
 
     run: tyro.conf.Positional[Path]
-    """The run folder."""
+    """Run folder."""
     all: bool = False
-    """Show every event; otherwise at most 40: all prunes, resets and lasting falls, then the largest growths."""
+    """List every event; by default at most 40: all prunes, resets and lasting drops, then the largest growth."""
     json: bool = False
-    """Print the ledger as JSON, and nothing else on standard output."""
+    """Print the events as JSON, and nothing else on standard output."""
     csv: Path | None = None
     """Also write every event to this file."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch growth", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch growth", arguments=arguments)
     with reading_input():
         read_manifest(chosen.run)
         entries = growth_ledger(chosen.run)

@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 from rich.text import Text
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import print_findings, print_json, reading_input
 from fieldwatch.cli.rules import rules_of_run
 from fieldwatch.health import examine, exit_code
@@ -16,23 +17,23 @@ from fieldwatch.record import Terminal, read_manifest
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Examine a run by the rules it was trained under, and list its deaths; its record is read, nothing is written.
+    """Examine a run with the health rules of its pipeline, and list its crashes. The run is only read.
 
     Example: fieldwatch health runs/bunny --json
 
-    Exits with 0 when nothing is worse than a note, 1 with warnings or errors, 3 when the run diverged, failed or was
+    Exit codes: 0 if nothing is worse than a note, 1 with warnings or errors, 3 if the run diverged, failed or was
     killed.
     """
 
     run: tyro.conf.Positional[Path]
-    """The run folder."""
+    """Run folder."""
     json: bool = False
     """Print the findings as JSON."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch health", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch health", arguments=arguments)
     with reading_input():
         read_manifest(chosen.run)
         findings = examine(chosen.run, rules_of_run(chosen.run))

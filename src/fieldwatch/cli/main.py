@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.base import InputError, missing_package, printable
-from fieldwatch.cli.commands import all_commands, find_command, runner_of
+from fieldwatch.cli.commands import all_commands, find_command, flags_of, runner_of
+from fieldwatch.cli.flag_help import HELP_ALL, print_help, wants_help
 from fieldwatch.cli.supervise import is_supervised, reporting_exit, supervise
 from fieldwatch.record import Terminal
 from fieldwatch.registry import working_pipelines
@@ -74,6 +75,11 @@ def _tell_failure(name: str, error: Exception) -> int:
 
 
 def _call(name: str, arguments: Sequence[str]) -> int:
+    # Help needs the flags alone: the module that runs a command may take seconds to import torch.
+    kind = flags_of(name, arguments) if wants_help(arguments) else None
+    if kind is not None:
+        print_help(kind, prog=f"fieldwatch {name}", everything=HELP_ALL in arguments)
+        raise SystemExit(0)  # as tyro does after its help
     # Decided from the words alone: the supervisor must stay small and import no torch.
     if is_supervised(name, arguments):
         return supervise(name, arguments)

@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_findings, print_json, print_paths, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.record import Terminal
@@ -24,24 +25,24 @@ class Arguments:
 
     Example: fieldwatch memory runs/bunny --html memory.html
 
-    Several inputs are shown side by side. Tensor logs of the original profiler are read too; a snapshot (.pickle) is
-    read without running its code. Nothing but the page is written. Exits with 0 when nothing stands out, 1 with
-    findings, 2 when an input cannot be read.
+    Several inputs are listed side by side. Tensor logs of the original profiler are read, too; a snapshot (.pickle) is
+    read without executing it. Only the page of --html is written. Exit codes: 0 without findings, 1 with findings, 2 if
+    an input cannot be read.
     """
 
     inputs: tyro.conf.Positional[tuple[str, ...]]
-    """Run folders, profiles/ folders, memory.jsonl, tensor_profile_*.log, *.pickle; or latest: the newest here."""
+    """Run folders, profiles/ folders, memory.jsonl, tensor_profile_*.log, *.pickle, or latest (the newest one here)."""
     json: bool = False
     """Print the report as JSON, and nothing else on standard output."""
     html: Path | None = None
-    """Also write it as one page that needs no network."""
+    """Also write the report as one HTML page that opens offline."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch memory", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch memory", arguments=arguments)
     if not chosen.inputs:
-        raise BadInput("no input was named: give a run folder, a memory.jsonl, a tensor log, a *.pickle, or latest")
+        raise BadInput("expected an input: a run folder, a memory.jsonl, a tensor log, a *.pickle, or latest")
     console = Terminal(stderr=chosen.json)
     with reading_input():
         paths = [_resolved(console, name) for name in chosen.inputs]

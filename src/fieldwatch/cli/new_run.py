@@ -1,18 +1,19 @@
-"""Where a training goes that was given no folder."""
+"""The run folder of a training without ``--out``."""
 
+import os
 from datetime import datetime
 from pathlib import Path
 
 from fieldwatch.cli.output import BadInput
-from fieldwatch.run import Ranks
 
 
 def new_run(pipeline: str) -> Path:
-    """Where a run goes that was given no folder.
+    """Return the folder of a run that was given none.
 
     Raises:
-        BadInput: several processes train, and each would find a folder of its own.
+        BadInput: several processes train together, and each would choose another folder.
     """
-    if not Ranks.of_process().alone:
-        raise BadInput("several processes train together: name their run folder with --out, for all the same one")
+    # What `Ranks.of_process` reads, too; importing it would load torch for every --help.
+    if "RANK" in os.environ and "MASTER_ADDR" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadInput("several processes train together: give all of them the same run folder with --out")
     return Path("runs") / pipeline / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")

@@ -45,7 +45,7 @@ def report_place(out: Path | None) -> Path:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"the report's folder cannot be made ({error}): choose another place with --out") from error
+        raise BadInput(f"cannot create the folder of the report ({error}): choose another one with --out") from error
     return place
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import tyro
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
 from fieldwatch.cli.output import BadInput, print_json, print_paths
 from fieldwatch.monitor.nsight import SESSION, device_line, report_file, start_line, stop_line, whose
@@ -22,32 +23,32 @@ WRITING = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Record some seconds of a running command, and print what it did.
+    """Record some seconds of a running command, and print the statistics.
 
     Example: fieldwatch nsys snapshot --seconds 30 12345
 
     The command must have been started with `fieldwatch nsys train --on-request -- COMMAND`: Nsight Systems cannot
-    attach to the CUDA calls of a process that it did not start. The command goes on afterwards. For any other process,
-    --device records the counters of the whole device instead.
+    attach to the CUDA calls of a process that it did not start. The command continues afterwards. For any other
+    process, --device records the counters of the whole device instead.
     """
 
     pid: tyro.conf.Positional[int]
-    """The process, or the `fieldwatch nsys train` that started it."""
+    """Process id of the command, or of the `fieldwatch nsys train` that started it."""
     seconds: float = 30.0
-    """How long to record; Ctrl-C ends it earlier and keeps the report."""
+    """Duration of the recording; Ctrl-C stops it earlier and keeps the report."""
     device: bool = False
-    """Record counters of all GPUs (load, memory bandwidth), whoever uses them, without names of kernels."""
+    """Record counters of all GPUs (load, memory bandwidth) for all processes, without names of kernels."""
     out: Path | None = None
-    """Where the report goes (.nsys-rep is added); else nsight/<time>."""
+    """File of the report (.nsys-rep is added); by default nsight/<time>."""
     json: bool = False
-    """Print the answer as JSON."""
+    """Print the statistics as JSON."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch nsys snapshot", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch nsys snapshot", arguments=arguments)
     if not (math.isfinite(chosen.seconds) and 0 < chosen.seconds <= LONGEST):
-        raise BadInput(f"--seconds {chosen.seconds:g}: wanted more than 0 and at most {LONGEST:g}, e.g. 30")
+        raise BadInput(f"--seconds {chosen.seconds:g}: expected more than 0 and at most {LONGEST:g} seconds, e.g. 30")
     process = _process(chosen.pid)
     nsys = required_nsys()
     environment = {} if chosen.device else prepared(process)

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import FrameType
 
 import psutil
-import tyro
 from rich.console import Console
 from rich.text import Text
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.nsys import print_statistics, report_place, required_nsys, statistics
 from fieldwatch.cli.output import BadInput, print_paths
 from fieldwatch.monitor.nsight import Capture, report_file, training_line
@@ -25,30 +25,30 @@ FOUND_NOTHING = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Run a command under Nsight Systems; its exit code is passed on.
+    """Run a command under Nsight Systems, and exit with its exit code.
 
     Example: fieldwatch nsys train --steps 1000 1020 -- fieldwatch train NAME --data INPUT
 
-    Without a flag everything is recorded, which makes large reports. --steps and --on-finding need a fieldwatch run in
-    the command (or one that calls cudaProfilerStart itself). With --on-request nothing is recorded until
-    `fieldwatch nsys snapshot` asks for it. Spans of a run appear as NVTX ranges.
+    Without a flag everything is recorded, which makes large reports. --steps and --on-finding need a command that
+    trains with fieldwatch, or calls cudaProfilerStart itself. With --on-request nothing is recorded until
+    `fieldwatch nsys snapshot` requests it. Spans of a run appear as NVTX ranges.
     """
 
     steps: tuple[int, int] | None = None
     """Record only these steps: FIRST LAST (0-based, both included)."""
     on_finding: bool = False
-    """Record only from the first finding that is worse than a note."""
+    """Start recording at the first finding that is worse than a note."""
     on_request: bool = False
-    """Record nothing until `fieldwatch nsys snapshot PID` asks for some seconds."""
+    """Record nothing until `fieldwatch nsys snapshot PID` requests it."""
     out: Path | None = None
-    """Where the report goes (.nsys-rep is added); else nsight/<time>."""
+    """File of the report (.nsys-rep is added); by default nsight/<time>."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     words = list(arguments)
     border = words.index("--") if "--" in words else len(words)
-    chosen = tyro.cli(Arguments, prog="fieldwatch nsys train", args=words[:border])
+    chosen = read_flags(Arguments, prog="fieldwatch nsys train", arguments=words[:border])
     command = words[border + 1 :]
     _check(command)
     session = f"fieldwatch-{os.getpid()}" if chosen.on_request else ""
@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _check(command: Sequence[str]) -> None:
     if not command:
-        raise BadInput("no command was given: write it after --, e.g. fieldwatch nsys train -- fieldwatch train NAME")
+        raise BadInput("expected a command after --, got none: e.g. fieldwatch nsys train -- fieldwatch train NAME")
     if shutil.which(command[0]) is None:
         raise BadInput(f"there is no program {command[0]!r}: write the whole command after --, program first")
 

@@ -20,7 +20,7 @@ def which_checkpoint(text: str) -> CheckpointSelector:
         return text
     if text.isdecimal():
         return int(text)
-    raise BadInput(f"--checkpoint {text!r} is not known: give best, last, or the number of a stored step")
+    raise BadInput(f"--checkpoint {text!r} is not known: expected best, last, or the number of a stored step")
 
 
 def open_stored(open_run: Callable[[Path, CheckpointSelector], Stored], folder: Path, checkpoint: str) -> Stored:

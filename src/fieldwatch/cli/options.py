@@ -6,40 +6,37 @@ from dataclasses import field, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from fieldwatch.cli.output import BadInput
 from fieldwatch.record import NotARun
 from fieldwatch.registry import Pipeline, find_pipeline, pipeline_name_of, pipeline_names, working_pipelines
 
 
-def parse_with_options(
-    base: type, option_field: str, prog: str, arguments: Sequence[str], choices: Sequence[tuple[str, Any, Any]] = ()
+def flags_with_options(
+    base: type, option_field: str, arguments: Sequence[str], choices: Sequence[tuple[str, Any, Any]] = ()
 ) -> Any:
-    """Read a command line whose flags are those of a class and those that pipelines add.
+    """Return a class with the flags of a command and those that pipelines add to it.
 
     Args:
-        base: a dataclass of the command's own flags.
+        base: a dataclass of the command's flags.
         option_field: the field of `Pipeline` that refers to the further flags.
-        prog: the words of the command.
+        arguments: the words of the command line. A flag that two pipelines have belongs to the one whose run is among
+            them.
         choices: further fields of the class, see `extended`.
-        arguments: the words after it. A flag that two pipelines have belongs to the one whose run is among them.
 
     Returns:
-        An instance of a class derived from ``base``; `options_of` finds the part of a pipeline.
+        A class derived from ``base``; `options_of` returns a pipeline's part of an instance.
 
     Raises:
         PipelineError: the package of the pipeline that trained the run cannot be used.
     """
-    whole = extended(base, _of_pipelines(option_field, _owner_among(arguments)), choices)
-    return tyro.cli(whole, prog=prog, args=arguments, config=(tyro.conf.OmitArgPrefixes,))
+    return extended(base, _of_pipelines(option_field, _owner_among(arguments)), choices)
 
 
 def options_of(chosen: Any, pipeline: Pipeline | None) -> Any:
     """Return a pipeline's part of a command line; None where it adds no flags.
 
     Args:
-        chosen: what `parse_with_options` returned.
+        chosen: an instance of what `flags_with_options` returned.
         pipeline: whose run the command is about; None for a training loop of the user's own.
 
     Raises:

@@ -40,7 +40,7 @@ _ABOUT_THE_PATH = frozenset(
 _CONTROL_CHARACTERS = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """What JSON leaves as it is, and a terminal obeys; it is only ever found in strings."""
 
-COLOURS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
+COLORS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 
 
 class BadInput(InputError):  # noqa: N818  it names what was wrong, not a fault of ours
@@ -86,17 +86,17 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
         return
     counted = ", ".join(f"{number} {name}{'s' * (number > 1)}" for name, number in count(findings).items() if number)
     console.print(Text.assemble((f"{len(findings)} finding{'s' if len(findings) > 1 else ''}", "bold"), f": {counted}"))
-    order = list(COLOURS)
+    order = list(COLORS)
     for finding in sorted(findings, key=lambda f: (-order.index(f.severity), f.step)):
         subject = f" ({finding.subject})" if finding.subject else ""
         where = f"  {finding.rule}{subject} at step {finding.step}"
-        console.print(Text.assemble((finding.severity, COLOURS[finding.severity]), where), soft_wrap=True)
+        console.print(Text.assemble((finding.severity, COLORS[finding.severity]), where), soft_wrap=True)
         console.print(Padding(Text(f"{finding.message}\n-> {finding.remedy}"), (0, 0, 0, 4)))
 
 
 def count(findings: Sequence[Finding]) -> dict[str, int]:
     """Count findings by severity, the gravest first; severities without one are 0."""
-    return {name: sum(finding.severity == name for finding in findings) for name in reversed(COLOURS)}
+    return {name: sum(finding.severity == name for finding in findings) for name in reversed(COLORS)}
 
 
 def print_paths(console: Console, paths: Mapping[str, str | Path]) -> None:

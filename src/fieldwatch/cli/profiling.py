@@ -18,21 +18,21 @@ _NO = ("false", "no", "off")
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileFlags:
-    """Where the bytes are: the tensor profile of a training command."""
+    """Memory profile of a training."""
 
     profile_tensors: Annotated[int | None, tyro.conf.arg(metavar="[INTERVAL]")] = None
-    """Account for every byte at every INTERVAL-th step (50 if no number is given): TensorBoard, memory.jsonl and
-    profiles/. Off: only what was allocated, and the peak, of every step."""
+    """Attribute every byte of tensor memory to its owner at every INTERVAL-th step (50 if no number is given): see
+    TensorBoard, memory.jsonl and profiles/. By default only allocated memory and its peak are recorded."""
     profile_window: tuple[int, int] | None = None
-    """Only from step FIRST to step LAST (0-based, both included)."""
+    """Profile only from step FIRST to step LAST (0-based, both included)."""
     profile_names: ProfileNames = "TensorProfiling"
-    """What the tags begin with."""
+    """First part of the tags."""
     profile_large_mb: int = 100
-    """From how many MiB on a tensor is listed by itself."""
+    """Size in MiB from which a tensor is listed separately."""
     profile_activations: bool = True
-    """Follow what is saved for backward, too."""
+    """Also account for tensors saved for the backward pass."""
     snapshot_at: tuple[int, ...] = ()
-    """Write the CUDA allocator's snapshot at the end of these steps (0-based); `fieldwatch memory FILE` reads them."""
+    """Steps (0-based) at whose end a snapshot of the CUDA allocator is written; `fieldwatch memory FILE` reads it."""
 
     def chosen(self) -> Profile | None:
         """Return the profile that was asked for; None for none.
@@ -69,7 +69,7 @@ def spelled_out(words: Sequence[str]) -> list[str]:
         if follows.lower() in (*_YES, *_NO) or follows.lstrip("-").isdigit():
             rest = rest if equals else rest[1:]
         elif equals:
-            raise BadInput(f"{SWITCH} {value!r}: wanted a number of steps, or nothing for every {USUAL}th step")
+            raise BadInput(f"{SWITCH} {value!r}: expected a number of steps, or nothing for every {USUAL}th step")
         else:
             follows = USUAL
         if follows.lower() not in _NO:

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import tyro
 from rich.text import Text
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.record import Terminal
 from fieldwatch.report.account import account_of
 from fieldwatch.report.page import is_page, write_page
 
 NAME = "report.html"
-COLOURS = {"healthy": "green", "notes": "green", "findings": "yellow", "failed": "bold red", "running": "cyan"}
+COLORS = {"healthy": "green", "notes": "green", "findings": "yellow", "failed": "bold red", "running": "cyan"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,21 +24,21 @@ class Arguments:
 
     Example: fieldwatch report runs/bunny -o bunny.html
 
-    The page opens without network, in any browser, on a phone, and prints. The run's record is only read, also while
-    the run goes on. Exits with 0 when the page is written, whatever it says of the run: `fieldwatch health` judges.
+    The page opens offline in any browser, on a phone, and prints well. The run is only read, and may still be training.
+    Exit code 0 means that the page was written, whatever the run's state; `fieldwatch health` reports that one.
     """
 
     run: tyro.conf.Positional[Path]
-    """The run folder, or its run.json."""
+    """Run folder, or its run.json."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o", "--out"])] = None
-    """File to write, or a folder for report.html; otherwise report.html in the run folder."""
+    """File to write, or a folder for report.html; by default report.html in the run folder."""
     json: bool = False
-    """Print the account of the run as JSON, and write nothing."""
+    """Print the report's data as JSON, and write nothing."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch report", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch report", arguments=arguments)
     folder = chosen.run.parent if chosen.run.name == "run.json" else chosen.run
     with reading_input():
         path = _place(folder, chosen.output)
@@ -77,7 +78,7 @@ def _print_verdict(account: dict[str, Any], path: Path) -> None:
     console = Terminal()
     verdict = account["verdict"]
     title = "".join(c if c.isprintable() else "?" for c in str(verdict["title"]))
-    console.print(Text(title, COLOURS.get(verdict["level"], "")), soft_wrap=True, highlight=False)
+    console.print(Text(title, COLORS.get(verdict["level"], "")), soft_wrap=True, highlight=False)
     size = path.stat().st_size / 2**20
     console.print(
         f"{account['run']['rows']:,} rows, {len(account['series'])} series in {size:.1f} MiB", highlight=False

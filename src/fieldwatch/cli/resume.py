@@ -1,17 +1,16 @@
 """``fieldwatch resume RUN``: go on with a run as it was started."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import tyro
 from rich.text import Text
 
 from fieldwatch.base import printable
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
-from fieldwatch.cli.profiling import ProfileFlags, spelled_out
+from fieldwatch.cli.profiling import spelled_out
 from fieldwatch.cli.quality import quality_of
-from fieldwatch.cli.supervise import WatchFlags
+from fieldwatch.cli.train_flags import ResumeFlags
 from fieldwatch.cli.training import train_and_report
 from fieldwatch.health import examine, training_exit_code
 from fieldwatch.record import Terminal, read_history, read_manifest
@@ -22,41 +21,11 @@ SINK_FILES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
 """What each extra sink leaves in the folder of a run."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Continue a run that was interrupted, killed or crashed: same config, same data order, same random numbers.
-
-    Example: fieldwatch resume runs/bunny
-
-    Everything is taken from the run folder. A run that is finished is left alone: its findings are shown again.
-
-    Exits as `fieldwatch train` does: 0 (finished; warnings are printed), 1 (finished with an error among the findings,
-    or with a warning and --strict), 2 (bad input), 3 (diverged or failed).
-    """
-
-    run: tyro.conf.Positional[Path]
-    """The run folder."""
-    profile: ProfileFlags = field(default_factory=ProfileFlags)
-    watch: WatchFlags = field(default_factory=WatchFlags)
-    mirror: str = ""
-    """Copy every checkpoint to this URL; without it, the one that you gave when you started the run."""
-    csv: bool = False
-    """Write metrics.csv; without it, if the run was started so by you."""
-    wandb: bool = False
-    """Log to Weights & Biases; without it, if the run was started so by you."""
-    mlflow: bool = False
-    """Log to MLflow; without it, if the run was started so by you."""
-    strict: bool = False
-    """Exit with 1 for warnings, too."""
-    json: bool = False
-    """Print the outcome as JSON at the end, and nothing else on standard output."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     words = spelled_out(arguments)
-    chosen = tyro.cli(Arguments, prog="fieldwatch resume", args=words, config=(tyro.conf.OmitArgPrefixes,))
-    profile = chosen.profile.chosen()
+    chosen = read_flags(ResumeFlags, prog="fieldwatch resume", arguments=words)
+    chosen.profile.chosen()  # refuses flags that exclude each other, also where the run is finished
     with reading_input():
         pipeline = pipeline_of(chosen.run)
         config = pipeline.stored_config(chosen.run)
@@ -75,18 +44,14 @@ def run(arguments: Sequence[str]) -> int:
         pipeline,
         config,
         chosen.run,
+        chosen,
         preset=preset,
         resume="must",
-        extra_sinks=sinks,
-        as_json=chosen.json,
-        profile=profile,
-        hang_timeout=chosen.watch.timeout,
-        mirror=chosen.mirror,
-        strict=chosen.strict,
+        sinks=sinks,
     )
 
 
-def sinks_of(chosen: Arguments) -> tuple[list[str], list[str]]:
+def sinks_of(chosen: ResumeFlags) -> tuple[list[str], list[str]]:
     """Return the extra sinks of a resumed run, and lines about the others that the folder suggests and the mirror.
 
     On are those that a flag names, and those that this user started the run with: not what a folder from elsewhere

@@ -12,25 +12,25 @@ from fieldwatch.cli.output import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class RunFlags:
-    """What every command has that opens a run."""
+    """Flags of every command that opens a run."""
 
     run: tyro.conf.Positional[Path]
-    """The run folder."""
+    """Run folder."""
     checkpoint: str = "best"
-    """best (by held-out PSNR, or by the mean angular error), last, or a step."""
+    """Checkpoint: best (by held-out PSNR, or mean angular error), last, or a step."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to draw."""
+    """Where to render."""
     json: bool = False
-    """Print what was found as JSON, and nothing else on standard output."""
+    """Print the result as JSON, and nothing else on standard output."""
 
 
 def refuse_set(chosen: Any, names: Sequence[str], why: str) -> None:
-    """Refuse flags that are set and mean nothing here.
+    """Refuse flags that are set although they have no effect here.
 
     Args:
         chosen: the command's arguments; a dataclass.
-        names: of fields that have to stand at their default.
-        why: they mean nothing.
+        names: fields that must have their default.
+        why: reason for the refusal.
 
     Raises:
         BadInput: names the first flag that is set.

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from fieldwatch.base import InputError, printable
+from fieldwatch.cli.flag_help import wants_help
 from fieldwatch.cli.flags import dashed
 from fieldwatch.cli.output import BadInput
 from fieldwatch.monitor import PER_HOUR, Supervisor, last_checkpoint, report_exit
+from fieldwatch.registry import working_pipelines
 
 FLAG = "--supervise"
 LIMIT = "--restarts-per-hour"
@@ -20,18 +22,18 @@ TRAIN = "train "
 
 @dataclass(frozen=True, kw_only=True)
 class WatchFlags:
-    """What watches over a training."""
+    """Restarts after a crash or a hang."""
 
     supervise: bool = False
-    """Train in a process of its own, and start it again from the last good checkpoint after a crash, a kill or a hang.
-    Every start that ended badly is in RUN/crash/attempts.jsonl; 3 restarts without a new step end it (exit code 4).
-    What passes by itself, such as a full disk or input that is not mounted yet, is waited for."""
+    """Train in a child process, and restart it from the last good checkpoint after a crash, a kill or a hang. Failed
+    starts are listed in RUN/crash/attempts.jsonl; 3 restarts without a new step end it (exit code 4). It waits for
+    what may pass by itself, such as a full disk or input that is not mounted yet."""
     restarts_per_hour: int = PER_HOUR
-    """With --supervise: how often the training may be started again within an hour, even if each start gets further."""
+    """With --supervise: most restarts within an hour, even if each start gets further."""
     hang_timeout: float | None = None
-    """Seconds without a sign of life in the loop after which it counts as hung: the stacks of all threads go to
-    RUN/black_box/stacks.txt, and a supervised training is started again. Default: 20 times what each part of a step
-    usually takes, at least a minute; 0 never."""
+    """Seconds without a heartbeat of the loop after which it counts as hung: the stacks of all threads go to
+    RUN/black_box/stacks.txt, and a supervised training is restarted. Default: 20 times the usual duration of each part
+    of a step, at least a minute; 0 never."""
 
     def __post_init__(self) -> None:
         """Check the limit.
@@ -50,13 +52,15 @@ class WatchFlags:
             BadInput: it is no time.
         """
         if self.hang_timeout is not None and not 0 <= self.hang_timeout < float("inf"):
-            raise BadInput(f"--hang-timeout {self.hang_timeout}: wanted seconds above 0, or 0 for no watch")
+            raise BadInput(f"--hang-timeout {self.hang_timeout}: expected seconds greater than 0, or 0 to disable it")
         return "auto" if self.hang_timeout is None else self.hang_timeout or None
 
 
 def is_supervised(name: str, arguments: Sequence[str]) -> bool:
-    """Whether this command line asks for a supervisor: a training, or the resumption of one."""
-    return (name == RESUME or name.startswith(TRAIN)) and FLAG in arguments
+    """Return whether a command line asks for a supervisor: it starts or resumes a training with ``--supervise``."""
+    if FLAG not in arguments or wants_help(arguments):
+        return False
+    return name == RESUME or name.startswith(TRAIN) or name in {each.trained_by for each in working_pipelines()[0]}
 
 
 def supervise(name: str, arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from fieldwatch.base import import_extra
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput
 
 
@@ -26,7 +27,7 @@ class Arguments:
     port: int = 6006
     """Port to listen on."""
     bind_all: bool = False
-    """Listen on all addresses: anyone who can reach this machine can look."""
+    """Listen on all addresses: everyone who can reach this machine can see the runs."""
     print_only: Annotated[bool, tyro.conf.arg(name="print")] = field(default=False)
     """Print the command instead of starting it."""
 
@@ -47,7 +48,7 @@ def command(runs: Sequence[Path], *, port: int = 6006, bind_all: bool = False) -
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch tensorboard", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch tensorboard", arguments=arguments)
     missing = [folder for folder in chosen.runs if not folder.is_dir()]
     if missing or not chosen.runs:
         wanted = "give the folders that `fieldwatch train` printed"

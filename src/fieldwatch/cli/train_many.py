@@ -1,16 +1,16 @@
 """``fieldwatch train-many scenes.toml``: more than one scene, each in processes of its own, on Ray."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-import tyro
 from rich.console import Console
 
 from fieldwatch.checkpoint import StopRequest
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
+from fieldwatch.cli.train_flags import TrainManyFlags
 from fieldwatch.cli.train_many_check import check_begun, check_room, check_scene
 from fieldwatch.cli.train_many_view import SceneReporter, print_plan
 from fieldwatch.many import (
@@ -32,44 +32,9 @@ from fieldwatch.record import Terminal
 from fieldwatch.registry import find_pipeline, installed_pipelines
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Train many scenes: each in a run folder of its own, tried again after a crash, from its last checkpoint.
-
-    Example: fieldwatch train-many examples/scenes.toml
-
-    Example: fieldwatch train-many scenes.toml --ray 10.0.0.1:6379 --out /shared/runs/city
-
-    The file has one [[scene]] each: name, pipeline, any flag of `fieldwatch train PIPELINE` as key = value, and cpus,
-    gpus, memory (GiB), retries, timeout (s), env. [defaults] and [defaults.PIPELINE] hold for all. Everything is
-    checked before anything starts. Ctrl-C, or a kill: all scenes save and end, and the same command goes on.
-
-    Runs go to OUT/SCENE; OUT/report.html, summary.json and summary.csv compare them; OUT/console holds what they
-    printed, OUT/many.jsonl what was done. Exit code: 0 all finished (warnings are
-    shown), 1 some with an error among their findings (--strict: or a warning), 3 some failed, 130 stopped.
-    """
-
-    plan: tyro.conf.Positional[Path]
-    """The TOML file that names the scenes."""
-    out: Path | None = None
-    """Folder of all runs; default runs/many/<name of the file>. What is finished there is not trained again."""
-    ray: str = "local"
-    """local: Ray on this machine alone. ADDRESS: a cluster that sees the same files. off: plain processes, no Ray."""
-    cpus: int | None = None
-    """Processors to use on this machine; all of them if left out."""
-    grace: float = 120.0
-    """Seconds a process has for saving when it is told to end."""
-    dry_run: bool = False
-    """Check everything, print the plan, and start nothing."""
-    strict: bool = False
-    """Exit with 1 for warnings, too."""
-    json: bool = False
-    """Print the outcome as JSON at the end, and nothing else on standard output."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch train-many", args=arguments)
+    chosen = read_flags(TrainManyFlags, prog="fieldwatch train-many", arguments=arguments)
     console = Terminal(stderr=chosen.json)
     with reading_input():
         scenes = read_plan(chosen.plan, trainable())
@@ -96,7 +61,7 @@ def trainable() -> tuple[str, ...]:
     return tuple(each.name for each in installed_pipelines() if not each.trained_by)
 
 
-def train(chosen: Arguments, driver: Driver, console: Console) -> int:
+def train(chosen: TrainManyFlags, driver: Driver, console: Console) -> int:
     """Train, compare, and tell.
 
     Returns:
@@ -120,7 +85,7 @@ def train(chosen: Arguments, driver: Driver, console: Console) -> int:
     return code
 
 
-def executor_for(chosen: Arguments, scenes: Sequence[PlannedScene]) -> Executor:
+def executor_for(chosen: TrainManyFlags, scenes: Sequence[PlannedScene]) -> Executor:
     """Who tries the scenes; there has to be room for each.
 
     Raises:

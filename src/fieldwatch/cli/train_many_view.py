@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fieldwatch.many import PlannedScene, SceneStatus
 
-COLOURS = {"healthy": "green", "warnings": "yellow", "findings": "bold yellow", "stopped": "yellow", "running": "cyan"}
+COLORS = {"healthy": "green", "warnings": "yellow", "findings": "bold yellow", "stopped": "yellow", "running": "cyan"}
 FAILED = "bold red"
 ROWS = 40
 """Scenes shown while they are trained; what is done gives way to what is not."""
@@ -110,12 +110,12 @@ class SceneReporter:
             table.add_column(column, justify="left" if column in ("scene", "state") else "right")
         listed = sorted(statuses, key=lambda status: not status.open)[:rows]
         for status in [status for status in statuses if status in listed]:
-            colour = COLOURS.get(status.state, "" if status.open else FAILED)
+            color = COLORS.get(status.state, "" if status.open else FAILED)
             loss = status.live.loss
             remaining = self._speeds[status.scene.name].remaining(status) if status.scene.name in self._speeds else "-"
             table.add_row(
                 status.scene.name,
-                Text(status.state, colour),
+                Text(status.state, color),
                 _steps(status),
                 remaining if status.open else "-",
                 "-" if loss is None or not math.isfinite(loss) else f"{loss:.4g}",

@@ -17,6 +17,7 @@ from fieldwatch.base import InputError, output_path
 from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.cli.quality import quality_of
+from fieldwatch.cli.train_flags import TrainingFlags
 from fieldwatch.health import training_exit_code
 from fieldwatch.monitor import report_exit
 from fieldwatch.record import Sink, Terminal, holds_run
@@ -25,7 +26,6 @@ from fieldwatch.record.memory import MEMORY_LOG
 from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.registry import Job, Pipeline
 from fieldwatch.run import (
-    HangTimeout,
     Outcome,
     Profile,
     RankLost,
@@ -46,32 +46,40 @@ EXTRA_SINKS = tuple(_EXTRA)
 FAILED = 3
 
 
-def train_and_report(  # noqa: PLR0913  one argument per flag
+def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make a run; three more start it
     pipeline: Pipeline,
     config: Any,
     folder: Path,
+    flags: TrainingFlags,
     *,
     preset: Any,
     resume: Literal["auto", "never", "must", "start-over"],
-    extra_sinks: Sequence[str] = (),
-    as_json: bool = False,
-    profile: Profile | None = None,
-    hang_timeout: HangTimeout = "auto",
-    mirror: str = "",
-    strict: bool = False,
+    sinks: Sequence[str] | None = None,
     notes: Sequence[str] = (),
 ) -> int:
-    """Train, then say what the rules found and where everything is.
+    """Train, then report the findings and the files.
+
+    Args:
+        pipeline: what trains.
+        config: its settings.
+        folder: the run folder.
+        flags: flags that every training has.
+        preset: settings from which ``config`` was derived.
+        resume: whether to continue a run that is in the folder.
+        sinks: names of further sinks; None takes those that the flags name.
+        notes: lines to print at the start.
 
     Returns:
-        0 finished, 1 finished with an error among the findings (with ``strict`` also with a warning), 3 diverged or
+        0 finished, 1 finished with an error among the findings (with ``--strict`` also with a warning), 3 diverged or
         failed; 130, 143, 138 or 129 by exception when interrupted.
 
     Raises:
         InputError: the input, or the run folder, is not usable; before the first step nothing was written.
     """
     ranks = Ranks.of_process()
-    console = Terminal(stderr=as_json, quiet=not ranks.is_first)
+    console = Terminal(stderr=flags.json, quiet=not ranks.is_first)
+    extra = [name for name in EXTRA_SINKS if getattr(flags, name)] if sinks is None else sinks
+    profile = flags.profile.chosen()
     threads = getattr(config, "threads", 0)
     if threads:
         torch.set_num_threads(threads)
@@ -84,15 +92,15 @@ def train_and_report(  # noqa: PLR0913  one argument per flag
         bar = ProgressBar(job.total, job.progress_tags, console)
 
         def every_sink(place: Path) -> list[Sink]:
-            return [*default_sinks(place), *(_EXTRA[name](place) for name in extra_sinks), bar]
+            return [*default_sinks(place), *(_EXTRA[name](place) for name in extra), bar]
 
-        how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile, hang_timeout=hang_timeout)
-        how["mirror"] = mirror
-        how["sink_names"] = tuple(extra_sinks)
+        how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile, mirror=flags.mirror)
+        how["hang_timeout"] = flags.watch.timeout
+        how["sink_names"] = tuple(extra)
         with bar:
             outcome = job.train(folder, how)
-        code = training_exit_code(outcome.findings, strict=strict)
-        if as_json and ranks.is_first:
+        code = training_exit_code(outcome.findings, strict=flags.strict)
+        if flags.json and ranks.is_first:
             print_json(summary(outcome, code))
         print_outcome(console, outcome, pipeline, job)
         return code if ranks.alone else 0  # to torchrun any other code is a crash: it would start again
@@ -174,7 +182,7 @@ def check_apart(folder: Path, config: object) -> None:
             continue
         if folder.resolve().is_relative_to(path.resolve()):
             raise InputError(
-                f"the run folder {folder} lies in the input folder {path}, which is not written to: give another "
+                f"the run folder {folder} is inside the input folder {path}, which must stay unchanged: choose another "
                 "folder with --out"
             )
 

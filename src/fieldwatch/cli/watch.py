@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.monitor.watch import RunView, Watcher, newest_run, render_run
@@ -34,35 +35,35 @@ _PROMPT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Watch a run while another process trains it; works on a finished or crashed one too. Nothing is written.
+    """Watch a run that another process trains, live; also works on a finished or crashed run. Nothing is written.
 
     Example: fieldwatch watch runs/bunny
 
-    It shows progress, losses and their shares, gradients, quality, memory with its forecast, speed, checkpoints and
-    findings, in as many lines as the terminal has. It leaves when the run has ended; Ctrl-C leaves at once and does
-    not touch the run. Into a pipe it prints one view. NO_COLOR is obeyed.
+    Displays progress, losses and their fractions, gradients, quality, memory with a forecast, speed, checkpoints and
+    findings, in as many lines as the terminal has. It exits when the run ends; Ctrl-C stops watching and does not
+    affect the run. If the output is a pipe, one view is printed. NO_COLOR is respected.
 
-    Exits with 0 after Ctrl-C; else as `fieldwatch health` does: 0 when nothing is worse than a note, 1 with warnings,
-    errors or a run that hangs, 3 when the run failed, diverged or was killed; 2 when there is no such run.
+    Exit codes: 0 after Ctrl-C; else those of `fieldwatch health`: 0 if nothing is worse than a note, 1 with warnings,
+    errors or a run that hangs, 3 if the run failed, diverged or was killed; 2 if there is no such run.
     """
 
     run: tyro.conf.Positional[str] = LATEST
-    """The run folder; without one, or with latest: the run under runs/ that was written last."""
+    """Run folder; by default, or with latest, the most recently written run under runs/."""
     interval: float = 1.0
-    """Seconds between looks, at least 0.1; longer by itself where looks would take over 2 % of a core."""
+    """Seconds between refreshes, at least 0.1; increased automatically if they would take more than 2 % of a core."""
     once: bool = False
-    """Print one view and end."""
+    """Print one view and exit."""
     json: bool = False
-    """Print the present state as one JSON object, and nothing else on standard output."""
+    """Print the current state as one JSON object, and nothing else on standard output."""
     wait: bool = False
-    """Wait for a run that is not there yet, and stay when it ended: it may be resumed."""
+    """Wait for a run that does not exist yet, and keep watching after it ends, since it may be resumed."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch watch", args=arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch watch", arguments=arguments)
     if not (math.isfinite(chosen.interval) and chosen.interval >= SHORTEST):
-        raise BadInput(f"--interval {chosen.interval:g}: wanted seconds between looks, {SHORTEST} or more, e.g. 1")
+        raise BadInput(f"--interval {chosen.interval:g}: expected {SHORTEST} or more seconds between refreshes, e.g. 1")
     try:
         with ending_by_signal(), Watcher(_folder(chosen)) as watcher, reading_input():
             return _watch(watcher, chosen)

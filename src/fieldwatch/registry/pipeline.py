@@ -44,11 +44,14 @@ class Command:
     Attributes:
         run: reference to ``run(arguments) -> exit code``.
         about: one-line help for ``fieldwatch --help``.
+        flags: reference to the dataclass of its flags, or to ``flags(arguments) -> dataclass``. ``--help`` and tab
+            completion import this module alone, which should load no torch. If empty, ``--help`` calls ``run``.
         takes_run: whether the first argument is a run folder, so that tab completion suggests run folders.
     """
 
     run: Reference
     about: str
+    flags: Reference = ""
     takes_run: bool = False
 
 
@@ -110,6 +113,8 @@ class Pipeline:
         trained_by: command that starts a training if it is not ``fieldwatch train NAME``.
         command_line: ``command_line(arguments) -> CommandLine`` translates alternative flags.
         flags: dataclass of further flags of ``fieldwatch train NAME``, which ``command_line`` reads.
+        main_flags: settings that ``fieldwatch train NAME --help`` lists, by the title of their group; ``--help-all``
+            lists the others, too. If empty, ``--help`` lists all.
         inputs: flags that name files or folders which must exist.
         longer: flag that extends a training.
         check_resumable: ``check_resumable(folder, config)`` raises `InputError` if this machine cannot continue the
@@ -141,6 +146,7 @@ class Pipeline:
     trained_by: str = ""
     command_line: Reference = ""
     flags: Reference = ""
+    main_flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     inputs: tuple[str, ...] = ("data",)
     longer: str = "--steps"
     check_resumable: Reference = ""

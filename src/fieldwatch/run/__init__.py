@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.run.choices import Device, RunChoices, RunOptions, choose_device, run_options
+    from fieldwatch.run.choices import RunChoices, RunOptions, choose_device, run_options
     from fieldwatch.run.crash import leave_crash_outside
+    from fieldwatch.run.device import Device
     from fieldwatch.run.ending import Interrupted
     from fieldwatch.run.evaluation import EvaluationBlock
     from fieldwatch.run.external_targets import ExternalTargets

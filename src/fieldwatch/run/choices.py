@@ -13,9 +13,6 @@ from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
 from fieldwatch.run.sinks import Sinks
 
-Device = Literal["auto", "cpu", "cuda"]
-"""Device to train on; "auto" uses CUDA if available."""
-
 
 class RunChoices(TypedDict, total=False):
     """Options of a run that the caller may choose; `run_options` converts them to the options of `Run`.

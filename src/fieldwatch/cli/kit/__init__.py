@@ -1,6 +1,6 @@
 """Public: what the commands of a pipeline are written with: errors, answers, flags, opening a run, training.
 
-Importing it loads torch; the command line imports it with the command that was asked for.
+Each name is imported at its first use: those of flags load no torch.
 """
 
 from typing import TYPE_CHECKING
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from fieldwatch.cli.commands import flag_names
     from fieldwatch.cli.compare_checkpoints import (
         Announce,
         CheckpointRanking,
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
         stored_steps,
     )
     from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck
+    from fieldwatch.cli.flag_help import FlagGroups, read_flags
     from fieldwatch.cli.flags import dashed, preset_of, renamed
     from fieldwatch.cli.frame_progress import counting_frames
+    from fieldwatch.cli.main import main
     from fieldwatch.cli.open_run import open_stored
     from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
     from fieldwatch.cli.profiling import ProfileFlags, spelled_out
     from fieldwatch.cli.run_flags import RunFlags, refuse_set
+    from fieldwatch.cli.train_flags import NewRunFlags, TrainingFlags, merged_groups
     from fieldwatch.cli.training import EXTRA_SINKS, check_writable, train_and_report
     from fieldwatch.record import Terminal
 
@@ -33,17 +37,24 @@ __all__ = [
     "CheckpointRow",
     "DataFinding",
     "DataReport",
+    "FlagGroups",
     "MachineCheck",
+    "NewRunFlags",
     "ProfileFlags",
     "RunFlags",
     "Terminal",
+    "TrainingFlags",
     "check_writable",
     "counting_frames",
     "dashed",
+    "flag_names",
+    "main",
+    "merged_groups",
     "open_stored",
     "preset_of",
     "print_json",
     "print_paths",
+    "read_flags",
     "reading_input",
     "refuse_empty_ranking",
     "refuse_set",

@@ -1,1 +1,1 @@
-"""Commands on meshes, whichever pipeline made them: texture, quality, comparison with the truth, pictures."""
+"""Commands on meshes, of any pipeline: texture, quality, comparison with the ground truth, pictures."""

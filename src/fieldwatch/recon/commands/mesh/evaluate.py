@@ -1,25 +1,22 @@
-"""``fieldwatch mesh evaluate MESH --gt TRUTH``: a mesh against the true surface."""
+"""``fieldwatch mesh evaluate MESH --gt TRUTH``: a mesh against the ground truth."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 import torch
-import tyro
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from fieldwatch.cli.kit import BadInput, Terminal, check_writable, print_json, print_paths, reading_input
+from fieldwatch.cli.kit import BadInput, Terminal, check_writable, print_json, print_paths, read_flags, reading_input
 from fieldwatch.files import output_path, whole_file, write_file
+from fieldwatch.recon.commands.mesh.flags import MeshComparisonFlags
 from fieldwatch.recon.data import PhotoSet, SolidScene
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.mesh import (
-    AlignMethod,
-    EvaluationStyle,
     MeshEvaluation,
     StyleLengths,
     Triangles,
@@ -38,53 +35,12 @@ LOW, HIGH = (-1.7, -1.7, -0.2), (1.7, 1.7, 1.1)
 """Box around the built-in scene."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Compare a mesh with the true one: Chamfer both ways, F-scores, normals; an error-coloured mesh, a histogram.
-
-    Example: fieldwatch mesh evaluate runs/solids/mesh/mesh.ply --gt built-in --visible-from runs/solids
-
-    Example: fieldwatch mesh evaluate mesh.ply --gt scan.ply --align sim3 --threshold 0.5 1
-
-    Lengths are in units of the truth. The distances are exact, to triangles; styles dtu, tanks and diligent measure
-    from cloud to cloud as those benchmarks do. Exits with 0, or 2 when something cannot be read.
-    """
-
-    mesh: tyro.conf.Positional[Path]
-    """A .ply, .obj or .glb file."""
-    gt: str
-    """The true mesh, a file; or built-in: the exact surface of the built-in scene."""
-    align: AlignMethod = "none"
-    """none: as it is; icp: from a pose that is nearly right; sim3: from any pose and size."""
-    style: EvaluationStyle = "plain"
-    """Protocol: plain, dtu (thinned, capped), tanks (thinned to half the threshold), diligent (first hits in masks)."""
-    visible_from: Path | None = None
-    """A splats run: only what its cameras see of both surfaces counts (diligent needs it)."""
-    threshold: tuple[float, ...] = ()
-    """Of the F-score, lengths; none given: 0.5, 1 and 2 % of the truth's diameter."""
-    spacing: float | None = None
-    """Of thinned points, a length; none given: the style's own."""
-    cap: float | None = None
-    """Distances above it are left out of the means; none given: the style's own."""
-    samples: int = 100_000
-    """Points per surface."""
-    resolution: int = 256
-    """Cells along the built-in scene, whose surface is found by marching cubes."""
-    seed: int = 0
-    """Of the points."""
-    out: Path | None = None
-    """Where the files go; default: beside the mesh."""
-    json: bool = False
-    """Print what was found as JSON, and nothing else on standard output."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch mesh evaluate", args=arguments)
+    chosen = read_flags(MeshComparisonFlags, prog="fieldwatch mesh evaluate", arguments=arguments)
     if chosen.samples < 1 or chosen.resolution < 8:
         raise BadInput(
-            f"--samples is {chosen.samples} and --resolution {chosen.resolution}: wanted are at least 1 and 8, as in "
-            "100000 and 256"
+            f"--samples must be at least 1, got {chosen.samples}, and --resolution at least 8, got {chosen.resolution}"
         )
     console = Terminal(stderr=chosen.json)
     with reading_input(), console.status("reading") as status:
@@ -115,8 +71,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def about(chosen: Arguments) -> dict[str, Any]:
-    """What was compared with what."""
+def about(chosen: MeshComparisonFlags) -> dict[str, Any]:
+    """Return a line that names the two meshes."""
     return {
         "mesh": str(chosen.mesh),
         "truth": chosen.gt,
@@ -124,8 +80,8 @@ def about(chosen: Arguments) -> dict[str, Any]:
     }
 
 
-def true_mesh(chosen: Arguments) -> Triangles:
-    """Read the true mesh, or make that of the built-in scene.
+def true_mesh(chosen: MeshComparisonFlags) -> Triangles:
+    """Read the ground truth, or extract the surface of the built-in scene.
 
     Raises:
         MeshError: the file cannot be read.
@@ -141,8 +97,8 @@ def true_mesh(chosen: Arguments) -> Triangles:
     )
 
 
-def visible_cameras(chosen: Arguments) -> tuple[tuple[Camera, ...] | None, list[np.ndarray | None] | None]:
-    """Cameras of the run that was asked for, and for the style that needs them the masks of its photos.
+def visible_cameras(chosen: MeshComparisonFlags) -> tuple[tuple[Camera, ...] | None, list[np.ndarray | None] | None]:
+    """Return the cameras of the run that --visible-from names, and the masks of its photos if the style needs them.
 
     Raises:
         ValueError, OSError: there is no such run, or its photos cannot be read any more.
@@ -156,27 +112,27 @@ def visible_cameras(chosen: Arguments) -> tuple[tuple[Camera, ...] | None, list[
 
 
 def mask_of(photos: PhotoSet, index: int) -> np.ndarray | None:
-    """Where a photo shows the object: its mask, and where it is opaque."""
+    """Return the pixels at which a photo shows the object: inside its mask, and opaque."""
     photo = photos[index]
     masks = [mask.numpy() > 127 for mask in (photo.mask, photo.alpha) if mask is not None]
     return np.logical_and.reduce(masks) if masks else None
 
 
-def write_files(evaluation: MeshEvaluation, chosen: Arguments, folder: Path) -> dict[str, Path]:
-    """Write the coloured mesh, the histogram and the figures; returns them by what they are."""
+def write_files(evaluation: MeshEvaluation, chosen: MeshComparisonFlags, folder: Path) -> dict[str, Path]:
+    """Write the colored mesh, the histogram and the figures; return the files by content."""
     stem = chosen.mesh.stem
     names = {"coloured": "error.ply", "histogram": "errors.png", "figures": "evaluation.json"}
-    coloured, histogram, figures = (output_path(folder, f"{stem}_{name}") for name in names.values())
-    write_mesh(coloured, error_coloured(evaluation.aligned, evaluation.vertex_errors, error_scale(evaluation)))
+    colored, histogram, figures = (output_path(folder, f"{stem}_{name}") for name in names.values())
+    write_mesh(colored, error_coloured(evaluation.aligned, evaluation.vertex_errors, error_scale(evaluation)))
     with whole_file(histogram) as draft:
         title = f"{chosen.mesh.name} against {Path(chosen.gt).name}"
         Image.fromarray(error_histogram(evaluation, title=title)).save(draft, "PNG")
     write_file(figures, orjson.dumps({**about(chosen), **evaluation.figures}, option=orjson.OPT_INDENT_2))
-    return {"error-coloured mesh": coloured, "histogram": histogram, "figures": figures}
+    return {"error-coloured mesh": colored, "histogram": histogram, "figures": figures}
 
 
 def print_evaluation(console: Console, evaluation: MeshEvaluation) -> None:
-    """Show the figures as two small tables."""
+    """Print the figures as two small tables."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
     percent = 100 / evaluation.diameter
     for name, value in (

@@ -51,7 +51,7 @@ def write_still_and_film(  # noqa: PLR0913  what, where, how large, how long, wh
 
 
 def frames_in(seconds: float) -> int:
-    """Frames of a film of some seconds, at least one."""
+    """Return the number of frames of a film, at least one."""
     return max(round(seconds * RATE), 1)
 
 
@@ -72,7 +72,7 @@ def write_turntable(  # noqa: PLR0913  as above
     up: Sequence[float] = UPWARDS,
     on_frame: Callable[[], None] | None = None,
 ) -> Path:
-    """Write a film around a mesh, in its colours or else as clay; `on_frame` is called after each frame."""
+    """Write a film around a mesh, in its colors or as clay; `on_frame` is called after each frame."""
     cameras, renderer = turntable_cameras(mesh, frames_in(seconds), size, up=up), MeshRenderer(mesh)
 
     # A generator: a long film is never in memory as a whole.

@@ -1,21 +1,21 @@
 """``fieldwatch mesh quality MESH``: how good a mesh is, with a grade and the reasons for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.kit import Terminal, print_json, print_paths, reading_input
+from fieldwatch.cli.kit import Terminal, print_json, print_paths, read_flags, reading_input
+from fieldwatch.recon.commands.mesh.flags import QualityFlags
 from fieldwatch.recon.data import read_gaussian_ply
 from fieldwatch.recon.mesh import MeshGrade, MeshQuality, gaussian_fit, grade_mesh, mesh_quality, read_mesh
 
 GOOD = 75
-"""Score from which a mesh is GOOD or better, and the command ends with 0."""
+"""Least score of GOOD, from which the exit code is 0."""
 
 GROUPS = {
     "Topology": "n_vertices n_faces n_edges is_watertight is_winding_consistent faces_outward n_boundary_edges "
@@ -28,31 +28,12 @@ GROUPS = {
     "Surface": "avg_normal_consistency n_flipped_normals n_degenerate_normals avg_vertex_valence min_vertex_valence "
     "max_vertex_valence",
 }
-"""Every figure, by the group that its tag has or would have."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Measure a mesh: topology, triangles, size, surface; a grade out of 100 with what is missing.
-
-    Example: fieldwatch mesh quality runs/bunny/mesh/mesh.ply --gaussians runs/bunny/products/gaussians.ply
-
-    Lengths are in units of the scene. Exits with 0 for GOOD or EXCELLENT, 1 below that, 2 when a file cannot be read.
-    """
-
-    mesh: tyro.conf.Positional[Path]
-    """A .ply, .obj or .glb file."""
-    gaussians: Path | None = None
-    """A PLY of Gaussians: how many of their centres lie inside, and how far they are from the surface."""
-    open: bool = False
-    """The surface is open by nature (seen from one side, or cut): do not grade whether it is closed."""
-    json: bool = False
-    """Print what was found as JSON, and nothing else on standard output."""
+"""Figures by group."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch mesh quality", args=arguments)
+    chosen = read_flags(QualityFlags, prog="fieldwatch mesh quality", arguments=arguments)
     with reading_input():
         mesh = read_mesh(chosen.mesh)
         quality = mesh_quality(mesh, file=chosen.mesh.expanduser())
@@ -71,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def print_quality(console: Console, quality: MeshQuality, fit: Mapping[str, float | None]) -> None:
-    """Show all figures, by group."""
+    """Print all figures, by group."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
     table.add_column(style="bold")
     table.add_column()
@@ -86,16 +67,16 @@ def print_quality(console: Console, quality: MeshQuality, fit: Mapping[str, floa
 
 
 def print_grade(console: Console, grade: MeshGrade, path: Path) -> None:
-    """Show the grade and what is missing."""
-    colour = "green" if grade.score >= GOOD else "yellow" if grade.word == "FAIR" else "red"
-    console.print(Text.assemble((f"{grade.word}", f"bold {colour}"), f", {grade.score:.0f} of 100 points"))
+    """Print the grade and its reasons."""
+    color = "green" if grade.score >= GOOD else "yellow" if grade.word == "FAIR" else "red"
+    console.print(Text.assemble((f"{grade.word}", f"bold {color}"), f", {grade.score:.0f} of 100 points"))
     for reason in grade.reasons:
         console.print(Text(f"  {reason}"), soft_wrap=True, highlight=False)
     print_paths(console, {"mesh": path.expanduser().absolute()})
 
 
 def formatted(value: float | bool | None) -> str:  # noqa: FBT001  a value to be shown, not a switch
-    """A figure as people read it."""
+    """Return a figure as text."""
     if value is None:
         return "cannot be said"
     if isinstance(value, bool):

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-import tyro
 from jaxtyping import Float, UInt8
 from rich.console import Console
 from torch import Tensor
@@ -19,16 +18,17 @@ from torch import Tensor
 from fieldwatch import InputError
 from fieldwatch.cli.kit import (
     BadInput,
-    RunFlags,
     Terminal,
     check_writable,
     counting_frames,
     open_stored,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import output_path, write_file
+from fieldwatch.recon.commands.mesh.flags import TextureFlags
 from fieldwatch.recon.mesh import (
     AtlasLayout,
     BakedTexture,
@@ -47,7 +47,7 @@ from fieldwatch.recon.pipelines.splats import StoredRun, open_drawn_run, upwards
 from fieldwatch.recon.render import cast_triangles
 
 MANY_FACES = 30_000
-"""From here on xatlas takes minutes: `--layout auto` gives every two faces a square of their own."""
+"""Number of faces from which xatlas takes minutes: `--layout auto` then gives every two faces a square."""
 _TEXELS_PER_PIXEL = 4.0
 _FILLED_SHARE = 0.5  # of a texture, by the faces
 _LEAST_SQUARE = 6
@@ -56,41 +56,9 @@ _OPAQUE = 0.5
 _AXIS_COSINE = 0.97  # cosine of the angle to an axis below which that axis is meant
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments(RunFlags):
-    """Bake a run's photos into a texture for a mesh: OBJ with MTL and PNG, and GLB.
-
-    Example: fieldwatch mesh texture runs/garden runs/garden/mesh/level0.3.ply
-
-    Example: fieldwatch mesh texture runs/garden mesh.ply --layout squares --square-size 8 --from renders
-
-    Each texel takes its colour from the training photos that see its place on the surface; where they disagree, the
-    odd ones out are dropped. What no photo shows is filled from around it, and its share is said. The textured mesh is
-    then drawn for the held-out photos, and its PSNR said, inside its silhouette. Exits with 0, or 2 for bad input.
-    """
-
-    mesh: tyro.conf.Positional[Path]
-    """The mesh: .ply, .obj or .glb, in the run's coordinates, faces outwards."""
-    checkpoint: str = "last"
-    """last, best (by held-out PSNR), or a step: for --from renders, and for the photos' exposures."""
-    size: int | None = None
-    """Texels along a side of the texture; by itself as many as hold what the photos resolve: a power of two."""
-    layout: Literal["auto", "xatlas", "squares"] = "auto"
-    """xatlas: few large charts; minutes from 30,000 faces on. squares: a square for every two faces, at once. auto:
-    xatlas below 30,000 faces, else squares."""
-    square_size: int | None = None
-    """Texels along a side of the squares of --layout squares; they then say how large the texture is, not --size."""
-    source: Annotated[Literal["photos", "renders"], tyro.conf.arg(name="from")] = "photos"
-    """photos, or the Gaussians drawn without view-dependent colours."""
-    blend: Literal["mean", "best"] = "mean"
-    """mean of the best photos of each texel, without odd ones; or the one best: sharper, with seams between photos."""
-    out: Path | None = None
-    """Folder for the files; default RUN/mesh/textured."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch mesh texture", args=arguments)
+    chosen = read_flags(TextureFlags, prog="fieldwatch mesh texture", arguments=arguments)
     started = time.monotonic()
     with reading_input():
         mesh = outward(read_mesh(chosen.mesh, texture=False))
@@ -114,8 +82,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def open_photo_run(chosen: Arguments) -> StoredRun:
-    """Open the run whose photos are baked: splats, or a refinement of some.
+def open_photo_run(chosen: TextureFlags) -> StoredRun:
+    """Open the run whose photos are baked: a splats run or a refinement.
 
     Raises:
         BadInput: it cannot be opened.
@@ -124,13 +92,13 @@ def open_photo_run(chosen: Arguments) -> StoredRun:
 
 
 def outward(mesh: Triangles) -> Triangles:
-    """The mesh with its vertices welded; a closed one that faces inwards is turned."""
+    """Return the mesh with welded vertices; a closed mesh whose faces point inwards is flipped."""
     mesh = mesh.welded()
     return mesh.turned() if mesh.outward is False else mesh
 
 
 def fitting_size(mesh: Triangles, stored: StoredRun, layout: AtlasLayout) -> int:
-    """Texels along a side that hold what the photos resolve, two for every pixel each way: a power of two."""
+    """Return the power of two of texels that holds the resolution of the photos, two texels per pixel each way."""
     middle = torch.from_numpy(np.median(mesh.vertices, axis=0))
     views = stored.scene.training_views
     pixel = statistics.median(float((view.position.cpu().double() - middle).norm()) / view.fx for view in views)
@@ -141,8 +109,8 @@ def fitting_size(mesh: Triangles, stored: StoredRun, layout: AtlasLayout) -> int
     return min(max(1 << math.ceil(math.log2(side)), _SIZES[0]), _SIZES[1])
 
 
-def layout_of(chosen: Arguments, faces: int) -> tuple[AtlasLayout, int | None]:
-    """The layout, and how large the texture is, texels; None where nobody said.
+def layout_of(chosen: TextureFlags, faces: int) -> tuple[AtlasLayout, int | None]:
+    """Return the layout, and the size of the texture in texels; None if it follows from the photos.
 
     Raises:
         BadInput: sizes that make no sense, or a size of squares without squares.
@@ -156,25 +124,25 @@ def layout_of(chosen: Arguments, faces: int) -> tuple[AtlasLayout, int | None]:
         return layout, chosen.size
     if layout != "squares":
         raise BadInput(
-            f"--square-size {chosen.square_size} is of --layout squares: leave it out, or choose that layout"
+            f"--square-size {chosen.square_size} needs --layout squares: leave it out, or choose that layout"
         )
     if chosen.square_size < 1:
-        raise BadInput(f"--square-size is {chosen.square_size}: wanted are texels along a side, as in 8")
+        raise BadInput(f"--square-size must be a number of texels, as in 8, got {chosen.square_size}")
     return layout, chosen.square_size * squares_across(faces)
 
 
 def check_apart(mesh: Path, folder: Path) -> None:
-    """Refuse to write over the mesh that is read.
+    """Refuse to overwrite the input mesh.
 
     Raises:
         InputError: the files would lie in its place.
     """
     if mesh.suffix.lower() in {".obj", ".glb"} and mesh.absolute().parent == folder.absolute():
-        raise InputError(f"{mesh} would be written over: choose another folder with --out")
+        raise InputError(f"{mesh} would be overwritten: choose another folder with --out")
 
 
-def bake(chosen: Arguments, stored: StoredRun, mesh: Triangles, size: int, console: Console) -> BakedTexture:
-    """Bake the training photos, or drawings of the Gaussians from where they were taken."""
+def bake(chosen: TextureFlags, stored: StoredRun, mesh: Triangles, size: int, console: Console) -> BakedTexture:
+    """Bake the training photos, or renders of the Gaussians from their cameras."""
     photos = rendered_photos(stored) if chosen.source == "renders" else training_photos(stored)
     with counting_frames(console, "baking", len(stored.scene.photos.train)) as done:
         return bake_texture(mesh, photos, size=size, options=BakingOptions(blend=chosen.blend), on_photo=done)
@@ -182,7 +150,7 @@ def bake(chosen: Arguments, stored: StoredRun, mesh: Triangles, size: int, conso
 
 @torch.no_grad()
 def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
-    """The training photos where the Gaussians are opaque; where the run learned their exposures, without those.
+    """Yield the training photos where the Gaussians are opaque, without the exposures that the run learned.
 
     Beside the object a photo shows what is behind it, and a mesh never ends exactly where its object does.
     """
@@ -191,9 +159,9 @@ def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
         photo = stored.scene.photo_view(index)
         image = photo.image
         if exposures is not None:
-            colour_map = exposures.map_of(position).detach()
+            color_map = exposures.map_of(position).detach()
             # Undo the affine exposure map that the run learned for this photo.
-            image = (image - colour_map[:, 3]) @ torch.linalg.inv(colour_map[:, :3]).T
+            image = (image - color_map[:, 3]) @ torch.linalg.inv(color_map[:, :3]).T
         opaque = stored.model.render(photo.camera, degree=0).alpha > _OPAQUE
         mask = (opaque if photo.mask is None else opaque & (photo.mask[..., 0] > _OPAQUE)).cpu().numpy()
         yield TexturePhoto(image=levels(image), view=photo.camera, mask=mask)
@@ -201,7 +169,7 @@ def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
 
 @torch.no_grad()
 def rendered_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
-    """The Gaussians from where the training photos were taken, colours as from every side, where they are opaque."""
+    """Yield renders from the training cameras where the Gaussians are opaque, without view-dependent colors."""
     for view in stored.scene.training_views:
         output = stored.model.render(view, degree=0)
         opaque = (output.alpha > _OPAQUE).cpu().numpy()
@@ -209,12 +177,12 @@ def rendered_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
 
 
 def levels(image: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
-    """Colours in [0, 1] as levels of 255."""
+    """Return colors in [0, 1] as 8-bit values."""
     return (image.detach().clamp(0, 1) * 255).round().byte().cpu().numpy()
 
 
 def write_files(mesh: Triangles, stem: Path, stored: StoredRun) -> dict[str, Path]:
-    """Write the textured mesh; returns the files by what they are. The GLB stands upright, as the cameras did."""
+    """Write the textured mesh; return the files by content. The GLB is upright as the cameras were."""
     obj = write_mesh(stem.with_name(f"{stem.name}.obj"), mesh)
     safe_stem = "_".join(stem.name.split())
     glb = stem.with_name(f"{stem.name}.glb")
@@ -224,7 +192,7 @@ def write_files(mesh: Triangles, stem: Path, stored: StoredRun) -> dict[str, Pat
 
 
 def upright(stored: StoredRun) -> tuple[float, ...]:
-    """The scene's upward direction; an axis that is near to it is meant."""
+    """Return the scene's upward direction, snapped to a nearby axis."""
     up = upwards(stored.scene.photos.cameras).numpy()
     axis = np.abs(up).argmax()
     return tuple((np.eye(3)[axis] * np.sign(up[axis]) if abs(up[axis]) > _AXIS_COSINE else up).tolist())
@@ -232,10 +200,10 @@ def upright(stored: StoredRun) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class TextureScore:
-    """How well a textured mesh shows held-out photos inside its silhouette.
+    """Quality of a textured mesh on held-out photos, inside its silhouette.
 
     Attributes:
-        psnr: mean over the photos, dB; in the exposure of neighbouring photos, where the run learned exposures.
+        psnr: mean over the photos, dB; in the exposure of neighboring photos, where the run learned exposures.
         photos: in which the mesh is seen.
     """
 
@@ -244,7 +212,7 @@ class TextureScore:
 
 
 def held_out_score(stored: StoredRun, mesh: Triangles, console: Console) -> TextureScore | None:
-    """Draw the textured mesh for the held-out photos, and compare; None where nothing is held out or nothing seen."""
+    """Render the textured mesh for the held-out photos, and compare; None if none are held out or show it."""
     test = stored.scene.photos.test
     values: list[float] = []
     with counting_frames(console, "drawing held-out photos", len(test)) as on_photo:
@@ -256,7 +224,7 @@ def held_out_score(stored: StoredRun, mesh: Triangles, console: Console) -> Text
 
 
 def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
-    """PSNR of the drawn mesh against one photo, dB, over pixels whose centre shows the mesh; None if there is none."""
+    """Return the PSNR in dB against one photo, over pixels whose center shows the mesh; None without such pixels."""
     photo = stored.scene.photo_view(index)
     view = replace(photo.camera, camera_from_world=photo.camera.camera_from_world.cpu())
     hits = cast_triangles(torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces), view)
@@ -267,14 +235,14 @@ def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
         return None
     rendered = torch.from_numpy(render_mesh(mesh, stored.scene.photos.cameras[index], samples=1)).float() / 255
     if stored.model.exposures is not None:
-        colour_map = stored.model.exposures.between(photo.name).detach().cpu()
-        rendered = (rendered @ colour_map[:, :3].T + colour_map[:, 3]).clamp(0, 1)
+        color_map = stored.model.exposures.between(photo.name).detach().cpu()
+        rendered = (rendered @ color_map[:, :3].T + color_map[:, 3]).clamp(0, 1)
     error = float(((rendered - photo.image.cpu())[counted] ** 2).mean())
     return -10 * math.log10(max(error, 1e-10))
 
 
-def print_results(chosen: Arguments, results: dict[str, Any], files: dict[str, Path]) -> None:
-    """Say what was made and how good it is."""
+def print_results(chosen: TextureFlags, results: dict[str, Any], files: dict[str, Path]) -> None:
+    """Print the files and the quality."""
     console = Terminal()
     paths = {name: path.absolute() for name, path in files.items()}
     if chosen.json:

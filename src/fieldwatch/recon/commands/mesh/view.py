@@ -1,11 +1,7 @@
 """``fieldwatch mesh view MESH``: a page to turn a mesh in, a picture from four sides, a film around it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from fieldwatch.cli.kit import (
     BadInput,
@@ -14,49 +10,23 @@ from fieldwatch.cli.kit import (
     counting_frames,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import write_file
+from fieldwatch.recon.commands.mesh.flags import ViewFlags
 from fieldwatch.recon.commands.mesh.pictures import frames_in, write_still, write_turntable
 from fieldwatch.recon.mesh import Triangles, grade_mesh, mesh_page, mesh_quality, read_mesh, write_glb
 
 MOST_PIXELS = 4096
-"""Of a view or a film, each way."""
+"""Largest width and height of a picture or film, pixels."""
 LONGEST = 600.0
-"""Seconds of a film."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Show a mesh: a page that opens offline in any browser, and on request a picture and a film.
-
-    Example: fieldwatch mesh view runs/garden/mesh/garden.ply --still garden.png --film garden.mp4
-
-    The page holds the mesh and its texture; it turns, zooms, and shows colours, normals, clay and wireframe.
-    """
-
-    mesh: tyro.conf.Positional[Path]
-    """The mesh: .ply, .obj (with its .mtl and texture) or .glb."""
-    out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
-    """The page; default beside the mesh, with the ending .html."""
-    still: Path | None = None
-    """Also a picture from four sides (.png): colours above, clay below."""
-    film: Path | None = None
-    """Also a film around the mesh (.mp4)."""
-    size: int = 720
-    """Of the film and of each side in the picture, pixels each way."""
-    seconds: float = 6.0
-    """Of the film."""
-    up: tuple[float, float, float] | None = None
-    """X Y Z of the mesh's upward direction: 0 1 0 for most downloaded ones, 0 -1 0 for many COLMAP scenes. By itself
-    0 1 0 for .glb, as that format has it, else 0 0 1."""
-    json: bool = False
-    """Print the files and the facts as JSON, and nothing else on standard output."""
+"""Longest film, seconds."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch mesh view", args=arguments)
+    chosen = read_flags(ViewFlags, prog="fieldwatch mesh view", arguments=arguments)
     check_arguments(chosen)
     console = Terminal(stderr=chosen.json)
     page = chosen.out or chosen.mesh.with_suffix(".html")
@@ -78,14 +48,14 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def upward(chosen: Arguments) -> tuple[float, float, float]:
-    """The mesh's upward direction."""
+def upward(chosen: ViewFlags) -> tuple[float, float, float]:
+    """Return the mesh's upward direction."""
     usual = (0.0, 1.0, 0.0) if chosen.mesh.suffix.lower() == ".glb" else (0.0, 0.0, 1.0)
     return usual if chosen.up is None else chosen.up
 
 
-def check_arguments(chosen: Arguments) -> None:
-    """Refuse what makes no sense whatever the mesh.
+def check_arguments(chosen: ViewFlags) -> None:
+    """Refuse values that are wrong for every mesh.
 
     Raises:
         BadInput: a file of the wrong ending, or a number out of its bounds.
@@ -93,17 +63,17 @@ def check_arguments(chosen: Arguments) -> None:
     wanted = (("-o", chosen.out, ".html"), ("--still", chosen.still, ".png"), ("--film", chosen.film, ".mp4"))
     for flag, path, ending in wanted:
         if path is not None and path.suffix.lower() != ending:
-            raise BadInput(f"{flag} {path}: wanted a file that ends in {ending}, as in {path.with_suffix(ending)}")
+            raise BadInput(f"{flag} must be a file that ends in {ending}, as in {path.with_suffix(ending)}, got {path}")
     if not 1 <= chosen.size <= MOST_PIXELS:
-        raise BadInput(f"--size is {chosen.size}: wanted between 1 and {MOST_PIXELS} pixels, as in 720")
+        raise BadInput(f"--size must be 1 to {MOST_PIXELS} pixels, as in 720, got {chosen.size}")
     if not 0 < chosen.seconds <= LONGEST:
-        raise BadInput(f"--seconds is {chosen.seconds:g}: wanted above 0, at most {LONGEST:g}, as in 6")
+        raise BadInput(f"--seconds must be greater than 0 and at most {LONGEST:g}, as in 6, got {chosen.seconds:g}")
     if not 0 < sum(value * value for value in upward(chosen)) < float("inf"):
-        raise BadInput(f"--up is {' '.join(map(str, upward(chosen)))}: wanted a direction, as in 0 0 1 for +z")
+        raise BadInput(f"--up must be a direction, as in 0 0 1 for +z, got {' '.join(map(str, upward(chosen)))}")
 
 
 def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
-    """What is shown beside a mesh, in words.
+    """Return the facts that the page displays about a mesh.
 
     Raises:
         MeshError: the mesh has no faces.
@@ -111,9 +81,9 @@ def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
     quality = mesh_quality(mesh, file=file)
     grade = grade_mesh(quality)
     extent = (quality.bbox_extent_x, quality.bbox_extent_y, quality.bbox_extent_z)
-    colours = "none" if mesh.colours is None else "of vertices"
+    colors = "none" if mesh.colours is None else "of vertices"
     if mesh.texture is not None:
-        colours = f"texture, {mesh.texture.shape[1]} x {mesh.texture.shape[0]}"
+        colors = f"texture, {mesh.texture.shape[1]} x {mesh.texture.shape[0]}"
     return {
         "triangles": f"{quality.n_faces:,}",
         "vertices": f"{quality.n_vertices:,}",
@@ -121,7 +91,7 @@ def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
         "pieces": f"{quality.n_pieces:,}",
         "grade": f"{grade.word}, {grade.score:.0f} of 100",
         "extent": " x ".join(f"{length:.4g}" for length in extent),
-        "colours": colours,
+        "colours": colors,
         "file": f"{file.name}, {file.stat().st_size / 2**20:.1f} MiB",
     }
 
@@ -132,8 +102,8 @@ def write_page(mesh: Triangles, path: Path, *, title: str, facts: dict[str, str]
     return write_file(path, page.encode())
 
 
-def write_pictures(chosen: Arguments, mesh: Triangles, on_frame: Callable[[], None]) -> dict[str, Path]:
-    """Draw the picture and the film, where asked for."""
+def write_pictures(chosen: ViewFlags, mesh: Triangles, on_frame: Callable[[], None]) -> dict[str, Path]:
+    """Render the picture and the film that are requested."""
     files: dict[str, Path] = {}
     if chosen.still is not None:
         files["still"] = write_still(mesh, chosen.still, size=chosen.size, up=upward(chosen))

@@ -8,30 +8,39 @@ Example: fieldwatch train normals --data diligent_mv/bear --preset cpu --out run
 
 Example: fieldwatch train normals --data my_object --preset poses --pose-start ring --ring-radius 4
 
-Example: fieldwatch train normals --conf config/diligent_bear.conf --obj-name bear
-
 Example: fieldwatch train normals --steps 2000 --stages "shape@0 mask=1 eikonal=0.1" "normals@10000+5000 normal=1
 mask=1 eikonal=0.1"
 
 --data is a folder with cameras_sphere.npz, normals and masks (DiLiGenT-MV, PMNI, SuperNormal), or with normals and
-COLMAP's sparse/0; `fieldwatch doctor --data FOLDER` checks it. Iterations in the settings are nominal, of --nominal
-ones: --steps alone makes the whole schedule shorter or longer. --conf reads PMNI's own files; flags beside it win,
-and what the file does not say is as in --preset (there: seeds). Then --out is the file's base_exp_dir, and the same
-command again continues the run.
+COLMAP's sparse/0; `fieldwatch doctor --data FOLDER` checks it. Iterations in the settings are nominal, out of
+--nominal: --steps alone makes the whole schedule shorter or longer.
 
-Beside the record, the run folder holds meshes_validation/, normals/, depths/, poses/ and products/. Flags of the
-original script (--conf, --obj_name, --is_continue, --gpu 0) work.
+The run folder also holds meshes_validation/, normals/, depths/, poses/ and products/. The .conf files and flags of
+PMNI's script (--conf, --obj_name, --is_continue, --gpu 0) work; see also `fieldwatch migrate`.
 """
+
+_MAIN_FLAGS = {
+    "data and output": ("data", "conf", "normals", "axes", "held_out", "longer_side"),
+    "method and quality": (
+        "stages", "pose_start", "learn_rotation", "learn_translation", "rays",
+        "finest_resolution", "lr", "lr_poses",
+    ),
+    "run length and evaluation": ("steps", "evaluate_at", "mesh_resolution", "turntable"),
+    "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
+    "machine": ("device", "threads", "seed"),
+}  # fmt: skip
+"""Fields that `fieldwatch train normals --help` lists; the others are in ``--help-all``."""
 
 NORMALS = Pipeline(
     name="normals",
-    about="train a surface on normal maps, poses optimised (no data: built-in)",
+    about="train a surface on normal maps, with optimized poses (no data: built-in object)",
     help=HELP,
     config="fieldwatch.recon.pipelines.normals:NormalsConfig",
     presets="fieldwatch.recon.pipelines.normals:PRESETS",
     prepare="fieldwatch.recon.commands.normals.job:prepare",
-    command_line="fieldwatch.recon.commands.normals.command_line:read",
+    command_line="fieldwatch.recon.commands.migrate.normals:read",
     flags="fieldwatch.recon.commands.normals.options:TrainOptions",
+    main_flags=_MAIN_FLAGS,
     inputs=("data", "conf"),
     evaluate="fieldwatch.recon.commands.normals.evaluate:evaluate",
     exports=("ply", "glb", "obj", "poses", "maps"),
@@ -46,12 +55,14 @@ NORMALS = Pipeline(
     commands={
         "infer normals": Command(
             run="fieldwatch.recon.commands.normals.infer:run",
-            about="a new normal map against a trained surface: its pose, depth, normals completed",
+            flags="fieldwatch.recon.commands.normals.flags:InferNormalsFlags",
+            about="register a new normal map to a trained surface: pose, depth, completed normals",
             takes_run=True,
         ),
         "data render-normals": Command(
             run="fieldwatch.recon.commands.normals.render_normals:run",
-            about="normal maps of any mesh: exact normals, masks, depth, cameras on a ring",
+            flags="fieldwatch.recon.commands.normals.flags:RenderNormalsFlags",
+            about="render normal maps of a mesh: exact normals, masks, depth, cameras on a ring",
         ),
     },
     data=(

@@ -123,10 +123,10 @@ def write_sheet(normal_set: NormalSet, path: Path) -> None:
         BadInput: the name does not end in .png, or the file cannot be written.
     """
     if path.suffix.lower() != ".png":
-        raise BadInput(f"--picture {path}: the contact sheet is a PNG file; give a name that ends in .png")
+        raise BadInput(f"--picture {path}: the contact sheet is a PNG file: give a name that ends in .png")
     picture = Image.fromarray(normal_map_sheet(normal_set))
     try:
         with whole_file(path) as draft:
             picture.save(draft, "PNG")
     except OSError as error:
-        raise BadInput(f"--picture {path} cannot be written ({error}): give a place where you may write") from error
+        raise BadInput(f"--picture {path} cannot be written ({error}): give a writable path") from error

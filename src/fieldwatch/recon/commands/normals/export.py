@@ -49,7 +49,7 @@ NAMES = {"poses": "poses-{}", "maps": "maps-{}"} | {kind: f"mesh-{{}}.{kind}" fo
 
 
 def export_normals(chosen: RunFlags, to: str, out: Path | None, options: MeshOptions) -> int:
-    """Write a run's surface or what belongs to it.
+    """Write a run's surface, poses or maps.
 
     Args:
         chosen: the run, its checkpoint and device.
@@ -64,7 +64,7 @@ def export_normals(chosen: RunFlags, to: str, out: Path | None, options: MeshOpt
     if to not in MESHES:
         refuse_set(options, ("resolution",), f"it belongs to meshes, and --to is {to}")
     if resolution is not None and not 2 <= resolution <= MOST_NODES:
-        raise BadInput(f"--resolution is {resolution}: wanted 2 to {MOST_NODES} nodes along a side of the box")
+        raise BadInput(f"--resolution must be 2 to {MOST_NODES} nodes along a side of the box, got {resolution}")
     stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
     path = out or output_path(chosen.run, "products", NAMES[to].format(stored.step))
     check_kind(path, to)
@@ -82,13 +82,13 @@ def export_normals(chosen: RunFlags, to: str, out: Path | None, options: MeshOpt
 
 
 def check_kind(path: Path, to: str) -> None:
-    """Refuse to write a file over a folder, the other way round, or a mesh under another kind's name.
+    """Refuse a file in place of a folder, a folder in place of a file, and a mesh with the wrong suffix.
 
     Raises:
         BadInput: the path is of another kind.
     """
     if to in MESHES and path.is_dir():
-        raise BadInput(f"{path} is a folder: name the file itself, as in -o {path / f'mesh.{to}'}")
+        raise BadInput(f"{path} is a folder: give a file, as in -o {path / f'mesh.{to}'}")
     if to in MESHES and path.suffix.lower() != f".{to}":
         raise BadInput(f"--to {to} writes a .{to} file, and -o is {path}: name it {path.with_suffix(f'.{to}').name}")
     if to not in MESHES and path.is_file():
@@ -96,12 +96,12 @@ def check_kind(path: Path, to: str) -> None:
 
 
 def write(stored: StoredNormalsRun, to: str, path: Path, resolution: int | None) -> dict[str, int]:
-    """Write what was asked for; return how much of what that is."""
+    """Write one export; return counts of its contents."""
     if to in MESHES:
         nodes = stored.config.mesh_resolution if resolution is None else resolution
         mesh = surface_mesh(stored.model, stored.scene, nodes)
         if not len(mesh.faces):
-            raise InputError(f"the field of step {stored.step} is nowhere 0: there is no mesh; choose a --checkpoint")
+            raise InputError(f"the field of step {stored.step} is nowhere 0, so it has no mesh: choose a --checkpoint")
         write_mesh(path, mesh)
         return {"vertices": len(mesh.vertices), "faces": len(mesh.faces)}
     cameras = learned_cameras(stored)
@@ -109,7 +109,7 @@ def write(stored: StoredNormalsRun, to: str, path: Path, resolution: int | None)
 
 
 def learned_cameras(stored: StoredNormalsRun) -> dict[int, Camera]:
-    """Cameras by their view's number, in the frame of the scene's sphere.
+    """Return cameras by the number of their view, in the frame of the scene's sphere.
 
     Those that were trained on stand where the training put them; those held out where the data has them, brought into
     the frame of the learned ones.
@@ -125,7 +125,7 @@ def learned_cameras(stored: StoredNormalsRun) -> dict[int, Camera]:
 
 
 def write_poses(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Path) -> int:
-    """Write the data set again with the poses of the training, and the same poses as COLMAP's text files.
+    """Write the data set with the trained poses, and these poses as COLMAP text files.
 
     Other programs of the layout read `cameras_sphere.npz` and the maps beside it; COLMAP's `sparse/0` holds the cameras
     in the world of the run's meshes, with some of the mesh's vertices as points. The true mesh stays out
@@ -142,7 +142,7 @@ def write_poses(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Pa
 
 
 def write_maps(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Path) -> int:
-    """Write what the surface shows of every view: normals, masks and depth as a data set of the layout, and pictures.
+    """Render every view: normals, masks and depth as a data set of the layout, and pictures.
 
     Depth in the layout is in units of the scene's sphere, as `cameras_sphere.npz` has it.
     """

@@ -1,19 +1,25 @@
-"""``fieldwatch infer normals RUN --image MAP``: where a new view was taken, its depth, its normals completed."""
+"""``fieldwatch infer normals RUN --image MAP``: pose and depth of a new view, its normals completed."""
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import tyro
 from rich.table import Table
 from rich.text import Text
 
 from fieldwatch import InputError
-from fieldwatch.cli.kit import RunFlags, Terminal, check_writable, open_stored, print_json, print_paths, reading_input
+from fieldwatch.cli.kit import (
+    Terminal,
+    check_writable,
+    open_stored,
+    print_json,
+    print_paths,
+    read_flags,
+    reading_input,
+)
 from fieldwatch.files import output_path
+from fieldwatch.recon.commands.normals.flags import InferNormalsFlags
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals import (
     NormalsScene,
@@ -28,44 +34,9 @@ from fieldwatch.recon.pipelines.normals import (
 FINDINGS = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments(RunFlags):
-    """Find where a new map of normals was taken from, and complete it from the trained surface.
-
-    Example: fieldwatch infer normals runs/bear --image new/normal.png --mask new/mask.png --like 007
-
-    The pose is looked for from all sides, needs no start, and is made exact on normals and silhouette. Written are the
-    pose (in the run's unit frame and in the world of its meshes), depth along the axis in world units, the normals
-    completed (the surface's where the map had none, as in holes of the mask), pictures, and how good the fit is. best
-    means the lowest mean angular error here.
-
-    Exits with 0; with 1 when the surface does not fit the view (another object, a wrong lens, wrong axes), or when
-    another pose fits nearly as well (an object that looks alike from two sides). The files are written all the same.
-    """
-
-    image: Path
-    """Map of normals in camera space: 16-bit PNG, EXR or npy. The whole object must be in the picture."""
-    mask: Path | None = None
-    """Of the object, white where it is; none given: wherever the map has a normal."""
-    lens: tuple[float, float, float, float] | None = None
-    """FX FY CX CY in pixels of the map; its upper left corner is (0, 0)."""
-    like: str | None = None
-    """Name of a view of the run that was taken through the same lens."""
-    axes: Literal["auto", "opengl", "opencv"] = "auto"
-    """Of the map: opengl (x right, y up, z to the viewer) or opencv (x right, y down, z forward)."""
-    directions: int = 400
-    """From how many directions the surface is compared at first."""
-    most_error: float = 15.0
-    """Mean angular error (degrees) above which the view does not fit."""
-    least_iou: float = 0.85
-    """IoU of the silhouettes below which it does not."""
-    out: Path | None = None
-    """Where the files go; default RUN/products/infer-<step>-<image>."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch infer normals", args=arguments)
+    chosen = read_flags(InferNormalsFlags, prog="fieldwatch infer normals", arguments=arguments)
     with reading_input():
         options = RegistrationOptions(
             directions=chosen.directions, most_error=chosen.most_error, least_iou=chosen.least_iou
@@ -97,14 +68,14 @@ def run(arguments: Sequence[str]) -> int:
     return 0 if registration.fits and not registration.ambiguous else FINDINGS
 
 
-def lens_of(chosen: Arguments, scene: NormalsScene) -> Camera | tuple[float, float, float, float] | None:
-    """Return the lens that was asked for; None where none was.
+def lens_of(chosen: InferNormalsFlags, scene: NormalsScene) -> Camera | tuple[float, float, float, float] | None:
+    """Return the intrinsics that --lens or --like sets; None without them.
 
     Raises:
         InputError: both flags, or no such view.
     """
     if chosen.lens is not None and chosen.like is not None:
-        raise InputError(f"--lens and --like {chosen.like} both say through which lens the map was taken: give one")
+        raise InputError(f"--lens and --like {chosen.like} both set the intrinsics of the map: give one of them")
     if chosen.like is None:
         return chosen.lens
     cameras = dict(zip(scene.maps.names, scene.maps.cameras, strict=True))
@@ -117,7 +88,7 @@ def lens_of(chosen: Arguments, scene: NormalsScene) -> Camera | tuple[float, flo
 
 
 def fit_table(figures: dict[str, Any]) -> Table:
-    """How good the fit is, as a small table."""
+    """Return the quality of the fit as a small table."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
     mae, rival = figures["mae"], figures["rival_score"]
     table.add_row("mean angular error", "-" if mae is None else f"{mae:.2f} deg", f"{figures['pixels']:,} pixels")
@@ -130,7 +101,7 @@ def fit_table(figures: dict[str, Any]) -> Table:
 
 
 def verdict(registration: Registration) -> list[str]:
-    """Say what is to be mistrusted, and what to do about it."""
+    """Print the findings, and what to do about them."""
     error, lines = registration.comparison.error, list[str]()
     if not registration.fits:
         mae = "no pixel in common" if error.mae is None else f"mean angular error {error.mae:.2f} deg"

@@ -1,4 +1,4 @@
-"""Normals, as the commands see them."""
+"""Normals runs for the commands: preparation, headline, quality table."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from fieldwatch.pipeline import Job
 from fieldwatch.recon.pipelines.normals import NormalsConfig, NormalsScene, prepare_scene, train_normals
 
 HELD_OUT = "_held_out"
-"""How the tag of a number ends that is of held-out views."""
+"""Suffix of the tags of held-out views."""
 OF_THE_VIEWS = (
     ("mean angular error (degrees)", "Eval/mae", "{:.2f}"),
     ("median angular error (degrees)", "Eval/median_error", "{:.2f}"),
@@ -28,11 +28,11 @@ SHOWN = {
     "Statistics/samples_per_ray": "{} samples/ray",
     "Eval/mae": "MAE {} deg",
 }
-"""What the progress bar shows."""
+"""Tags on the progress bar."""
 
 
 def prepare(config: NormalsConfig) -> Job:
-    """Read maps, masks and cameras, and place the cameras.
+    """Read maps, masks and cameras, and initialize the poses.
 
     Raises:
         ValueError, OSError: what came, what was wanted, what to do.
@@ -49,7 +49,7 @@ def prepare(config: NormalsConfig) -> Job:
 
 
 def headline(config: NormalsConfig, scene: NormalsScene) -> str:
-    """What will be trained on what."""
+    """Return a line about the data and the training."""
     sizes = sorted({view.size for view in scene.maps.views})
     height, width = (max(size[side] for size in sizes) for side in (0, 1))
     starts = {
@@ -66,7 +66,7 @@ def headline(config: NormalsConfig, scene: NormalsScene) -> str:
 
 
 def quality_table(metrics: Mapping[str, float]) -> Table:
-    """Normals of training views and held-out ones, then surface and poses; what was not measured has no row."""
+    """Return a table of normals, surface and poses; values that were not measured have no row."""
     held_out = any(tag.endswith(HELD_OUT) for tag in metrics)
     table = Table(title="quality", title_justify="left")
     table.add_column()

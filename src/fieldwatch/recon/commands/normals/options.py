@@ -1,4 +1,4 @@
-"""Flags that the pipeline of normal maps adds to the commands that all pipelines share."""
+"""Flags that the normals pipeline adds to shared commands."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Flags of ``fieldwatch train normals`` beside its settings."""
+    """Flags of ``fieldwatch train normals`` that are not settings."""
 
     conf: Path | None = None
-    """A .conf file of PMNI (HOCON). Every key is used, known to do nothing, or refused: see docs/migrate.md."""
+    """Settings file of PMNI (HOCON). Every key is used, known to have no effect, or refused: see docs/migrate.md."""
     obj_name: str | None = None
-    """What CASE_NAME in that file stands for."""
+    """Object that replaces CASE_NAME in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class MeshOptions:
     """Flags of ``fieldwatch export`` for meshes."""
 
     resolution: int | None = None
-    """Normals: cells of the mesh along a side of its box, at most 512; default: as in the training."""
+    """Normals: nodes of the mesh along a side of its box, at most 512; by default as in training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class RankOptions:
     """Flags of ``fieldwatch compare --checkpoints``."""
 
     resolution: int | None = None
-    """--checkpoints of normals: nodes of the meshes along a side of their box; default: as in the training."""
+    """Normals, with --checkpoints: nodes of the meshes along a side of their box; by default as in training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +36,12 @@ class NormalOptions:
     """Flags of ``fieldwatch doctor`` for normal maps."""
 
     picture: Path | None = None
-    """Write a contact sheet of normal maps: normals, outline of the mask (white), of the visual hull (red)."""
+    """Normals: write a contact sheet: normals, outline of the mask (white) and of the visual hull (red)."""
     axes: Literal["opengl", "opencv", "auto"] | None = None
-    """Of normals in the files; by the layout, if not given."""
+    """Normals: axes of the files; by default those of the layout."""
     normals: str | None = None
-    """Name of the folder of normals, where there are several."""
+    """Normals: name of the folder of normals, if there are several."""
     exclude: tuple[str, ...] = ()
-    """Views of normal maps to leave out: numbers or names."""
+    """Normals: views to leave out, by number or name."""
     fill_holes: bool = False
-    """Add holes of masks to them where there are normals in the holes."""
+    """Normals: fill holes of the masks that have normals."""

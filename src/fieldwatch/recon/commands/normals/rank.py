@@ -27,8 +27,11 @@ def rank(folder: Path, device: Device, options: RankOptions, on_step: Announce) 
     """
     if options.resolution is not None and not 8 <= options.resolution <= 512:
         raise BadInput(f"--resolution {options.resolution}: expected 8 to 512 nodes along a side of the box")
-    store, rows, left_out = Checkpoints(folder / "checkpoints"), list[CheckpointRow](), dict[int, str]()
-    config, scene = stored_config(folder), None
+    store = Checkpoints(folder / "checkpoints")
+    rows: list[CheckpointRow] = []
+    left_out: dict[int, str] = {}
+    config = stored_config(folder)
+    scene = None
     for step in stored_steps(store, folder):
         on_step(step)
         try:

@@ -1,4 +1,4 @@
-"""``fieldwatch data render-normals MESH``: a set of normal maps made of a mesh, in the layout that is trained on."""
+"""``fieldwatch data render-normals MESH``: normal maps of a mesh, in the layout that training reads."""
 
 import hashlib
 import json
@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import orjson
 import torch
-import tyro
 from jaxtyping import Float64, UInt8
 from PIL import Image, ImageDraw
 from rich.console import Console
@@ -28,9 +27,11 @@ from fieldwatch.cli.kit import (
     counting_frames,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import output_path
+from fieldwatch.recon.commands.normals.flags import RenderNormalsFlags
 from fieldwatch.recon.data import (
     MeshScene,
     NormalSet,
@@ -46,61 +47,18 @@ from fieldwatch.recon.geometry import Camera, look_at, rigid
 from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
 
 MOST_PIXELS = 1 << 27
-"""Of all views together: some 4 GiB of maps."""
+"""Largest number of pixels of all views together: about 4 GiB of maps."""
 MOST_AWAY = 0.5
-"""Share of pixels whose normal faces away from which a mesh counts as inside out."""
+"""Fraction of back-facing pixels from which a mesh counts as inside out."""
 RECORD, PREVIEW, MESH = "render.json", "preview.png", "mesh_Gt.ply"
 KIND = "fieldwatch data render-normals"
 TILE, GAP, BACKGROUND = 256, 4, (44, 48, 54)
-COLOURS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Make normal maps of a mesh: exact normals, masks, depth and cameras, in the layout of DiLiGenT-MV and PMNI.
-
-    Example: fieldwatch data render-normals bunny.ply --out data/bunny
-
-    Exits with 0; with 1 when the check of the set, which is written, finds an error; with 2 on bad input, with nothing
-    written.
-    """
-
-    mesh: tyro.conf.Positional[Path]
-    """The mesh: .ply, .obj or .glb, with faces wound counter-clockwise seen from outside."""
-    out: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
-    """The folder to make."""
-    views: int = 20
-    """Cameras on the ring."""
-    size: int = 256
-    """Of each view, pixels each way."""
-    shading: Literal["smooth", "flat"] = "smooth"
-    """Which normals: smooth ones of the vertices, interpolated, as renderers draw them; or flat ones of the faces, as
-    the depth has them. A surface trained on smooth ones is rounder than the mesh."""
-    distance: float = 4.0
-    """Of the cameras from the object's centre, in radii of the unit sphere; above 1."""
-    elevations: tuple[float, ...] = (25.0, -25.0)
-    """Degrees above the ring's plane, which the cameras take in turn: one, two or more rows."""
-    up: tuple[float, float, float] = (0.0, 0.0, 1.0)
-    """X Y Z of the axis of the ring, upwards in the pictures: 0 1 0 for most downloaded meshes."""
-    fill: float = 0.8
-    """Radius of the smallest sphere around the object, in radii of the unit sphere; at most 1."""
-    depth: Literal["exact", "integrated", "none"] = "exact"
-    """Depth beside the normals: the mesh's, one integrated from the normals (as real sets have; slower), or none."""
-    noise: float = 0.0
-    """Degrees by which every normal is turned about each of two axes (standard deviation)."""
-    seed: int = 0
-    """Of the noise."""
-    format: Literal["png", "npy"] = "png"
-    """Of the normals: 16-bit PNG (0.002 degrees) or float32."""
-    overwrite: bool = False
-    """Replace a set that this command wrote into the folder before; other files stay."""
-    json: bool = False
-    """Print the files and the facts as JSON, and nothing else on standard output."""
+COLORS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 
 
 @dataclass(kw_only=True)
 class CountingScene:
-    """A scene on whose way into maps something is counted; a `NormalScene`.
+    """A `NormalScene` that counts pixels while it is rendered.
 
     Attributes:
         scene: the mesh.
@@ -119,7 +77,7 @@ class CountingScene:
     empty: list[str] = field(default_factory=list)
 
     def depth(self, camera: Camera) -> Float64[Tensor, "height width"]:
-        """The scene's depth; what is seen is counted."""
+        """Return the scene's depth, and count its pixels."""
         depth = self.scene.depth(camera)
         seen = int((depth > 0).sum())
         self.pixels += seen
@@ -129,13 +87,13 @@ class CountingScene:
         return depth
 
     def normals(self, camera: Camera) -> Float64[Tensor, "height width 3"]:
-        """The scene's normals, asked for last of each view."""
+        """Return the scene's normals; the last call for each view."""
         self.on_view()
         return self.scene.normals(camera)
 
     @property
     def facts(self) -> dict[str, float]:
-        """What was counted, for the record."""
+        """Counts, for the record."""
         return {
             "mask_pixels": self.pixels,
             "facing_away_share": self.away / self.pixels,
@@ -145,7 +103,7 @@ class CountingScene:
 
 @dataclass(frozen=True, kw_only=True)
 class RenderedSet:
-    """A set that is not written yet.
+    """A data set that is not written yet.
 
     Attributes:
         views: the maps.
@@ -164,7 +122,7 @@ class RenderedSet:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch data render-normals", args=arguments)
+    chosen = read_flags(RenderNormalsFlags, prog="fieldwatch data render-normals", arguments=arguments)
     chosen = replace(chosen, mesh=chosen.mesh.expanduser(), out=chosen.out.expanduser())
     with reading_input():
         check_arguments(chosen)
@@ -186,34 +144,34 @@ def run(arguments: Sequence[str]) -> int:
     return 1 if any(check.severity == "error" for check in rendered.checks) else 0
 
 
-def check_arguments(chosen: Arguments) -> None:
-    """Refuse what makes no sense whatever the mesh.
+def check_arguments(chosen: RenderNormalsFlags) -> None:
+    """Refuse values that are wrong for every mesh.
 
     Raises:
         BadInput: a number out of its bounds.
     """
     if min(chosen.views, chosen.size) < 1 or chosen.views * chosen.size**2 > MOST_PIXELS:
         raise BadInput(
-            f"--views {chosen.views} --size {chosen.size}: wanted at least one view of one pixel, and at most "
+            f"--views {chosen.views} --size {chosen.size}: expected at least one view of one pixel, and at most "
             f"{MOST_PIXELS:,} pixels in all, as in --views 20 --size 256"
         )
     if not (math.isfinite(chosen.distance) and chosen.distance > 1):
-        raise BadInput(f"--distance is {chosen.distance:g}: wanted above 1, outside of the unit sphere, as in 4")
+        raise BadInput(f"--distance must be greater than 1 (the unit sphere), as in 4, got {chosen.distance:g}")
     if not chosen.elevations or not all(abs(degrees) < 90 for degrees in chosen.elevations):
         shown = " ".join(f"{degrees:g}" for degrees in chosen.elevations)
-        raise BadInput(f"--elevations are {shown or 'none'}: wanted one or more between -90 and 90, as in 25 -25")
+        raise BadInput(f"--elevations must be degrees between -90 and 90, as in 25 -25, got {shown or 'none'}")
     if not 0 < math.hypot(*chosen.up) < math.inf:
-        raise BadInput(f"--up is {' '.join(map(str, chosen.up))}: wanted a direction, as in 0 0 1 for +z")
+        raise BadInput(f"--up must be a direction, as in 0 0 1 for +z, got {' '.join(map(str, chosen.up))}")
     if not 0 < chosen.fill <= 1:
-        raise BadInput(f"--fill is {chosen.fill:g}: wanted above 0 and at most 1, as in 0.8")
+        raise BadInput(f"--fill must be greater than 0 and at most 1, as in 0.8, got {chosen.fill:g}")
     if not 0 <= chosen.noise < 90:
-        raise BadInput(f"--noise is {chosen.noise:g}: wanted degrees from 0 to below 90, as in 5")
+        raise BadInput(f"--noise must be at least 0 and less than 90 degrees, as in 5, got {chosen.noise:g}")
     if chosen.seed < 0:
-        raise BadInput(f"--seed is {chosen.seed}: wanted 0 or more, as in 1")
+        raise BadInput(f"--seed must be 0 or more, got {chosen.seed}")
 
 
-def turned_ring(chosen: Arguments) -> tuple[Camera, ...]:
-    """The cameras, in the unit frame, around the axis that `--up` names."""
+def turned_ring(chosen: RenderNormalsFlags) -> tuple[Camera, ...]:
+    """Return the cameras in the unit frame, around the axis that `--up` names."""
     ring = ring_cameras(chosen.views, chosen.size, distance=chosen.distance, elevations=chosen.elevations)
     # a camera that looks along the axis has it as z; one whose z is z is the ring as it is
     axes = look_at((0.0, 0.0, 0.0), tuple(chosen.up), (1.0, 0.0, 0.0))[:3, :3]
@@ -222,8 +180,8 @@ def turned_ring(chosen: Arguments) -> tuple[Camera, ...]:
     return tuple(replace(camera, world_from_camera=turn @ camera.world_from_camera) for camera in ring)
 
 
-def render(chosen: Arguments, mesh: Triangles, cameras: Sequence[Camera]) -> RenderedSet:
-    """Make the maps, and check them.
+def render(chosen: RenderNormalsFlags, mesh: Triangles, cameras: Sequence[Camera]) -> RenderedSet:
+    """Render the maps, and check them.
 
     Raises:
         BadInput: the mesh is inside out and has no inside to tell by, or too small to be seen.
@@ -239,8 +197,8 @@ def render(chosen: Arguments, mesh: Triangles, cameras: Sequence[Camera]) -> Ren
         views = synthetic_normal_maps(counting, cameras=cameras, **options)
     if counting.empty:
         raise BadInput(
-            f"{chosen.mesh}: nothing is seen in views {', '.join(counting.empty[:8])}: no ray through a pixel's centre "
-            "meets the mesh; choose a larger --size"
+            f"{chosen.mesh}: nothing is seen in views {', '.join(counting.empty[:8])}: no ray through a pixel's center "
+            "hits the mesh; choose a larger --size"
         )
     if counting.facts["facing_away_share"] > MOST_AWAY:
         raise BadInput(
@@ -258,8 +216,8 @@ def render(chosen: Arguments, mesh: Triangles, cameras: Sequence[Camera]) -> Ren
     )
 
 
-def record_of(chosen: Arguments, rendered: RenderedSet, arguments: Sequence[str]) -> dict[str, Any]:
-    """What is kept beside the maps, so that a report can say how they were made."""
+def record_of(chosen: RenderNormalsFlags, rendered: RenderedSet, arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the record of how the maps were made, which is stored with them."""
     made = asdict(chosen)
     for name in ("mesh", "out", "overwrite", "json"):
         made.pop(name)
@@ -278,8 +236,8 @@ def record_of(chosen: Arguments, rendered: RenderedSet, arguments: Sequence[str]
     }
 
 
-def files_to_replace(chosen: Arguments) -> tuple[Path, ...]:
-    """The files of an earlier set in the folder, relative to it; nothing of it is touched yet.
+def files_to_replace(chosen: RenderNormalsFlags) -> tuple[Path, ...]:
+    """Return the files of an earlier data set in the folder, relative to it; nothing is changed yet.
 
     Raises:
         BadInput: the folder holds something, and it is not to be replaced, or something else would be in the way.
@@ -312,7 +270,7 @@ def files_to_replace(chosen: Arguments) -> tuple[Path, ...]:
 
 
 def _earlier_files(out: Path) -> tuple[Path, ...] | None:
-    """Files that the record in a folder names and that are there; None where it is none of ours."""
+    """Return the existing files that the record in a folder names; None if this command did not write it."""
     try:
         record = json.loads((out / RECORD).read_text("utf-8"))
     except (OSError, ValueError):
@@ -326,9 +284,9 @@ def _earlier_files(out: Path) -> tuple[Path, ...] | None:
 
 
 def write_folder(
-    chosen: Arguments, rendered: RenderedSet, record: dict[str, Any], replaced: Sequence[Path]
+    chosen: RenderNormalsFlags, rendered: RenderedSet, record: dict[str, Any], replaced: Sequence[Path]
 ) -> list[str]:
-    """Write the set beside its place, then move it there: a new folder comes whole, or not at all.
+    """Write the data set to a temporary folder, then move it: a new folder is complete or does not exist.
 
     Returns:
         The files, relative to the folder.
@@ -360,14 +318,14 @@ def write_folder(
 
 
 def contact_sheet(views: Sequence[NormalView]) -> UInt8[np.ndarray, "height width 3"]:
-    """All views in one picture: red to the right, green up, blue towards the camera; outside of the masks dark."""
+    """Return all views in one picture: red right, green up, blue towards the camera; dark outside of the masks."""
     columns = math.ceil(math.sqrt(1.25 * len(views)))
     rows = math.ceil(len(views) / columns)
     sheet = Image.new("RGB", (columns * (TILE + GAP) + GAP, rows * (TILE + GAP) + GAP), BACKGROUND)
     pen = ImageDraw.Draw(sheet)
     for number, view in enumerate(views):
-        colours = (view.normals * torch.tensor([1.0, -1.0, -1.0]) + 1) * 127.5
-        masked = torch.where(view.valid[..., None], colours, torch.tensor(BACKGROUND))
+        colors = (view.normals * torch.tensor([1.0, -1.0, -1.0]) + 1) * 127.5
+        masked = torch.where(view.valid[..., None], colors, torch.tensor(BACKGROUND))
         tile = Image.fromarray(masked.round().clamp(0, 255).byte().numpy())
         resampling = Image.Resampling.BOX if view.camera.width >= TILE else Image.Resampling.NEAREST
         tile = tile.resize((TILE, TILE), resampling)
@@ -377,8 +335,8 @@ def contact_sheet(views: Sequence[NormalView]) -> UInt8[np.ndarray, "height widt
     return np.asarray(sheet)
 
 
-def print_rendered(console: Console, chosen: Arguments, rendered: RenderedSet) -> None:
-    """Say what was made, and what is to be known about it."""
+def print_rendered(console: Console, chosen: RenderNormalsFlags, rendered: RenderedSet) -> None:
+    """Print the data set, notes and findings."""
     facts, other = rendered.facts, "flat" if chosen.shading == "smooth" else "smooth"
     angle, away = facts["smooth_to_flat_degrees"], facts["facing_away_share"]
     rows = " ".join(f"{degrees:g}" for degrees in chosen.elevations)
@@ -395,4 +353,4 @@ def print_rendered(console: Console, chosen: Arguments, rendered: RenderedSet) -
         console.print(Text(f"  note: {note}"), soft_wrap=True)
     for check in rendered.checks:
         text = f"  {check.name}: {check.message} {check.remedy}"
-        console.print(Text.assemble((check.severity, COLOURS[check.severity]), text), soft_wrap=True)
+        console.print(Text.assemble((check.severity, COLORS[check.severity]), text), soft_wrap=True)

@@ -2,51 +2,65 @@
 
 from fieldwatch.pipeline import Command, DataKind, Pipeline
 
-HELP = """Train Gaussians that lie on the surface, on photos with cameras; without --data, on a built-in scene.
+HELP = """Train Gaussians on photos with cameras so that they lie on the surface; without --data, on a built-in scene.
 
 Example: fieldwatch train splats --data colmap_scene/ --preset cpu --out runs/mine
 
-Example: fieldwatch train splats -c 3dgs_output/ -i 7000 -r dn_consistency --test-iterations 9000 15000
+Example: fieldwatch train splats -c 3dgs_output/ -r dn_consistency --test-iterations 9000 15000
 
---data is COLMAP's folder (images/ and sparse/0/), or one with transforms.json; -c starts from a trained 3DGS model.
-Iterations count as in the papers: Gaussians grow until 7000, the terms of --regularization draw them to the surface
-from there on, a prune comes at 9000. --schedule-scale 0.2 makes all of that five times shorter.
+--data is a COLMAP folder (images/ and sparse/0/) or one with transforms.json; -c starts from a trained 3DGS model.
+Iterations count as in the papers: densification until 7000, then the surface terms of --regularization, pruning at
+9000. --schedule-scale 0.2 makes the whole schedule five times shorter.
 
-Beside the record, the run folder holds evaluations/ (every held-out photo), 3dgs/ (as 3DGS leaves it at 7000), and in
-products/ the Gaussians as PLY for viewers, SuGaR's .pt, renders, depth and normals, a turntable. Flags of the original
-script (-s, -c, -i, -r, --coarse_iterations, --test_iterations, --eval True, --white_background True,
---profile_tensors True, ...) work.
+The run folder also holds evaluations/ (every held-out photo), 3dgs/ (the model at 7000, as 3DGS writes it), and in
+products/ the Gaussians as PLY, SuGaR's .pt, renders, depth, normals and a turntable. The flags of the original scripts
+(-s, -c, -i, -r, --coarse_iterations, --eval True, ...) work; see also `fieldwatch migrate`.
 """
 
 _MESH_COMMANDS = {
     "mesh extract": Command(
         run="fieldwatch.recon.commands.splats.mesh_extract:run",
-        about="from a splats run to a mesh: surface points, Poisson or fusion, clean-up",
+        flags="fieldwatch.recon.commands.splats.flags:ExtractFlags",
+        about="extract a mesh from a splats run: surface points, Poisson or fusion, cleaning",
         takes_run=True,
     ),
     "mesh refine": Command(
         run="fieldwatch.recon.commands.splats.mesh_refine:run",
-        about="train a mesh with Gaussians bound to its triangles, on the run's photos",
+        flags="fieldwatch.recon.commands.splats.flags:refine_flags",
+        about="refine a mesh with Gaussians bound to its triangles, on the run's photos",
         takes_run=True,
     ),
     "mesh texture": Command(
         run="fieldwatch.recon.commands.mesh.texture:run",
-        about="a texture atlas from the photos: OBJ with MTL and PNG, and GLB",
+        flags="fieldwatch.recon.commands.mesh.flags:TextureFlags",
+        about="bake a texture from the photos: OBJ with MTL and PNG, and GLB",
         takes_run=True,
     ),
     "mesh quality": Command(
         run="fieldwatch.recon.commands.mesh.quality:run",
-        about="how good a mesh is: 37 figures, a grade, the reasons for it",
+        flags="fieldwatch.recon.commands.mesh.flags:QualityFlags",
+        about="measure a mesh: 37 figures, a grade and its reasons",
     ),
     "mesh evaluate": Command(
         run="fieldwatch.recon.commands.mesh.evaluate:run",
-        about="a mesh against the true one: Chamfer, F-score, normals, error picture",
+        flags="fieldwatch.recon.commands.mesh.flags:MeshComparisonFlags",
+        about="compare a mesh with the ground truth: Chamfer, F-score, normals, error picture",
     ),
     "mesh view": Command(
         run="fieldwatch.recon.commands.mesh.view:run",
-        about="stills, a turntable film, and a page that opens without network",
+        flags="fieldwatch.recon.commands.mesh.flags:ViewFlags",
+        about="show a mesh: stills, a turntable film, and a page that opens offline",
     ),
 }
+
+_MAIN_FLAGS = {
+    "data and output": ("data", "checkpoint_path", "masks", "longer_side", "held_out", "background"),
+    "method and quality": ("regularization", "growth", "growth_cap", "degree", "exposure"),
+    "run length and evaluation": ("coarse_iterations", "schedule_scale", "test_iterations", "turntable"),
+    "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
+    "machine": ("device", "threads", "seed"),
+}
+"""Fields that `fieldwatch train splats --help` lists; the others are in ``--help-all``."""
 
 SPLATS = Pipeline(
     name="splats",
@@ -55,7 +69,8 @@ SPLATS = Pipeline(
     config="fieldwatch.recon.pipelines.splats:SplatsConfig",
     presets="fieldwatch.recon.pipelines.splats:PRESETS",
     prepare="fieldwatch.recon.commands.splats.job:prepare",
-    command_line="fieldwatch.recon.commands.splats.command_line:read",
+    command_line="fieldwatch.recon.commands.migrate.splats:read",
+    main_flags=_MAIN_FLAGS,
     inputs=("data", "images", "masks", "checkpoint-path"),
     longer="--coarse-iterations",
     evaluate="fieldwatch.recon.commands.splats.evaluate:evaluate_run",
@@ -70,10 +85,16 @@ SPLATS = Pipeline(
     commands={
         "infer splats": Command(
             run="fieldwatch.recon.commands.splats.infer:run",
-            about="draw a trained scene: its photos' views, new cameras, paths; depth, normals",
+            flags="fieldwatch.recon.commands.splats.flags:InferSplatsFlags",
+            about="render a trained scene: views of its photos, new cameras, paths; depth, normals",
             takes_run=True,
         ),
         **_MESH_COMMANDS,
+        "migrate": Command(
+            run="fieldwatch.recon.commands.migrate.command:run",
+            flags="fieldwatch.recon.commands.migrate.flags:MigrateFlags",
+            about="translate a command line or .conf file of SuGaR, 3DGS, PMNI or HNeRV",
+        ),
     },
     data=(
         DataKind(

@@ -46,7 +46,7 @@ def evaluate_run(request: EvaluationRequest) -> Scores:
 
 
 def on_training_photos(stored: StoredRun, held_out: Evaluation) -> Evaluation | None:
-    """Score the training photos alike; None where those are what was scored already."""
+    """Score the training photos, too; None if they were scored already."""
     if not held_out.held_out:
         return None
     # Without a test split, `evaluate` scores the training photos.
@@ -54,7 +54,7 @@ def on_training_photos(stored: StoredRun, held_out: Evaluation) -> Evaluation | 
 
 
 def write_files(stored: StoredRun, held_out: Evaluation, trained: Evaluation | None, folder: Path) -> dict[str, Path]:
-    """Write tables and pictures; returns them by what they are."""
+    """Write tables and pictures; return the files by content."""
     files = {"per photo": write_table(folder, held_out, stored.step), "metrics": output_path(folder, "metrics.json")}
     if trained is not None:
         files["per training photo"] = write_table(output_path(folder, "train"), trained, stored.step)

@@ -27,7 +27,7 @@ from fieldwatch.recon.pipelines.splats import (
 )
 
 NAMES = {"ply": "splats-{}.ply", "3dgs": "3dgs-{}", "pt": "coarse-{}.pt"}
-"""What is written where no name is given, the step left open."""
+"""Default file names, with a placeholder for the step."""
 
 
 def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -> int:
@@ -62,7 +62,7 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
 
 
 def check_kind(path: Path, to: str) -> None:
-    """Refuse to write a file over a folder, or the other way round.
+    """Refuse a file in place of a folder, and a folder in place of a file.
 
     Raises:
         BadInput: the path is of the other kind.
@@ -74,12 +74,12 @@ def check_kind(path: Path, to: str) -> None:
 
 
 def iteration_of(stored: StoredRun) -> int:
-    """The checkpoint's iteration as the papers count it, whatever --schedule-scale was."""
+    """Return the nominal iteration of the checkpoint, as the papers count it, for any --schedule-scale."""
     return round(stored.step / stored.scene.plan.scale)
 
 
 def write(stored: StoredRun, to: str, path: Path) -> Path:
-    """Write the Gaussians; returns the file that holds them."""
+    """Write the Gaussians; return the file that holds them."""
     model, scene, iteration = stored.model, stored.scene, iteration_of(stored)
     if to == "ply":
         return write_gaussian_ply(path, fused_cloud(model))

@@ -1,29 +1,28 @@
-"""``fieldwatch infer splats RUN``: draw a trained scene from its photos' cameras, from others, and along paths."""
+"""``fieldwatch infer splats RUN``: render a trained scene from its photos' cameras, from others, and along paths."""
 
 import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
-
-import tyro
+from typing import NamedTuple
 
 from fieldwatch import InputError
 from fieldwatch.cli.kit import (
     BadInput,
-    RunFlags,
     Terminal,
     check_writable,
     counting_frames,
     open_stored,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import output_names, output_path
+from fieldwatch.recon.commands.splats.flags import InferSplatsFlags
 from fieldwatch.recon.data import read_splat_cameras
 from fieldwatch.recon.pipelines.splats import (
     Scene,
@@ -40,49 +39,12 @@ from fieldwatch.recon.render import View
 
 PATHS = {"turntable": turntable_views, "spiral": spiral_views}
 MOST_PIXELS = 1 << 26
-"""Of one picture: 8192 x 8192."""
+"""Largest number of pixels of one picture: 8192 x 8192."""
 _EXTENSION = re.compile(r"\.(png|jpe?g|webp|tiff?|bmp)$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments(RunFlags):
-    """Draw a trained scene: the views of its photos, cameras of a file, or a film along a path.
-
-    Example: fieldwatch infer splats runs/garden --views test --depth --normals
-
-    Example: fieldwatch infer splats runs/garden --path turntable --frames 120 --size 640 480
-
-    Pictures are PNG files, named after their cameras; a path is a film (mp4). The run itself is not changed.
-    """
-
-    views: tuple[str, ...] = ()
-    """Photos whose cameras to draw from: test, train, or names."""
-    camera: Path | None = None
-    """Draw from the cameras of this file: cameras.json, as 3DGS writes it."""
-    path: Literal["turntable", "spiral"] | None = None
-    """Draw a film: around the scene, level (turntable) or climbing (spiral)."""
-    frames: int = 96
-    """Of the path."""
-    fps: float = 24.0
-    """Frames per second of films."""
-    mp4: bool = False
-    """Also join the pictures of --views or --camera into a film, in the order of their names."""
-    png: bool = False
-    """Also write every frame of a path as a picture."""
-    depth: bool = False
-    """Also depth: near red, far violet."""
-    normals: bool = False
-    """Also normals: red to the right, green up, blue towards the camera."""
-    size: tuple[int, int] | None = None
-    """WIDTH HEIGHT of the pictures, pixels; as high a field of view as the photos have."""
-    scale: float = 1.0
-    """Pixels per pixel of the photos."""
-    out: Path | None = None
-    """Where the files go; default RUN/products/infer-<step>."""
-
-
 class Film(NamedTuple):
-    """A film to be drawn: what it is, its cameras, its file, and the folder of its frames; None keeps none."""
+    """A film to render: content, cameras, file, and the folder of its frames; None keeps no frames."""
 
     title: str
     views: Sequence[View]
@@ -92,7 +54,7 @@ class Film(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch infer splats", args=arguments)
+    chosen = read_flags(InferSplatsFlags, prog="fieldwatch infer splats", arguments=arguments)
     check_arguments(chosen)
     stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
     folder = chosen.out or output_path(chosen.run, "products", f"infer-{stored.step}")
@@ -117,8 +79,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def check_arguments(chosen: Arguments) -> None:
-    """Refuse what makes no sense whatever the run.
+def check_arguments(chosen: InferSplatsFlags) -> None:
+    """Refuse values that are wrong for every run.
 
     Raises:
         BadInput: nothing is asked for, a number is out of its bounds, or two flags exclude each other.
@@ -141,8 +103,8 @@ def check_arguments(chosen: Arguments) -> None:
         raise BadInput(f"--scale is {chosen.scale:g}: wanted a number above 0, as in 0.5 for half the width")
 
 
-def chosen_views(chosen: Arguments, scene: Scene) -> dict[str, View]:
-    """The cameras of photos and of a file, by the name their pictures get, in the size asked for.
+def chosen_views(chosen: InferSplatsFlags, scene: Scene) -> dict[str, View]:
+    """Return the cameras of photos and of a file, by the name of their pictures, in the requested size.
 
     Raises:
         InputError: a photo that there is not, or one view after another of other sizes for a film.
@@ -161,7 +123,7 @@ def chosen_views(chosen: Arguments, scene: Scene) -> dict[str, View]:
 
 
 def photo_indices(wanted: Sequence[str], scene: Scene) -> list[int]:
-    """Photos by what was asked for: a set, or names, with or without folder and extension.
+    """Return photos by set, or by names with or without folder and extension.
 
     Raises:
         InputError: nothing is held out, or there is no such photo; the message says what there is.
@@ -187,15 +149,15 @@ def photo_indices(wanted: Sequence[str], scene: Scene) -> list[int]:
     return list(dict.fromkeys(indices))
 
 
-def path_views(chosen: Arguments, scene: Scene) -> list[View]:
-    """The cameras of the path, in the size asked for; none without a path."""
+def path_views(chosen: InferSplatsFlags, scene: Scene) -> list[View]:
+    """Return the cameras of the path in the requested size; none without a path."""
     if chosen.path is None:
         return []
     return [in_size(chosen, view) for view in PATHS[chosen.path](scene, chosen.frames)]
 
 
-def in_size(chosen: Arguments, view: View) -> View:
-    """A camera with the size asked for; another aspect shows more or less at the sides, nothing is stretched.
+def in_size(chosen: InferSplatsFlags, view: View) -> View:
+    """Return a camera with the requested size; another aspect ratio shows more or less at the sides.
 
     Raises:
         InputError: the picture would be absurdly large.
@@ -217,8 +179,10 @@ def in_size(chosen: Arguments, view: View) -> View:
     return view
 
 
-def films_of(chosen: Arguments, views: Mapping[str, View], path_frames: Sequence[View], folder: Path) -> list[Film]:
-    """The films asked for."""
+def films_of(
+    chosen: InferSplatsFlags, views: Mapping[str, View], path_frames: Sequence[View], folder: Path
+) -> list[Film]:
+    """Return the requested films."""
     films: list[Film] = []
     if chosen.mp4:
         films.append(Film("film of the views", list(views.values()), output_path(folder, "views.mp4"), None))
@@ -228,8 +192,8 @@ def films_of(chosen: Arguments, views: Mapping[str, View], path_frames: Sequence
     return films
 
 
-def draw_film(chosen: Arguments, model: SplatModel, film: Film, on_frame: Callable[[], None]) -> dict[str, Path]:
-    """Draw a film; with depth or normals asked for, both lie beside the colours."""
+def draw_film(chosen: InferSplatsFlags, model: SplatModel, film: Film, on_frame: Callable[[], None]) -> dict[str, Path]:
+    """Render a film, with depth and normals side by side if they are requested."""
     contents = "all" if chosen.depth or chosen.normals else "colour"
     path = render_path(
         model, film.views, film.path, content=contents, rate=chosen.fps, frames=film.frames, on_frame=on_frame
@@ -237,8 +201,8 @@ def draw_film(chosen: Arguments, model: SplatModel, film: Film, on_frame: Callab
     return {film.title: path} | ({} if film.frames is None else {"its frames": film.frames})
 
 
-def draw_view(chosen: Arguments, model: SplatModel, view: View, name: str, folder: Path) -> dict[str, Path]:
-    """Draw one view as the pictures asked for."""
+def draw_view(chosen: InferSplatsFlags, model: SplatModel, view: View, name: str, folder: Path) -> dict[str, Path]:
+    """Render one view as the requested pictures."""
     pictures = render_view(model, view)
     wanted = {name: pictures.colour}
     wanted |= {f"{name}_depth": pictures.depth} if chosen.depth else {}
@@ -247,6 +211,6 @@ def draw_view(chosen: Arguments, model: SplatModel, view: View, name: str, folde
 
 
 def file_stem(name: str) -> str:
-    """A camera's name as that of a file: no folder, no extension of a picture, nothing that a path could mean."""
+    """Return a camera's name as a file name: no folder, no picture suffix, no path syntax."""
     # A leading dot would hide the file.
     return re.sub(r"[^\w.-]+", "_", _EXTENSION.sub("", name)).lstrip(".") or "view"

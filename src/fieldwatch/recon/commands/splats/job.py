@@ -1,4 +1,4 @@
-"""Splats, as the commands see them."""
+"""Splats runs for the commands: preparation, headline, quality table."""
 
 import math
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsC
 
 QUALITY = (
     ("PSNR (dB)", "Test/psnr", "{:.2f}"),
-    ("PSNR without colour maps (dB)", "Test/psnr_as_drawn", "{:.2f}"),
-    ("PSNR, colour map fitted (dB)", "Test/psnr_fitted", "{:.2f}"),
+    ("PSNR without color maps (dB)", "Test/psnr_as_drawn", "{:.2f}"),
+    ("PSNR, color map fitted (dB)", "Test/psnr_fitted", "{:.2f}"),
     ("SSIM", "Test/ssim", "{:.4f}"),
-    ("SSIM, colour map fitted", "Test/ssim_fitted", "{:.4f}"),
+    ("SSIM, color map fitted", "Test/ssim_fitted", "{:.4f}"),
     ("LPIPS", "Test/lpips", "{:.4f}"),
     ("mean absolute error", "Test/l1", "{:.4f}"),
     ("drawing one photo (ms)", "Test/render_time_ms", "{:.1f}"),
@@ -34,7 +34,7 @@ SHOWN = {
     "Model/size": "{} Gaussians",
     "Test/psnr": "test {} dB",
 }
-"""What the progress bar shows."""
+"""Tags on the progress bar."""
 
 
 def prepare(config: SplatsConfig) -> Job:
@@ -56,14 +56,14 @@ def prepare(config: SplatsConfig) -> Job:
 
 
 def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) -> Outcome[Evaluation]:
-    """Name also what lies in the run folder since the middle of the training."""
+    """Add the files that the training wrote before its end to the products."""
     outcome = train_splats(config, scene, folder, **how)
     stage0 = outcome.folder / STAGE0
     return replace(outcome, products={"3dgs": stage0, **outcome.products}) if stage0.is_dir() else outcome
 
 
 def headline(config: SplatsConfig, scene: Scene) -> str:
-    """What will be trained on what."""
+    """Return a line about the data and the training."""
     photos, plan = scene.photos, scene.plan
     width, height = (max(getattr(camera, side) for camera in photos.cameras) for side in ("width", "height"))
     sizes = {(camera.width, camera.height) for camera in photos.cameras}
@@ -79,7 +79,7 @@ def headline(config: SplatsConfig, scene: Scene) -> str:
 
 
 def quality_table(metrics: Mapping[str, float], training: Mapping[str, float] | None = None) -> Table:
-    """Quality on held-out photos and, where it was measured, on training photos; what was not measured has no row.
+    """Return a table of quality on held-out and, if measured, training photos; other values have no row.
 
     Args:
         metrics: of the held-out photos; of the training photos, where none is held out.

@@ -1,76 +1,33 @@
 """``fieldwatch mesh extract RUN``: from trained Gaussians to a mesh."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
-import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.cli.kit import (
-    BadInput,
     Terminal,
     check_writable,
-    dashed,
     open_stored,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
-    renamed,
 )
 from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.commands.mesh.pictures import write_still_and_film
+from fieldwatch.recon.commands.migrate.mesh import translate_extract
+from fieldwatch.recon.commands.splats.flags import ExtractFlags
 from fieldwatch.recon.mesh import MeshQuality, grade_mesh, mesh_quality, write_mesh
-from fieldwatch.recon.pipelines.splats import Extraction, ExtractOptions, StoredRun, extract_mesh, open_run, upwards
-
-ORIGINAL_FLAGS = {
-    "-l": "--surface-level",
-    "-v": "--vertices",
-    "--n-vertices-in-mesh": "--vertices",
-    "--center-bbox": "--centred",
-    "--project-mesh-on-surface-points": "--snap",
-    "-b": "--bboxmin",
-    "-B": "--bboxmax",
-}
-"""Flags of the original script, by the name they have here."""
-_CORNER = re.compile(r"[()\[\]\s]")
-_SWITCHES = ("--centred", "--snap")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Make a mesh of a splats run: points where the density of its Gaussians is the level, and a surface through them.
-
-    Example: fieldwatch mesh extract runs/garden --triangles 100000
-
-    Example: fieldwatch mesh extract runs/garden --surface-level 0.1 0.3 0.5 --unseen close --no-background
-
-    The mesh goes to RUN/mesh/level0.3.ply, with a still, a turntable film and level0.3.json: how it came to be, and how
-    good it is. Holes: --trim 0 or --unseen close. Bumps: a lower --resolution. The wrong part: --bbox x y z x y z.
-    Out of memory: --memory GIB. Works at any checkpoint of a run that is finished or not. Flags of the original
-    (-l, -v, --bboxmin "(x,y,z)", --project_mesh_on_surface_points True, ...) work; its -v counted triangles, here it
-    counts vertices. Exits with 0, or 2 where no mesh can be made.
-    """
-
-    run: tyro.conf.Positional[Path]
-    """The run folder of `fieldwatch train splats`."""
-    options: ExtractOptions = field(default_factory=ExtractOptions)
-    checkpoint: str = "last"
-    """last, best (by held-out PSNR), or a step."""
-    out: Path | None = None
-    """Folder of the meshes; default RUN/mesh."""
-    pictures: bool = True
-    """Also draw a still and a turntable film of each mesh."""
-    json: bool = False
-    """Print the outcome as JSON, and nothing else on standard output."""
+from fieldwatch.recon.pipelines.splats import Extraction, StoredRun, extract_mesh, open_run, upwards
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -98,46 +55,20 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def parse(arguments: Sequence[str]) -> Arguments:
-    """Read the command line, in our words or in those of the original.
+def parse(arguments: Sequence[str]) -> ExtractFlags:
+    """Read the command line, with our flags or those of the original script.
 
     Raises:
         InputError: options that exclude each other, a corner without the other, or what is no corner.
     """
-    words = translate_flags(arguments)
-    return tyro.cli(Arguments, prog="fieldwatch mesh extract", args=words, config=(tyro.conf.OmitArgPrefixes,))
-
-
-def translate_flags(arguments: Sequence[str]) -> list[str]:
-    """Give the original's flags their names here: switches with a value, corners as texts."""
-    rest, words, corners = renamed(arguments, ORIGINAL_FLAGS), list[str](), dict[str, list[str]]()
-    while rest:
-        flag, equals, value = rest.pop(0).partition("=")
-        name = dashed(flag)
-        # The original spells switches with a value, as in --snap True.
-        if name in _SWITCHES and (equals or (rest and rest[0].lower() in {"true", "false"})):
-            truth = (value if equals else rest.pop(0)).lower() == "true"
-            words.append(name if truth else f"--no-{name[2:]}")
-        elif name in {"--bboxmin", "--bboxmax"}:
-            corners[name] = _corner(name, value if equals else (rest.pop(0) if rest else ""))
-        else:
-            words.append(flag + equals + value)
-    if len(corners) == 1:
-        raise BadInput(f"{next(iter(corners))} came without the other corner: give --bboxmin and --bboxmax, or --bbox")
-    return words + (["--bbox", *corners["--bboxmin"], *corners["--bboxmax"]] if corners else [])
-
-
-def _corner(flag: str, text: str) -> list[str]:
-    numbers = _CORNER.sub("", text).split(",")
-    if len(numbers) != 3:
-        raise BadInput(f'{flag} {text!r} is no corner: wanted are three numbers, as in {flag} "(-1,-1,-1)"')
-    return numbers
+    words = translate_extract(arguments)
+    return read_flags(ExtractFlags, prog="fieldwatch mesh extract", arguments=words)
 
 
 def write_meshes(
-    extraction: Extraction, stored: StoredRun, chosen: Arguments, folder: Path
+    extraction: Extraction, stored: StoredRun, chosen: ExtractFlags, folder: Path
 ) -> tuple[dict[str, Path], Mapping[str, MeshQuality]]:
-    """Write every mesh with its pictures and its facts; return the files by what they are, and how good they are."""
+    """Write every mesh with its pictures and its facts; return the files by content, and the qualities by mesh."""
     files: dict[str, Path] = {}
     qualities: dict[str, MeshQuality] = {}
     for name, mesh in extraction.meshes.items():
@@ -157,7 +88,7 @@ def write_meshes(
 
 
 def overview(qualities: Mapping[str, MeshQuality]) -> Table:
-    """The meshes in a few figures each."""
+    """Return a table with a few figures of each mesh."""
     table = Table()
     for title in ("mesh", "vertices", "triangles", "pieces", "watertight", "outward", "grade"):
         table.add_column(title, justify="left" if title == "mesh" else "right")
@@ -172,7 +103,7 @@ def overview(qualities: Mapping[str, MeshQuality]) -> Table:
 
 @contextmanager
 def progress_bars(console: Console) -> Iterator[Callable[[str, float], None]]:
-    """Show one bar per stage of a work; the function given out takes a stage and the share of it that is done."""
+    """Display one bar per stage; the yielded function takes a stage and its completed fraction."""
     columns: Sequence[Any] = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),

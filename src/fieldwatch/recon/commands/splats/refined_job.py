@@ -1,4 +1,4 @@
-"""Refined meshes, as the commands see them."""
+"""Refinements for the commands: preparation, headline."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def prepare(config: RefineConfig) -> Job:
 
 
 def headline(config: RefineConfig, refinement: Refinement) -> str:
-    """What will be trained on what."""
+    """Return a line about the data and the training."""
     photos, mesh = refinement.scene.photos, refinement.mesh
     kind = "a closed" if mesh.closed else "an open"
     return (
@@ -44,7 +44,7 @@ def headline(config: RefineConfig, refinement: Refinement) -> str:
 
 
 def check_resumable(folder: Path, config: RefineConfig) -> None:
-    """A refinement goes on where its run and its mesh still are.
+    """Refuse to resume a refinement whose run or mesh is gone.
 
     Raises:
         InputError: one of them is gone.
@@ -52,6 +52,6 @@ def check_resumable(folder: Path, config: RefineConfig) -> None:
     for what, place in (("run", config.run), ("mesh", config.mesh)):
         if not place.expanduser().exists():
             raise InputError(
-                f"{folder} refines the {what} {place}, which is not there any more: bring it back to go on; evaluating "
-                "and drawing what is stored work without it"
+                f"{folder} refines the {what} {place}, which no longer exists: restore it to resume; evaluating "
+                "and rendering the stored model work without it"
             )

@@ -6,9 +6,21 @@ HELP = """Train a neural video on a folder of frames or a video file; without --
 
 Example: fieldwatch train video --data frames/ --data-split 7_7_8 --preset small --out runs/mine
 
-Flags of the original scripts (--data-path, --vid, --embed, --fc-dim, --fc-hw, --dec-strds, --reduce, --lower-width,
---lr-type, --clip-loss-weight, ...) work.
+The flags of the original scripts (--data-path, --vid, --embed, --fc-dim, --fc-hw, --dec-strds, --reduce,
+--lower-width, --lr-type, --clip-loss-weight, ...) work; see also `fieldwatch migrate`.
 """
+
+_MAIN_FLAGS = {
+    "data and output": ("data", "start", "count", "stride", "crop", "resize", "data_split"),
+    "method and quality": (
+        "model", "modelsize", "rows", "columns", "loss", "clip_loss_weight", "between_weight", "teacher", "batch",
+        "lr",
+    ),
+    "run length and evaluation": ("epochs", "eval_freq"),
+    "saving and resuming": ("checkpoint_epochs", "keep_last", "keep_best"),
+    "machine": ("device", "threads", "amp", "compile", "seed"),
+}  # fmt: skip
+"""Fields that `fieldwatch train video --help` lists; the others are in ``--help-all``."""
 
 VIDEO = Pipeline(
     name="video",
@@ -17,7 +29,8 @@ VIDEO = Pipeline(
     config="fieldwatch.recon.pipelines.video:VideoConfig",
     presets="fieldwatch.recon.pipelines.video:PRESETS",
     prepare="fieldwatch.recon.commands.video.job:prepare",
-    command_line="fieldwatch.recon.commands.video.command_line:read",
+    command_line="fieldwatch.recon.commands.migrate.video:read",
+    main_flags=_MAIN_FLAGS,
     longer="--epochs",
     check_resumable="fieldwatch.recon.pipelines.video:check_teacher",
     evaluate="fieldwatch.recon.commands.video.evaluate:evaluate",
@@ -32,7 +45,8 @@ VIDEO = Pipeline(
     commands={
         "infer video": Command(
             run="fieldwatch.recon.commands.video.infer:run",
-            about="draw frames, patches or the whole clip; search it by text or image",
+            flags="fieldwatch.recon.commands.video.flags:InferVideoFlags",
+            about="render frames, patches or the whole clip; search it by text or image",
             takes_run=True,
         ),
     },

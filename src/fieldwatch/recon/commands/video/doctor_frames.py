@@ -37,7 +37,7 @@ def frames_report(path: Path, _options: None) -> DataReport:
 
 
 def clip_findings(clip: Clip) -> Iterator[DataFinding]:
-    """Check for repeated frames, frames of one colour, and clips of a few frames."""
+    """Check for repeated frames, frames of one color, and clips of a few frames."""
     repeated: list[str] = []
     flat: list[str] = []
     previous = None
@@ -59,7 +59,7 @@ def clip_findings(clip: Clip) -> Iterator[DataFinding]:
         yield DataFinding(
             name="flat",
             severity="warning",
-            message=f"{len(flat)} of {len(clip)} frames have one colour, the first is {flat[0]}.",
+            message=f"{len(flat)} of {len(clip)} frames have one color, the first is {flat[0]}.",
             remedy="Leave black beginnings and ends out, with --start and --count.",
         )
     if len(clip) < _FEW:

@@ -35,7 +35,7 @@ def _lines(evaluated: EvaluationFiles, *, patches: bool) -> Iterator[str]:
     for row in evaluated.positions if patches else ():  # a network that draws whole frames has no untrained places
         if row["split"] == "all" and row["category"] != "trained_center":
             drop = float(row["PSNR_drop"] or 0)
-            compared = f"{abs(drop):.2f} dB {'below' if drop > 0 else 'above'} the patch centres"
+            compared = f"{abs(drop):.2f} dB {'below' if drop > 0 else 'above'} the patch centers"
             yield f"  {row['category']}: {row['PSNR_mean']:.2f} dB, {compared}"
     if evaluated.report is None:
         yield "  no semantic report: the semantic head of this checkpoint is untrained"

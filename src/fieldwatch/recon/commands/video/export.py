@@ -28,7 +28,7 @@ DROPPED_MORE = 1
 
 
 def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOptions) -> int:
-    """Write a run's network as one compressed file, then decode that file and say what it costs and what it lost.
+    """Write a run's network as one compressed file, decode it, and report its size and its loss of quality.
 
     Args:
         chosen: the run, its checkpoint and device.
@@ -68,7 +68,7 @@ def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOp
 
 
 def check_file(path: Path) -> None:
-    """Refuse to write over a folder.
+    """Refuse to replace a folder by a file.
 
     Raises:
         InputError: the path is one.
@@ -78,7 +78,7 @@ def check_file(path: Path) -> None:
 
 
 def table(exported: ExportedBitstream) -> Table:
-    """Size, quality and speed of the file, beside the checkpoint's."""
+    """Return a table of size, quality and speed of the file and of the checkpoint."""
     written = exported.written
     whole = Table(title="bitstream, decoded from the file", title_justify="left")
     for column in ("", "checkpoint", "file", "change"):
@@ -96,7 +96,7 @@ def table(exported: ExportedBitstream) -> Table:
 
 
 def figures(exported: ExportedBitstream) -> dict[str, Any]:
-    """The same for a script, with the bytes of every part."""
+    """Return the same as plain values, with the bytes of every part."""
     written = exported.written
     return {
         "file": written.path.absolute(),

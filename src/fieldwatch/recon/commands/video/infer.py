@@ -1,13 +1,12 @@
-"""``fieldwatch infer video SOURCE``: draw a trained clip, whole or in parts, and search it."""
+"""``fieldwatch infer video SOURCE``: render a trained clip, whole or in parts, and search it."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -20,10 +19,12 @@ from fieldwatch.cli.kit import (
     open_stored,
     print_json,
     print_paths,
+    read_flags,
     reading_input,
 )
 from fieldwatch.files import output_path
-from fieldwatch.pipeline import Device, plain_values
+from fieldwatch.pipeline import plain_values
+from fieldwatch.recon.commands.video.flags import InferVideoFlags
 from fieldwatch.recon.data import read_picture, write_video
 from fieldwatch.recon.pipelines.video import (
     Playback,
@@ -37,49 +38,9 @@ from fieldwatch.recon.pipelines.video import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Draw frames, patches, moments between frames or the whole clip; find the patches that show something.
-
-    Example: fieldwatch infer video runs/bunny --frames 0 5 10 --mp4
-    Example: fieldwatch infer video bunny.fwv --time 3.5 --image rabbit.png
-
-    SOURCE is a run folder, or a file that `fieldwatch export` wrote: the file alone is enough.
-    """
-
-    source: tyro.conf.Positional[Path]
-    """A run folder or a bitstream file."""
-    frames: tuple[int, ...] = ()
-    """Frames to draw, counted from 0."""
-    time: tuple[float, ...] = ()
-    """Moments to draw, in frames: 3.5 lies between frames 3 and 4."""
-    patch: tuple[int, int, int] | None = None
-    """FRAME ROW COLUMN of one patch to draw, counted from 0."""
-    mp4: bool = False
-    """Draw the whole clip as a video file."""
-    fps: float = 24.0
-    """Frames per second of the video file."""
-    text: str | None = None
-    """Find patches by what they show (the run's targets must come from CLIP)."""
-    image: Path | None = None
-    """Find patches that look like this picture."""
-    top_k: int = 10
-    """How many patches a search shows."""
-    teacher: str | None = None
-    """Where the encoder of a search is: a folder of CLIP weights; default: the run's own setting, or auto."""
-    checkpoint: str = "best"
-    """Of a run: best (by held-out PSNR), last, or a step."""
-    out: Path | None = None
-    """Where the files go; default RUN/products/infer-<step>, or a folder beside the bitstream."""
-    device: Device = "auto"
-    """Where to draw."""
-    json: bool = False
-    """Print what was written and found as JSON, and nothing else on standard output."""
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = tyro.cli(Arguments, prog="fieldwatch infer video", args=arguments)
+    chosen = read_flags(InferVideoFlags, prog="fieldwatch infer video", arguments=arguments)
     check_arguments(chosen)
     player, folder, teacher = open_player(chosen)
     console = Terminal(stderr=chosen.json)
@@ -105,26 +66,26 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def check_arguments(chosen: Arguments) -> None:
-    """Refuse what makes no sense whatever the source.
+def check_arguments(chosen: InferVideoFlags) -> None:
+    """Refuse values that are wrong for every source.
 
     Raises:
         BadInput: nothing is asked for, or a number is out of its bounds.
     """
     if not (chosen.frames or chosen.time or chosen.patch or chosen.mp4 or chosen.text is not None or chosen.image):
-        raise BadInput("nothing is asked for: give --frames, --time, --patch, --mp4, --text or --image")
+        raise BadInput("nothing to render: give --frames, --time, --patch, --mp4, --text or --image")
     if chosen.text is not None and chosen.image:
         raise BadInput("--text and --image are two searches: give one of them")
     if chosen.text is not None and not chosen.text.strip():
-        raise BadInput("--text is empty: say what to look for, as in --text 'a rabbit'")
+        raise BadInput("--text must not be empty: describe what to search for, as in --text 'a rabbit'")
     if not 0 < chosen.fps <= 1000:
-        raise BadInput(f"--fps is {chosen.fps:g}: wanted frames per second above 0, at most 1000")
+        raise BadInput(f"--fps must be greater than 0 and at most 1000, got {chosen.fps:g}")
     if chosen.top_k < 1:
-        raise BadInput(f"--top-k is {chosen.top_k}: wanted at least 1")
+        raise BadInput(f"--top-k must be at least 1, got {chosen.top_k}")
 
 
-def open_player(chosen: Arguments) -> tuple[Playback, Path, str]:
-    """Open the run or the file; returns it with the default folder for what is drawn, and the setting of its teacher.
+def open_player(chosen: InferVideoFlags) -> tuple[Playback, Path, str]:
+    """Open the run or the file; return it, the default folder for pictures, and the teacher setting.
 
     Raises:
         BadInput: it is neither, or cannot be read.
@@ -141,8 +102,8 @@ def open_player(chosen: Arguments) -> tuple[Playback, Path, str]:
     return Playback.of_run(run), folder, chosen.teacher or run.config.teacher
 
 
-def check_drawable(chosen: Arguments, player: Playback) -> None:
-    """Refuse frames and patches that the clip does not have, before anything is drawn.
+def check_drawable(chosen: InferVideoFlags, player: Playback) -> None:
+    """Refuse frames and patches that the clip does not have, before anything is rendered.
 
     Raises:
         ValueError: names what there is.
@@ -154,8 +115,8 @@ def check_drawable(chosen: Arguments, player: Playback) -> None:
         player.check_patch(*chosen.patch[1:])
 
 
-def query_of(chosen: Arguments, player: Playback, teacher: str) -> Tensor | None:
-    """What is searched for, as an embedding; None without a search.
+def query_of(chosen: InferVideoFlags, player: Playback, teacher: str) -> Tensor | None:
+    """Return the embedding of the search; None without a search.
 
     Raises:
         ValueError: there is no semantic head, no fitting encoder, or no readable picture.
@@ -167,8 +128,8 @@ def query_of(chosen: Arguments, player: Playback, teacher: str) -> Tensor | None
     return None
 
 
-def write_pictures(chosen: Arguments, player: Playback, folder: Path, console: Console) -> dict[str, Path]:
-    """Draw all that was asked for; returns the files by what they show."""
+def write_pictures(chosen: InferVideoFlags, player: Playback, folder: Path, console: Console) -> dict[str, Path]:
+    """Render the requested pictures and film; return the files by content."""
     files = {}
     for index in chosen.frames:
         files[f"frame {index}"] = save_picture(output_path(folder, f"frame_{index:05d}.png"), player.frame(index))
@@ -179,23 +140,23 @@ def write_pictures(chosen: Arguments, player: Playback, folder: Path, console: C
         name = f"patch_{index:05d}_row{row}_column{column}.png"
         files["patch"] = save_picture(output_path(folder, name), player.patch(index, row, column))
     if chosen.mp4:
-        with counting_frames(console, "drawing", player.geometry.frames) as on_frame:
+        with counting_frames(console, "rendering", player.geometry.frames) as on_frame:
             files["video"] = write_video(output_path(folder, "clip.mp4"), player.all_frames(on_frame), rate=chosen.fps)
     return files
 
 
-def search_title(chosen: Arguments) -> str:
-    """What a search was for, in words."""
+def search_title(chosen: InferVideoFlags) -> str:
+    """Return a title for the search."""
     return f'"{chosen.text}"' if chosen.text is not None else f"like {chosen.image}"
 
 
 def slug(title: str) -> str:
-    """A title as a part of a file name."""
+    """Return a title as a part of a file name."""
     return re.sub(r"\W+", "_", title.lower()).strip("_")[:60] or "query"
 
 
 def print_search(console: Console, result: SearchResult, title: str) -> None:
-    """Show the ranking, and how it agrees with the ranking by the true frames."""
+    """Print the ranking, and its agreement with the ranking by the ground-truth frames."""
     table = Table(title=f"patches {title}", title_justify="left")
     for column in ("rank", "similarity", "frame", "row", "column", "set"):
         table.add_column(column, justify="left" if column == "set" else "right")
@@ -216,7 +177,7 @@ def print_search(console: Console, result: SearchResult, title: str) -> None:
 
 
 def search_json(result: SearchResult) -> dict[str, Any]:
-    """A search's result for a script."""
+    """Return the result of a search as plain values."""
     agreement = result.agreement
     return {
         "hits": [asdict(hit) for hit in result.hits],

@@ -1,4 +1,4 @@
-"""Neural video, as the commands see it."""
+"""Video runs for the commands: preparation, headline, quality table."""
 
 from collections.abc import Mapping
 
@@ -18,18 +18,18 @@ QUALITY = (
     ("frame PSNR, mean of patches (dB)", "Eval/Frame/{}_psnr", 2),
     ("SSIM", "Eval/SSIM/{}", 4),
     ("MS-SSIM", "Eval/MS_SSIM/{}", 4),
-    ("reference: mean of both neighbours (dB)", "Reference/{}_neighbour_average", 2),
+    ("reference: mean of both neighbors (dB)", "Reference/{}_neighbour_average", 2),
     ("reference: copy previous (dB)", "Reference/{}_copy_previous", 2),
     ("reference: mean frame (dB)", "Reference/{}_mean_frame", 2),
     ("semantic similarity", "Eval/Frame/{}_clip_sim", 4),
     ("baseline: mean embedding", "Eval/Baseline/{}_clip_sim_mean", 4),
     ("baseline: shuffled", "Eval/Baseline/{}_clip_sim_shuffled", 4),
 )
-"""Rows of the quality table: label, tag with the set left open, digits."""
+"""Rows of the quality table: label, tag with a placeholder for the set, digits."""
 
 
 def prepare(config: VideoConfig) -> Job:
-    """Read the clip and make its targets.
+    """Read the clip and compute its targets.
 
     Raises:
         ClipError, ValueError: what came, what was wanted, what to do.
@@ -47,7 +47,7 @@ def prepare(config: VideoConfig) -> Job:
 
 
 def headline(config: VideoConfig, scene: VideoScene) -> str:
-    """What will be trained on what."""
+    """Return a line about the data and the training."""
     split, clip = scene.split, scene.clip
     return (
         f"{len(clip)} frames {clip.width}x{clip.height}, {len(split.train)} train, {len(split.val)} held out "
@@ -56,14 +56,14 @@ def headline(config: VideoConfig, scene: VideoScene) -> str:
 
 
 def shown_values(scene: VideoScene) -> dict[str, str]:
-    """What the progress bar shows; the held-out quality beside that of the mean of both neighbours."""
+    """Return the tags on the progress bar; the held-out PSNR is shown with that of blending both neighbors."""
     blend = scene.references.get("Reference/val_neighbour_average")
     held_out = "held out {} dB" + (f" (blend {blend:.2f})" if blend is not None else "")
     return {"Loss/total": "loss {}", "Train_Batch/PSNR": "{} dB", "Eval/Pooled/val_psnr": held_out}
 
 
 def quality_table(metrics: Mapping[str, float]) -> Table:
-    """Quality on training and held-out frames, beside references that need no network."""
+    """Return a table of quality on training and held-out frames, with references that need no network."""
     table = Table(title="quality", title_justify="left")
     for column in ("", "train", "held out"):
         table.add_column(column, justify="left" if not column else "right")

@@ -1,4 +1,4 @@
-"""Flags that neural video adds to the commands that all pipelines share."""
+"""Flags that the video pipeline adds to shared commands."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ class EvaluateOptions:
     """Flags of ``fieldwatch eval``."""
 
     positions_frames: int = 10
-    """Video: frames, evenly spaced, at which places between the patches are scored too; 0 for none."""
+    """Video: number of evenly spaced frames at which positions between patches are scored, too; 0 for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,8 @@ class ExportOptions:
     bits: int = 8
     """Bitstream: bits per weight, 1 to 12."""
     embedding_bits: int = 8
-    """Bitstream: bits per entry of the frames' codes (hnerv), 1 to 12."""
+    """Bitstream: bits per entry of the frame embeddings (hnerv), 1 to 12."""
     psnr_drop: float | None = None
-    """Bitstream: take bits from tensors where it shows least, while training PSNR drops by at most so many dB."""
+    """Bitstream: reduce the bits of the least sensitive tensors while training PSNR drops by at most this many dB."""
     clip_head: bool = True
-    """Bitstream: store the semantic head, for search."""
+    """Bitstream: also store the semantic head, for search."""

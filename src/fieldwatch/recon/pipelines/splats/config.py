@@ -14,10 +14,11 @@ from fieldwatch.pipeline import (
     Device,
     refuse_out_of_bounds,
 )
-from fieldwatch.recon.losses import BetaMode
 
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
 """Set of surface regularization terms; `fieldwatch.recon.pipelines.splats.schedule` lists the terms of each set."""
+BetaMode = Literal["average", "learnable", "weighted_average"]
+"""Source of the thickness of the surface: `fieldwatch.recon.losses.BetaMode`, whose room needs torch."""
 DensificationMode = Literal["adaptive", "mcmc", "none"]
 
 BUILT_IN_CAP = 60_000

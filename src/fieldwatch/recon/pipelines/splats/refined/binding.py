@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from jaxtyping import Float, Int64
@@ -14,9 +14,7 @@ from fieldwatch import InputError
 from fieldwatch.recon.data import GaussianCloud
 from fieldwatch.recon.geometry import normalized_quaternions
 from fieldwatch.recon.pipelines.splats.gaussians import Rows, refuse_not_finite
-from fieldwatch.recon.pipelines.splats.refined.pattern import PATTERNS, PerTriangle
-
-FirstSize = Literal["area", "shortest"]
+from fieldwatch.recon.pipelines.splats.refined.pattern import PATTERNS, FirstSize, PerTriangle
 
 PARAMETERS = ("vertices", "plane_log_scales", "turns", "opacity_logits", "constant", "rest")
 """Names of the learned parameters in the order of storage: the mesh's vertices, then one row per Gaussian."""

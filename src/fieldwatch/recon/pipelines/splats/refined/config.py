@@ -14,8 +14,7 @@ from fieldwatch.pipeline import (
     Device,
     refuse_out_of_bounds,
 )
-from fieldwatch.recon.pipelines.splats.refined.binding import FirstSize
-from fieldwatch.recon.pipelines.splats.refined.pattern import PerTriangle
+from fieldwatch.recon.pipelines.splats.refined.pattern import FirstSize, PerTriangle
 
 FirstColours = Literal["gaussians", "vertices", "grey"]
 

@@ -6,6 +6,7 @@ from itertools import permutations
 from typing import Literal
 
 PerTriangle = Literal[1, 3, 4, 6]
+FirstSize = Literal["area", "shortest"]
 
 Barycentric = tuple[float, float, float]
 

@@ -1,8 +1,13 @@
 """Neural video models with two heads: RGB, and a CLIP embedding per patch."""
 
-from .build import MODELS, build_model
-from .interface import ModelName, Prediction, Query, Unit, VideoGeometry, VideoModel
-from .options import ModelOptions
+from typing import TYPE_CHECKING
+
+from fieldwatch.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fieldwatch.recon.pipelines.video.models.build import MODELS, build_model
+    from fieldwatch.recon.pipelines.video.models.interface import Prediction, Query, Unit, VideoGeometry, VideoModel
+    from fieldwatch.recon.pipelines.video.models.options import ModelName, ModelOptions
 
 __all__ = [
     "MODELS",
@@ -15,3 +20,5 @@ __all__ = [
     "VideoModel",
     "build_model",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

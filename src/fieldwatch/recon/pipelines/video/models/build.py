@@ -5,9 +5,9 @@ from fieldwatch import InputError
 from .dual import DualHead
 from .grid import GridVideo
 from .hnerv import HNeRV
-from .interface import ModelName, VideoGeometry, VideoModel
+from .interface import VideoGeometry, VideoModel
 from .nerv import NeRV
-from .options import ModelOptions
+from .options import ModelName, ModelOptions
 
 MODELS: dict[ModelName, type[VideoModel]] = {"grid": GridVideo, "dual": DualHead, "hnerv": HNeRV, "nerv": NeRV}
 

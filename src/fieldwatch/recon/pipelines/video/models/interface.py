@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from fieldwatch import InputError
 
 Unit = Literal["patch", "frame"]
-ModelName = Literal["grid", "dual", "hnerv", "nerv"]
 
 
 @dataclass(frozen=True, kw_only=True)

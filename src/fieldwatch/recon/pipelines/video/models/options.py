@@ -8,6 +8,7 @@ from typing import Literal
 
 from fieldwatch import InputError
 
+ModelName = Literal["grid", "dual", "hnerv", "nerv"]
 NORMS = ("none", "bn", "in")
 # Names and spelling ("pshuffel") are those of the original scripts.
 ACTIVATIONS = ("relu", "leaky", "leaky01", "relu6", "gelu", "sin", "swish", "softplus", "hardswish")

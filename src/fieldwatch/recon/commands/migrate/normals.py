@@ -5,12 +5,12 @@ from pathlib import Path
 
 from fieldwatch.cli.kit import BadInput, dashed, preset_of, reading_input, spelled_out
 from fieldwatch.pipeline import CommandLine
-from fieldwatch.recon.commands.normals.pmni import read_pmni
-from fieldwatch.recon.commands.normals.pmni_flags import translate_flags
+from fieldwatch.recon.commands.migrate.pmni import read_pmni
+from fieldwatch.recon.commands.migrate.pmni_flags import translate_flags
 from fieldwatch.recon.pipelines.normals import PRESETS
 
 BESIDE_CONF = "seeds"
-"""Preset that a .conf file changes, unless another one is named: what the file does not say is as in this preset."""
+"""Preset with the settings that a .conf file does not have, unless --preset names another one."""
 
 
 def read(words: Sequence[str]) -> CommandLine:
@@ -24,7 +24,7 @@ def read(words: Sequence[str]) -> CommandLine:
     object_name = _given(words, "--obj-name")
     if path is None:
         if object_name is not None:
-            raise BadInput(f"--obj-name {object_name} names what CASE_NAME stands for in a file: give --conf FILE, too")
+            raise BadInput(f"--obj-name {object_name} replaces CASE_NAME in a file: give --conf FILE, too")
         return CommandLine(arguments=words)
     if _given(words, "--preset") is None:
         words = ["--preset", BESIDE_CONF, *words]
@@ -34,7 +34,7 @@ def read(words: Sequence[str]) -> CommandLine:
 
 
 def _given(words: Sequence[str], flag: str) -> str | None:
-    """The value of a flag, the last one where it is given again."""
+    """Return the last value of a flag; None if it is not given."""
     value = None
     for i, word in enumerate(words):
         name, equals, rest = word.partition("=")

@@ -1,4 +1,4 @@
-"""The command line of PMNI's exp_runner.py, in our words; what means nothing here is refused with what does."""
+"""Flags of PMNI's exp_runner.py; flags without a counterpart are refused with the alternative."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _INSTEAD = {
 
 
 def translate_flags(arguments: Sequence[str]) -> list[str]:
-    """Translate the original script's words; everything else stays as it came.
+    """Translate the flags of the original script; other words stay unchanged.
 
     Raises:
         BadInput: a flag that means nothing here; the message says what does.
@@ -26,7 +26,7 @@ def translate_flags(arguments: Sequence[str]) -> list[str]:
         flag, equals, value = word.partition("=")
         name = dashed(flag)
         if name in _INSTEAD:
-            raise BadInput(f"{flag} is no flag of PMNI's script: use {_INSTEAD[name]}")
+            raise BadInput(f"{flag} is not a flag of PMNI's script: use {_INSTEAD[name]}")
         if name == "--is-continue":
             words += ["--resume", "must"]
         elif name in _VALUED:
@@ -38,29 +38,29 @@ def translate_flags(arguments: Sequence[str]) -> list[str]:
 
 
 def _mode(flag: str, value: str) -> list[str]:
-    """The original ignores it and always trains."""
+    """Accept ``train``; the original ignores the flag and always trains."""
     if value == "train":
         return []
     raise BadInput(
-        f"{flag} {value}: this command trains, as the original does whatever its --mode says; leave the flag out. "
-        "Normals of a trained run are measured by `fieldwatch eval RUN`, meshes by `fieldwatch mesh evaluate MESH`"
+        f"{flag} {value}: this command trains, as the original does in every mode; leave the flag out. "
+        "`fieldwatch eval RUN` measures normals of a trained run, `fieldwatch mesh evaluate MESH` meshes"
     )
 
 
 def _threshold(flag: str, value: str) -> list[str]:
-    """The original ignores it."""
+    """Accept 0; the original ignores the flag."""
     if _number(value) == 0:
         return []
-    raise BadInput(f"{flag} {value}: the surface is where the distance is 0, and that is what is meshed; leave it out")
+    raise BadInput(f"{flag} {value}: meshes are extracted at distance 0; leave the flag out")
 
 
 def _gpu(flag: str, value: str) -> list[str]:
-    """The original's number of the GPU; here the environment chooses among several."""
+    """Translate the number of the GPU; CUDA_VISIBLE_DEVICES selects among several."""
     if value == "0":
         return ["--device", "cuda"]
     number = value if value.isdecimal() else "N"
     raise BadInput(
-        f"{flag} {value}: the environment chooses among several GPUs, for every program alike: "
+        f"{flag} {value}: among several GPUs, CUDA_VISIBLE_DEVICES selects one: "
         f"CUDA_VISIBLE_DEVICES={number} fieldwatch train normals --device cuda ..."
     )
 

@@ -1,4 +1,4 @@
-"""Settings of PMNI's .conf files as ours: every key means something here, is known to do nothing, or is refused."""
+"""Settings of PMNI's .conf files as ours: every key is used, known to have no effect, or refused."""
 
 import math
 from collections.abc import Mapping
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fieldwatch import InputError
-from fieldwatch.recon.commands.normals.pmni_hocon import Conf, ConfEntry, ConfError, read_conf
-from fieldwatch.recon.commands.normals.pmni_keys import KEYS, STAGES, TERMS, format_value, refuse_unknown
+from fieldwatch.recon.commands.migrate.pmni_hocon import Conf, ConfEntry, ConfError, read_conf
+from fieldwatch.recon.commands.migrate.pmni_keys import KEYS, STAGES, TERMS, format_value, refuse_unknown
 from fieldwatch.recon.pipelines.normals import NormalsConfig
 
 Fallback = TypeVar("Fallback")
 ENCODING = ("model.encoding.n_levels", "model.encoding.base_resolution", "model.encoding.per_level_scale")
-"""Keys that say together which resolutions the levels have."""
+"""Keys that together determine the resolutions of the levels."""
 POSE_RATE_FALLS = 10_000
-"""Iteration at which PMNI halves the rate of the poses."""
+"""Iteration at which PMNI halves the learning rate of the poses."""
 _CHANGED = {
     "general.clock_wise": False,
     "train.loss_type": "l2",
@@ -23,7 +23,7 @@ _CHANGED = {
     "model.ray_marching.occ_resolution": 128,
     "dataset.exclude_views": [],
 }
-"""What PMNI does, whatever its file says of these."""
+"""Values that PMNI uses for these keys, regardless of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def read_pmni(path: Path, base: NormalsConfig, *, object_name: str | None = None
 
 @dataclass(frozen=True)
 class _ConfValues:
-    """What a file says, by key."""
+    """Values of a file, by key."""
 
     path: Path
     entries: Mapping[str, ConfEntry]
@@ -88,7 +88,7 @@ class _ConfValues:
         return f"{self.path}:{self.entries[name].line}: {name}"
 
     def together(self, names: tuple[str, ...]) -> list[Any] | None:
-        """Values of keys that mean something together only: all, or None where there is none of them."""
+        """Return the values of keys that belong together: all of them, or None if none is given."""
         if not self.has(*names):
             return None
         missing = [name for name in names if name not in self.entries]
@@ -99,7 +99,7 @@ class _ConfValues:
 
 
 def _direct(settings: _ConfValues) -> dict[str, Any]:
-    """Keys that set one field as they are."""
+    """Return the fields of keys that set one field directly."""
     known = ((KEYS[name], entry.value) for name, entry in settings.entries.items())
     return {key.field: key.kind.typed(value) for key, value in known if key.field is not None}
 
@@ -119,13 +119,13 @@ def _data(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
     if settings.has("train.pc_ratio"):
         ratio = settings.value("train.pc_ratio", 1)
         if ratio < 1:
-            raise ConfError(f"{settings.where('train.pc_ratio')} is {ratio:g}: wanted 1 or more, one pixel of so many")
+            raise ConfError(f"{settings.where('train.pc_ratio')} must be 1 or more (one pixel of N), got {ratio:g}")
         fields["terms.point_share"] = 1 / ratio
     return fields
 
 
 def _field(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
-    """The hash encoding, its levels coming in one by one, and the deviation."""
+    """Return the fields of the hash encoding, its progressive levels, and the deviation."""
     fields: dict[str, Any] = {}
     encoding = settings.together(ENCODING)
     levels = int(encoding[0]) if encoding else base.sdf.levels
@@ -147,7 +147,7 @@ def _field(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
         start = settings.value("model.variance_network.init_val", 0.5)
         if not 0 <= start <= 1:
             where = settings.where("model.variance_network.init_val")
-            raise ConfError(f"{where} is {start:g}: wanted v of s = exp(10 v) between 0 and 1, usually 0.5")
+            raise ConfError(f"{where} must be v of s = exp(10 v) between 0 and 1, usually 0.5, got {start:g}")
         fields |= {"rendering.sharpness": "learned", "rendering.first_sharpness": math.exp(10 * start)}
     return fields
 
@@ -155,7 +155,7 @@ def _field(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
 def _finest(settings: _ConfValues, levels: int, coarsest: int, scale: float) -> int:
     """Cells along an edge of the finest level, rounded as tiny-cuda-nn does."""
     if not 1 <= scale <= 8:
-        raise ConfError(f"{settings.where(ENCODING[2])} is {scale:g}: wanted a factor between levels, 1 to 8")
+        raise ConfError(f"{settings.where(ENCODING[2])} must be a factor between levels, 1 to 8, got {scale:g}")
     # tiny-cuda-nn: resolution = ceil(base * scale^level - 1) + 1.
     return math.ceil(coarsest * scale ** min(levels - 1, 32) - 1) + 1
 
@@ -168,7 +168,7 @@ def _refuse_kept(settings: _ConfValues) -> None:
 
 
 def _schedule(settings: _ConfValues) -> dict[str, Any]:
-    """Length, stages, and what happens every so often."""
+    """Return the fields of run length, stages and intervals."""
     fields: dict[str, Any] = {}
     if settings.has("train.end_iter"):
         fields["steps"] = fields["nominal"] = int(settings.value("train.end_iter", 1))
@@ -203,15 +203,15 @@ def _stage(name: str, start: int, weights: Mapping[str, float]) -> str:
 
 
 def _poses(settings: _ConfValues) -> dict[str, Any]:
-    """Where cameras start, and whether they move."""
+    """Return the fields of the initial poses, and of whether they are trained."""
     fields: dict[str, Any] = {}
     noisy = settings.value("dataset.add_pose_noise", None)
     from_data = settings.value("model.LearnPose.init_pose", None)
     if noisy and from_data is False:
         raise ConfError(
             f"{settings.where('dataset.add_pose_noise')} is True and model.LearnPose.init_pose False: noise is "
-            "laid on the "
-            "poses of the data, and a ring knows none of them; give one of the two"
+            "added to the "
+            "poses of the data, which a ring does not use; give one of the two"
         )
     if noisy is not None or from_data is not None:
         fields["poses.pose_start"] = "noisy" if noisy else "ring" if from_data is False else "dataset"
@@ -278,7 +278,7 @@ def _notes(conf: Conf, settings: _ConfValues, config: NormalsConfig) -> list[str
 
 
 def _reasons(names: list[str]) -> list[str]:
-    """Names with why they have no effect, each reason once."""
+    """Return names grouped by the reason why they have no effect."""
     by_reason: dict[str, list[str]] = {}
     for name in names:
         by_reason.setdefault(KEYS[name].why, []).append(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fieldwatch.recon.commands.normals.pmni_hocon import Conf, ConfEntry, ConfError, Value
+from fieldwatch.recon.commands.migrate.pmni_hocon import Conf, ConfEntry, ConfError, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ _TRAIN = {
     ),
     "batch_size": Key(kind=COUNT),
     "patch_size": Key(kind=COUNT, field="rendering.patch"),
-    "use_white_bkgd": _fixed(TRUTH, False, why="normals have no background colour"),
+    "use_white_bkgd": _fixed(TRUTH, False, why="normals have no background color"),
     "pc_ratio": Key(kind=NUMBER),
     "loss_type": Key(
         kind=TEXT, field="terms.normal_norm", only=("l1", "l2"), why="differences of normals are absolute or squared"
@@ -215,13 +215,13 @@ def refuse_unknown(conf: Conf) -> Mapping[str, ConfEntry]:
     for name, entry in known.items():
         where = f"{conf.path}:{entry.line}: {name}"
         if name not in KEYS:
-            raise ConfError(f"{where} is no key of PMNI's files{_nearest(name)}")
+            raise ConfError(f"{where} is not a key of PMNI's files{_nearest(name)}")
         key = KEYS[name]
         if not key.kind.fits(entry.value):
-            raise ConfError(f"{where} is {format_value(entry.value)}: wanted {key.kind.wanted}")
+            raise ConfError(f"{where} must be {key.kind.wanted}, got {format_value(entry.value)}")
         if key.only and entry.value not in key.only:
             values = " or ".join(map(format_value, key.only))
-            raise ConfError(f"{where} is {format_value(entry.value)}, and here only {values} is read: {key.why}")
+            raise ConfError(f"{where} must be {values} here ({key.why}), got {format_value(entry.value)}")
     return known
 
 

@@ -119,7 +119,8 @@ class _HoconReader:
             self._ends_member()
 
     def _member(self, parent: str, depth: int) -> None:
-        line, name = self._line, self._key()
+        line = self._line
+        name = self._key()
         key = f"{parent}.{name}" if parent else name
         self._skip()
         if self._takes("{"):
@@ -137,7 +138,8 @@ class _HoconReader:
 
     def _put(self, key: str, entry: ConfEntry) -> None:
         """A later value replaces an earlier one, and blocks of the same name are one block (HOCON)."""
-        below, parts = f"{key}.", key.split(".")
+        below = f"{key}."
+        parts = key.split(".")
         above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
         for old in [old for old in self.entries if old in above or old.startswith(below)]:
             self.replaced[old] = self.entries.pop(old).line

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fieldwatch.pipeline import CommandLine
-from fieldwatch.recon.commands.splats.sugar import translate_flags
+from fieldwatch.recon.commands.migrate.sugar import translate_flags
 
 
 def read(words: Sequence[str]) -> CommandLine:

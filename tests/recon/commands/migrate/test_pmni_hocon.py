@@ -2,7 +2,7 @@
 
 import pytest
 
-from fieldwatch.recon.commands.normals.pmni_hocon import ConfError, read_conf
+from fieldwatch.recon.commands.migrate.pmni_hocon import ConfError, read_conf
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fieldwatch.recon.commands.normals.pmni import read_pmni
-from fieldwatch.recon.commands.normals.pmni_hocon import ConfError
-from fieldwatch.recon.commands.normals.pmni_keys import COUNT, KEYS, NUMBER, TEXT, TEXTS, TRUTH, WHOLE, WHOLES
+from fieldwatch.recon.commands.migrate.pmni import read_pmni
+from fieldwatch.recon.commands.migrate.pmni_hocon import ConfError
+from fieldwatch.recon.commands.migrate.pmni_keys import COUNT, KEYS, NUMBER, TEXT, TEXTS, TRUTH, WHOLE, WHOLES
 from fieldwatch.recon.pipelines.normals import PRESETS
 
-BEAR = Path(__file__).parents[2] / "examples" / "diligent_bear.conf"
+BEAR = Path(__file__).parents[4] / "examples" / "diligent_bear.conf"
 BASE = PRESETS["seeds"]()
 # What the other published files say otherwise than the bear's.
 AUTHORS = {
@@ -238,26 +238,26 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("train.batch_sise", "1", "train.batch_sise is no key of PMNI's files; did you mean train.batch_size?"),
+        ("train.batch_sise", "1", "train.batch_sise is not a key of PMNI's files; did you mean train.batch_size?"),
         ("train.normal_weight", "1", "did you mean train.normal_weight_s"),
         ("train.save_freq", "1", "did you mean val.save_freq?"),
         ("general.device", "cpu", "general.device is no key"),
-        ("colour", "red", "colour is no key of PMNI's files"),
-        ("train.end_iter", "soon", "train.end_iter is soon: wanted a whole number, 1 or more"),
-        ("train.end_iter", '"30000"', "wanted a whole number"),
-        ("train.end_iter", "1.5", "train.end_iter is 1.5: wanted a whole number"),
-        ("train.learning_rate", "True", "train.learning_rate is True: wanted a number"),
-        ("train.learning_rate", "null", "train.learning_rate is null: wanted a number"),
-        ("general.clock_wise", "1", "general.clock_wise is 1: wanted True or False"),
-        ("dataset.exclude_views", "[a]", "dataset.exclude_views is [a]: wanted a list of whole numbers"),
-        ("dataset.data_dir", "3", "dataset.data_dir is 3: wanted a text"),
+        ("colour", "red", "colour is not a key of PMNI's files"),
+        ("train.end_iter", "soon", "train.end_iter must be a whole number, 1 or more, got soon"),
+        ("train.end_iter", '"30000"', "must be a whole number"),
+        ("train.end_iter", "1.5", "train.end_iter must be a whole number, 1 or more, got 1.5"),
+        ("train.learning_rate", "True", "train.learning_rate must be a number, such as 1e-3, got True"),
+        ("train.learning_rate", "null", "train.learning_rate must be a number, such as 1e-3, got null"),
+        ("general.clock_wise", "1", "general.clock_wise must be True or False, got 1"),
+        ("dataset.exclude_views", "[a]", "dataset.exclude_views must be a list of whole numbers"),
+        ("dataset.data_dir", "3", "dataset.data_dir must be a text, got 3"),
         (
             "general.renderer_class",
             "models.renderer.CPUFallbackRenderer",
-            "here only models.renderer.NeuSRenderer is read",
+            "must be models.renderer.NeuSRenderer here",
         ),
-        ("train.use_white_bkgd", "True", "here only False is read: normals have no background colour"),
-        ("val.report_freq", "50", "here only 100 or 5 or 10 is read: every step is recorded"),
+        ("train.use_white_bkgd", "True", "must be False here (normals have no background color)"),
+        ("val.report_freq", "50", "must be 100 or 5 or 10 here (every step is recorded), got 50"),
         (
             "model.ray_marching.occ_threshold",
             "0.7",
@@ -273,10 +273,10 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
             "dfd",
             "train.patch_size sets what is refused here: --patch is 1 with --gradient-method dfd",
         ),
-        ("train.gradient_method", "exact", "here only ad or fd or dfd is read"),
-        ("train.pc_ratio", "0.5", "train.pc_ratio is 0.5: wanted 1 or more"),
-        ("model.variance_network.init_val", "3", "model.variance_network.init_val is 3: wanted v of s = exp(10 v)"),
-        ("model.encoding.per_level_scale", "0.5", "model.encoding.per_level_scale is 0.5: wanted a factor"),
+        ("train.gradient_method", "exact", "must be ad or fd or dfd here"),
+        ("train.pc_ratio", "0.5", "train.pc_ratio must be 1 or more (one pixel of N), got 0.5"),
+        ("model.variance_network.init_val", "3", "model.variance_network.init_val must be v of s = exp(10 v)"),
+        ("model.encoding.per_level_scale", "0.5", "model.encoding.per_level_scale must be a factor"),
     ],
 )
 def test_one_message_with_file_line_and_key(conf, tmp_path, name, value, said):

@@ -1,4 +1,4 @@
-"""The command line of the original SuGaR scripts, in our words: names, spelled-out switches, and what is elsewhere."""
+"""Flags of the original SuGaR scripts: names, switches with a value, and flags that other commands take."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -21,7 +21,7 @@ ORIGINAL_FLAGS = {
     "-o": "--out",
     "--output-dir": "--out",
 }
-"""Flags of the original scripts, by the name they have here."""
+"""Names in `fieldwatch train splats` of flags of the original scripts."""
 
 _EXTRACT, _REFINE, _TEXTURE = (f"`fieldwatch mesh {command} RUN`" for command in ("extract", "refine", "texture"))
 _MESH = {
@@ -41,10 +41,10 @@ _MESH = {
     "--use-marching-cubes": f"{_EXTRACT} --method density",
     "--skip-training": f"{_EXTRACT}, which takes any trained run",
 }
-"""Flags of the original's later stages, from Gaussians to a mesh, and what takes them here."""
+"""Flags of the later stages, from Gaussians to a mesh, and the command that takes them."""
 
 _ELSEWHERE = {
-    "--resume-checkpoint": "a run continues by itself: give the same command with the same --out again, or "
+    "--resume-checkpoint": "a run is resumed automatically: give the same command with the same --out again, or "
     "`fieldwatch resume RUN`",
     "--experiment-name": "name the run by its folder: --out runs/NAME",
     "--gradient-checkpointing": "there is no such switch: to need less memory, lower --longer-side or --growth-cap",
@@ -56,13 +56,14 @@ _ELSEWHERE = {
     "--gs-output-dir": "give the folder of the 3DGS model with -c, or leave it out to train one from the photos",
     "--full-res-normals": "leave it out: normals are always compared at the resolution of the photos (--longer-side)",
 }
-_YES, _NO = ("true", "1", "yes", "y", "on"), ("false", "0", "no", "n", "off")
+_YES = ("true", "1", "yes", "y", "on")
+_NO = ("false", "0", "no", "n", "off")
 HELD_OUT = "8"
-"""Of so many photos, one is held out by ``--eval True``."""
+"""``--eval True`` holds out one of this many photos."""
 
 
 def translate_flags(arguments: Sequence[str]) -> list[str]:
-    """Translate the original scripts' words; everything else stays as it came.
+    """Translate the flags of the original scripts; other words stay unchanged.
 
     Raises:
         BadInput: a flag that is for a later stage or that is solved otherwise; the message says how.
@@ -85,20 +86,19 @@ def translate_flags(arguments: Sequence[str]) -> list[str]:
 def _refuse_elsewhere(name: str, flag: str) -> None:
     if name in _MESH:
         raise BadInput(
-            f"{flag} is for the mesh, and this command ends with Gaussians: leave it out here, and then run "
-            f"{_MESH[name]}"
+            f"{flag} is a flag of the mesh stages: leave it out here, and after this training run {_MESH[name]}"
         )
     if name in _ELSEWHERE:
         raise BadInput(f"{flag} of the original scripts is not a flag here: {_ELSEWHERE[name]}")
 
 
 def _truth(flag: str, value: str | None) -> bool:
-    """A switch as the original spells it: with its value; alone it means yes."""
+    """Return the value of a switch, which the original writes as a word; without one it is true."""
     if value is None or value.lower() in _YES:
         return True
     if value.lower() in _NO:
         return False
-    raise BadInput(f"{flag} {value!r}: wanted True or False, or the flag alone for True")
+    raise BadInput(f"{flag} must be True, False, or the flag alone for True, got {value!r}")
 
 
 def _eval(flag: str, value: str | None) -> list[str]:
@@ -110,12 +110,12 @@ def _white_background(flag: str, value: str | None) -> list[str]:
 
 
 def _gpu(flag: str, value: str | None) -> list[str]:
-    """The original's number of the GPU; here the environment chooses among several."""
+    """Translate the number of the GPU; CUDA_VISIBLE_DEVICES selects among several."""
     if value == "0":
         return ["--device", "cuda"]
     number = value if value is not None and value.isdecimal() else "N"
     raise BadInput(
-        f"{flag} {value or ''}: the environment chooses among several GPUs, for every program alike: "
+        f"{flag} {value or ''}: among several GPUs, CUDA_VISIBLE_DEVICES selects one: "
         f"CUDA_VISIBLE_DEVICES={number} fieldwatch train splats --device cuda ..."
     )
 
@@ -131,7 +131,7 @@ _OUR_SWITCHES = {
     for each in fields(options)
     if each.type is bool
 }
-"""Our own switches: they may be spelled out as the original's are."""
+"""Our switches, which also accept the original's True and False."""
 _SWITCHES: dict[str, Callable[[str, str | None], list[str]]] = {
     "--eval": _eval,
     "--white-background": _white_background,

@@ -1,0 +1,68 @@
+"""Flags of the original SuGaR scripts that extract and refine meshes; no torch is needed for them."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from fieldwatch.cli.kit import BadInput, dashed, renamed
+
+EXTRACT_ORIGINALS: Mapping[str, str] = {
+    "-l": "--surface-level",
+    "-v": "--vertices",
+    "--n-vertices-in-mesh": "--vertices",
+    "--center-bbox": "--centred",
+    "--project-mesh-on-surface-points": "--snap",
+    "-b": "--bboxmin",
+    "-B": "--bboxmax",
+}
+"""Names in `fieldwatch mesh extract` of flags of the original script."""
+REFINE_ORIGINALS: Mapping[str, str] = {
+    "--refinement-time": "--preset",
+    "-g": "--gaussians-per-triangle",
+    "-f": "--iterations",
+    "--refinement-iterations": "--iterations",
+    "-n": "--normal-consistency-weight",
+    "--normal-consistency-factor": "--normal-consistency-weight",
+    "-o": "--out",
+    "--output-dir": "--out",
+}
+"""Names in `fieldwatch mesh refine` of flags of the original script."""
+CORNERS = ("--bboxmin", "--bboxmax")
+_CORNER = re.compile(r"[()\[\]\s]")
+_SWITCHES = ("--centred", "--snap")
+
+
+def translate_extract(arguments: Sequence[str]) -> list[str]:
+    """Translate the words of the original extraction: names, switches with a value, corners as texts.
+
+    Raises:
+        BadInput: a corner without the other one, or one that is not three numbers.
+    """
+    rest = renamed(arguments, EXTRACT_ORIGINALS)
+    words: list[str] = []
+    corners: dict[str, list[str]] = {}
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        name = dashed(flag)
+        # The original writes switches with a value, as in --snap True.
+        if name in _SWITCHES and (equals or (rest and rest[0].lower() in {"true", "false"})):
+            truth = (value if equals else rest.pop(0)).lower() == "true"
+            words.append(name if truth else f"--no-{name[2:]}")
+        elif name in CORNERS:
+            corners[name] = _corner(name, value if equals else (rest.pop(0) if rest else ""))
+        else:
+            words.append(flag + equals + value)
+    if len(corners) == 1:
+        raise BadInput(f"{next(iter(corners))} came without the other corner: give --bboxmin and --bboxmax, or --bbox")
+    return words + (["--bbox", *corners["--bboxmin"], *corners["--bboxmax"]] if corners else [])
+
+
+def translate_refine(arguments: Sequence[str]) -> list[str]:
+    """Rename the flags of the original refinement."""
+    return renamed(arguments, REFINE_ORIGINALS)
+
+
+def _corner(flag: str, text: str) -> list[str]:
+    numbers = _CORNER.sub("", text).split(",")
+    if len(numbers) != 3:
+        raise BadInput(f'{flag} must be three numbers, as in {flag} "(-1,-1,-1)", got {text!r}')
+    return numbers

@@ -1,0 +1,115 @@
+"""The original scripts: which command does the same, how their flags are translated, what has no counterpart."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from fieldwatch.cli.kit import renamed
+from fieldwatch.recon.commands.migrate import pmni_flags, sugar
+from fieldwatch.recon.commands.migrate.gaussian_splatting import translate_splatting
+from fieldwatch.recon.commands.migrate.mesh import translate_extract, translate_refine
+from fieldwatch.recon.commands.migrate.video import ORIGINAL_FLAGS as VIDEO_FLAGS
+
+_PHOTOS = "the run knows its photos and its model"
+_MODEL = "RUN takes its place: the folder of a run of `fieldwatch train splats`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """An original script.
+
+    Attributes:
+        command: words of our command.
+        start: words that come first, after the positional ones.
+        translate: translates one flag with its values; raises `BadInput`, with the reason, if it has no counterpart.
+        places: positional words of our command, to be filled in.
+        fills: places that flags of the script fill.
+        dropped: why other flags are left out.
+    """
+
+    command: str
+    start: tuple[str, ...] = ()
+    translate: Callable[[Sequence[str]], list[str]] = list
+    places: tuple[str, ...] = ()
+    fills: Mapping[str, str] = field(default_factory=dict[str, str])
+    dropped: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def _rename(names: Mapping[str, str]) -> Callable[[Sequence[str]], list[str]]:
+    return lambda words: renamed(words, names)
+
+
+_RUN_ONLY = {"-s": _PHOTOS, "--scene-path": _PHOTOS, "-c": _PHOTOS, "--checkpoint-path": _PHOTOS, "--gpu": _PHOTOS}
+_NO_MODEL = dict.fromkeys(("-m", "--coarse-model-path", "--refined-model-path"), _MODEL)
+_EVALUATE = Script(command="eval", places=("RUN",))
+VANILLA = Script(
+    command="train splats", start=("--regularization", "none", "--preset", "full"), translate=translate_splatting
+)
+"""``train.py`` of 3DGS."""
+_SCRIPTS: Mapping[str, Script] = {
+    "train.py": Script(command="train splats", translate=sugar.translate_flags),
+    "train_coarse_density.py": Script(
+        command="train splats", start=("--regularization", "density"), translate=sugar.translate_flags
+    ),
+    "train_coarse_sdf.py": Script(
+        command="train splats", start=("--regularization", "sdf"), translate=sugar.translate_flags
+    ),
+    "train_full_pipeline.py": Script(command="train splats", translate=sugar.translate_flags),
+    "extract_mesh.py": Script(
+        command="mesh extract",
+        translate=translate_extract,
+        places=("RUN",),
+        dropped={**_RUN_ONLY, **_NO_MODEL, "--eval": _PHOTOS},
+    ),
+    "train_refined.py": Script(
+        command="mesh refine",
+        translate=translate_refine,
+        places=("RUN", "MESH"),
+        fills={"-m": "MESH", "--mesh-path": "MESH"},
+        dropped={**_RUN_ONLY, "--eval": _PHOTOS},
+    ),
+    "extract_refined_mesh_with_texture.py": Script(
+        command="mesh texture", places=("RUN", "MESH"), dropped={**_RUN_ONLY, **_NO_MODEL, "--eval": _PHOTOS}
+    ),
+    "mesh_quality.py": Script(command="mesh quality", places=("MESH",), fills={"--mesh": "MESH"}),
+    "metrics.py": Script(command="eval", places=("RUN",), dropped={"--scene-config": "call it once for each run"}),
+    "exp_runner.py": Script(command="train normals", translate=pmni_flags.translate_flags),
+    "evaluate_mesh.py": Script(command="mesh evaluate", places=("MESH",), fills={"--mesh": "MESH"}),
+    "inference.py": Script(
+        command="infer normals",
+        places=("RUN",),
+        dropped={"--checkpoint": "RUN takes its place: a run folder; --checkpoint STEP chooses one of its checkpoints"},
+    ),
+    "train_dual_head.py": Script(command="train video", start=("--preset", "dual"), translate=_rename(VIDEO_FLAGS)),
+    "search_patches_by_text.py": Script(
+        command="infer video", translate=_rename({"--query": "--text"}), places=("RUN",)
+    ),
+    **dict.fromkeys(
+        (
+            "eval_all_patches.py",
+            "eval_fractional_patches.py",
+            "verify_clip_embeddings.py",
+            "visualize_embedding_space.py",
+        ),
+        _EVALUATE,
+    ),
+}
+SCRIPT_NAMES = tuple(_SCRIPTS)
+
+
+def script_of(path: str, words: Sequence[str]) -> Script | None:
+    """Return the script that a command line calls; None if it is not known.
+
+    Args:
+        path: of the script.
+        words: the words after it. ``train.py`` is SuGaR's if it names a model (-c) or a regularization, else 3DGS's,
+            where ``-r`` is the resolution.
+    """
+    name = PurePath(path).name
+    if name != "train.py":
+        return _SCRIPTS.get(name)
+    flags = {word.partition("=")[0].replace("_", "-") for word in words}
+    values = {word.rpartition("=")[2] for word in words}
+    ours = {"density", "sdf", "dn_consistency"}
+    is_sugar = {"-c", "--checkpoint-path", "--regularization-type", "--regularization"} & flags or ours & values
+    return _SCRIPTS[name] if is_sugar else VANILLA
