@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_places_between_the_patches_are_shown_for_networks_that_draw_patches(tra
 def test_bad_input_is_named_and_nothing_is_written(run, refused):
     before = sorted(run.rglob("*"))
     assert "checkpoint of step 99" in (message := refused("eval", run, "--checkpoint", 99))
-    assert "there are [3, 6]" in message
+    assert "[3, 6]" in message
     assert "--checkpoint 'newest' is" in refused("eval", run, "--checkpoint", "newest")
     assert "holds no run" in refused("eval", run / "nowhere")
     assert "--positions-frames -1" in refused("eval", run, "--positions-frames", -1)
@@ -117,7 +118,7 @@ def test_a_checkpoint_of_another_network_is_refused(run, refused):
     manifest["config"]["options"]["grid_widths"] = [8, 8, 12]
     del manifest["sha256"]
     path.write_text(json.dumps(manifest))
-    assert "does not match the network" in refused("eval", run)
+    assert re.search(rf"step_\d+ .*not match .*network of {re.escape(str(path))}", refused("eval", run))
 
 
 def test_a_folder_that_cannot_be_written_is_refused(run, refused):
