@@ -160,10 +160,8 @@ def test_a_branch_that_was_left_is_renamed_and_never_taken_for_the_last(tmp_path
         "abandoned-step_0000000200",
         "abandoned-step_0000000300",
     ]
-    assert [(one.step, one.what, one.reason) for one in checkpoints.incidents] == [
-        (200, "abandoned", "the run went back and saved step 150"),
-        (300, "abandoned", "the run went back and saved step 150"),
-    ]
+    assert [(one.step, one.what) for one in checkpoints.incidents] == [(200, "abandoned"), (300, "abandoned")]
+    assert all("went back" in one.reason and "saved step 150" in one.reason for one in checkpoints.incidents)
 
 
 def test_other_names_in_the_run_are_listed_both_ways(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_checkpoint_of_another_network_is_refused(run, refused):
     manifest["config"]["options"]["grid_widths"] = [8, 8, 12]
     del manifest["sha256"]
     path.write_text(json.dumps(manifest))
-    assert "does not match the network" in refused("eval", run)
+    assert re.search(rf"step_\d+ .*not match .*network of {re.escape(str(path))}", refused("eval", run))
 
 
 def test_a_folder_that_cannot_be_written_is_refused(run, refused):

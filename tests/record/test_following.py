@@ -16,6 +16,7 @@ from fieldwatch.record import (
     read_events,
     read_history,
 )
+from fieldwatch.record.lines import NO_JSON
 
 
 @pytest.fixture
@@ -146,9 +147,7 @@ def test_a_damaged_line_is_left_out_and_named_and_read_again_when_it_is_mended(t
         file.write(b"[0,5\n" + whole.splitlines()[-1] + b"\n")
     news = follower.poll()
     assert news.rows == 1
-    assert [(one.file, one.lines, one.first, one.problem) for one in news.damage] == [
-        (JOURNAL, 1, 7, "is not a line of JSON")
-    ]
+    assert [(one.file, one.lines, one.first, one.problem) for one in news.damage] == [(JOURNAL, 1, 7, NO_JSON)]
     (tmp_path / JOURNAL).write_bytes(whole)
     news = follower.poll()
     assert (news.replaced, news.rows, news.damage) == (True, 5, ())

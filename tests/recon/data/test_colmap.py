@@ -179,7 +179,7 @@ def test_a_folder_without_a_model_says_what_is_there(tmp_path):
     (tmp_path / "holiday.txt").write_text("")
     with pytest.raises(ColmapError, match=r"found: holiday.txt.*colmap automatic_recon"):
         read_colmap(tmp_path)
-    with pytest.raises(ColmapError, match="is not a folder"):
+    with pytest.raises(ColmapError, match=r"/nowhere is not .*folder"):
         read_colmap(tmp_path / "nowhere")
 
 
@@ -204,7 +204,7 @@ def test_a_model_without_points_leaves_them_to_chance_and_says_so(scene):
 
 def test_zero_photos_are_refused(scene):
     (scene / "sparse" / "0" / "images.bin").write_bytes(struct.pack("<Q", 0))
-    with pytest.raises(ColmapError, match=r"images.bin contains no registered photos"):
+    with pytest.raises(ColmapError, match=r"images\.bin .*no registered photos"):
         read_colmap(scene)
 
 

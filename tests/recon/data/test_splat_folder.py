@@ -69,7 +69,7 @@ def test_an_iteration_that_is_not_there_lists_those_that_are(folder):
 
 
 def test_a_folder_without_splats_says_what_is_there(tmp_path):
-    with pytest.raises(SplatFolderError, match="is not a folder"):
+    with pytest.raises(SplatFolderError, match=r"/nowhere is not .*folder"):
         open_splat_folder(tmp_path / "nowhere")
     (tmp_path / "point_cloud" / "iteration_7000").mkdir(parents=True)  # empty, as after an interrupted save
     with pytest.raises(SplatFolderError, match=r"found: point_cloud.*-s"):
@@ -119,5 +119,5 @@ def test_settings_may_be_empty(folder):
 @pytest.mark.parametrize("text", ["{", "[1]", '[{"img_name": "a"}]', '{"a": 1}'])
 def test_cameras_that_cannot_be_read_are_refused(folder, text):
     (folder / "cameras.json").write_text(text)
-    with pytest.raises(SplatFolderError, match=r"not a valid cameras\.json"):
+    with pytest.raises(SplatFolderError, match=r"/cameras\.json .*not a valid"):
         open_splat_folder(folder)

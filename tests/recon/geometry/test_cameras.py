@@ -74,12 +74,12 @@ def test_precision_can_be_chosen():
 @pytest.mark.parametrize("change", [{"width": 0}, {"fx": 0.0}, {"fy": -1.0}, {"cx": math.nan}, {"cy": math.inf}])
 def test_what_is_no_camera_is_refused(change):
     values = {"width": 4, "height": 4, "fx": 1.0, "fy": 1.0, "cx": 2.0, "cy": 2.0, **change}
-    with pytest.raises(ValueError, match="camera 'bad': size and focal lengths"):
+    with pytest.raises(ValueError, match=rf"camera 'bad'.*focal lengths.* {values['width']}x4 pixels.* fx"):
         Camera(name="bad", **values, world_from_camera=torch.eye(4))
 
 
 def test_a_pose_that_is_not_finite_is_refused():
-    with pytest.raises(ValueError, match=r"camera 'bad'.*\(1\.0, 1\.0, 2\.0, 2\.0\).*pose are not finite"):
+    with pytest.raises(ValueError, match=r"camera 'bad'.*\(1\.0, 1\.0, 2\.0, 2\.0\).*pose.* not finite"):
         Camera(name="bad", width=4, height=4, fx=1.0, fy=1.0, cx=2.0, cy=2.0, world_from_camera=torch.eye(4) / 0)
 
 
@@ -87,7 +87,7 @@ def test_the_extent_is_the_largest_distance_from_the_middle_and_a_tenth():
     poses = [look_at((x, 0.0, 0.0), (0.0, 9.0, 0.0)) for x in (-3.0, 0.0, 3.0)]
     lens = {"name": "a", "width": 4, "height": 4, "fx": 1.0, "fy": 1.0, "cx": 2.0, "cy": 2.0}
     assert camera_extent([Camera(**lens, world_from_camera=pose) for pose in poses]) == pytest.approx(3.3)
-    with pytest.raises(ValueError, match="at least one camera"):
+    with pytest.raises(ValueError, match=r"extent of cameras.* one camera.*none"):
         camera_extent([])
 
 

@@ -90,7 +90,7 @@ def test_beta_in_its_three_modes():
 
 
 def test_beta_says_what_it_needs():
-    with pytest.raises(ValueError, match="'learnable' requires the scalar parameter log_beta"):
+    with pytest.raises(ValueError, match=r"'learnable' .*scalar parameter log_beta"):
         beta(torch.rand(2, 3), "learnable")
     with pytest.raises(ValueError, match="'weighted_average'"):
         beta(torch.rand(2, 3), "weighted_average")

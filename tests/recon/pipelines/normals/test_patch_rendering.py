@@ -169,5 +169,7 @@ def test_rays_that_are_no_patches_are_refused():
     batch = batch_at((0, 0))
     rays = rays_in_scene(batch, POSE[None])
     for wrong in (replace(batch, patch=1), replace(batch, patch=5)):
-        with pytest.raises(ValueError, match="whole patches with an odd side of at least 3"):
+        with pytest.raises(
+            ValueError, match=f"whole patches .*odd side .*least 3, got .*{wrong.patch} x {wrong.patch}"
+        ):
             Patches.of(rays, wrong, POSE[None])

@@ -49,7 +49,7 @@ def test_a_run_that_went_back_writes_its_entries_again(tmp_path):
 def test_a_damaged_timeline_is_told(tmp_path):
     add(tmp_path, 0, START)
     (tmp_path / "poses" / "timeline.json").write_text('{"entries": [{"iter')
-    with pytest.raises(ValueError, match=r"not a pose timeline \("):
+    with pytest.raises(ValueError, match=r"/timeline\.json is not .*pose timeline \("):
         add(tmp_path, 100, START)
 
 

@@ -81,9 +81,9 @@ def test_parts_that_do_not_belong_together_are_refused():
         index(targets()[:, :7])
     with pytest.raises(ValueError, match=r"columns that divide 8 patches, got .* 3 columns"):
         PatchIndex(predicted=targets(), targets=targets(), splits=SPLITS, columns=3)
-    with pytest.raises(ValueError, match=r"a vector of length 16, got shape \(512,\)"):
+    with pytest.raises(ValueError, match=r"query .*vector of length 16, got .*\(512,\)"):
         index().search(torch.ones(512))
-    with pytest.raises(ValueError, match="query must be finite and nonzero"):
+    with pytest.raises(ValueError, match=r"query .*finite and nonzero"):
         index().search(torch.zeros(16))
 
 

@@ -77,7 +77,7 @@ def test_small_patches_and_long_titles_fit():
 
 
 def test_wrong_strips():
-    with pytest.raises(ValueError, match=r"full_scale must be finite and greater than 0, .* got 0"):
+    with pytest.raises(ValueError, match=r"full_scale .*greater than 0, .* got 0"):
         strip(torch.zeros(3, 4, 4), torch.zeros(3, 4, 4), full_scale=0)
 
 

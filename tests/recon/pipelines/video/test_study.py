@@ -159,7 +159,7 @@ def test_pooled_psnr_is_the_psnr_of_the_mean_error():
 
 
 def test_parts_that_do_not_belong_together_are_refused():
-    with pytest.raises(ValueError, match="one split for each of 5 frames, got 4"):
+    with pytest.raises(ValueError, match=r"one split .*5 frames, got 4"):
         subject(splits=SPLITS[:4])
     with pytest.raises(ValueError, match=r"expected targets for \(5, 8\) frames.*got \(5, 6\)"):
         subject(targets=TARGETS[:, :6])

@@ -138,7 +138,7 @@ def test_clip_reads_text_whatever_else_is_asked(clip_teacher):
     torch.testing.assert_close(both[:1], clip_teacher.encode_text(["a rabbit"]))
     assert not torch.allclose(both[0], both[1], atol=1e-3)
     assert clip_teacher.encode_text([" ".join(WORDS * 9)]).shape == (1, 8)  # longer than the model reads
-    with pytest.raises(ValueError, match="at least one prompt"):
+    with pytest.raises(ValueError, match=r"one prompt .*none"):
         clip_teacher.encode_text([])
 
 
@@ -332,6 +332,6 @@ def test_a_foreign_grid_and_a_foreign_teacher_are_refused(clip, tmp_path):
     with pytest.raises(ValueError, match=r"48 x 96 pixels, got 48 x 48"):
         targets(clip, PatchGrid(2, 4, 48, 48), Counting())
     for factor in (2.0, float("nan")):
-        with pytest.raises(ValueError, match=r"unit vectors of shape \(3, 8, 512\) from counting"):
+        with pytest.raises(ValueError, match=r"unit vectors .*\(3, 8, 512\) from counting"):
             targets(clip, GRID, Counting(factor), tmp_path)
     assert not list(tmp_path.iterdir())
