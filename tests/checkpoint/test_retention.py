@@ -20,6 +20,7 @@ _RULES = st.builds(
     Retention,
     last=st.integers(1, 4),
     every=st.integers(0, 10),
+    steps=st.sets(st.integers(0, 40), max_size=3),
     best=st.integers(0, 3),
     metric=st.sampled_from(["", "psnr", "lpips"]),
     better=st.sampled_from(["higher", "lower"]),
@@ -32,6 +33,7 @@ def test_kept_is_the_union_of_the_rules_and_nothing_more(rules, candidates):
     steps = sorted((one.step for one in candidates), reverse=True)
     wanted = set(steps[: rules.last])
     wanted |= {step for step in steps if rules.every and step % rules.every == 0}
+    wanted |= {step for step in steps if step in rules.steps}
     wanted |= {one.step for one in candidates if one.pinned}
     wanted |= set([step for step in steps if any(one.step == step and one.verified for one in candidates)][:1])
     sign = 1 if rules.better == "higher" else -1

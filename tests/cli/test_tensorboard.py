@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from fieldwatch.cli import main
 from fieldwatch.cli.output import BadInput
-from fieldwatch.cli.tensorboard import command
+from fieldwatch.cli.tensorboard import command, split_flags
 
 
 def listed(*runs):
@@ -31,3 +32,23 @@ def test_what_parts_tensorboards_list_does_not_get_into_it():
     with pytest.raises(BadInput, match=r"'/a,b'.*give it alone"):
         command([Path("/a,b"), Path("/c")])
     assert command([Path("/a,b")])[-2:] == ["--logdir", "/a,b"]
+
+
+def test_flags_of_tensorboard_are_passed_on_with_what_follows_them(tmp_path, capsys):
+    assert main(["tensorboard", str(tmp_path), "--port", "6010", "--reload_interval", "5", "--print"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith(f"--logdir {tmp_path} --reload_interval 5\n")
+    assert "--port 6010" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "passed_on"),
+    [
+        (["runs/a", "--bind-all"], ["runs/a", "--bind-all"], []),
+        (["runs/a", "--samples_per_plugin=images=9"], ["runs/a"], ["--samples_per_plugin=images=9"]),
+        (["--port=1", "runs/a", "--print", "--dark", "x"], ["--port=1", "runs/a", "--print"], ["--dark", "x"]),
+        (["--help-all"], ["--help-all"], []),
+    ],
+)
+def test_a_line_is_split_at_the_first_flag_that_is_not_ours(words, own, passed_on):
+    assert split_flags(words) == (own, passed_on)

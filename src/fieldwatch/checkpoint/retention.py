@@ -1,7 +1,7 @@
 """Retention of checkpoints: the last N, every M steps, the best K, pinned ones, and always the last verified one."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,6 +34,7 @@ class Retention:
     Attributes:
         last: number of checkpoints with the highest steps to keep, at least 1.
         every: keep all checkpoints whose step is a multiple of this number; 0 to disable.
+        steps: keep the checkpoints of these steps, if they are saved.
         best: number of best checkpoints by ``metric`` to keep; has no effect without ``metric``.
         metric: name of the metric, among those passed to ``save``, that ranks checkpoints.
         better: whether higher or lower values of ``metric`` are better.
@@ -46,6 +47,7 @@ class Retention:
 
     last: int = 2
     every: int = 0
+    steps: Collection[int] = ()
     best: int = 1
     metric: str = ""
     better: Literal["higher", "lower"] = "higher"
@@ -76,6 +78,7 @@ class Retention:
         kept = {*steps[-self.last :], *verified[-1:]}
         # every=0 disables the rule.
         kept.update(step for step in steps if self.every and step % self.every == 0)
+        kept.update(step for step in steps if step in self.steps)
         kept.update(candidate.step for candidate in self.ranked(candidates)[: self.best])
         kept.update(candidate.step for candidate in candidates if candidate.pinned)
         return kept

@@ -4,14 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from fieldwatch.base import import_extra
-from fieldwatch.cli.flag_help import read_flags
+from fieldwatch.cli.flag_help import HELP, HELP_ALL, read_flags
 from fieldwatch.cli.output import BadInput
 
 
@@ -19,7 +19,10 @@ from fieldwatch.cli.output import BadInput
 class Arguments:
     """Start TensorBoard on one or more runs, on this machine only; its tab "fieldwatch" shows the report, live.
 
+    Other flags are passed to TensorBoard, with everything that follows them.
+
     Example: fieldwatch tensorboard runs/bunny runs/bunny-literal --port 6007
+    Example: fieldwatch tensorboard runs/bunny --reload_interval 5
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
@@ -48,17 +51,33 @@ def command(runs: Sequence[Path], *, port: int = 6006, bind_all: bool = False) -
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = read_flags(Arguments, prog="fieldwatch tensorboard", arguments=arguments)
+    own, passed_on = split_flags(arguments)
+    chosen = read_flags(Arguments, prog="fieldwatch tensorboard", arguments=own)
     missing = [folder for folder in chosen.runs if not folder.is_dir()]
     if missing or not chosen.runs:
         wanted = "give the folders that `fieldwatch train` printed"
         raise BadInput(f"{missing[0]} is not a folder: {wanted}" if missing else f"no run was named: {wanted}")
-    line = command(chosen.runs, port=chosen.port, bind_all=chosen.bind_all)
+    line = [*command(chosen.runs, port=chosen.port, bind_all=chosen.bind_all), *passed_on]
     if chosen.print_only:
         sys.stdout.write(" ".join(line) + "\n")
         return 0
     import_extra("tensorboard", extra="tensorboard", needed_for="fieldwatch tensorboard")
     return subprocess.run(line, check=False).returncode  # noqa: S603  our own interpreter, folders checked above
+
+
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line at the first flag that is TensorBoard's.
+
+    Returns:
+        The words of this command, and those for TensorBoard. ``--print`` is ours wherever it is.
+    """
+    own = {f"--{each.name.replace('_', '-')}" for each in fields(Arguments)} - {"--runs", "--print-only"}
+    own |= {"--print", "--no-print", "--no-bind-all", HELP_ALL, *HELP}
+    words = [word for word in arguments if word != "--print"]
+    foreign = (i for i, word in enumerate(words) if word.startswith("--") and word.partition("=")[0] not in own)
+    at = next(foreign, len(words))
+    printing = ["--print"] if len(words) < len(arguments) else []
+    return [*words[:at], *printing], words[at:]
 
 
 def _events_of(folder: Path) -> Path:

@@ -202,7 +202,9 @@ def print_start(console: Console, name: str, job: Job, folder: Path) -> None:
     """Say what will be trained on what, where."""
     line = f": {job.headline}, {job.device}; run folder {folder}"
     console.print(Text.assemble((name, "bold"), line), soft_wrap=True)
-    console.print(Text(f"  from another terminal: fieldwatch watch {shlex.quote(str(folder))}"), soft_wrap=True)
+    place = shlex.quote(str(folder))
+    console.print(Text(f"  watch it: fieldwatch watch {place}"), soft_wrap=True)
+    console.print(Text(f"  all tags: fieldwatch tensorboard {place}"), soft_wrap=True)
     for note in job.notes:
         console.print(Text(f"  note: {note}"))
 

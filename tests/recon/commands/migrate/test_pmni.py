@@ -241,7 +241,7 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
         ("train.batch_sise", "1", "train.batch_sise is not a key of PMNI's files; did you mean train.batch_size?"),
         ("train.normal_weight", "1", "did you mean train.normal_weight_s"),
         ("train.save_freq", "1", "did you mean val.save_freq?"),
-        ("general.device", "cpu", "general.device is no key"),
+        ("general.device", "cpu", "general.device is not a key"),
         ("colour", "red", "colour is not a key of PMNI's files"),
         ("train.end_iter", "soon", "train.end_iter must be a whole number, 1 or more, got soon"),
         ("train.end_iter", '"30000"', "must be a whole number"),
@@ -261,7 +261,7 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
         (
             "model.ray_marching.occ_threshold",
             "0.7",
-            "model.ray_marching.occ_threshold sets what is refused here: --grid-threshold must be above 0",
+            "model.ray_marching.occ_threshold sets what is refused here: --grid-threshold must be greater than 0",
         ),
         (
             "train.learning_rate",
@@ -271,7 +271,7 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
         (
             "train.gradient_method",
             "dfd",
-            "train.patch_size sets what is refused here: --patch is 1 with --gradient-method dfd",
+            "train.patch_size sets what is refused here: --patch must be odd",
         ),
         ("train.gradient_method", "exact", "must be ad or fd or dfd here"),
         ("train.pc_ratio", "0.5", "train.pc_ratio must be 1 or more (one pixel of N), got 0.5"),

@@ -17,6 +17,9 @@ from fieldwatch.recon.pipelines.normals.config import (
 KNOWN_POSES = ("fit@0 normal=1 mask=1 eikonal=0.1",)
 """A single stage: with known poses, all terms can act from the start."""
 
+# PMNI keeps every checkpoint: one each 2,500 of 30,000 iterations, to compare them afterwards.
+_ALL_CHECKPOINTS = 12
+
 
 def _field(*, finest: int, first_levels: float, levels_by: int) -> FieldOptions:
     """Return a field with eight levels, the coarsest with 16 cells."""
@@ -100,7 +103,7 @@ def poses() -> NormalsConfig:
 
 def seeds() -> NormalsConfig:
     """PMNI's data terms on a staged schedule of 30,000 iterations with 512 rays per view; known poses."""
-    return NormalsConfig(rays=RayOptions(rays_per_view=512))
+    return NormalsConfig(rays=RayOptions(rays_per_view=512), keep_last=_ALL_CHECKPOINTS)
 
 
 def parity() -> NormalsConfig:
@@ -109,6 +112,7 @@ def parity() -> NormalsConfig:
         rays=RayOptions(rays_per_view=512),
         terms=TermOptions(rendered_normals="blended", balanced=False),
         poses=PoseOptions(learn_rotation=True, learn_translation=True),
+        keep_last=_ALL_CHECKPOINTS,
     )
 
 

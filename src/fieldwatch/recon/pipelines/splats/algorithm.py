@@ -68,8 +68,10 @@ def loss_terms(
         # Relative to the scene's size: the unit of length is arbitrary, and the weight must not depend on it.
         terms |= Terms(flatness=(surface.flatness_weight, flatness_error(rendered.scales()) / scene.size))
     if density_acts(config, scene, step):
+        with span("neighbors"):  # long only if the table must be searched now, as after each change of the rows
+            neighbors = neighbourhood.at(step, gaussians.means)
         with span("loss_density"):
-            terms |= density_terms(config, scene, rendered, neighbourhood.at(step, gaussians.means))
+            terms |= density_terms(config, scene, rendered, neighbors)
     return terms
 
 

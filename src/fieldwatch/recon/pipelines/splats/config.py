@@ -234,7 +234,7 @@ class SplatsConfig:
         prune_on_load: prune Gaussians below ``prune_below`` at the start; for checkpoints from after ``prune_at``.
         test_iterations: iterations at which held-out photos are evaluated; the last step is always evaluated.
         checkpoint_interval: interval between checkpoints, in iterations; 0 saves only at milestones and at the end.
-        checkpoint_milestones: additional iterations at which a checkpoint is saved.
+        checkpoint_milestones: additional iterations at which a checkpoint is saved; these are never deleted.
         keep_last: number of most recent checkpoints to keep.
         keep_best: number of best checkpoints, by held-out PSNR, to keep.
         growth_options: densification, pruning and opacity resets.

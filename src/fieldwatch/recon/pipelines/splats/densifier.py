@@ -118,9 +118,11 @@ class Densifier:
             changed = True
         # After the densification, as in 3DGS, whose prune must see the trained opacities. MCMC has no resets.
         if schedule is not None and self._mode == "adaptive" and plan.due_after(step.index, schedule.resets_after):
-            run.event("reset", lowered=reset_opacity(self._model.gaussians))
+            with step.span("reset"):
+                run.event("reset", lowered=reset_opacity(self._model.gaussians))
         if plan.due_after(step.index, lambda index: index == plan.prune_after):
-            self._prune(run, evaluation_batches or MicroBatches("evaluation", most=1))
+            with step.span("prune"):
+                self._prune(run, evaluation_batches or MicroBatches("evaluation", most=1))
             changed = True
         mip = self._model.mip
         # Immediately after a change, since the filter has one width per row; otherwise periodically, as means move.

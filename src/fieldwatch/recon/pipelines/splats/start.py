@@ -107,7 +107,9 @@ def start_run(config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[Ru
     options = run_options(
         how,
         saving=Saving(
-            every=plan.checkpoint_every, keep=Retention(last=config.keep_last, best=config.keep_best, metric="psnr")
+            every=plan.checkpoint_every,
+            # Milestones stay: they were asked for by number, to go back to or to compare.
+            keep=Retention(last=config.keep_last, best=config.keep_best, steps=plan.saves, metric="psnr"),
         ),
         guard=Guard(rollback=ROLLBACK),
         declared=Declared(
