@@ -78,7 +78,7 @@ def test_every_link_leads_somewhere(site, pages):
 def test_readme_is_home_and_files_of_the_repository_are_pages(pages):
     home = set(pages["index.html"].links)
     assert {"tour.html", "seeing.html", "troubleshooting.html", "decisions/index.html", "changelog.html"} <= home
-    assert "pictures/demo.png" in pages["index.html"].fetched
+    assert "pictures/mesh.png" in pages["index.html"].fetched
     assert "files/examples/adopt_torch/before.py.html" in pages["adopt.html"].links
     assert "0001-explicit-loop-and-run.html" in pages["decisions/index.html"].links
 
