@@ -203,3 +203,15 @@ def test_a_mesh_in_smaller_blocks_is_the_same_surface(ball):
     assert len(parts.faces) == len(whole.faces) > 0
     corners = [np.unique(mesh.vertices.round(6), axis=0) for mesh in (whole, parts)]
     assert np.array_equal(*corners)
+
+
+def test_pictures_have_an_interval_of_their_own(ball, tmp_path):
+    """Between evaluations, without metrics, and without disturbing the training."""
+    loop = Loop(ball, tmp_path / "run", evaluate_at=0, mesh_at=0, poses_at=0, pictures_at=30).train()
+    iterations = sorted({path.name[:8] for path in (tmp_path / "run" / "normals").glob("*.png")})
+    assert iterations == ["00000030", "00000060", "00000090", "00000120"]
+    depths = sorted({path.name[:8] for path in (tmp_path / "run" / "depths").glob("*.npy")})
+    assert depths == iterations
+    assert len(read_history(tmp_path / "run")["Eval/mae"]) == 1  # at the end
+    plain = Loop(ball, tmp_path / "plain").train(validated=False)
+    assert all(torch.equal(a, b) for a, b in zip(loop.states, plain.states, strict=True))

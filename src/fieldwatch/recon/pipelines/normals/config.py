@@ -342,7 +342,8 @@ class NormalsConfig:
         mesh_resolution: grid nodes along each side of the box for mesh extraction; 512 give cells of 2/511 (PMNI).
         mesh_at: nominal iterations between meshes; 0 extracts one at the end only.
         evaluate_at: nominal iterations between evaluations; the last step is always evaluated.
-        pictures_at: nominal iterations between images of normals and depth; 0 writes them at every evaluation.
+        pictures_at: nominal iterations between images of normals and depth, in addition to those of every evaluation;
+            0 for none.
         poses_at: nominal iterations between entries of the pose timeline.
         turntable: length of the turntable video of the final mesh, in seconds; 0 writes none.
         checkpoint_interval: nominal iterations between checkpoints.

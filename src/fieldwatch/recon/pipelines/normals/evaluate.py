@@ -5,7 +5,7 @@ If poses are not the dataset's, `Eval/mae_world` compares in the dataset's world
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -136,6 +136,40 @@ def evaluate_surface(  # noqa: PLR0913  model, scene and settings, and options t
         against_truth=mesh_evaluation,
         strips=tuple(strips),
     )
+
+
+def compare_views(  # noqa: PLR0913  model, scene, settings, which views, and how they are rendered
+    model: NormalsModel,
+    scene: NormalsScene,
+    config: NormalsConfig,
+    numbers: Collection[int],
+    *,
+    step: float,
+    stop_point: Callable[[], object],
+    micro_batches: MicroBatches,
+) -> Iterator[ViewComparison]:
+    """Render some views and compare each with its maps, as `evaluate_surface` does with all of them.
+
+    Args:
+        model: trained model.
+        scene: training data.
+        config: settings of the run.
+        numbers: numbers of the views.
+        step: distance between samples, in units of the scene's sphere.
+        stop_point: called before each view; may raise to abort.
+        micro_batches: number of parts in which rays and points are processed.
+
+    Raises:
+        ValueError: the poses do not determine a similarity.
+        MemoryError: even the smallest chunk does not fit into memory.
+    """
+    chunks = Chunks(micro_batches.chunk(config.rendering.chunk, least=LEAST))
+    rays = micro_batches.chunk(RAYS, least=LEAST)
+    for number, split, camera in _cameras(model, scene, pose_errors(model, scene)):
+        if number in numbers:
+            stop_point()
+            rendered = render_view(model, camera, config.rendering, step, chunks=chunks, rays=rays)
+            yield ViewComparison.of(number, scene.maps.views[number], rendered, split)
 
 
 def pose_errors(model: NormalsModel, scene: NormalsScene) -> PoseErrors | None:

@@ -17,6 +17,7 @@ from fieldwatch.recon.pipelines.normals.evaluate import (
     LEAST,
     LEAST_BLOCK,
     NormalsEvaluation,
+    compare_views,
     evaluate_surface,
     pose_errors,
 )
@@ -91,7 +92,7 @@ class PlannedEvaluations:
         """Return whether any evaluation is due after this number of steps."""
         plan = self._scene.schedule
         config = self._config
-        intervals = (config.evaluate_at, config.mesh_at, config.poses_at)
+        intervals = (config.evaluate_at, config.mesh_at, config.poses_at, config.pictures_at)
         return done == plan.total or any(plan.due(every, done) for every in intervals)
 
     def evaluate(self, run: Run, step: Step) -> None:
@@ -114,6 +115,10 @@ class PlannedEvaluations:
         elif meshes:
             with step.span("mesh"), self._evaluation(run, "mesh"):
                 self._mesh(run, done, run.retry(partial(self._surface, run), self.micro_batches))
+        # An evaluation writes the images itself.
+        if not evaluates and plan.due(config.pictures_at, done):
+            with step.span("pictures"), self._evaluation(run, "pictures"):
+                run.retry(partial(self._pictures, run, done), self.micro_batches)
         if evaluates or self.failures > before:
             run.record({"Eval/failures": self.failures}, position=done)
 
@@ -149,6 +154,20 @@ class PlannedEvaluations:
         run.save_after_step({"mae": evaluation.score})
         if evaluation.surface is not None:
             self._mesh(run, done, evaluation.surface)
+
+    def _pictures(self, run: Run, done: int) -> None:
+        names = output_names(self._scene.maps.names)
+        compared = compare_views(
+            self._model,
+            self._scene,
+            self._config,
+            self._pictured_views(),
+            step=self._scene.schedule.march_step(done),
+            stop_point=partial(run.stop_point, "images of the views"),
+            micro_batches=self.micro_batches,
+        )
+        for comparison in compared:
+            write_pictures(run.folder, self._iteration(done), comparison, names[comparison.number])
 
     def _pictured_views(self) -> set[int]:
         train = self._scene.train
