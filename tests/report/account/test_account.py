@@ -248,7 +248,7 @@ def test_memory_is_told_by_component(run_folder, rows):
     ]
     facts = {one["name"]: one["value"] for one in part(account, "memory", "In short")["facts"]}
     assert facts["peak"] == "49.0 MiB in step 49"
-    assert facts["left at the peak"] == "51 MiB (51 %)"
+    assert facts["left at the peak"] == "51.0 MiB (51%)"
 
 
 def test_several_ranks_stand_side_by_side(run_folder, rows):

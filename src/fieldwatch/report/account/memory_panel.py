@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fieldwatch.base import mebibytes, percent
 from fieldwatch.health.forecast import forecast
 from fieldwatch.record import DamageTally, History, tags
 from fieldwatch.record.memory import MEMORY_LOG, PROFILE_ROOTS, read_memory_log
@@ -93,15 +94,15 @@ def _facts(history: History) -> Panel:
         finite = np.where(np.isfinite(series.values), series.values, -np.inf)
         place = int(np.argmax(finite))
         most = float(finite[place])
-        pairs.append(("peak", f"{most:,.1f} MiB in step {int(series.steps[place]):,}"))
+        pairs.append(("peak", f"{mebibytes(most)} in step {int(series.steps[place]):,}"))
     if "Memory/capacity_MB" in history and len(history["Memory/capacity_MB"]):
         room = float(history["Memory/capacity_MB"].values[-1])
-        pairs.append(("capacity", f"{room:,.0f} MiB"))
+        pairs.append(("capacity", mebibytes(room)))
     if most is not None and room:
-        pairs.append(("left at the peak", f"{room - most:,.0f} MiB ({100 * (1 - most / room):.0f} %)"))
+        pairs.append(("left at the peak", f"{mebibytes(room - most)} ({percent(1 - most / room, 0)})"))
     ahead = forecast(history)
     if ahead is not None:
-        pairs.append(("forecast", f"{ahead.text()} (probability {100 * ahead.probability:.0f} %)"))
+        pairs.append(("forecast", f"{ahead.text()} (probability {percent(ahead.probability, 0)})"))
     elif pairs:
         pairs.append(("forecast", "nothing says that memory will run out"))
     return facts("In short", pairs, "The most that was held, what there is, and what comes.")

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import duration
+from fieldwatch.base import number as number_text
 from fieldwatch.record import History, tags
 from fieldwatch.report.account.json_values import as_list, is_number
 from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
@@ -169,11 +171,11 @@ def _pace_facts(values: Floats, material: Material) -> Panel:
     left = (status.planned - 1 - status.last) if status.planned and status.last is not None else 0
     recent = float(known[-200:].mean())
     pairs = [
-        ("median step", f"{median:,.4g} ms"),
-        ("95 % of the steps within", f"{late:,.4g} ms"),
-        ("longest step", f"{most:,.4g} ms"),
-        ("steps per second, lately", f"{1000 / recent:,.4g}" if recent > 0 else ""),
-        ("time to the end at that pace", _duration(left * recent / 1000) if status.state.word == "running" else ""),
+        ("median step", f"{number_text(median)} ms"),
+        ("95 % of the steps within", f"{number_text(late)} ms"),
+        ("longest step", f"{number_text(most)} ms"),
+        ("steps per second, lately", number_text(1000 / recent) if recent > 0 else ""),
+        ("time to the end at that pace", duration(left * recent / 1000) if status.state.word == "running" else ""),
     ]
     return facts("Step time", pairs, "How long a step takes.")
 
@@ -205,8 +207,3 @@ def _refusals(refusals: Sequence[Mapping[str, Any]]) -> Panel:
     more = f", the first {_ROWS} of them" if len(refusals) > _ROWS else ""
     about = f"{len(refusals):,} updates were refused because something was not finite{more}."
     return table("Refused updates", columns, rows, about)
-
-
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(int(seconds), 3600)
-    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"

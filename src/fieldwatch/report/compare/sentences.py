@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fieldwatch.base import number
 from fieldwatch.report.compare.comparison import Comparison, all_equal, ranked
 from fieldwatch.report.compare.keys import is_seed
 from fieldwatch.report.compare.quality import words_of
 
 MOST_KEYS = 6
+DIGITS = 5
+"""Significant digits of metrics: runs that are compared often differ in the fourth."""
 LINE = 110
 
 
@@ -16,16 +19,6 @@ def printable(value: object, most: int = 60) -> str:
     """Return text that a terminal and a page can show: no control characters, not endless."""
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
-
-
-def number(value: float | None) -> str:
-    """Return a number with five digits; a dash for none, and what is not finite by its name."""
-    if value is None:
-        return "-"
-    if not np.isfinite(value):
-        return "not finite" if np.isinf(value) else "-"
-    size = abs(value)
-    return f"{value:,.0f}" if size >= 100_000 else f"{value:.5g}"
 
 
 def title(comparison: Comparison) -> str:
@@ -39,11 +32,11 @@ def title(comparison: Comparison) -> str:
     (best, value), (second, other) = ranked(metric)[:2]
     if len(pipelines_of(comparison)) > 1:
         return (
-            f"Different pipelines; of what they share, {best} has the better {metric.name}: {number(value)}, "
-            f"the next is {second} with {number(other)}"
+            f"Different pipelines; of what they share, {best} has the better {metric.name}: {number(value, DIGITS)}, "
+            f"the next is {second} with {number(other, DIGITS)}"
         )
     return (
-        f"{best} is best: {metric.name} {number(value)}, the next is {second} with {number(other)} "
+        f"{best} is best: {metric.name} {number(value, DIGITS)}, the next is {second} with {number(other, DIGITS)} "
         f"({metric.better} is better)"
     )
 
@@ -65,7 +58,7 @@ def _answer(comparison: Comparison) -> Iterator[str]:
     if last and last[-1].best and last[-1].best != metric.best_final:
         yield (
             f"At {last[-1].at}, the last that all have, {last[-1].best} is ahead with "
-            f"{number(last[-1].values[last[-1].best])}: the runs are not equally long."
+            f"{number(last[-1].values[last[-1].best], DIGITS)}: the runs are not equally long."
         )
     yield from _chance(comparison, metric.name)
     rates = {run: pace.steps_per_second for run, pace in comparison.paces.items()}
@@ -73,7 +66,8 @@ def _answer(comparison: Comparison) -> Iterator[str]:
     if len(known) > 1:
         fast = max(known, key=known.__getitem__)
         slow = min(known, key=known.__getitem__)
-        yield f"{fast} is fastest: {number(known[fast])} steps/s, {known[fast] / known[slow]:.2g} times {slow}."
+        times = number(known[fast] / known[slow], 2)
+        yield f"{fast} is fastest: {number(known[fast], DIGITS)} steps/s, {times} times {slow}."
 
 
 def _chance(comparison: Comparison, metric: str) -> Iterator[str]:

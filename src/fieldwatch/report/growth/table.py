@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.base import spreadsheet_cell, whole_file
+from fieldwatch.base import number, percent, spreadsheet_cell, whole_file
 from fieldwatch.report.growth.entry import GrowthTotals, LedgerEntry
 
 MOST = 40
@@ -93,33 +93,25 @@ def _columns(entries: Sequence[LedgerEntry]) -> Iterator[_Column]:
     short = {"cloned": "cloned", "split": "split", "pruned": "pruned", "relocated": "moved", "drawn": "drawn"}
     for name, head in (short | {"held_back": "held"}).items():
         if any(getattr(entry, name) for entry in entries):
-            yield head, lambda entry, name=name: _amount(getattr(entry, name))
-    yield "left", lambda entry: _amount(entry.after) or "-"
-    yield "loss", lambda entry: _percent(entry.loss_before, entry.loss_after)
-    yield "PSNR", lambda entry: _signed(entry.psnr_change, 2)
+            yield head, lambda entry, name=name: _count(getattr(entry, name))
+    yield "left", lambda entry: _count(entry.after) or "-"
+    yield "loss", lambda entry: _loss_change(entry.loss_before, entry.loss_after)
+    yield "PSNR", lambda entry: number(round(entry.psnr_change, 2), signed=True)
     if any(entry.lasting or entry.recovered_after for entry in entries):
         yield "back", lambda entry: "never" if entry.lasting else str(entry.recovered_after or "")
     if any(math.isfinite(entry.memory_after - entry.memory_before) for entry in entries):
-        yield "MiB", lambda entry: _mebibytes(entry.memory_after - entry.memory_before)
+        yield "MiB", lambda entry: number(round(entry.memory_after - entry.memory_before, 1), signed=True)
 
 
-def _percent(before: float, after: float) -> str:
-    """Change of a loss: in percent, beyond its fivefold as a factor."""
+def _loss_change(before: float, after: float) -> str:
+    """Return the change of a loss in percent; from fivefold on as a factor."""
     if not (before > 0 and math.isfinite(after)):
         return "-"
-    return f"{100 * (after / before - 1):+.0f}%" if after < 5 * before else f"x{after / before:.0f}"
+    return percent(after / before - 1, 0, signed=True) if after < 5 * before else f"x{number(round(after / before))}"
 
 
-def _mebibytes(change: float) -> str:
-    return _signed(change, 1 if abs(change) < 100 else 0)
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{value:+.{digits}f}" if math.isfinite(value) else "-"
-
-
-def _amount(count: int) -> str:
-    """A count in six characters at most; nothing for none."""
+def _count(count: int) -> str:
+    """Return a count in at most six characters, so that the table fits 80 columns; nothing for 0."""
     if count < 100_000:
-        return f"{count:,}" if count else ""
+        return number(count) if count else ""
     return f"{count / 1e3:.0f}k" if count < 1_000_000 else f"{count / 1e6:.2f}M"

@@ -7,6 +7,7 @@ from html import escape
 
 import numpy as np
 
+from fieldwatch.base import number
 from fieldwatch.report.memory.trace import Floats, Steps
 
 WIDE = 1000
@@ -63,7 +64,7 @@ def chart(  # noqa: PLR0913  what is drawn, layer by layer
         lower = upper
     drawn += [_line(line, x, ticks) for line in lines]
     drawn += [_marks(kind, told, steps) for kind, told in (marks or {}).items()]
-    labels = "".join(f"<span>{_number(tick)}</span>" for tick in reversed(ticks))
+    labels = "".join(f"<span>{number(tick, 3)}</span>" for tick in reversed(ticks))
     along = "".join(f"<span>{step}</span>" for step in _along(steps))
     return (
         f'<figure class="chart"><figcaption>{escape(title)} <small>{escape(unit)}</small></figcaption>'
@@ -147,7 +148,3 @@ def _ticks(highest: float) -> list[float]:
 def _along(steps: Steps) -> list[int]:
     places = np.linspace(float(steps[0]), float(steps[-1]), 5) if len(steps) > 1 else steps[:1]
     return [int(place) for place in places]
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.3g}"

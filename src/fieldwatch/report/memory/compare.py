@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.report.memory.analysis import Analysis, Quantity
-from fieldwatch.report.memory.text import sanitized
+from fieldwatch.report.memory.text import amount, rate, sanitized
 
 
 def rows(analyses: Sequence[Analysis]) -> list[tuple[str, list[str]]]:
@@ -43,11 +42,11 @@ def comparison(analyses: Sequence[Analysis]) -> Table:
 
 def _of(quantity: Quantity | None, which: str, unit: str) -> str:
     value = float(getattr(quantity, which)) if quantity is not None else float("nan")
-    return f"{value:,.{1 if unit else 0}f} {unit}".rstrip() if np.isfinite(value) else "-"
+    return amount(value, unit)
 
 
 def _slope(quantity: Quantity | None) -> str:
     if quantity is None or quantity.trend is None:
         return "-"
     trend = quantity.trend
-    return f"{trend.per_1000:+.1f} MB/1000\n({trend.low:+.1f} .. {trend.high:+.1f})"
+    return f"{rate(trend.per_1000)} MiB/1000\n({rate(trend.low)} .. {rate(trend.high)})"

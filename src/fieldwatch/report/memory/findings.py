@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from fieldwatch.base import number, percent
 from fieldwatch.health import Finding, Severity
 from fieldwatch.report.memory.jumps import GRAVE, Jump
 from fieldwatch.report.memory.leak import LeakJudgment
-from fieldwatch.report.memory.trace import MemoryHistory
+from fieldwatch.report.memory.trace import MemoryHistory, in_mib
 
 LOST = 0.10
 """Memory that can neither be used nor returned, as a share of the reserved one, from which on it is worth a warning."""
@@ -22,8 +23,8 @@ def _leak(leak: LeakJudgment) -> list[Finding]:
     growth = leak.growth
     if not leak.suspected or growth is None:
         return []
-    interval = f"95 % interval {growth.low:.1f} to {growth.high:.1f}"
-    text = f"{leak.why}: {growth.per_1000:.1f} MB per 1000 iterations ({interval})."
+    interval = f"95 % interval {number(growth.low, 3)} to {number(growth.high, 3)}"
+    text = f"{leak.why}: {number(growth.per_1000, 3)} MiB per 1000 iterations ({interval})."
     remedy = (
         "See which category and component rise with it, and which large tensors are new; keep loss.item() or .detach() "
         "in lists, not tensors with their graph, and drop old batches. A snapshot of the allocator (--snapshot-at) "
@@ -41,8 +42,9 @@ def _jumps(jumps: tuple[Jump, ...]) -> list[Finding]:
     where = f", mostly {largest.parts[0][0]}" if largest.parts else ""
     steps = ", ".join(str(jump.step) for jump in rises[:5]) + (" ..." if len(rises) > 5 else "")
     text = (
-        f"{len(rises)} sudden rise{'s' * (len(rises) > 1)} of more than {100 * GRAVE:.0f} % that no recorded event "
-        f"explains (iteration {steps}); the largest {largest.change:+.0f} MB at {largest.step}{where}."
+        f"{len(rises)} sudden rise{'s' * (len(rises) > 1)} of more than {percent(GRAVE, 0)} that no recorded event "
+        f"explains (iteration {steps}); the largest {in_mib(largest.change, 0, signed=True)} at "
+        f"{largest.step}{where}."
     )
     remedy = (
         "Look at what the loop does at those iterations: an evaluation outside no_grad or not in chunks, a batch or "
@@ -64,8 +66,9 @@ def _lost(trace: MemoryHistory) -> list[Finding]:
     if float(np.median(share)) <= LOST:
         return []
     text = (
-        f"half of the time more than {100 * float(np.median(share)):.0f} % of the reserved memory is idle in pieces of "
-        f"segments in use (at most {lost.max():.0f} MB): large requests cannot have it, and it cannot be given back."
+        f"half of the time more than {percent(float(np.median(share)), 0)} of the reserved memory is idle in pieces of "
+        f"segments in use (at most {in_mib(lost.max(), 0)}): large requests cannot use it, and the allocator cannot "
+        "return it to the device."
     )
     remedy = "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start, and allocate large buffers once."
     place = int(np.argmax(share > LOST))

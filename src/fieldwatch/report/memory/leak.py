@@ -102,13 +102,13 @@ def _against_model(steps: Steps, allocated: Floats, parameters: Floats, fit: tup
     growth, explained = fit
     step = int(steps[0])
     if growth.sign < 1 or not _matters(growth, steps, allocated):
-        why = f"{explained:.1f} MB for every MB of parameters explain the growth"
+        why = f"{explained:.1f} MiB for every MiB of parameters explain the growth"
         return LeakJudgment(verdict="none", step=step, growth=growth, explained=explained, why=why)
     _, both = _growth(steps, allocated - explained * parameters)
     if not both:
         why = "what the model's size leaves unexplained grew, but not in both halves of the run"
         return LeakJudgment(verdict="none", step=step, growth=growth, explained=explained, why=why)
-    why = f"after {explained:.1f} MB for every MB of parameters, growth with time remains in both halves of the run"
+    why = f"after {explained:.1f} MiB for every MiB of parameters, growth with time remains in both halves of the run"
     return LeakJudgment(verdict="suspected", step=step, growth=growth, explained=explained, why=why)
 
 

@@ -3,9 +3,10 @@
 from importlib.resources import files
 from typing import Final
 
+_TEXT_FORMAT: Final = "text_format.js"
 _PARTS: Final = (
-    "text.js", "colours.js", "chart_data.js", "chart_drawing.js", "chart.js", "view.js", "table.js", "head.js",
-    "panels.js",
+    _TEXT_FORMAT, "text.js", "colours.js", "chart_data.js", "chart_drawing.js", "chart.js", "view.js", "table.js",
+    "head.js", "panels.js",
 )  # fmt: skip
 VENDORED: Final = "vendor/uPlot.iife.min.js"
 
@@ -17,6 +18,11 @@ def panels_script() -> str:
     """
     inside = "\n".join(_asset(name) for name in (VENDORED, *_PARTS))
     return f'(() => {{\n"use strict";\n{inside}\n}})();\n'
+
+
+def text_script() -> str:
+    """Return the functions that format numbers, sizes, durations and dates, for the other pages."""
+    return _asset(_TEXT_FORMAT)
 
 
 def panels_style() -> str:
