@@ -117,7 +117,7 @@ def test_empty_runs_and_one_row_are_no_trouble(side):
     found = compare([side("a", {}), side("b", {"Loss/total": [2.0]}), side("c", {"Loss/total": [2.0]})])
     assert any("no scalars" in text for text in sentences(found))
     assert [each.sentence for each in found.divergences] == [
-        "b and c are equal to the bit: 1 metric at 1 step up to step 0"
+        "b and c are bitwise equal: 1 metric at 1 step up to step 0"
     ]
     nothing = compare([side("a", {}), side("b", {})])
     assert nothing.metrics == nothing.divergences == ()
@@ -126,7 +126,7 @@ def test_empty_runs_and_one_row_are_no_trouble(side):
 
 def test_the_same_runs_are_equal_and_nobody_wins(side):
     found = compare([side(name, {"Loss/total": [2.0, 1.0]}) for name in "abc"])
-    assert title(found).startswith("The 3 runs are equal")
+    assert title(found).startswith("The 3 runs are bitwise equal")
     assert found.headline is None
 
 

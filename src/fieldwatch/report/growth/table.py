@@ -1,4 +1,4 @@
-"""The ledger for people: a table that fits 80 columns, its sums, and a CSV file."""
+"""Output of the growth ledger: a table of at most 80 columns, totals, and a CSV file."""
 
 import csv
 import math
@@ -13,13 +13,13 @@ from fieldwatch.base import number, percent, spreadsheet_cell, whole_file
 from fieldwatch.report.growth.entry import GrowthTotals, LedgerEntry
 
 MOST = 40
-"""Lines of the table, where not all are asked for."""
+"""Default maximum number of rows of the table."""
 _COLOURS = {"growth": "", "prune": "magenta", "reset": "cyan"}
 _Column = tuple[str, Callable[[LedgerEntry], str]]
 
 
 def chosen_entries(entries: Sequence[LedgerEntry], most: int = MOST) -> list[LedgerEntry]:
-    """Return at most so many entries in order: prunes, resets and lasting falls first, then the largest growths."""
+    """Return at most ``most`` entries in order; lasting drops, prunes and resets first, then large growths."""
     if len(entries) <= most:
         return list(entries)
     ranked = sorted(
@@ -30,7 +30,7 @@ def chosen_entries(entries: Sequence[LedgerEntry], most: int = MOST) -> list[Led
 
 
 def ledger_table(entries: Sequence[LedgerEntry]) -> Table:
-    """Return the table; columns that would be empty throughout are left out."""
+    """Return the table without empty columns."""
     columns = list(_columns(entries))
     table = Table(box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
     for name, _ in columns:
@@ -42,11 +42,11 @@ def ledger_table(entries: Sequence[LedgerEntry]) -> Table:
 
 
 def totals_text(totals: GrowthTotals, population: str = "primitives") -> Text:
-    """Return the sums as some lines.
+    """Return the totals as lines of text.
 
     Args:
-        totals: the sums.
-        population: what the model grows and prunes, in the plural.
+        totals: totals of the ledger.
+        population: plural name of the model's primitives.
     """
     kinds = ((totals.growths, "growth step"), (totals.prunes, "prune"), (totals.resets, "reset"))
     happened = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in kinds if count)
@@ -69,10 +69,10 @@ def totals_text(totals: GrowthTotals, population: str = "primitives") -> Text:
 
 
 def write_csv(entries: Sequence[LedgerEntry], path: Path) -> None:
-    """Write one line per event, all columns; what is not known is empty.
+    """Write a CSV file with one line per event and all columns; unknown values are empty.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: if the file cannot be written.
     """
     names = [field.name for field in fields(LedgerEntry)]
     with whole_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:

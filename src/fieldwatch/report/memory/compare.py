@@ -1,4 +1,4 @@
-"""Several runs' memory side by side."""
+"""Comparison of the memory of several runs."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from fieldwatch.report.memory.text import amount, rate, sanitized
 
 
 def rows(analyses: Sequence[Analysis]) -> list[tuple[str, list[str]]]:
-    """Return what to show side by side: the name of each row and one text per run."""
+    """Return the rows of the comparison: a name and one text per run."""
     found = [
         ("iterations", [f"{a.trace.steps[0]} - {a.trace.steps[-1]}" for a in analyses]),
         ("snapshots", [str(len(a.trace)) for a in analyses]),
@@ -30,7 +30,7 @@ def rows(analyses: Sequence[Analysis]) -> list[tuple[str, list[str]]]:
 
 
 def comparison(analyses: Sequence[Analysis]) -> Table:
-    """Return the runs side by side, one column each, as a table for a terminal."""
+    """Return the comparison as a table for a terminal, with one column per run."""
     table = Table(title="MEMORY SIDE BY SIDE", title_justify="left", title_style="bold")
     table.add_column("")
     for analysis in analyses:

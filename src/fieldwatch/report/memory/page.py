@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: no network, no server, no other file."""
+"""Memory report as a self-contained HTML page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -24,16 +24,16 @@ COLOURS = {
     "parameters": "c0", "gradients": "c1", "optimizer": "c2", "activations": "c4", "saved": "c4", "data": "c3",
     "buffers": "c6", "workspace": "c7", "unattributed": "c8", "other": "c8", "rounding": "c5",
 }  # fmt: skip
-"""One colour per category, the same in every chart; c8 is grey."""
+"""CSS class of each category's color, the same in every chart; c8 is gray."""
 _FREE = ("c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 def write_page(analyses: Sequence[Analysis], path: Path) -> None:
-    """Write the page in one piece.
+    """Write the page atomically.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: if the file cannot be written.
     """
     with whole_file(path) as draft:
         draft.write_text(page(analyses), encoding="utf-8")
@@ -80,7 +80,7 @@ def _section(analysis: Analysis, place: int) -> str:
 
 def _about(trace: MemoryHistory) -> str:
     when = f", {trace.began} to {trace.ended}" if trace.began and trace.ended else ""
-    dropped = f", {trace.dropped} damaged or cut off and left out" if trace.dropped else ""
+    dropped = f", {trace.dropped} damaged or truncated and skipped" if trace.dropped else ""
     return (
         f"{trace.kind}: {len(trace)} snapshots of iterations {trace.steps[0]} to {trace.steps[-1]}{when}{dropped}. "
         f"{', '.join(_name(str(path), 120) for path in trace.files[:4])}"
@@ -102,7 +102,7 @@ def _memory_chart(trace: MemoryHistory, drawn: np.ndarray, events: Mapping[str, 
 
 
 def _layers(trace: MemoryHistory) -> Iterator[tuple[str, str, Floats]]:
-    """Yield name, colour and values, the largest first; beyond nine the smallest are one grey layer."""
+    """Yield name, color class and values of each layer, largest first; beyond nine, the smallest are one gray layer."""
     used = [(name, values) for name, values in trace.stack.items() if values.any()]
     used.sort(key=lambda pair: -float(np.nanmean(pair[1])))
     taken = {COLOURS[name] for name, _ in used if name in COLOURS}
@@ -125,7 +125,7 @@ def _idle_chart(trace: MemoryHistory, drawn: np.ndarray, events: Mapping[str, An
 
 def _findings(findings: Sequence[Finding]) -> str:
     if not findings:
-        return "<p class=fine>Nothing stands out.</p>"
+        return "<p class=fine>No findings.</p>"
     shown_all = "".join(
         f"<li class={escape(f.severity)}><b>{escape(f.rule)}</b> at iteration {f.step}: "
         f"{escape(_name(f.message, 600))} "
@@ -220,7 +220,7 @@ def _table(title: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> st
 
 
 def _embedded(trace: MemoryHistory, drawn: np.ndarray, events: Mapping[str, Any]) -> str:
-    """Return what is drawn, as JSON that cannot end its script element."""
+    """Return the drawn data as JSON that cannot close its script element."""
     columns = {"allocated": trace.allocated, "reserved": trace.reserved, "fragmentation": trace.fragmentation}
     names = {name: values for name, values in columns.items() if np.isfinite(values).any()}
     data = {

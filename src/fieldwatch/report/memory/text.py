@@ -1,4 +1,4 @@
-"""The report for a terminal: the layout that people know from the original analyzer, then what it could not say."""
+"""Memory report for a terminal: the layout of the original analyzer, followed by further sections."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,11 +15,11 @@ from fieldwatch.report.memory.trace import LargestTensor, in_mib
 RULE = "=" * 80
 NOTHING = "-"
 COLOURS = {"rising": "yellow", "falling": "green", "in steps": "cyan", "uneven": "cyan"}
-LEAK = {"suspected": "LEAK SUSPECTED", "none": "No leak suspected", "not known": "Leak: cannot be told"}
+LEAK = {"suspected": "LEAK SUSPECTED", "none": "No leak suspected", "not known": "Leak: not known"}
 IDLE = (
-    "This is the idle share of what the allocator holds, (reserved - allocated) / reserved. Most of it can be used "
-    "again at once; a high share by itself is no reason to call empty_cache, which makes the allocator ask the device "
-    "for the same memory again."
+    "This is the idle fraction of the reserved memory, (reserved - allocated) / reserved. Most of it can be reused "
+    "immediately; a high fraction alone is no reason to call empty_cache, after which the allocator has to request the "
+    "same memory from the device again."
 )
 
 
@@ -56,14 +56,14 @@ def _heading(text: str, about: str = "") -> Iterator[Text]:
 
 
 def _paragraph(text: Text | str) -> Padding:
-    """Return text that is wrapped to the terminal's width, indented."""
+    """Return an indented paragraph that is wrapped to the width of the terminal."""
     return Padding(text if isinstance(text, Text) else Text(text), (0, 0, 0, 2))
 
 
 def _summary(analysis: Analysis) -> Iterator[Text]:
     trace = analysis.trace
     yield Text(f"Iteration Range: {trace.steps[0]} - {trace.steps[-1]}")
-    dropped = f" ({trace.dropped} more damaged or cut off, left out)" if trace.dropped else ""
+    dropped = f" ({trace.dropped} more damaged or truncated, skipped)" if trace.dropped else ""
     replaced = f" ({trace.replaced} more replaced after a resume)" if trace.replaced else ""
     yield Text(f"Total Snapshots: {len(trace)}{dropped}{replaced}")
     yield Text()
@@ -120,15 +120,17 @@ def _account(analysis: Analysis) -> Iterator[Text]:
     for name, size in parts.items():
         yield Text(f"  {sanitized(name, 40):<15}: {in_mib(size):>13}")
     missing = float(analysis.trace.allocated[-1]) - sum(parts.values())
-    if abs(missing) > 1e-3:  # not a census of ours: by its definition the parts add up to the byte
-        yield Text(f"  {'not accounted':<15}: {in_mib(missing):>13}", "bold yellow")
+    if (
+        abs(missing) > 1e-3
+    ):  # the parts of our own census sum exactly to the allocated memory, those of other logs may not
+        yield Text(f"  {'unaccounted':<15}: {in_mib(missing):>13}", "bold yellow")
     yield Text(f"  {'= allocated':<15}: {in_mib(analysis.trace.allocated[-1]):>13}")
 
 
 def _trends(analysis: Analysis) -> Iterator[Text | Padding]:
     count = len(analysis.trace) - analysis.startup
     late = analysis.startup
-    left_out = f", {late} of the start-up left out" if late else ""
+    left_out = f", {late} of the start-up excluded" if late else ""
     yield from _heading("TREND ANALYSIS", f"per 1000 iterations, over {count} snapshots{left_out}")
     yield Text(f"  {'':<24} {'slope':>12}   {'95 % interval':^23}   verdict", "dim")
     yield from map(_trend, analysis.totals)
@@ -171,11 +173,11 @@ def _fragmentation(analysis: Analysis) -> Iterator[Text | Padding]:
 def _jumps(analysis: Analysis) -> Iterator[Text | Padding]:
     jumps = analysis.jumps
     if not jumps:
-        yield from _heading("JUMPS", "none: no change between two snapshots stands out")
+        yield from _heading("JUMPS", "none: no unusual change between two snapshots")
         return
     listed = largest_jumps(jumps)
     more = f", the largest {len(listed)} shown" if len(listed) < len(jumps) else ""
-    yield from _heading("JUMPS", f"{len(jumps)} changes that stand out{more}")
+    yield from _heading("JUMPS", f"{len(jumps)} unusual changes{more}")
     yield from map(_jump, listed)
     yield from map(_link, analysis.links)
 
@@ -208,6 +210,6 @@ def _timeline(analysis: Analysis) -> Iterator[Text]:
 
 
 def sanitized(text: str, most: int) -> str:
-    """Return a name from a file, fit for a terminal: no control characters, not too long."""
+    """Return a name from a file without control characters, truncated to ``most`` characters."""
     clean = "".join(letter if letter.isprintable() else "?" for letter in text)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

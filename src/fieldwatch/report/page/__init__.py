@@ -1,4 +1,4 @@
-"""Page: the account of a run as one file of HTML, and the script that draws it there and in TensorBoard."""
+"""HTML page of an account, and the script that draws accounts on the page and in TensorBoard."""
 
 from typing import TYPE_CHECKING
 
