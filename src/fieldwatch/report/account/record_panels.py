@@ -229,6 +229,7 @@ def _metrics(event: Mapping[str, Any]) -> Mapping[str, float]:
 def _checkpoint(material: Material, event: Mapping[str, Any]) -> dict[str, Any]:
     path = str(event.get("path", ""))
     place = material.folder / path if path else None
+    # The path comes from the events file, which is untrusted: it must not leave the run folder.
     there = place is not None and ".." not in path and place.exists()
     size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) if there and place else None
     if there and place and place.is_file():

@@ -24,6 +24,7 @@ def chosen_points(values: Floats, most: int) -> Places:
     count = len(values)
     if count <= most:
         return np.arange(count)
+    # A bucket keeps its minimum and maximum, and its first non-finite value if there are any.
     each = 2 if np.isfinite(values).all() else 3
     buckets = max((most - most // SPIKES - 2) // each, 1)
     length = -(-count // buckets)

@@ -168,6 +168,7 @@ def _pace_facts(values: Floats, material: Material) -> Panel:
     median, late, most = np.percentile(known, [50, 95, 100]).tolist()
     status = material.status
     left = (status.planned - 1 - status.last) if status.planned and status.last is not None else 0
+    # The speed of the last steps predicts the rest better than the mean: models grow, and so do their steps.
     recent = float(known[-200:].mean())
     pairs = [
         ("median step", f"{number_text(median)} ms"),

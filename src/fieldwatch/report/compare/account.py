@@ -126,6 +126,7 @@ def account_series(series: Series, axis: NDArray[np.float64], most: int) -> dict
         most: approximate maximum number of points.
     """
     kept = chosen_points(series.values, max(most, _LEAST_POINTS))
+    # uPlot requires strictly ascending x; of repeated steps the last value is kept.
     kept = kept[np.append(np.diff(axis[kept]) > 0, True)]
     finite = np.isfinite(series.values)
     bad = axis[~finite]

@@ -101,5 +101,6 @@ def _in_phase(side: Side, metric: str, phase: RunPhase) -> float:
 
 
 def _value_at(series: Series, axis: Floats, place: float) -> float:
+    # searchsorted needs an ascending axis; that of a resumed run may step back.
     order = axis if bool((np.diff(axis) >= 0).all()) else np.maximum.accumulate(axis)
     return value_after(series.values, int(np.searchsorted(order, place, side="right")))[0]

@@ -69,6 +69,7 @@ def value_after(values: Floats, rows: int) -> tuple[float, int]:
     """
     if not rows or not np.isfinite(values[rows - 1]):
         return float("nan"), 0
+    # A mean over a window: the last value of a noisy curve is one draw, and would decide by chance.
     window = values[rows - _width(rows) : rows]
     kept = window[np.isfinite(window)]
     return float(kept.mean()), len(kept)

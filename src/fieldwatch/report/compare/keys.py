@@ -60,7 +60,7 @@ def is_seed(key: str) -> bool:
 
 
 def seed_of(side: Side) -> str:
-    """Return the seeds of a run as text; empty if its config has none."""
+    """Return the random seed of a run as text; empty if its config has none."""
     config = side.config or {}
     return ", ".join(str(config[key]) for key in sorted(config) if is_seed(key))
 

@@ -145,6 +145,7 @@ class _Around:
         change = float(near.mean())
         if change >= -FALL or len(changes) < AROUND:
             return change, None
+        # Moving mean over 20 steps by cumulative sums.
         sums = np.concatenate(([0.0], np.cumsum(changes)))
         means = (sums[AROUND:] - sums[:-AROUND]) / AROUND
         back = np.flatnonzero(means >= -FALL)

@@ -124,6 +124,7 @@ def _ownerless(steps: Steps, allocated: Floats, other: Floats) -> LeakJudgment:
 
 def _growth(steps: Steps, values: Floats) -> tuple[Trend | None, bool]:
     """Return the slope, and whether memory rises in both halves of the run."""
+    # A leak persists: growth in only one half is a cache that fills, or a single densification.
     half = len(steps) // 2
     halves = [trend_of(steps[part], values[part]) for part in (slice(half), slice(half, None))]
     return trend_of(steps, values), all(trend is not None and trend.sign > 0 for trend in halves)

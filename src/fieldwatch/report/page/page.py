@@ -85,5 +85,6 @@ def _title(account: Mapping[str, Any]) -> str:
 
 def _embedded(account: Mapping[str, Any]) -> str:
     """Return ASCII JSON that can neither close its script element nor open another one."""
+    # ensure_ascii also turns lone surrogates, from file names that are not UTF-8, into valid escapes.
     text = json.dumps(account, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

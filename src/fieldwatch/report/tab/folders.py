@@ -123,6 +123,7 @@ class _Search:
                 waiting += [(inner, depth + 1) for inner in _folders_in(folder)]
 
     def _is_new(self, folder: Path) -> bool:
+        # The real path: links may form a loop.
         place = os.path.realpath(folder)
         if place in self.seen:
             return False
