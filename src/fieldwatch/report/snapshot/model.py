@@ -1,8 +1,8 @@
 """Data model of a snapshot of the CUDA allocator: the final state of each device, and its history.
 
 All sizes are in bytes. The allocator rounds requests up: ``size`` of a block is its rounded size, ``requested`` the
-size of the request. The history records requested sizes, which the timeline, its peak and the sites therefore count; the
-final state (reserved, allocated, active, free) counts rounded sizes.
+size of the request. The history records requested sizes, which the timeline, its peak and the sites therefore count;
+the final state (reserved, allocated, active, free) counts rounded sizes.
 """
 
 from collections.abc import Mapping
