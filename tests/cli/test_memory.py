@@ -51,7 +51,7 @@ def test_a_cut_log_says_so_and_reads_no_zeros(fieldwatch, log):
     code, out, _ = fieldwatch("memory", log)
     assert code == 0
     assert "Total Snapshots: 39 (1 more" in out
-    assert "End: 8073.4 MB" in out
+    assert "End: 8,073.4 MiB" in out
 
 
 def test_findings_end_with_one(fieldwatch, log):

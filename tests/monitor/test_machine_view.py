@@ -93,7 +93,7 @@ def test_what_is_not_told_reads_so():
 
 def test_a_card_at_a_glance():
     lines = drawn(machine(card(limited_by=("power cap", "sync boost"), throttled=True, ecc_errors=2)))
-    assert lines[1] == "GPU 0  NVIDIA GeForce RTX 5060 Ti  busy 98%  171 of 180 W  71 °C  2617 MHz"
+    assert lines[1] == "GPU 0  NVIDIA GeForce RTX 5060 Ti  busy 98%  171 of 180 W  71 °C  2,617 MHz"
     assert lines[2] == "  " + "█" * 23 + "░  15.6 GiB / 16.0 GiB (97%) CRITICAL"
     assert lines[3].endswith(" power cap, sync boost")
     assert "2 uncorrected memory errors (ECC)" in lines[4]

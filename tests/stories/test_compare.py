@@ -174,9 +174,9 @@ def test_nothing_hostile_reaches_the_terminal(runs, tell):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("{runs}/again", "holds 1 run: give two or more"),
+        ("{runs}/again", "expected two or more runs to compare, got 1"),
         ("{runs}/again {runs}/nowhere", "there is no"),
-        ("{runs}/again {empty}", "holds neither a fieldwatch run"),
+        ("{runs}/again {empty}", "contain neither a fieldwatch run"),
         ("{runs}/again {runs}/slow/seed0 --metric Los", "no run has a metric 'Los'"),
         ("{runs}/again {runs}/slow/seed0 -o {runs}/again", "is no HTML file"),
         ("{runs}/again {runs}/slow/seed0 -o {other}", "is no page of fieldwatch"),

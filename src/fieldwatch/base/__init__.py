@@ -1,4 +1,4 @@
-"""Utilities shared by all packages: input errors, output paths, safe reading and writing of files, full disks."""
+"""Utilities shared by all packages: input errors, output paths, reading and writing of files, full disks, texts."""
 
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         refuse_link,
     )
     from fieldwatch.base.space import TRANSIENT_ERRNOS, DiskFullError, disk_full, lacks_space
+    from fieldwatch.base.text_format import duration, mebibytes, moment, nbytes, number, percent
 from fieldwatch.base.printable import printable, spreadsheet_cell
 
 __all__ = [
@@ -44,15 +45,21 @@ __all__ = [
     "UndecodableError",
     "decoding",
     "disk_full",
+    "duration",
     "import_extra",
     "lacks_space",
+    "mebibytes",
     "missing_package",
+    "moment",
+    "nbytes",
+    "number",
     "open_for_append",
     "open_for_update",
     "open_new",
     "output_name",
     "output_names",
     "output_path",
+    "percent",
     "printable",
     "protobuf",
     "read_npy",

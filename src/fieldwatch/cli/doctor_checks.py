@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from fieldwatch.base import nbytes
 from fieldwatch.cli.doctor_report import DataFinding
 
 GIBIBYTE = 1 << 30
@@ -97,8 +98,8 @@ def about_runs(machine: Mapping[str, Any]) -> Iterator[DataFinding]:
 
 
 def gibibytes(count: float) -> str:
-    """A number of bytes as people read it."""
-    return f"{count / GIBIBYTE:.1f} GiB"
+    """Format a number of bytes in GiB."""
+    return nbytes(count, unit="GiB")
 
 
 def _short(name: str, message: str, remedy: str) -> DataFinding:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from fieldwatch.base import number
 from fieldwatch.record import Block
 from fieldwatch.record.disk import DISK_EVENTS, DISK_FULL
 
@@ -73,10 +74,5 @@ class ProgressBar:
 
 
 def _short(value: float) -> str:
-    if not math.isfinite(value):
-        return str(value)
-    if value.is_integer() and abs(value) < 1e9:  # a count
-        return f"{value:,.0f}"
-    if 1e-3 <= abs(value) < 0.1:
-        return f"{value:.3g}"
-    return f"{value:.2f}" if 0.1 <= abs(value) < 1000 else f"{value:.2e}"
+    # A loss of NaN is shown by its name: it is no missing value.
+    return "nan" if math.isnan(value) else number(value)

@@ -167,15 +167,6 @@ def parse_out_of_memory(text: str) -> AllocationRequest | None:
     return AllocationRequest(size=None, device="cuda") if _DRIVER.search(text) else None
 
 
-def format_bytes(size: int) -> str:
-    """Format a size in bytes for people: ``2.50 GiB``, ``20 MiB``."""
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if size >= 1024**power:
-            number = size / 1024**power
-            return f"{number:,.2f} {unit}" if power > 2 else f"{number:,.0f} {unit}"
-    return f"{size} B"
-
-
 def _torch(size: int, text: str) -> AllocationRequest:
     """Parse the device state in an error text of torch's allocator."""
     sizes = {name: _bytes(match.groups()) for name, pattern in _DEVICE_SIZES.items() if (match := pattern.search(text))}

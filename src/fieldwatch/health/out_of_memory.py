@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from fieldwatch.health.allocation import MIB, DeviceMemory, format_bytes
+from fieldwatch.base import nbytes
+from fieldwatch.health.allocation import MIB, DeviceMemory
 
 Reason = Literal["impossible request", "another process", "fragmentation", "exhaustion"]
 # Sizes of torch's CUDACachingAllocator: requests up to 1 MiB share segments of 2 MiB, those below 10 MiB
@@ -18,6 +20,9 @@ _ROUND = 2 * MIB
 _ABSURD = 16
 # A desktop session or a driver holds up to this much; it is not the reason for a failure.
 _OTHERS_COUNT = 256 * MIB
+
+# Two decimals, as in torch's own error, which users compare with this diagnosis.
+_size = partial(nbytes, decimals=2)
 
 _REMEDIES: Mapping[Reason, str] = {
     "impossible request": "The requested size is wrong, not the amount of memory: print the shapes in the failing "
@@ -97,7 +102,7 @@ def _segment(request: int) -> int:
 
 
 def _impossible(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
-    whole = format_bytes(device.total)
+    whole = _size(device.total)
     times = request / device.total
     if request > _ABSURD * device.total:
         why = "such a size is a mistake, for example a corrupt count or a negative number read as unsigned"
@@ -105,11 +110,11 @@ def _impossible(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
         # The typical mistake: [N, 1] combined with [N] broadcasts to [N, N].
         side = round((request / 4) ** 0.5)
         why = f"it can never fit; in float32 it is a {side:,} x {side:,} matrix: do [N, 1] and [N] broadcast?"
-    message = f"{format_bytes(request)} were requested, {times:,.1f} times the whole device ({whole}); {why}."
+    message = f"{_size(request)} were requested, {times:,.1f} times the whole device ({whole}); {why}."
     remedy = _REMEDIES["impossible request"]
     if device.allowed is not None and request <= device.total:
-        limit = format_bytes(device.limit)
-        message = f"{format_bytes(request)} were requested, but this process may have only {limit} of {whole}."
+        limit = _size(device.limit)
+        message = f"{_size(request)} were requested, but this process may have only {limit} of {whole}."
         remedy = _REMEDY_LIMIT
     return OutOfMemoryDiagnosis(
         reason="impossible request", message=message, remedy=remedy, missing=request - device.limit
@@ -117,15 +122,15 @@ def _impossible(request: int, device: DeviceMemory) -> OutOfMemoryDiagnosis:
 
 
 def _crowded(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDiagnosis:
-    held = format_bytes(device.foreign)
-    whole = format_bytes(device.total)
-    held = f"other processes hold {held} of {whole}, this one {format_bytes(device.reserved)}"
-    message = f"{format_bytes(request)} were requested"
+    held = _size(device.foreign)
+    whole = _size(device.total)
+    held = f"other processes hold {held} of {whole}, this one {_size(device.reserved)}"
+    message = f"{_size(request)} were requested"
     if missing:
-        message += f"; {held}; {format_bytes(missing)} were missing and would be available without them."
+        message += f"; {held}; {_size(missing)} were missing and would be available without them."
     else:
         # By the time of the diagnosis the memory is free again: another process held it for a moment.
-        message += f", and {format_bytes(device.obtainable)} are available now: another process had taken them."
+        message += f", and {_size(device.obtainable)} are available now: another process had taken them."
         message += f" Now {held}." if device.others is not None else ""
     return OutOfMemoryDiagnosis(
         reason="another process", message=message, remedy=_REMEDIES["another process"], missing=missing
@@ -133,13 +138,11 @@ def _crowded(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDia
 
 
 def _fragmented(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDiagnosis:
-    pieces = f", the largest block {format_bytes(device.largest_free)}" if device.largest_free else ""
-    lost = (
-        f" ({format_bytes(device.not_returnable)} of it in segments that are in use)" if device.not_returnable else ""
-    )
+    pieces = f", the largest block {_size(device.largest_free)}" if device.largest_free else ""
+    lost = f" ({_size(device.not_returnable)} of it in segments that are in use)" if device.not_returnable else ""
     message = (
-        f"{format_bytes(request)} were requested; {format_bytes(device.idle)} are idle in the cache{lost}{pieces}, and "
-        f"{format_bytes(device.obtainable)} are available on the device: enough in total, but not in one block."
+        f"{_size(request)} were requested; {_size(device.idle)} are idle in the cache{lost}{pieces}, and "
+        f"{_size(device.obtainable)} are available on the device: enough in total, but not in one block."
     )
     return OutOfMemoryDiagnosis(
         reason="fragmentation", message=message, remedy=_REMEDIES["fragmentation"], missing=missing
@@ -147,10 +150,10 @@ def _fragmented(request: int, device: DeviceMemory, missing: int) -> OutOfMemory
 
 
 def _exhausted(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryDiagnosis:
-    limit = format_bytes(device.limit)
+    limit = _size(device.limit)
     message = (
-        f"{format_bytes(request)} were requested; tensors hold {format_bytes(device.allocated)} of {limit}, "
-        f"{format_bytes(device.obtainable)} are available, {format_bytes(missing)} were missing"
+        f"{_size(request)} were requested; tensors hold {_size(device.allocated)} of {limit}, "
+        f"{_size(device.obtainable)} are available, {_size(missing)} were missing"
     )
     remedy = f"{_REMEDY_GROWTH} {_REMEDY_STEP}"
     if device.persistent is not None:
@@ -158,12 +161,12 @@ def _exhausted(request: int, device: DeviceMemory, missing: int) -> OutOfMemoryD
         step = max(device.allocated + request - device.persistent, 0)
         by_step = step > device.persistent
         which = "memory of one step" if by_step else "memory that stays allocated between steps"
-        persistent = format_bytes(device.persistent)
-        message += f"; {persistent} stay allocated between steps, and this step needed {format_bytes(step)}: "
+        persistent = _size(device.persistent)
+        message += f"; {persistent} stay allocated between steps, and this step needed {_size(step)}: "
         message += f"most of it is {which}"
         remedy = _REMEDY_STEP if by_step else _REMEDY_GROWTH
     # Three names are enough to act on.
     largest = sorted(device.peaks.items(), key=lambda item: -item[1])[:3]
     if largest:
-        message += "; largest: " + ", ".join(f"{name} {format_bytes(size)}" for name, size in largest)
+        message += "; largest: " + ", ".join(f"{name} {_size(size)}" for name, size in largest)
     return OutOfMemoryDiagnosis(reason="exhaustion", message=f"{message}.", remedy=remedy, missing=missing)

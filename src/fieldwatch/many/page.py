@@ -7,6 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote
 
+from fieldwatch.base import duration, number
+
 # Content security policy: the page shows untrusted texts, so block scripts and all external resources.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _GOOD = frozenset({"healthy", "warnings"})
@@ -44,9 +46,8 @@ def _counts(scenes: Sequence[Summary]) -> str:
     ]
     retries = sum(max(len(scene["tries"]) - 1, 0) for scene in scenes)
     wall = sum(scene["wall_seconds"] for scene in scenes)
-    return (
-        f"<ul class=tiles>{''.join(tiles)}<li><b>{retries}</b> retries</li><li><b>{_time(wall)}</b> in total</li></ul>"
-    )
+    tiles += [f"<li><b>{retries}</b> retries</li>", f"<li><b>{duration(wall)}</b> in total</li>"]
+    return f"<ul class=tiles>{''.join(tiles)}</ul>"
 
 
 def _overview(scenes: Sequence[Summary]) -> str:
@@ -66,7 +67,7 @@ def _overview_row(scene: Summary) -> list[str]:
         str(len(scene["tries"])),
         escape(", ".join(f"{step:,}" for step in scene["resumed_from"]) or "-"),
         steps,
-        _time(scene["wall_seconds"]),
+        duration(scene["wall_seconds"]),
         _curve(scene["curve"]),
         str(len(scene["findings"])),
         f'<a href="{escape(quote(PurePosixPath(scene["run"]).name))}/">open</a>',
@@ -80,7 +81,7 @@ def _quality(scenes: Sequence[Summary]) -> Iterable[str]:
         names = sorted({name for scene in chosen for name in scene["metrics"]})
         if not names:
             continue
-        rows = [[escape(name), *(_number(scene["metrics"].get(name)) for scene in chosen)] for name in names]
+        rows = [[escape(name), *(_metric(scene["metrics"].get(name)) for scene in chosen)] for name in names]
         # One row per metric and one column per scene, so that scenes can be compared line by line.
         yield f"<h2>Quality: {escape(pipeline)}</h2>{_table(['', *(escape(s['scene']) for s in chosen)], rows)}"
 
@@ -99,13 +100,13 @@ def _details(scene: Summary) -> str:
 
 
 def _try_row(attempt: Mapping[str, Any]) -> list[str]:
-    steps = (_step(attempt["first"]), _step(attempt["reached"]))
+    steps = (number(attempt["first"]), number(attempt["reached"]))
     return [
         str(attempt["number"]),
         escape(attempt["state"]),
         escape(attempt["cause"]),
         *steps,
-        _time(attempt["seconds"]),
+        duration(attempt["seconds"]),
     ]
 
 
@@ -131,7 +132,7 @@ def _curve(points: Sequence[Sequence[float]]) -> str:
     across = _WIDTH / ((right - left) or 1)
     up = (_HEIGHT - 4) / ((high - low) or 1)
     path = " ".join(f"{(step - left) * across:.1f},{_HEIGHT - 2 - (value - low) * up:.1f}" for step, value in points)
-    label = f"loss from {values[0]:.4g} to {values[-1]:.4g}"
+    label = f"loss from {number(values[0])} to {number(values[-1])}"
     return (
         f'<svg width={_WIDTH} height={_HEIGHT} viewBox="0 0 {_WIDTH} {_HEIGHT}" role=img aria-label="{label}">'
         f'<title>{label}</title><polyline points="{path}"/></svg>'
@@ -148,17 +149,5 @@ def _class(state: str) -> str:
     return "good" if state in _GOOD else "bad" if state in _BAD else "fair"
 
 
-def _number(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.5g}" if isinstance(value, int | float) else escape(str(value))
-
-
-def _step(step: int | None) -> str:
-    return "-" if step is None else f"{step:,}"
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+def _metric(value: Any) -> str:
+    return number(value, 5) if value is None or isinstance(value, int | float) else escape(str(value))

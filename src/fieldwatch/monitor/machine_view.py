@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fieldwatch.base import nbytes, number, percent
 from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, RunFacts, Status
 
-GB: Final = 2**30
 COLOURS: Final[dict[Status, str]] = {"HEALTHY": "green", "HIGH": "yellow", "CRITICAL": "bold red"}
 BAR: Final = 24
 UNKNOWN: Final = "N/A"
@@ -49,18 +49,18 @@ def machine_line(machine: Machine) -> str:
     numbered = len(machine.gpus) > 1
     gpus = [f"GPU{f' {gpu.index}' if numbered else ''} Memory: {_gpu_line(gpu)}" for gpu in machine.gpus]
     cpu = machine.cpu
-    memory = f"{gib(cpu.memory_used_bytes)} / {gib(cpu.memory_total_bytes)} ({_percent(_memory_percent(cpu))})"
+    memory = f"{_size(cpu.memory_used_bytes)} / {_size(cpu.memory_total_bytes)} ({_percent(_memory_percent(cpu))})"
     return "  ".join(gpus) or f"CPU: {_percent(cpu.utilisation_percent)}  Memory: {memory}"
 
 
-def gib(count: int | None) -> str:
-    """Format a number of bytes in GiB (2**30); ``N/A`` if unknown."""
-    return UNKNOWN if count is None else f"{count / GB:.1f} GiB"
+def _size(count: int | None) -> str:
+    """Format a number of bytes; ``N/A`` if unknown, as nvidia-smi does."""
+    return UNKNOWN if count is None else nbytes(count)
 
 
 def _gpu_line(gpu: Gpu) -> str:
-    used = gib(gpu.memory_used_bytes)
-    total = gib(gpu.memory_total_bytes)
+    used = _size(gpu.memory_used_bytes)
+    total = _size(gpu.memory_total_bytes)
     return f"{used} / {total} ({_percent(gpu.memory_percent)}) {gpu.status or UNKNOWN}"
 
 
@@ -79,8 +79,8 @@ def _gpu(gpu: Gpu) -> Iterator[RenderableType]:
     if gpu.ecc_errors:
         yield Text(f"  {gpu.ecc_errors} uncorrected memory errors (ECC) since the driver was loaded", style="bold red")
     for instance in gpu.instances:
-        used = gib(instance.memory_used_bytes)
-        total = gib(instance.memory_total_bytes)
+        used = _size(instance.memory_used_bytes)
+        total = _size(instance.memory_total_bytes)
         numbers = f"{instance.gpu_instance}/{instance.compute_instance}"
         yield Text(f"  instance {numbers}  {instance.name or UNKNOWN}  {used} / {total}")
 
@@ -93,18 +93,21 @@ def _load(gpu: Gpu) -> str:
 
 
 def _cpu(cpu: Cpu) -> Text:
-    used = gib(cpu.memory_used_bytes)
-    total = gib(cpu.memory_total_bytes)
+    used = _size(cpu.memory_used_bytes)
+    total = _size(cpu.memory_total_bytes)
     memory = f"memory {used} / {total} ({_percent(_memory_percent(cpu))})"
     return Text.assemble(("CPU  ", "bold"), f"{_percent(cpu.utilisation_percent)} of {cpu.cores} cores  {memory}")
 
 
-def _memory(used: int | None, total: int | None, percent: float | None, status: Status | None) -> Text:
-    filled = round(BAR * (percent or 0) / 100)
+def _memory(used: int | None, total: int | None, used_percent: float | None, status: Status | None) -> Text:
+    filled = round(BAR * (used_percent or 0) / 100)
     color = "dim" if status is None else COLOURS[status]
     bar = ("█" * filled, color), ("░" * (BAR - filled), "dim")
     return Text.assemble(
-        "  ", *bar, f"  {gib(used)} / {gib(total)} ({_percent(percent)})", (f" {status}" if status else "", color)
+        "  ",
+        *bar,
+        f"  {_size(used)} / {_size(total)} ({_percent(used_percent)})",
+        (f" {status}" if status else "", color),
     )
 
 
@@ -117,7 +120,7 @@ def _processes(listed: Sequence[tuple[int, GpuProcess]]) -> Table:
             str(index) if process.instance is None else f"{index}/{process.instance}",
             str(process.pid),
             Text((facts and facts.user) or UNKNOWN),
-            gib(process.memory_bytes),
+            _size(process.memory_bytes),
             _percent(facts and facts.cpu_percent),
             Text(description if process.run is None else f"run {_short(process.run.folder)}"),
         )
@@ -131,10 +134,10 @@ def _runs(runs: Sequence[RunFacts]) -> Table:
         table.add_row(
             UNKNOWN if run.step is None else str(run.step),
             str(process.pid),
-            gib(run.allocated_bytes),
-            gib(run.reserved_bytes),
+            _size(run.allocated_bytes),
+            _size(run.reserved_bytes),
             _percent(process.cpu_percent),
-            gib(process.resident_bytes),
+            _size(process.resident_bytes),
             Text(_short(run.folder)),
         )
     return table
@@ -164,8 +167,8 @@ def _memory_percent(cpu: Cpu) -> float:
 
 
 def _percent(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.0f}%"
+    return UNKNOWN if value is None else percent(value / 100, 0)
 
 
 def _number(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.0f}"
+    return UNKNOWN if value is None else number(round(value))

@@ -119,7 +119,7 @@ def test_empty_runs_and_one_row_are_no_trouble(side):
     found = compare([side("a", {}), side("b", {"Loss/total": [2.0]}), side("c", {"Loss/total": [2.0]})])
     assert any("no scalars" in text for text in sentences(found))
     (pair,) = found.divergences
-    assert re.fullmatch(r"b and c .*equal .*the bit: 1 metric at 1 step .*step 0", pair.sentence)
+    assert re.fullmatch(r"b and c .*equal.*: 1 metric at 1 step .*step 0", pair.sentence)
     nothing = compare([side("a", {}), side("b", {})])
     assert nothing.metrics == nothing.divergences == ()
     assert as_json(nothing)["verdict"]["best"] is None
@@ -127,7 +127,7 @@ def test_empty_runs_and_one_row_are_no_trouble(side):
 
 def test_the_same_runs_are_equal_and_nobody_wins(side):
     found = compare([side(name, {"Loss/total": [2.0, 1.0]}) for name in "abc"])
-    assert title(found).startswith("The 3 runs are equal")
+    assert title(found).startswith("The 3 runs are bitwise equal")
     assert found.headline is None
 
 

@@ -187,7 +187,7 @@ def test_a_folder_without_event_files_is_refused_clearly(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing here")
     with pytest.raises(NoEventFiles, match=r"no TensorBoard folder.*--logdir"):
         event_folders(tmp_path)
-    with pytest.raises(NoEventFiles, match=r"holds .*\(\*tfevents\*\)"):
+    with pytest.raises(NoEventFiles, match=r"contains? no .*\(\*tfevents\*\)"):
         read_foreign_run(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere"):
         event_folders(tmp_path / "nowhere")

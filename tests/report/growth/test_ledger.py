@@ -132,7 +132,8 @@ def test_events_of_other_kinds_and_a_run_without_growth(ledger_run):
 
 @pytest.mark.parametrize("bad", [-1, 2.5, "many", True, None])
 def test_a_count_that_is_none_is_refused_with_step_and_name(ledger_run, bad):
-    with pytest.raises(ValueError, match=r"events.jsonl: the event 'growth' of step 99 has cloned .* wanted a whole"):
+    message = r"events.jsonl: event 'growth' of step 99: expected cloned to be an integer of at least 0, got "
+    with pytest.raises(ValueError, match=message):
         growth_ledger(ledger_run([growth(99) | {"cloned": bad}]))
 
 

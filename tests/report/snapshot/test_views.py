@@ -46,28 +46,28 @@ def test_the_table_fits_80_columns_and_names_the_numbers(training):
     assert max(len(line) for line in text.splitlines()) <= 80
     for wanted in (
         "reserved",
-        "220.0 MB",
+        "220.0 MiB",
         "not returnable",
         "fragmentation",
-        "Peak of requested bytes: 178.8 MB",
+        "Peak of requested bytes: 178.8 MiB",
         "in backward",
     ):
         assert wanted in text
-    assert re.search(r"render\.py:54 blend +0 B +31\.3 MB +219\.6 MB +42", text)
+    assert re.search(r"render\.py:54 blend +0 B +31\.3 MiB +219\.6 MiB +42", text)
     assert "Inconsistent" not in text
 
 
 def test_the_table_says_how_many_sites_it_leaves_out(training):
-    assert re.search(r"10 others +93\.0 MB", printed(training, sites=1)) is None
-    assert re.search(r"11 others +93\.0 MB", printed(training, sites=1))
+    assert re.search(r"10 others +93\.0 MiB", printed(training, sites=1)) is None
+    assert re.search(r"11 others +93\.0 MiB", printed(training, sites=1))
 
 
 def test_the_table_reports_failures_and_contradictions(dump, mosaic):
     assert "262,144,000 B" in printed(read_snapshot(mosaic)).replace("\n", " ")
     failed = {"action": "oom", "size": 64 << 30, "device_free": 2 * MB, "stream": 0, "frames": []}
     text = printed(read_snapshot(dump({"segments": [], "device_traces": [[failed] * 7]})))
-    assert "64.0 GB" in text
-    assert "2.0 MB free" in text
+    assert "64.0 GiB" in text
+    assert "2.0 MiB free" in text
     assert "event 0" in text
     assert "2 more" in text
 

@@ -57,7 +57,7 @@ def test_event_files_of_others_and_empty_folders_are_no_runs(tmp_path):
 def test_a_search_stops_and_says_so(tmp_path, write_run):
     for i in range(5):
         write_run(tmp_path / f"run{i}")
-    assert "searched 4 folders" in found(tmp_path, most=4).note
+    assert "stopped after 4 folders" in found(tmp_path, most=4).note
     assert len(found(tmp_path, most=4).runs) == 3
     assert found(tmp_path, most=6).note == ""
 

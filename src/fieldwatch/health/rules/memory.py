@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.allocation import format_bytes
+from fieldwatch.base import nbytes
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.threshold import SMDEBUG, threshold
@@ -177,7 +177,7 @@ class MemoryRanOut(HealthRule):
         first = chain[0]
         last = chain[-1]
         size = last.get("requested")
-        requested = "" if size is None else f" ({format_bytes(int(size))} were requested)"
+        requested = "" if size is None else f" ({nbytes(int(size), 2)} were requested)"
         text = (
             f"memory ran out{requested}: '{what}' is done in {last.get('after')} parts instead of "
             f"{first.get('before')} from now on. {last.get('why', '')}"

@@ -6,12 +6,13 @@ from typing import Final
 
 from rich.text import Text
 
+from fieldwatch.base import mebibytes, number
 from fieldwatch.monitor.age import age
 from fieldwatch.monitor.readings import CRITICAL, HIGH
 from fieldwatch.monitor.run_state import StateWord
 from fieldwatch.monitor.watch.canvas import Canvas, StyledText
 from fieldwatch.monitor.watch.run_view import MetricCurve, RunView
-from fieldwatch.monitor.watch.text_format import clock, mebibytes, number, share
+from fieldwatch.monitor.watch.text_format import clock, measured, share
 from fieldwatch.record import tags
 
 STATE_COLOURS: Final[dict[StateWord, str]] = {
@@ -173,11 +174,11 @@ def speed(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
     now = view.progress
     steps = [span for span in view.spans if span.label == "step"]
     spans = [span for span in view.spans if span.label != "step"]
-    mean = number(now.mean)
+    mean = number(now.mean, 3)
     pieces = [
-        (f"{number(now.now)} steps/s" if now.now is not None else "", "bold"),
+        (f"{number(now.now, 3)} steps/s" if now.now is not None else "", "bold"),
         ("" if now.mean is None else f"{mean} mean" if now.now is not None else f"{mean} steps/s on average", ""),
-        (f"{number(steps[0].last)} ms/step" if steps else "", ""),
+        (f"{number(steps[0].last, 3)} ms/step" if steps else "", ""),
         (f"CPU {round(view.process.cpu_percent)}%" if view.process and view.process.cpu_percent else "", ""),
     ]
     if any(text for text, _ in pieces):
@@ -187,7 +188,7 @@ def speed(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
         filled, _ = canvas.bar(
             span.last / whole if whole > 0 else None, max(5, canvas.width - _sparkline_column(canvas) - 2)
         )
-        line = Text(f"  {canvas.padded(span.label, _label_width(canvas) - 2)} {number(span.last):>9} ", no_wrap=True)
+        line = Text(f"  {canvas.padded(span.label, _label_width(canvas) - 2)} {number(span.last, 3):>9} ", no_wrap=True)
         line.append(f"{share(span.last / whole if whole > 0 else None):>4} ")
         line.append(filled, "blue")
         yield RankedLine(rank=28 + 3 * min(position, _MANY), text=line)
@@ -196,14 +197,14 @@ def speed(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
 def machine(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
     """Yield the current state of the GPUs, or recorded metrics of the machine if there are none."""
     for gpu in view.gpus:
-        heat = f"{number(gpu.temperature_celsius)} C" if gpu.temperature_celsius is not None else ""
+        heat = f"{number(gpu.temperature_celsius, 3)} C" if gpu.temperature_celsius is not None else ""
         used = gpu.memory_used_bytes / 2**20 if gpu.memory_used_bytes is not None else None
         total = gpu.memory_total_bytes / 2**20 if gpu.memory_total_bytes is not None else None
         pieces = [
             (f"GPU {gpu.index}", "bold"),
-            (f"busy {number(gpu.utilisation_percent)}%" if gpu.utilisation_percent is not None else "", ""),
+            (f"busy {number(gpu.utilisation_percent, 3)}%" if gpu.utilisation_percent is not None else "", ""),
             (f"{mebibytes(used)} of {mebibytes(total)}" if used is not None else "", ""),
-            (f"{number(gpu.power_watts)} W" if gpu.power_watts is not None else "", ""),
+            (f"{number(gpu.power_watts, 3)} W" if gpu.power_watts is not None else "", ""),
             (heat, ""),
             (canvas.text(f"slowed by {', '.join(gpu.limited_by)}") if gpu.throttled and gpu.limited_by else "", "red"),
             (canvas.text(gpu.name or ""), "dim"),
@@ -223,7 +224,7 @@ def saved(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
             yield RankedLine(rank=24, text=canvas.line([("no checkpoint yet", "dim")]))
         return
     ago = f"{age(last.ago)} ago" if last.ago is not None else "its folder is gone"
-    ranked = ", ".join(f"{name} {number(value)}" for name, value in last.metrics.items() if isinstance(value, float))
+    ranked = ", ".join(f"{name} {measured(value)}" for name, value in last.metrics.items() if isinstance(value, float))
     pieces = [
         (f"checkpoint  step {last.step:,}", ""),
         (ago, ""),
@@ -308,7 +309,7 @@ def _row(canvas: Canvas, curve: MetricCurve, *, extra: str, mark: StyledText = (
     line.append(canvas.padded(curve.label, width), style)
     # NaN is the only value that differs from itself.
     bad = curve.last != curve.last or abs(curve.last) == float("inf")
-    line.append(f" {number(curve.last):>9}", "bold red" if bad else style)
+    line.append(f" {measured(curve.last):>9}", "bold red" if bad else style)
     if narrow:
         return line
     unit = curve.unit if curve.unit and not extra.strip() and len(curve.unit) <= 4 else extra

@@ -1,40 +1,24 @@
-"""Formatting of numbers, times and untrusted text for a terminal."""
+"""Formatting of clock times and untrusted text for a terminal; `fieldwatch.base` formats numbers and sizes."""
 
 import math
 from typing import Final
 
+from fieldwatch.base import number, percent
+
 MINUTE = 60
 HOUR = 3600
 DAY = 86400
-_GIB: Final = 1024.0
 NOTHING: Final = "-"
 
 
-def number(value: float | None) -> str:
-    """Format a value with three digits; integers in full up to ten million: 0.00118, 33.0, 60,000, 1.23e-07."""
-    if value is None:
-        return NOTHING
-    if not math.isfinite(value):
-        return repr(float(value))
-    size = abs(value)
-    # Counts are shown in full, because their digits are meaningful.
-    if value == int(value) and size < 1e7:
-        return f"{int(value):,}"
-    if not 1e-3 <= size < 1e6:
-        return f"{value:.2e}"
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(size)))}f}"
-
-
 def share(value: float | None) -> str:
-    """Format a fraction as a whole percentage; empty if it is None or not finite."""
-    return "" if value is None or not math.isfinite(value) else f"{100 * value:.0f}%"
+    """Format a fraction as a whole percentage; empty if it is unknown, since the views leave out empty texts."""
+    return "" if value is None or not math.isfinite(value) else percent(value, 0)
 
 
-def mebibytes(value: float | None) -> str:
-    """Format memory given in MiB: 464 MiB, 22.8 GiB."""
-    if value is None or not math.isfinite(value):
-        return NOTHING
-    return f"{value:,.0f} MiB" if abs(value) < _GIB else f"{value / _GIB:,.1f} GiB"
+def measured(value: float) -> str:
+    """Format a measured value with three digits; NaN by its name, because it is what a user looks for."""
+    return "nan" if math.isnan(value) else number(value, 3)
 
 
 def clock(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The account: all that was recorded about a run as one dictionary, for a page, a dashboard or a script."""
+"""Account of a run: everything it recorded as one dictionary, for a page, a dashboard or a script."""
 
 from typing import TYPE_CHECKING
 

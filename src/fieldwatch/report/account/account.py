@@ -1,4 +1,4 @@
-"""The account of a run: everything that was recorded about it, as one JSON-able dictionary a page can draw."""
+"""Account of a run: everything it recorded, as one JSON-serializable dictionary that a page can draw."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,16 +24,16 @@ BUDGET = 2_000_000
 
 
 def account_of(folder: Path | str, *, budget: int = BUDGET) -> dict[str, Any]:
-    """Return the account of a run folder: finished, running, killed, crashed, with one row or with none.
+    """Return the account of a run folder, whatever the state of the run and however few rows it has.
 
     Args:
-        folder: the run's.
-        budget: bytes of JSON that all series together may take, about.
+        folder: run folder.
+        budget: approximate limit for the JSON of all series, in bytes.
 
     Raises:
-        MissingPathError: there is no such folder.
-        NotARun: the folder holds no run (a ValueError).
-        CorruptRecord: a line of the record cannot be read (a ValueError).
+        MissingPathError: if the folder does not exist.
+        NotARun: if the folder contains no run (a ValueError).
+        CorruptRecord: if a line of the record cannot be read (a ValueError).
     """
     if not Path(folder).is_dir():
         raise MissingPathError(f"no run folder at {folder}: give the folder that `fieldwatch train` printed")
@@ -41,7 +41,7 @@ def account_of(folder: Path | str, *, budget: int = BUDGET) -> dict[str, Any]:
     return account_from(read_history(folder), Path(folder), budget=budget)
 
 
-def account_from(  # noqa: PLR0913  each is one thing that a caller may know already
+def account_from(  # noqa: PLR0913  each is something the caller may already have read
     history: History,
     folder: Path,
     *,
@@ -51,20 +51,20 @@ def account_from(  # noqa: PLR0913  each is one thing that a caller may know alr
     budget: int = BUDGET,
     pictures: bool = True,
 ) -> dict[str, Any]:
-    """Return the account of a run whose record was read already, as a live view has it.
+    """Return the account of a run whose record has already been read, for live views.
 
     Args:
-        history: all its rows.
-        folder: the run's.
-        events: all its events; None reads them.
-        findings: what the rules say; None takes what the live run wrote down.
-        metrics: units and meanings beyond those that the run declared.
-        budget: bytes of JSON that all series together may take, about.
-        pictures: whether to take pictures in; a view that asks every few seconds may leave them out.
+        history: rows of the run.
+        folder: run folder.
+        events: events of the run; None reads them.
+        findings: findings of the rules; None uses those that the live run recorded.
+        metrics: units and meanings in addition to those that the run declared.
+        budget: approximate limit for the JSON of all series, in bytes.
+        pictures: whether to include pictures; a view that refreshes every few seconds can leave them out.
 
     Raises:
-        NotARun: the folder holds no run.
-        CorruptRecord: events cannot be read.
+        NotARun: if the folder contains no run.
+        CorruptRecord: if the events cannot be read.
     """
     manifest = read_manifest(folder)
     events = list(read_events(folder)) if events is None else events
@@ -97,7 +97,7 @@ def account_from(  # noqa: PLR0913  each is one thing that a caller may know alr
 
 
 def _panels(material: Material, *, pictures: bool) -> list[Panel]:
-    """Return all panels in order of reading; those of the fixed ids are always there."""
+    """Return all panels in reading order; the panels with fixed ids are always present."""
     made = [
         losses(material),
         gradients(material),
@@ -116,5 +116,5 @@ def _panels(material: Material, *, pictures: bool) -> list[Panel]:
 
 
 def _catalogue(manifest: Manifest, metrics: Sequence[Metric]) -> Catalogue:
-    """Put together what metrics mean: given ones, then what the run declared and the toolkit's."""
+    """Return the meanings of all metrics: the given ones take precedence over those of the run and the toolkit."""
     return Catalogue({metric.name: metric for metric in (*manifest.catalogue(), *metrics)}.values())

@@ -1,7 +1,7 @@
-"""What only the TensorBoard files of a run hold: its pictures.
+"""Reader for the pictures of a run, which only its TensorBoard files contain.
 
-Read without protobuf's classes: records are found by their framing, fields by their numbers. Whatever does not look
-like one of our records is passed over.
+It does not need protobuf's classes: it finds records by their framing and fields by their numbers, and skips everything
+that does not look like a record of ours.
 """
 
 import mmap
@@ -15,20 +15,20 @@ from fieldwatch.base import protobuf
 FOLDER = "tensorboard"
 PNG = b"\x89PNG\r\n\x1a\n"
 _NEWEST_BYTES = 256 << 20
-"""How far back from the end of the files pictures are looked for."""
+"""Number of bytes at the end of the event files that are searched for pictures."""
 _HEAD = 700
-"""Bytes before a picture in which its record begins."""
+"""Maximum distance in bytes from the start of a record to the start of its PNG."""
 _TROUBLE = (struct.error, IndexError, ValueError, OSError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedPicture:
-    """A picture that was shown during training.
+    """A picture that was logged during training.
 
     Attributes:
-        tag: its name.
+        tag: name of the picture.
         position: step, or 1-based epoch.
-        png: the file's bytes.
+        png: content of the PNG file.
     """
 
     tag: str
@@ -37,7 +37,7 @@ class LoggedPicture:
 
 
 def newest_pictures(folder: Path, most: int) -> list[LoggedPicture]:
-    """Return the newest picture of each tag, at most so many tags, the newest first."""
+    """Return the newest picture of each tag for at most ``most`` tags, newest first."""
     found: dict[str, LoggedPicture] = {}
     left = _NEWEST_BYTES
     for path in reversed(event_files(folder)):
@@ -52,7 +52,7 @@ def newest_pictures(folder: Path, most: int) -> list[LoggedPicture]:
 
 
 def event_files(folder: Path) -> list[Path]:
-    """Return a run's event files, the oldest first."""
+    """Return the event files of a run that are not empty, oldest first."""
     return sorted(path for path in (folder / FOLDER).glob("*tfevents*") if path.is_file() and path.stat().st_size)
 
 
@@ -61,7 +61,7 @@ def _pictures_backwards(path: Path, most: int) -> Iterator[LoggedPicture]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             start = max(len(data) - most, 0)
             end = len(data)
-            # From the end: the newest pictures are wanted, and files can have gigabytes.
+            # Search from the end: only the newest pictures are needed, and the files can have gigabytes.
             while (at := data.rfind(PNG, start, end)) >= 0:
                 shown = _picture_around(data, at)
                 if shown is not None:
@@ -72,9 +72,10 @@ def _pictures_backwards(path: Path, most: int) -> Iterator[LoggedPicture]:
 
 
 def _picture_around(data: mmap.mmap, at: int) -> LoggedPicture | None:
-    """Return the picture whose PNG begins at a place: the record before it has to be one of an image, exactly."""
+    """Return the picture whose PNG starts at ``at``; None unless a valid image record surrounds it."""
     for place in range(at - 20, max(at - _HEAD, -1), -1):
-        # A record is length (8 bytes), checksum (4), event; an event begins with its wall time: field 1, type 1.
+        # A record consists of length (8 bytes), checksum (4) and event. The first byte of an event is 9: field 1
+        # (wall time) with wire type 1.
         if data[place + 12] != 9:
             continue
         (length,) = struct.unpack_from("<Q", data, place)
@@ -92,7 +93,7 @@ def _picture(record: bytes) -> LoggedPicture:
     value = protobuf.fields(_bytes(protobuf.fields(_bytes(event, 5)), 1))
     png = _bytes(protobuf.fields(_bytes(value, 4)), 4)
     if not png.startswith(PNG):
-        raise ValueError("a record between two pictures is none: it is passed over")
+        raise ValueError("a record contains no PNG: it is skipped")
     position = event.get(2, 0)
     return LoggedPicture(tag=_bytes(value, 1).decode(), position=position if isinstance(position, int) else 0, png=png)
 
@@ -100,5 +101,5 @@ def _picture(record: bytes) -> LoggedPicture:
 def _bytes(message: dict[int, int | bytes], number: int) -> bytes:
     value = message.get(number)
     if not isinstance(value, bytes):
-        raise ValueError(f"a record lacks its field {number}: it is passed over")  # noqa: TRY004  the data's fault
+        raise ValueError(f"a record has no field {number}: it is skipped")  # noqa: TRY004  the data is wrong, not the caller
     return value

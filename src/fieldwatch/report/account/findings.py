@@ -1,4 +1,4 @@
-"""Findings with repetitions joined, and what is known of the death that ended a run."""
+"""Merging of repeated findings, and the facts about the crash that ended a run."""
 
 import os
 import re
@@ -29,17 +29,17 @@ _USUAL = {
     "Memory": "Memory/allocated_MB",
     "OutOfMemory": "Memory/peak_MB",
 }
-"""What rules that begin so are about, where neither subject nor message names a metric."""
+"""Metric by prefix of the rule, for findings whose subject and message name no metric."""
 _LARGEST = 200_000
-"""Bytes of a traceback that are kept, from its end."""
+"""Maximum number of bytes of a traceback; the end is kept, which names the error."""
 
 
 def findings_on_record(events: Sequence[Mapping[str, Any]], history: History) -> list[Finding]:
-    """Return what the live run found, and damage that only a reader sees; what is no finding of ours is left out.
+    """Return the findings of the live run and those about damage, which only a reader of the record notices.
 
     Args:
-        events: those on record.
-        history: what was read, with an event for each damaged file.
+        events: recorded events.
+        history: rows that were read, with an event for each damaged file.
     """
     found = list(findings_in(events))
     told = {(finding.rule, finding.subject) for finding in found}
@@ -48,11 +48,11 @@ def findings_on_record(events: Sequence[Mapping[str, Any]], history: History) ->
 
 
 def joined_findings(findings: Sequence[Finding], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Join findings of the same rule and subject; the worst come first, then the earliest.
+    """Merge findings of the same rule, subject and severity; order by severity, then by step.
 
     Args:
-        findings: in order of step.
-        names: of all metrics, of which each finding names those it speaks of.
+        findings: findings in order of step.
+        names: names of all recorded metrics; each finding lists those that it is about.
     """
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
@@ -62,7 +62,7 @@ def joined_findings(findings: Sequence[Finding], names: Sequence[str]) -> list[d
 
 
 def crash_of(folder: Path, status: RunStatus) -> dict[str, Any] | None:
-    """Return what is known of the death that ended the run; None where it ended in order or works on."""
+    """Return the facts about the crash that ended the run; None if the run ended normally or is still running."""
     told = status.crash
     if told is None:
         return _unreported_death(folder, status) if status.state.broken else None
@@ -98,7 +98,7 @@ def _joined(group: Sequence[Finding], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _metrics(finding: Finding, names: Sequence[str]) -> list[str]:
-    """Return the recorded metrics that a finding is about, by its subject and by what its message names."""
+    """Return the recorded metrics that a finding is about, according to its subject and its message."""
     words = set(_NAME.findall(finding.message)) | {finding.subject}
     words |= {word.rstrip(".") for word in words}
     told = [name for name in names if name in words]
@@ -111,18 +111,16 @@ def _metrics(finding: Finding, names: Sequence[str]) -> list[str]:
 
 
 def _unreported_death(folder: Path, status: RunStatus) -> dict[str, Any]:
-    """Return what the black box alone says of a death."""
+    """Return the facts about a crash without a crash report, taken from the heartbeat."""
     beat = status.beat
     word, _, said = beat.cause.partition(": ") if beat else ("", "", "")
     if status.state.word == "killed":
         word = "killed"
         said = status.state.detail
-    when = (
-        f"; the last sign of life is of {beat.when}, step {beat.step}, {beat.phase or 'between steps'}" if beat else ""
-    )
+    when = f"; last heartbeat: {beat.when}, step {beat.step}, {beat.phase or 'between steps'}" if beat else ""
     return {
         "cause": word or status.state.word,
-        "error": f"{said or 'no crash report was written; log.txt may say more'}{when}",
+        "error": f"{said or 'no crash report was written; see log.txt'}{when}",
         "step": beat.step if beat else status.last,
         "first_bad": None,
         "traceback": "",

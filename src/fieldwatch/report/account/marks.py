@@ -1,4 +1,4 @@
-"""What happened when: the phases of a run, and its events as marks on every chart."""
+"""Phases of a run, and its events as marks on every chart."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ from fieldwatch.report.account.json_values import as_list, as_mapping, as_object
 from fieldwatch.report.account.thinning import fair_shares
 
 MOST = 600
-"""Marks altogether; every kind has its fair part of them."""
+"""Maximum number of marks, shared fairly among the kinds of events."""
 SILENT = ("plan", "windows", "phase", "preflight")
-"""Events that are no mark: they declare, or they stand elsewhere."""
+"""Kinds of events without marks: they declare something, or other parts of the page show them."""
 _COUNTS = ("added", "removed", "cloned", "split", "pruned", "relocated", "drawn", "lowered")
 
 
 def phases_of(manifest: Manifest, events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the named phases, by the manifest; from ``phase`` events where it names none."""
+    """Return the phases declared in the manifest; if it declares none, those of the ``phase`` events."""
     if manifest.phases:
         return [{"name": str(name), "first": first, "last": last} for name, first, last in manifest.phases]
     starts = sorted({(int(one["step"]), str(one.get("name", ""))) for one in events if one["kind"] == "phase"})
@@ -29,9 +29,9 @@ def phases_of(manifest: Manifest, events: Sequence[Mapping[str, Any]]) -> list[d
 def marks_of(
     manifest: Manifest, events: Sequence[Mapping[str, Any]], crashes: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the marks in order of step: starts, deaths and events.
+    """Return the marks in order of step: resumes, crashes and events.
 
-    A kind that has too many is thinned evenly, and each of it says of how many.
+    Kinds with too many events are thinned evenly; their marks have the total as ``count``.
     """
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for start in as_objects(manifest.segments)[1:]:
@@ -52,7 +52,7 @@ def marks_of(
 
 
 def with_deaths(events: Sequence[Mapping[str, Any]], crashes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return events with the deaths: post-mortems know the step, events of deaths only where the run went on."""
+    """Return the events with crashes taken from the post-mortems: ``died`` events exist only if the run was resumed."""
     if not crashes:
         return list(events)
     return [*(event for event in events if event["kind"] != "died"), *map(_death, crashes)]
@@ -65,7 +65,7 @@ def _death(crash: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spread(events: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """Keep so many, evenly over the run, the first and the last among them."""
+    """Return at most ``most`` events, evenly spread over the run, including the first and the last."""
     if len(events) <= most:
         return list(events)
     ordered = sorted(events, key=lambda event: event["step"])
@@ -74,12 +74,12 @@ def spread(events: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, 
 
 
 def counted_kinds(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how many events there were of each kind."""
+    """Return the number of events of each kind."""
     return dict(Counter(str(event["kind"]) for event in events))
 
 
 def text_of(event: Mapping[str, Any]) -> str:
-    """Say an event in one line."""
+    """Describe an event in one line."""
     match event["kind"]:
         case "checkpoint":
             values = as_mapping(event.get("metrics")).items()
@@ -94,7 +94,7 @@ def text_of(event: Mapping[str, Any]) -> str:
             counts = [f"{event[key]:,} {key}" for key in _COUNTS if isinstance(event.get(key), int) and event[key]]
             return ", ".join(counts) or str(event["kind"])
         case "resume":
-            return f"went on from step {event['step']}"
+            return f"resumed from step {event['step']}"
         case _:
             rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
             return ", ".join(f"{key} {str(value)[:80]}" for key, value in rest.items())[:240] or str(event["kind"])

@@ -1,4 +1,4 @@
-"""What panels are made from, and the few forms they take."""
+"""Data that panels are built from, and constructors of the kinds of panels."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """Everything that is known about a run.
+    """All data about a run.
 
     Attributes:
-        folder: the run's.
-        manifest: its run.json.
-        history: its rows and events.
-        events: all events that stand, in order.
-        status: how it stands.
-        catalogue: what its metrics mean.
-        series: the account's series, by name; panels may add some of their own.
+        folder: run folder.
+        manifest: content of run.json.
+        history: rows and events.
+        events: all valid events, in order.
+        status: state and progress of the run.
+        catalogue: meanings of the metrics.
+        series: series of the account, by name; panels may add derived ones.
     """
 
     folder: Path
@@ -36,22 +36,22 @@ class Material:
     series: dict[str, dict[str, Any]]
 
     def named(self, *starts: str, end: str = "") -> list[str]:
-        """Return the series whose names start with one of some texts and end with another."""
+        """Return the names of the series that start with any of ``starts`` and end with ``end``."""
         return [name for name in matching(self.series, *starts) if name.endswith(end)]
 
     def of_family(self, family: tags.Family) -> list[str]:
-        """Return the series of a family of tags."""
+        """Return the names of the series of a family of tags."""
         return list(family.parts(self.series).values())
 
     def of_kind(self, *kinds: str) -> list[Mapping[str, Any]]:
-        """Return the events of some kinds."""
+        """Return the events of the given kinds."""
         return [event for event in self.events if event["kind"] in kinds]
 
 
 def lines(
     title: str, names: Sequence[str], about: str, *, labels: Mapping[str, str] | None = None, log: bool = False
 ) -> Panel:
-    """Return several series on one chart."""
+    """Return a panel with several series on one chart."""
     return {
         "id": slug(title),
         "title": title,
@@ -64,7 +64,7 @@ def lines(
 
 
 def table(title: str, columns: Iterable[tuple[str, str, bool]], rows: Iterable[Row], about: str) -> Panel:
-    """Return a table; columns are key, title and whether they hold numbers. Columns without any value are left out."""
+    """Return a table panel; a column is (key, title, whether it is numeric). Columns without values are dropped."""
     told = [dict(row) for row in rows]
     kept = [
         {"key": key, "title": head, "number": is_number}
@@ -75,13 +75,13 @@ def table(title: str, columns: Iterable[tuple[str, str, bool]], rows: Iterable[R
 
 
 def facts(title: str, pairs: Iterable[tuple[str, Any]], about: str) -> Panel:
-    """Return names with values; those without a value are left out."""
+    """Return a panel of names and values; pairs without a value are dropped."""
     told = [{"name": name, "value": value} for name, value in pairs if value not in (None, "")]
     return {"id": slug(title), "title": title, "kind": "facts", "about": about, "facts": told}
 
 
 def group(identity: str, title: str, about: str, parts: Sequence[Panel], why: str) -> Panel:
-    """Return a panel of several parts; where there is none, an empty one that says what it would take."""
+    """Return a panel of several parts; without parts, an empty panel with the reason ``why``."""
     if not parts:
         return {"id": identity, "title": title, "kind": "empty", "about": about, "why": why}
     told = [part | {"id": f"{identity}-{part['id']}"} for part in parts]
@@ -89,6 +89,6 @@ def group(identity: str, title: str, about: str, parts: Sequence[Panel], why: st
 
 
 def slug(text: str) -> str:
-    """Return a text as part of an id: small letters, digits and hyphens."""
+    """Return a text as part of an id: lowercase letters, digits and hyphens."""
     words = "".join(char if char.isalnum() and char.isascii() else " " for char in text.lower()).split()
     return "-".join(words) or "part"

@@ -1,10 +1,11 @@
-"""The panel about memory: how much, whose, what is left, and when it runs out."""
+"""Memory panel: amounts, owners, remaining memory and the forecast."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from fieldwatch.base import mebibytes, percent
 from fieldwatch.health.forecast import forecast
 from fieldwatch.record import DamageTally, History, tags
 from fieldwatch.record.memory import MEMORY_LOG, PROFILE_ROOTS, read_memory_log
@@ -14,21 +15,21 @@ from fieldwatch.report.account.series import short_labels
 
 MIB = 2.0**20
 _CHARTS = (
-    ("By owner", "Tensor_Category/", "Whose memory it is: at the update of every profiled step."),
-    ("By component", "Component/", "Each watched group with its gradients and optimizer state."),
-    ("Account", "Account/", "Parts that add up to what is allocated, to the byte."),
-    ("Peak by span", "Peak/", "The most that was allocated at once within each span of the step."),
-    ("By type", "Tensor_DType/", "Memory by the type of its numbers."),
-    ("Idle memory", "Fragmentation/", "What the allocator holds and nobody uses, by the reason."),
+    ("By owner", "Tensor_Category/", "Memory by owner, at the update of every profiled step."),
+    ("By component", "Component/", "Memory of each watched group with its gradients and optimizer state."),
+    ("Account", "Account/", "Parts whose sum is exactly the allocated memory."),
+    ("Peak by span", "Peak/", "Peak allocated memory within each span of the step."),
+    ("By type", "Tensor_DType/", "Memory by dtype."),
+    ("Idle memory", "Fragmentation/", "Memory that the allocator holds and no tensor uses, by reason."),
 )
 _TOTALS = ("Memory/allocated_MB", "Memory/peak_MB", "Memory/reserved_MB", "Memory/parameters_MB", "Memory/capacity_MB")
 _COUNTS = (
     (
-        "How many tensors",
+        "Number of tensors",
         ("Tensor_Count/total", "Large_Tensors/count"),
-        "All, and large.",
+        "All tensors, and large ones.",
     ),
-    ("Large tensors", ("Large_Tensors/total_MB",), "What the large ones take together, MiB."),
+    ("Large tensors", ("Large_Tensors/total_MB",), "Total size of the large tensors, in MiB."),
 )
 _LARGE = 20
 _COMPONENTS = (
@@ -38,19 +39,19 @@ _COMPONENTS = (
     ("optimizer", "optimizer, MiB", True),
     ("buffers", "buffers, MiB", True),
     ("data", "data, MiB", True),
-    ("all", "together, MiB", True),
+    ("all", "total, MiB", True),
 )
 
 
 def memory(material: Material) -> Panel:
-    """Return what was recorded of memory: totals, by owner and component, largest tensors, the machine, a forecast."""
+    """Return the memory panel: totals, memory by owner and component, largest tensors, the machine, a forecast."""
     parts: list[Panel] = []
     told = _facts(material.history)
     if told["facts"]:
         parts.append(told)
     totals = [name for name in _TOTALS[:-1] if name in material.series]
     if totals:
-        about = "Held, most at once, taken by the allocator. On a CPU: of the whole process."
+        about = "Allocated at the end of a step, peak, and reserved by the allocator. On a CPU, of the whole process."
         parts.append(lines("Memory", totals, about, labels=short_labels(totals, tags.MEMORY_SIZE)))
     for root in PROFILE_ROOTS:
         parts += _profile(material, f"{root}/")
@@ -59,12 +60,12 @@ def memory(material: Material) -> Panel:
     parts += [lines(labels[name], [name], material.series[name]["meaning"]) for name in others]
     parts += _census_tables(material)
     parts += _machine(material)
-    why = "Nothing was recorded about memory: run.track(...) starts its counters, --profile-tensors names the owners."
-    return group("memory", "Memory", "How much memory it took, whose it was, and what is left.", parts, why)
+    why = "No memory was recorded: run.track(...) starts the counters, --profile-tensors records the owners."
+    return group("memory", "Memory", "How much memory the run used, by whom, and how much is left.", parts, why)
 
 
 def _profile(material: Material, root: str) -> list[Panel]:
-    """Return the charts of the tensor profile, whose tags begin with one of its two names."""
+    """Return the charts of the tensor profile whose tags start with ``root``."""
     parts: list[Panel] = []
     for title, kind, about in _CHARTS:
         prefix = root + kind
@@ -80,7 +81,7 @@ def _profile(material: Material, root: str) -> list[Panel]:
 
 
 def _is_profile(name: str) -> bool:
-    """Whether a tag below Memory/ is one of the tensor profile's that has a chart."""
+    """Return whether a tag below Memory/ belongs to the tensor profile and already has a chart."""
     kinds = (*(kind for _, kind, _ in _CHARTS), *(count for _, counts, _ in _COUNTS for count in counts))
     return (tags.MEMORY_READING.part(name) or "").startswith(kinds)
 
@@ -93,33 +94,33 @@ def _facts(history: History) -> Panel:
         finite = np.where(np.isfinite(series.values), series.values, -np.inf)
         place = int(np.argmax(finite))
         most = float(finite[place])
-        pairs.append(("peak", f"{most:,.1f} MiB in step {int(series.steps[place]):,}"))
+        pairs.append(("peak", f"{mebibytes(most)} in step {int(series.steps[place]):,}"))
     if "Memory/capacity_MB" in history and len(history["Memory/capacity_MB"]):
         room = float(history["Memory/capacity_MB"].values[-1])
-        pairs.append(("capacity", f"{room:,.0f} MiB"))
+        pairs.append(("capacity", mebibytes(room)))
     if most is not None and room:
-        pairs.append(("left at the peak", f"{room - most:,.0f} MiB ({100 * (1 - most / room):.0f} %)"))
+        pairs.append(("left at the peak", f"{mebibytes(room - most)} ({percent(1 - most / room, 0)})"))
     ahead = forecast(history)
     if ahead is not None:
-        pairs.append(("forecast", f"{ahead.text()} (probability {100 * ahead.probability:.0f} %)"))
+        pairs.append(("forecast", f"{ahead.text()} (probability {percent(ahead.probability, 0)})"))
     elif pairs:
-        pairs.append(("forecast", "nothing says that memory will run out"))
-    return facts("In short", pairs, "The most that was held, what there is, and what comes.")
+        pairs.append(("forecast", "no sign that memory will run out"))
+    return facts("In short", pairs, "Peak, capacity and forecast.")
 
 
 def _census_tables(material: Material) -> list[Panel]:
-    """Return tables of the newest census: components by kind, largest tensors."""
+    """Return tables of the newest census: components by category, and the largest tensors."""
     if not (material.folder / MEMORY_LOG).exists():
         return []
     damage = DamageTally()
     censuses = read_memory_log(material.folder, damage)
-    parts = [facts("Census", [(one.file, one.message)], "The log of memory is damaged.") for one in damage.entries]
+    parts = [facts("Census", [(one.file, one.message)], "The memory log is damaged.") for one in damage.entries]
     if not censuses:
         return parts
     last = censuses[-1]
     rows = _by_component(as_mapping(last.get("owners")))
     if rows:
-        parts.append(table("Components at the end", _COMPONENTS, rows, f"At step {last['step']:,}, the largest first."))
+        parts.append(table("Components at the end", _COMPONENTS, rows, f"At step {last['step']:,}, largest first."))
     large = as_objects(last.get("large"))
     if large:
         keys = [key for key in large[0] if key != "nbytes"][:6]
@@ -140,12 +141,12 @@ def _by_component(owners: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _machine(material: Material) -> list[Panel]:
-    """Return what else the machine told: one chart per unit."""
+    """Return the readings of the machine, one chart per unit."""
     parts: list[Panel] = []
     for title, ends, about in (
-        ("Memory of the machine", ("_MB",), "Of the whole machine and of this process, MiB."),
-        ("Load of the machine", ("_percent",), "How busy processor and graphics card were, in percent."),
-        ("Power and temperature", ("_W", "_C"), "Of the graphics card, in W and degrees Celsius."),
+        ("Memory of the machine", ("_MB",), "Memory of the whole machine and of this process, in MiB."),
+        ("Load of the machine", ("_percent",), "Utilization of CPU and GPU, in percent."),
+        ("Power and temperature", ("_W", "_C"), "Of the GPU, in W and degrees Celsius."),
     ):
         names = [name for name in material.of_family(tags.MACHINE_READING) if name.endswith(ends)]
         if names:

@@ -1,4 +1,4 @@
-"""Pictures as part of a page: made small enough, and never trusted."""
+"""Embedding of pictures in a page: scales untrusted pictures down to a size limit."""
 
 import base64
 import io
@@ -15,19 +15,19 @@ from fieldwatch.report.account.event_pictures import PNG
 _MOST_PIXELS = 60_000_000
 _MOST_BYTES = 64 << 20
 _TRIES = ((960, 82), (720, 78), (560, 74), (420, 68), (280, 60))
-"""Longer side in pixels and JPEG quality, until it fits."""
+"""Longer side in pixels and JPEG quality, tried in order until the picture fits."""
 _SMALL = 12_000
-"""A PNG of at most so many bytes stays as it is: small pictures are diagrams or thumbnails."""
+"""Size in bytes up to which a PNG is embedded as it is: small pictures are diagrams or thumbnails."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedPicture:
-    """A picture that is ready to be shown.
+    """A picture that can be embedded in a page.
 
     Attributes:
-        source: a ``data:`` URI.
-        width: pixels of the original.
-        height: pixels of the original.
+        source: ``data:`` URI.
+        width: width of the original, in pixels.
+        height: height of the original, in pixels.
     """
 
     source: str
@@ -37,9 +37,9 @@ class EmbeddedPicture:
 
 @lru_cache(maxsize=64)
 def picture_of(png: bytes, most: int) -> EmbeddedPicture | None:
-    """Return a PNG as a data URI of at most about ``most`` bytes; None if it is no picture that can be read.
+    """Return a PNG as a data URI of at most about ``most`` bytes; None if it cannot be decoded.
 
-    The last ones are kept: a live view asks for the same pictures again and again.
+    Results are cached, because a live view requests the same pictures repeatedly.
     """
     size = _size(png)
     if size is None:
@@ -52,7 +52,7 @@ def picture_of(png: bytes, most: int) -> EmbeddedPicture | None:
 
 
 def read_png(path: Path) -> bytes:
-    """Return a file's bytes; none where it is too large or cannot be read."""
+    """Return the content of a file; empty if the file is too large or cannot be read."""
     try:
         return path.read_bytes() if path.is_file() and path.stat().st_size <= _MOST_BYTES else b""
     except OSError:
@@ -60,7 +60,7 @@ def read_png(path: Path) -> bytes:
 
 
 def _size(png: bytes) -> tuple[int, int] | None:
-    """Return width and height by the header, so that nothing is unpacked that would fill the memory."""
+    """Return width and height from the header, so that a decompression bomb is never decoded."""
     if not png.startswith(PNG) or len(png) < 33:
         return None
     # The IHDR chunk is always first, at a fixed offset.

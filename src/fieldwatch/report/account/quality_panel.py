@@ -1,4 +1,4 @@
-"""The panel about quality: metrics of the evaluations, the worst views or frames, and pictures of them."""
+"""Quality panel: evaluation metrics, the worst views or frames, and pictures."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _LINES = 12
 
 
 def quality(material: Material, *, pictures: bool = True) -> Panel:
-    """Return evaluation metrics over the steps, the worst views or frames, the worst samples in training, pictures."""
+    """Return the quality panel: evaluation metrics, worst views or frames, worst training samples, pictures."""
     names = [*material.named(*_PREFIXES), *(name for name in ("Train/PSNR", "Train/psnr") if name in material.series)]
     parts: list[Panel] = []
     if names:
@@ -39,11 +39,11 @@ def quality(material: Material, *, pictures: bool = True) -> Panel:
     parts += _worst_samples(material.history.sample_losses())
     items = _pictures(material) if pictures else []
     if items:
-        about = "As they were last shown during training or left among the products."
+        about = "The last pictures logged during training, and those in the products folder."
         parts.append({"id": "pictures", "title": "Pictures", "kind": "images", "about": about, "items": items})
     why = (
-        "No evaluation is on record: step.record({'Eval/...': value}) records one, observe(sample=...) names samples, "
-        "step.image(name, pixels) shows a picture."
+        "No evaluation was recorded: step.record({'Eval/...': value}) records one, observe(sample=...) names samples, "
+        "step.image(name, pixels) logs a picture."
     )
     return group("quality", "Quality", "How good the result is, and where it is worst.", parts, why)
 
@@ -60,11 +60,11 @@ def _summary(material: Material, names: Sequence[str]) -> Panel:
         )
     columns = (("metric", "metric", False), ("unit", "unit", False), ("first", "first", True), ("last", "last", True))
     columns += (("best", "best", True), ("at", "at step", True), ("meaning", "meaning", False))
-    return table("Metrics", columns, rows, "Each metric of the evaluations: first, last and best value.")
+    return table("Metrics", columns, rows, "First, last and best value of each evaluation metric.")
 
 
 def _charts(material: Material, names: Sequence[str]) -> Iterator[Panel]:
-    """Yield a chart per unit and head of the name; those that judge come first, constant ones not at all."""
+    """Yield a chart per unit and prefix of the name, those with a better direction first; skip constant metrics."""
     charts: dict[str, list[str]] = {}
     for name in names:
         if _moves(material, name):
@@ -80,7 +80,7 @@ def _charts(material: Material, names: Sequence[str]) -> Iterator[Panel]:
 
 
 def _chart_of(material: Material, name: str) -> str:
-    """Return the title of a metric's chart; what has no unit shares one if it lies between 0 and 1."""
+    """Return the title of a metric's chart; metrics without a unit share one if they lie between 0 and 1."""
     series = material.series[name]
     head = name.rpartition("/")[0]
     if series["unit"]:
@@ -93,7 +93,7 @@ def _moves(material: Material, name: str) -> bool:
 
 
 def _worst_tables(folder: Path) -> Iterator[Panel]:
-    """Yield the worst rows of the newest table of evaluations that names views or frames."""
+    """Yield the worst rows of the newest evaluation table that names views or frames."""
     tables = [
         *(folder / "evaluations").glob("*.csv"),
         *(folder / "products").glob("*.csv"),
@@ -128,7 +128,7 @@ def _worst_table(path: Path, folder: Path) -> Panel | None:
 
 
 def _worst_samples(losses: SampleLosses) -> Iterator[Panel]:
-    """Yield the samples whose last visits had the highest loss."""
+    """Yield a table of the samples with the highest loss at their last visits."""
     if len(losses) < 2:
         return
     counts = np.bincount(losses.owners, minlength=len(losses.names))
@@ -146,12 +146,12 @@ def _worst_samples(losses: SampleLosses) -> Iterator[Panel]:
         ("visits", "visits", True),
         ("last", "last seen", True),
     )
-    about = f"Mean loss of each one's last {_VISITS} visits: the highest {len(rows)} of {len(losses)}."
+    about = f"Mean loss of the last {_VISITS} visits of each sample: the highest {len(rows)} of {len(losses)}."
     yield table("Worst samples in training", columns, rows, about)
 
 
 def _late_means(values: Floats, ends: Places, counts: Places) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return each sample's mean over its last visits that were finite, and which samples have one."""
+    """Return each sample's mean loss over its last visits, without non-finite values, and which samples have one."""
     finite = np.isfinite(values)
     sums = np.zeros(len(counts))
     told = np.zeros(len(counts))
@@ -185,7 +185,7 @@ def _pictures(material: Material) -> list[dict[str, Any]]:
 
 
 def _when(material: Material, tag: str, position: int) -> tuple[str, int]:
-    """Say when a picture was shown, and in which step: metrics beside it tell whether its position is an epoch."""
+    """Return a picture's time as text and its step; metrics of the same prefix tell whether positions are epochs."""
     for name in material.named(tag.partition("/")[0] + "/"):
         series = material.series[name]
         if position in series.get("epochs", ()):
@@ -203,7 +203,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _cell(text: str | None) -> float | str | None:
-    """Return a number where it is one; names such as 007 stay as they are."""
+    """Convert a cell to a number if possible; names such as 007 remain text."""
     value = _number(text)
     is_name = text is not None and text.isdigit() and text.startswith("0") and len(text) > 1
     return (text or None) if value is None or is_name else number(value)

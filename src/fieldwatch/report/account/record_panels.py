@@ -1,4 +1,4 @@
-"""Panels of what stands beside the rows: growth, checkpoints, events, config, environment, ranks, everything else."""
+"""Panels of everything except losses, memory and quality: growth, checkpoints, events, config, environment, ranks."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,16 +26,16 @@ _LINES = 12
 
 
 def growth(material: Material) -> Panel:
-    """Return the ledger of growth, prunes and resets; empty where the model's size never changed."""
+    """Return the ledger of densifications, prunes and resets; empty if the model's size never changed."""
     population = population_of(material.folder)
-    about = f"How the number of {population} came about: every growth, prune and reset."
-    why = "The size of the model never changed: no growth, prune or reset is on record."
+    about = f"How the number of {population} changed: every growth, prune and reset."
+    why = "The size of the model never changed: no growth, prune or reset was recorded."
     if not material.of_kind("growth", "prune", "reset"):
         return group("growth", "Growth", about, [], why)
     try:
         entries = growth_ledger(material.folder, material.history)
     except ValueError as error:
-        return group("growth", "Growth", about, [], f"The ledger cannot be made: {error}")
+        return group("growth", "Growth", about, [], f"The ledger cannot be computed: {error}")
     parts: list[Panel] = []
     name = "Model/size" if "Model/size" in material.series else SIZE
     if name == SIZE and entries[-1].after:
@@ -51,11 +51,11 @@ def growth(material: Material) -> Panel:
 
 
 def checkpoints(material: Material) -> Panel:
-    """Return the checkpoints, by the metric that ranks them."""
+    """Return the table of checkpoints; the best one is marked."""
     saved = material.of_kind("checkpoint")
-    why = "No checkpoint is on record: run.track(...) says what to save, Saving(every=...) how often."
+    why = "No checkpoint was recorded: run.track(...) sets what to save, Saving(every=...) how often."
     if not saved:
-        return group("checkpoints", "Checkpoints", "What was saved, and which is best.", [], why)
+        return group("checkpoints", "Checkpoints", "What was saved, and which checkpoint is best.", [], why)
     names = sorted({name for event in saved for name in _metrics(event)})
     rows = [_checkpoint(material, event) for event in saved]
     best = _best(material, rows, names)
@@ -72,10 +72,10 @@ def checkpoints(material: Material) -> Panel:
 
 
 def events_panel(material: Material) -> Panel:
-    """Return the events in order; of the frequent kinds only some, and how many there are of each."""
+    """Return the events in order, frequent kinds thinned, with the number of events of each kind."""
     counts = counted_kinds(material.events)
     if not counts:
-        return group("events", "Events", "What happened, in order.", [], "No event is on record yet.")
+        return group("events", "Events", "What happened, in order.", [], "No event was recorded yet.")
     kept = _sampled_events(with_deaths(material.events, material.status.crashes))
     rows = [{"step": event["step"], "kind": str(event["kind"]), "text": text_of(event)} for event in kept]
     rows.sort(key=lambda row: row["step"])
@@ -85,11 +85,12 @@ def events_panel(material: Material) -> Panel:
 
 
 def config(material: Material) -> Panel:
-    """Return the settings, those that differ from their preset first."""
+    """Return the table of settings, those that differ from the preset first."""
     chosen = flattened(as_mapping(material.manifest.config))
     changed = as_mapping(material.manifest.preset_difference)
     if not chosen:
-        return group("config", "Config", "The settings.", [], "No config was given: Run(folder, config=...) keeps it.")
+        why = "No config was recorded: pass it as Run(folder, config=...)."
+        return group("config", "Config", "The settings.", [], why)
     rows: list[dict[str, Any]] = []
     for key, value in chosen.items():
         pair = as_list(changed.get(key))
@@ -100,12 +101,12 @@ def config(material: Material) -> Panel:
     rows.sort(key=lambda row: not row["changed"])
     columns = (("key", "setting", False), ("value", "value", False), ("preset", "preset's value", False))
     count = sum(row["changed"] for row in rows)
-    about = f"{len(rows)} settings, {count or 'none'} of them other than the preset's."
+    about = f"{len(rows)} settings, {count or 'none'} of them different from the preset."
     return table("Config", columns, rows, about) | {"id": "config"}
 
 
 def environment(material: Material) -> Panel:
-    """Return where the run took place: versions, checkout, machine, commands, and what it says about its data."""
+    """Return versions, git commit, machine and command of each start, and the run's description of its data."""
     manifest = material.manifest
     pairs: list[tuple[str, Any]] = [*as_mapping(manifest.versions).items()]
     git = as_mapping(manifest.git)
@@ -120,17 +121,18 @@ def environment(material: Material) -> Panel:
         )
         pairs.append((f"command of {start}", command_of(segment)))
     pairs += [(f"about: {key}", _plain(value)) for key, value in flattened(as_mapping(manifest.about)).items()]
-    return facts("Environment", pairs, "Where it ran, with what.") | {"id": "environment"}
+    return facts("Environment", pairs, "Where and with which versions the run was started.") | {"id": "environment"}
 
 
 def ranks(material: Material) -> list[Panel]:
-    """Return the processes of the training side by side, where there are several."""
+    """Return the table of the ranks of a distributed training; nothing for a single process."""
     if not (material.folder / RANKS).is_dir():
         return []
     try:
         told = read_ranks(material.folder)
     except ValueError as error:
-        return [group("ranks", "Ranks", "The processes of the training.", [], f"They cannot be read: {error}")]
+        why = f"The records of the ranks cannot be read: {error}"
+        return [group("ranks", "Ranks", "The processes of the training.", [], why)]
     columns = (("rank", "rank", True), ("host", "host", False), ("pid", "pid", True), ("step", "last step", True))
     columns += (("allocated", "held, MiB", True), ("peak", "peak, MiB", True), ("reserved", "reserved, MiB", True))
     columns += (("step_ms", "a step, ms", True),)
@@ -139,7 +141,7 @@ def ranks(material: Material) -> list[Panel]:
 
 
 def more(material: Material, shown: Sequence[Panel]) -> Iterator[Panel]:
-    """Yield a panel for every group of metrics that no other panel shows, so that nothing recorded is out of sight."""
+    """Yield a panel for each group of metrics that no other panel shows, so that every recorded metric is visible."""
     told = set(_names_in(shown))
     groups: dict[str, list[str]] = {}
     for name in material.series:
@@ -156,7 +158,7 @@ def more(material: Material, shown: Sequence[Panel]) -> Iterator[Panel]:
 
 
 def _charts(material: Material, names: Sequence[str]) -> dict[str, list[str]]:
-    """Sort metrics into charts: what one pattern declares, what shares all but the last part of its name and a unit."""
+    """Group metrics into charts: by declared pattern, else by unit and by the name without its last part."""
     charts: dict[str, list[str]] = {}
     counts = Counter(name.rpartition("_")[2] for name in names if "_" in name)
     endings = {ending: ending for ending, count in counts.items() if count > 1}
@@ -227,6 +229,7 @@ def _metrics(event: Mapping[str, Any]) -> Mapping[str, float]:
 def _checkpoint(material: Material, event: Mapping[str, Any]) -> dict[str, Any]:
     path = str(event.get("path", ""))
     place = material.folder / path if path else None
+    # The path comes from the events file, which is untrusted: it must not leave the run folder.
     there = place is not None and ".." not in path and place.exists()
     size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) if there and place else None
     if there and place and place.is_file():
@@ -237,7 +240,7 @@ def _checkpoint(material: Material, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _best(material: Material, rows: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Any] | None:
-    """Return the best checkpoint by the first metric of which it is known whether less or more is better."""
+    """Return the best checkpoint by the first metric with a known better direction; None if there is none."""
     for name in names:
         known = [row for row in rows if row.get(name) is not None]
         better = _better(material, name)
@@ -258,7 +261,7 @@ def _better(material: Material, name: str) -> str:
 
 
 def _sampled_events(events: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the events that fit: rare kinds whole, the frequent ones evenly thinned."""
+    """Return at most `_EVENTS` events: rare kinds completely, frequent ones evenly thinned."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for event in events:
         kinds.setdefault(str(event["kind"]), []).append(event)

@@ -1,4 +1,4 @@
-"""The facts about a run as a whole: how it stands, how far it came, how to go on with it."""
+"""Facts about a run as a whole: its state, its progress, and the command that resumes it."""
 
 import os
 import shlex
@@ -15,15 +15,15 @@ from fieldwatch.report.account.json_values import as_list, as_mapping, as_object
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """Where a run is.
+    """State and progress of a run.
 
     Attributes:
-        state: how it stands, as every other part of fieldwatch says it.
-        last: the last recorded step; None before the first.
-        planned: steps that the run means to take; None where it did not say.
-        updated: last change of the record, seconds since 1970.
-        beat: the last sign of life, where there is a black box.
-        crashes: what was written about deaths, oldest first.
+        state: state of the run, as in all other views.
+        last: last recorded step; None before the first.
+        planned: planned number of steps; None if unknown.
+        updated: time of the last change of the record, in seconds since 1970.
+        beat: last heartbeat; None if the run wrote none.
+        crashes: post-mortems, oldest first.
     """
 
     state: RunState
@@ -35,7 +35,7 @@ class RunStatus:
 
     @property
     def crash(self) -> Mapping[str, Any] | None:
-        """The death that the run has not gone on from; None where it ended in order or goes on."""
+        """The crash that ended the run; None if it ended normally or was resumed."""
         if not self.state.broken or not self.crashes:
             return None
         last = self.crashes[-1]
@@ -43,7 +43,7 @@ class RunStatus:
 
 
 def run_status(folder: Path, history: History, events: Sequence[Mapping[str, Any]]) -> RunStatus:
-    """Look at a run folder, once."""
+    """Read the status of a run folder."""
     plans = [event for event in events if event.get("kind") == "plan"]
     planned = plans[-1].get("steps") if plans else None
     return RunStatus(
@@ -57,7 +57,7 @@ def run_status(folder: Path, history: History, events: Sequence[Mapping[str, Any
 
 
 def run_facts(folder: Path, manifest: Manifest, history: History, status: RunStatus) -> dict[str, Any]:
-    """Return the account's ``run``."""
+    """Return the entry ``run`` of the account."""
     pipeline = as_mapping(manifest.about).get("pipeline")
     segments = as_objects(manifest.segments)
     names = [name for name in ("Time/step", "Loss/total") if name in history] or list(history.names())[:1]
@@ -81,7 +81,7 @@ def run_facts(folder: Path, manifest: Manifest, history: History, status: RunSta
 
 
 def readable(path: Path | str) -> str:
-    """Return a path as text that can be written as JSON: bytes that are no UTF-8 become a mark."""
+    """Return a path as text that JSON can hold: bytes that are not UTF-8 become replacement characters."""
     return os.fsencode(path).decode(errors="replace")
 
 

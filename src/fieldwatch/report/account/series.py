@@ -1,4 +1,4 @@
-"""Every recorded metric as a line that can be drawn: few points, nothing hidden, what it means beside it."""
+"""Recorded metrics as series for charts: thinned without hiding spikes, with unit and meaning."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,20 +10,19 @@ from fieldwatch.record import Catalogue, History, Metric, Series, tags
 from fieldwatch.report.account.thinning import chosen_points, fair_shares
 
 Floats = NDArray[np.float64]
-"""Columns that so start are bookkeeping of the batch: the table of samples tells them."""
 POINT_BYTES = 19
-"""A point's step and value in JSON, about."""
+"""Approximate size in JSON of a point: its step and its value."""
 HEAD_BYTES = 400
-"""What stands around the points of a series: its name, unit, meaning, extremes."""
+"""Approximate size in JSON of the rest of a series: name, unit, meaning, extremes."""
 LEAST_POINTS = 16
 MOST_BAD = 200
 
 
 def all_series(history: History, catalogue: Catalogue, budget: int) -> dict[str, dict[str, Any]]:
-    """Return every metric of a history, thinned so that all together take about ``budget`` bytes of JSON."""
+    """Return every metric of a history, thinned so that all series take about ``budget`` bytes of JSON."""
     names = [name for name in history.names() if tags.kind(name) != tags.SAMPLE]
     lengths = [len(history[name]) for name in names]
-    # Many metrics may use the budget up with their heads alone: points keep a quarter of it.
+    # With many metrics the heads alone may exceed the budget: a quarter of it is reserved for points.
     room = max(budget - HEAD_BYTES * len(names), budget // 4)
     shares = fair_shares(lengths, room // POINT_BYTES, LEAST_POINTS)
     return {
@@ -32,9 +31,9 @@ def all_series(history: History, catalogue: Catalogue, budget: int) -> dict[str,
 
 
 def one_series(series: Series, metric: Metric | None, most: int) -> dict[str, Any]:
-    """Return one metric: its points (at most about ``most``), its extremes, and every step that was not finite.
+    """Return one metric: at most about ``most`` points, its extremes, and the steps with values that are not finite.
 
-    The steps stand on the axis; where a metric was recorded by epoch, ``epochs`` holds those of the points.
+    The axis has steps; for metrics recorded by epoch, ``epochs`` has the epochs of the points.
     """
     by_epoch = (metric is None or metric.axis == "epoch") and bool((series.positions != series.steps).any())
     # Several epochs can end in one step (an evaluation before training): the axis is then the epoch.
@@ -66,33 +65,33 @@ def one_series(series: Series, metric: Metric | None, most: int) -> dict[str, An
 
 
 def matching(names: Iterable[str], *starts: str) -> list[str]:
-    """Return the names that start with one of some texts, in their order."""
+    """Return the names that start with any of ``starts``, in their order."""
     return [name for name in names if name.startswith(starts)]
 
 
 def short_labels(names: Iterable[str], *families: tags.Family) -> dict[str, str]:
-    """Return for each name its part in the first family that it belongs to; the whole name if it belongs to none."""
+    """Map each name to its part within the first family that it belongs to; names without a family stay whole."""
     return {name: next(filter(None, (family.part(name) for family in families)), name) for name in names}
 
 
 def derived(x: Floats, y: Floats, meaning: str, unit: str = "") -> dict[str, Any]:
-    """Return a series that no metric holds, such as the sizes of the ledger; all its points stay."""
+    """Return a series computed from other data, such as the sizes in the ledger, with all its points."""
     metric = Metric(name="derived", unit=unit, meaning=meaning)
     return one_series(Series(steps=x, seconds=x, positions=x, values=y), metric, len(x))
 
 
 def rounded(values: Floats) -> list[float | None]:
-    """Return numbers with six digits; None for what is not finite."""
+    """Round to six significant digits; values that are not finite become None, as JSON has no NaN."""
     return [float(f"{value:.6g}") if -np.inf < value < np.inf else None for value in values.tolist()]
 
 
 def number(value: float) -> float | None:
-    """Return one number with six digits, None if it is not finite."""
+    """Round to six significant digits; None if the value is not finite."""
     return rounded(np.array([value], np.float64))[0]
 
 
 def _extreme(values: Floats, axis: Floats, pick: Callable[[Floats], Any]) -> list[float | int | None]:
-    """Return an extreme and where it stands; the points that are kept hold those of the whole series."""
+    """Return an extreme value and its place on the axis; thinning keeps the extremes of the whole series."""
     finite = np.where(np.isfinite(values), values, np.nan)
     if not len(values) or np.isnan(finite).all():
         return [None, None]

@@ -1,4 +1,4 @@
-"""Fewer points than rows, without hiding anything: every bucket keeps its extremes, every lone spike stays."""
+"""Thinning of series for charts: each bucket keeps its extremes, and isolated spikes are kept."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,23 +7,24 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 _SAMPLE = 16_384
 SPIKES = 4
-"""One part in so many of the points goes to values that stand out from both neighbours."""
+"""Reciprocal of the fraction of points reserved for values that stand out from both neighbors."""
 
 
 def chosen_points(values: Floats, most: int) -> Places:
-    """Return which rows to keep, ascending; all of them where they fit.
+    """Return the rows to keep, ascending; all rows if there are at most ``most``.
 
-    The rows are cut into buckets of equal length. Each keeps its smallest and its largest finite value and its first
-    non-finite one; first and last row stay. A quarter of the points goes to the rows that stand out most from both
-    neighbours, so that of two spikes in one bucket the smaller one stays as well.
+    The rows are divided into buckets of equal length. Each bucket keeps its smallest and largest finite value and its
+    first non-finite one; the first and the last row are always kept. A quarter of the points is reserved for the rows
+    that stand out most from both neighbors, so that of two spikes in one bucket the smaller one is kept as well.
 
     Args:
-        values: ``[n]`` in order of step; NaN and infinity are allowed.
-        most: how many rows may stay, at least 16; some fewer usually do.
+        values: ``[n]`` values in order of step; NaN and infinity are allowed.
+        most: maximum number of rows, at least 16; usually somewhat fewer are kept.
     """
     count = len(values)
     if count <= most:
         return np.arange(count)
+    # A bucket keeps its minimum and maximum, and its first non-finite value if there are any.
     each = 2 if np.isfinite(values).all() else 3
     buckets = max((most - most // SPIKES - 2) // each, 1)
     length = -(-count // buckets)
@@ -32,7 +33,7 @@ def chosen_points(values: Floats, most: int) -> Places:
 
 
 def _extremes(values: Floats, length: int) -> Places:
-    """Return the rows of each bucket's lowest, highest and first non-finite value."""
+    """Return the rows of the lowest, the highest and the first non-finite value of each bucket."""
     rest = -len(values) % length
     finite = np.isfinite(values)
     starts = np.arange(0, len(values), length)
@@ -49,7 +50,7 @@ def _extremes(values: Floats, length: int) -> Places:
 
 
 def _spikes(values: Floats, most: int) -> Places:
-    """Return the rows, at most so many, that stand out most above or below both of their neighbours."""
+    """Return at most ``most`` rows that stand out most above or below both of their neighbors."""
     # inf - inf is NaN, which is dropped below.
     with np.errstate(invalid="ignore", over="ignore"):
         middle = values[1:-1]
@@ -68,12 +69,12 @@ def _spikes(values: Floats, most: int) -> Places:
 
 
 def _candidates(height: Floats, most: int) -> Places:
-    """Return rows among which the highest ``most`` are for certain; of a long series a small part, found by sampling.
+    """Return rows that certainly include the ``most`` highest; for a long series a small part, found by sampling.
 
-    Partitioning a million numbers takes longer than all the rest of the thinning.
+    Partitioning a million numbers takes longer than the rest of the thinning.
     """
     sample = height[:: max(len(height) // _SAMPLE, 1)]
-    # Four times the expected rank in the sample, so that the border very rarely lies too high.
+    # Four times the expected rank in the sample, so that the threshold is very rarely too high.
     expected = 4 * most * len(sample) // len(height) + 8
     if expected < len(sample) // 2:
         border = np.partition(sample, len(sample) - expected)[len(sample) - expected]
@@ -84,15 +85,15 @@ def _candidates(height: Floats, most: int) -> Places:
 
 
 def fair_shares(wanted: list[int], room: int, least: int) -> list[int]:
-    """Share points among series: who wants less than an equal part gets it all, the others share what is left.
+    """Distribute points among series: series shorter than an equal share keep all rows, the others share the rest.
 
     Args:
-        wanted: rows of each series.
-        room: points for all of them together.
-        least: points that each gets anyway, if it has as many.
+        wanted: number of rows of each series.
+        room: total number of points.
+        least: minimum number of points of each series, if it has that many rows.
     """
     shares = [0] * len(wanted)
-    # The smallest first: what they leave of an equal part goes to those that come later.
+    # Shortest first: what they leave of an equal share goes to the longer ones.
     order = sorted(range(len(wanted)), key=wanted.__getitem__)
     left = room
     for place, number in enumerate(order):

@@ -1,4 +1,4 @@
-"""Panels about the training itself: losses, gradients, conflicts between terms, time."""
+"""Panels about the training: losses, gradients, conflicts between terms, timing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import duration
+from fieldwatch.base import number as number_text
 from fieldwatch.record import History, tags
 from fieldwatch.report.account.json_values import as_list, is_number
 from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
@@ -16,20 +18,20 @@ SHARES = tags.Family("Shares/")
 PACE = "Pace/steps_per_second"
 STALL = "Checkpoint/stall_ms"
 _TERMS = (
-    ("Terms before their weights", tags.COMPONENT, "Value of each term; absent while it is switched off."),
-    ("Terms times their weights", tags.WEIGHTED, "What each term adds to the total."),
-    ("Weights", tags.WEIGHT, "What each term is multiplied by."),
-    ("Shares step by step", tags.SHARE, "Each weighted term divided by the total, at its own steps."),
+    ("Terms before their weights", tags.COMPONENT, "Unweighted value of each term; none while the term is off."),
+    ("Terms times their weights", tags.WEIGHTED, "Contribution of each term to the total."),
+    ("Weights", tags.WEIGHT, "Weight of each term."),
+    ("Shares step by step", tags.SHARE, "Each weighted term divided by the total, where the term was recorded."),
 )
 _BUCKETS = 400
 _ROWS = 60
 
 
 def losses(material: Material) -> Panel:
-    """Return the loss, its terms, and what part of it each term is."""
+    """Return the losses panel: the total, its terms, and the share of each term."""
     parts: list[Panel] = []
     if tags.TOTAL in material.series:
-        parts.append(lines("Total", [tags.TOTAL], "What backward starts from.", log=True))
+        parts.append(lines("Total", [tags.TOTAL], "The loss that is backpropagated.", log=True))
     shares = _mean_shares(material.history)
     if shares:
         material.series.update(shares)
@@ -39,7 +41,7 @@ def losses(material: Material) -> Panel:
                 "id": "shares",
                 "title": "Shares of the terms",
                 "kind": "stack",
-                "about": "Mean part of each weighted term in the total; a term that is switched off has none.",
+                "about": "Mean share of each weighted term in the total; terms that are switched off have none.",
                 "series": list(shares),
                 "labels": labels,
                 "of": "share of the weighted loss",
@@ -49,12 +51,12 @@ def losses(material: Material) -> Panel:
         names = material.of_family(family)
         if names:
             parts.append(lines(title, names, about, labels=short_labels(names, family), log=family != tags.SHARE))
-    why = "Nothing was recorded as a loss: call step.observe(Terms(...)) in the loop."
-    return group("losses", "Losses", "The total, its terms, and which of them it is made of.", parts, why)
+    why = "No loss was recorded: call step.observe(Terms(...)) in the loop."
+    return group("losses", "Losses", "The total, its terms, and their shares.", parts, why)
 
 
 def gradients(material: Material) -> Panel:
-    """Return norms by group, sizes of updates, and the updates that were refused."""
+    """Return the gradients panel: norms by group, update ratios, refused updates, learning rates."""
     norms = [*material.of_family(tags.GRADIENT_NORM), *material.named(tags.LARGEST_GRADIENT)]
     parts: list[Panel] = []
     if norms:
@@ -64,7 +66,7 @@ def gradients(material: Material) -> Panel:
     ratios = material.of_family(tags.UPDATE_RATIO)
     if ratios:
         labels = short_labels(ratios, tags.UPDATE_RATIO)
-        about = "Size of a group's update against its parameters; about 0.001 is usual."
+        about = "Norm of a group's update divided by the norm of its parameters; typically about 0.001."
         parts.append(lines("Update ratios", ratios, about, labels=labels, log=True))
     refusals = material.of_kind("refusal")
     if refusals:
@@ -72,36 +74,34 @@ def gradients(material: Material) -> Panel:
     rates = material.of_family(tags.LEARNING_RATE)
     if rates:
         labels = short_labels(rates, tags.LEARNING_RATE)
-        parts.append(lines("Learning rates", rates, "Of each parameter group.", labels=labels))
+        parts.append(lines("Learning rates", rates, "Learning rate of each parameter group.", labels=labels))
     why = "No gradient norm was recorded: call run.track(name=module) and step.update(optimizer)."
-    return group(
-        "gradients", "Gradients", "How hard each part of the model is pulled, and what was refused.", parts, why
-    )
+    return group("gradients", "Gradients", "Gradient norms of each part of the model, and refused updates.", parts, why)
 
 
 def conflicts(material: Material) -> Panel:
-    """Return how the terms' gradients agree in each group."""
+    """Return the conflicts panel: cosine between the terms' gradients in each group, and their shares."""
     parts: list[Panel] = []
     cosines = material.of_family(tags.COSINE)
     if cosines:
         labels = short_labels(cosines, tags.COSINE)
-        about = "Cosine between two terms' gradients in a group; -1: they pull against each other."
+        about = "Cosine between two terms' gradients in a group; -1: they are opposed."
         parts.append(lines("Agreement", cosines, about, labels=labels))
     shares = material.of_family(tags.GRADIENT_SHARE)
     if shares:
         labels = short_labels(shares, tags.GRADIENT_SHARE)
-        parts.append(lines("Shares of the pull", shares, "Each term's part of the pull on a group.", labels=labels))
+        parts.append(
+            lines("Shares of the gradient", shares, "Share of each term in a group's gradient.", labels=labels)
+        )
     why = (
-        "Gradients were not taken apart by term: call step.attribute(terms, every=200) before backward, with two "
+        "Gradients were not attributed to terms: call step.attribute(terms, every=200) before backward, with two "
         "terms or more."
     )
-    return group(
-        "conflicts", "Conflicts", "Whether terms pull the same parameters in different directions.", parts, why
-    )
+    return group("conflicts", "Conflicts", "Whether the terms' gradients oppose each other.", parts, why)
 
 
 def timing(material: Material) -> Panel:
-    """Return where the time goes: spans of the step, pace, stalls of checkpoints."""
+    """Return the timing panel: pace, spans of the step, checkpoint stalls."""
     history = material.history
     spans = [name for name in material.of_family(tags.SPAN) if material.series[name]["unit"] == "ms"]
     parts: list[Panel] = []
@@ -111,7 +111,7 @@ def timing(material: Material) -> Panel:
         steps, means = _bucket_means(series.steps, series.values)
         with np.errstate(divide="ignore", invalid="ignore"):
             pace = 1000 / means
-        material.series[PACE] = derived(steps, pace, "Steps per second, in the mean of each stretch.", "1/s")
+        material.series[PACE] = derived(steps, pace, "Mean steps per second over each stretch.", "1/s")
         parts.append(lines("Pace", [PACE], "Steps per second over the run.", labels={PACE: "steps per second"}))
     if spans:
         labels = short_labels(spans, tags.SPAN)
@@ -119,18 +119,19 @@ def timing(material: Material) -> Panel:
         rows = [_span(name, history) for name in spans]
         columns = (("span", "span", False), ("mean", "mean, ms", True), ("median", "median, ms", True))
         columns += (("share", "share of the step, %", True), ("most", "longest, ms", True), ("at", "at step", True))
-        parts.append(table("Spans", columns, rows, "Where a step's time goes."))
+        parts.append(table("Spans", columns, rows, "Time of each span of a step."))
     stalls = [(e["step"], e["stall_ms"]) for e in material.of_kind("checkpoint") if is_number(e.get("stall_ms"))]
     if stalls:
         points = np.array(stalls, np.float64)
-        material.series[STALL] = derived(points[:, 0], points[:, 1], "How long training waited for a checkpoint.", "ms")
-        parts.append(lines("Checkpoint stalls", [STALL], "How long training waited for each.", labels={STALL: "stall"}))
-    why = "No times were recorded: run.steps(...) records Time/step, and step.span(name) the parts of a step."
-    return group("timing", "Timing", "How fast it went, and where the time goes.", parts, why)
+        about = "Time for which training waited for each checkpoint."
+        material.series[STALL] = derived(points[:, 0], points[:, 1], about, "ms")
+        parts.append(lines("Checkpoint stalls", [STALL], about, labels={STALL: "stall"}))
+    why = "No times were recorded: run.steps(...) records Time/step, and step.span(name) records parts of a step."
+    return group("timing", "Timing", "Speed, and where the time is spent.", parts, why)
 
 
 def _mean_shares(history: History) -> dict[str, dict[str, Any]]:
-    """Return each term's mean share per stretch of steps: all on the same steps, adding up to 1."""
+    """Return each term's mean share per stretch of steps; at each step the shares of all terms sum to 1."""
     terms = tags.SHARE.parts(history.names())
     names = list(terms.values())
     if not names:
@@ -146,7 +147,7 @@ def _mean_shares(history: History) -> dict[str, dict[str, Any]]:
 
 
 def _sums(history: History, name: str, starts: Floats) -> Floats:
-    """Return the sum of a share's finite values in each stretch, without their sign: areas have none."""
+    """Return the sum of the absolute finite values of a share in each stretch: stacked areas cannot be negative."""
     series = history[name]
     place = np.clip(np.searchsorted(starts, series.steps, side="right") - 1, 0, None)
     values = np.where(np.isfinite(series.values), np.abs(series.values), 0.0)
@@ -163,19 +164,20 @@ def _bucket_means(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
 def _pace_facts(values: Floats, material: Material) -> Panel:
     known = values[np.isfinite(values)]
     if not len(known):
-        return facts("Step time", [("step time", "not finite")], "How long a step takes.")
+        return facts("Step time", [("step time", "not finite")], "Duration of a step.")
     median, late, most = np.percentile(known, [50, 95, 100]).tolist()
     status = material.status
     left = (status.planned - 1 - status.last) if status.planned and status.last is not None else 0
+    # The speed of the last steps predicts the rest better than the mean: models grow, and so do their steps.
     recent = float(known[-200:].mean())
     pairs = [
-        ("median step", f"{median:,.4g} ms"),
-        ("95 % of the steps within", f"{late:,.4g} ms"),
-        ("longest step", f"{most:,.4g} ms"),
-        ("steps per second, lately", f"{1000 / recent:,.4g}" if recent > 0 else ""),
-        ("time to the end at that pace", _duration(left * recent / 1000) if status.state.word == "running" else ""),
+        ("median step", f"{number_text(median)} ms"),
+        ("95 % of the steps within", f"{number_text(late)} ms"),
+        ("longest step", f"{number_text(most)} ms"),
+        ("steps per second, last 200 steps", number_text(1000 / recent) if recent > 0 else ""),
+        ("remaining time at that pace", duration(left * recent / 1000) if status.state.word == "running" else ""),
     ]
-    return facts("Step time", pairs, "How long a step takes.")
+    return facts("Step time", pairs, "Duration of a step.")
 
 
 def _span(name: str, history: History) -> dict[str, Any]:
@@ -203,10 +205,5 @@ def _refusals(refusals: Sequence[Mapping[str, Any]]) -> Panel:
     columns = (("step", "step", True), ("terms", "terms", False), ("groups", "groups", False))
     columns += (("samples", "samples", False),)
     more = f", the first {_ROWS} of them" if len(refusals) > _ROWS else ""
-    about = f"{len(refusals):,} updates were refused because something was not finite{more}."
+    about = f"{len(refusals):,} updates were refused because a value was not finite{more}."
     return table("Refused updates", columns, rows, about)
-
-
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(int(seconds), 3600)
-    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"

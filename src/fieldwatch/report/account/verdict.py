@@ -1,4 +1,4 @@
-"""The verdict: how a run went, what went wrong, what to do; the first thing to read."""
+"""Verdict at the top of the report: how the run went, what went wrong, what to do."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,9 +9,9 @@ from fieldwatch.report.account.findings import GRAVITY
 from fieldwatch.report.account.run_status import RunStatus
 
 _TOLD = 3
-"""Findings that the verdict repeats."""
+"""Maximum number of findings that the verdict repeats."""
 _NOT_WELL = ("silent", "hung")
-"""States of a run that has not ended, and gives no sign of life."""
+"""States of a run that has not ended and has stopped sending heartbeats."""
 
 
 def verdict_of(
@@ -20,16 +20,17 @@ def verdict_of(
     """Return the verdict.
 
     Args:
-        status: how the run stands.
-        findings: joined, the worst first.
-        crash: the death that ended it, if one did.
-        outcome: what came of it, in a sentence.
+        status: state and progress of the run.
+        findings: merged findings, most severe first.
+        crash: crash that ended the run; None without one.
+        outcome: change of the loss, in a sentence.
     """
     if status.state.broken:
         return _verdict("failed", _died(status, crash), _why(findings, crash))
     if status.last is None:
-        begun = "The run has begun; its first step is not on record yet."
-        return _verdict("empty", "Nothing is recorded yet", begun if not status.state.ended else "It took no step.")
+        started = "The run has started; its first step is not recorded yet."
+        detail = "The run ended before its first step." if status.state.ended else started
+        return _verdict("empty", "Nothing is recorded yet", detail)
     done = status.last + 1
     steps = f"{done:,} of {status.planned:,} steps" if status.planned else f"{done:,} step{'s' if done > 1 else ''}"
     counted = _counted(findings)
@@ -46,7 +47,7 @@ def verdict_of(
 
 
 def _open(state: RunState, steps: str, counted: str, detail: str) -> dict[str, str]:
-    """Return the verdict on a run that has not ended."""
+    """Return the verdict for a run that has not ended."""
     word = state.word.capitalize()
     if state.word not in _NOT_WELL:
         return _verdict("running", f"{word}, {steps} done: {counted or 'no rule found anything so far'}", detail)
@@ -55,7 +56,7 @@ def _open(state: RunState, steps: str, counted: str, detail: str) -> dict[str, s
 
 
 def outcome_of(series: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say what came of the loss, in one sentence; empty where none was recorded."""
+    """Describe the change of the loss in a sentence; empty if none was recorded."""
     total = series.get(tags.TOTAL)
     known = [value for value in total["y"] if value is not None] if total else []
     if total is None or len(known) < 2:
@@ -90,14 +91,14 @@ def _why(findings: Sequence[Mapping[str, Any]], crash: Mapping[str, Any] | None)
     parts = [crash["error"]] if crash else []
     if crash and crash["first_bad"]:
         bad = crash["first_bad"]
-        parts.append(f"The first value that was not finite is of step {bad['step']}: {', '.join(bad['metrics'][:4])}.")
+        parts.append(f"The first non-finite value is in step {bad['step']}: {', '.join(bad['metrics'][:4])}.")
     if crash and crash["memory"]:
         parts.append(crash["memory"])
     return _paragraphs(*parts, _advice([one for one in findings if one["severity"] != "note"]))
 
 
 def _advice(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Say what the gravest findings saw, and what to do about each."""
+    """Return the messages and remedies of the most severe findings."""
     if not findings:
         return ""
     worst = [one for one in findings if one["severity"] == findings[0]["severity"]][:_TOLD]

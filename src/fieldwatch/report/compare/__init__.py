@@ -1,4 +1,4 @@
-"""Runs beside each other: which is better, and why; ours and those of plain TensorBoard folders."""
+"""Comparison of runs: which one is better, and why; for runs of fieldwatch and plain TensorBoard folders."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The comparison as an account: what the script of the report draws, with runs for series."""
+"""The comparison in the form of an account, which the report's script draws; each series is a metric of a run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from fieldwatch.report.compare.sentences import printable, sentences, title
 
 Panel = dict[str, Any]
 BUDGET = 2_000_000
-"""Bytes of JSON that all series together may take, about."""
+"""Approximate limit for the JSON of all series, in bytes."""
 _POINT_BYTES = 19
 _LEAST_POINTS = 16
 _CURVES = 12
@@ -31,8 +31,8 @@ def comparison_account(comparison: Comparison, *, budget: int = BUDGET) -> dict[
     """Return the comparison in the form of a run's account, for `fieldwatch.draw`.
 
     Args:
-        comparison: the runs.
-        budget: bytes of JSON that all series together may take, about.
+        comparison: compared runs.
+        budget: approximate limit for the JSON of all series, in bytes.
     """
     names = [metric.name for metric in comparison.metrics]
     also = [name for name in _PACE if sum(name in side.series for side in comparison.sides) > 1]
@@ -40,8 +40,10 @@ def comparison_account(comparison: Comparison, *, budget: int = BUDGET) -> dict[
     tables = account_tables(comparison)
     charts = [
         _charts(("curves", "Over steps", "One line per run."), names[:_CURVES], steps, series),
-        _charts(("time", "Over time", "The same, by the seconds of training."), names[:_OVER_TIME], times, series),
-        _charts(("pace", "Speed and memory", "What a step took."), also, steps, series),
+        _charts(
+            ("time", "Over time", "The same metrics over the seconds of training."), names[:_OVER_TIME], times, series
+        ),
+        _charts(("pace", "Speed and memory", "Time and memory of a step."), also, steps, series),
     ]
     firsts = [side.first for side in comparison.sides if side.first is not None]
     lasts = [side.last for side in comparison.sides if side.last is not None]
@@ -85,13 +87,13 @@ def _heading(comparison: Comparison) -> str:
 
 
 def _counted(comparison: Comparison) -> str:
-    return f"{len(comparison.sides)} runs, {len(comparison.metrics)} metrics beside each other"
+    return f"{len(comparison.sides)} runs, {len(comparison.metrics)} metrics compared"
 
 
 def _all_series(
     comparison: Comparison, names: Sequence[str], over_time: Sequence[str], budget: int
 ) -> tuple[dict[str, Any], dict[str, list[tuple[str, str]]], dict[str, list[tuple[str, str]]]]:
-    """Return all series by key, and per metric the keys with the names of their runs: over steps, and over seconds."""
+    """Return all series by key, and for each metric its keys with the run names, over steps and over seconds."""
     wanted = [
         (f"{place}:{name}{' (s)' if timed else ''}", side.name, name, series, timed)
         for timed, chosen in ((False, names), (True, over_time))
@@ -116,14 +118,15 @@ def _all_series(
 
 
 def account_series(series: Series, axis: NDArray[np.float64], most: int) -> dict[str, Any]:
-    """Return a series as the account has it: few points, every spike among them, every step that was not finite.
+    """Return a series in the form of the account: thinned, with all spikes, and the steps of non-finite values.
 
     Args:
-        series: at least one value.
-        axis: ``[n]``, where its values stand.
-        most: how many points may stay, about.
+        series: series with at least one value.
+        axis: ``[n]`` steps or seconds of the values.
+        most: approximate maximum number of points.
     """
     kept = chosen_points(series.values, max(most, _LEAST_POINTS))
+    # uPlot requires strictly ascending x; of repeated steps the last value is kept.
     kept = kept[np.append(np.diff(axis[kept]) > 0, True)]
     finite = np.isfinite(series.values)
     bad = axis[~finite]
@@ -161,10 +164,10 @@ def _charts(
     """Return a group of charts, one per metric.
 
     Args:
-        head: id, title and one sentence.
-        names: of the metrics.
-        keys_by_metric: per metric the keys of its series, and whose each is.
-        series: by key.
+        head: id, title and description.
+        names: names of the metrics.
+        keys_by_metric: for each metric the keys of its series, each with the name of its run.
+        series: series by key.
     """
     key, caption, about = head
     parts = [
@@ -181,12 +184,12 @@ def _charts(
     ]
     panel: Panel = {"id": key, "title": caption, "about": about}
     if not parts:
-        return panel | {"kind": "empty", "why": "No two of the runs have such a metric."}
+        return panel | {"kind": "empty", "why": "No such metric is in two or more of the runs."}
     return panel | {"kind": "group", "parts": parts}
 
 
 def _wide(series: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether values lie so far apart that only a logarithmic scale shows them: positive, and over 1 to 100."""
+    """Return whether the values need a logarithmic scale: all positive, with a range of more than 1 to 100."""
     lows = [one["min"][0] for one in series if one["min"][0] is not None]
     highs = [one["max"][0] for one in series if one["max"][0] is not None]
     return bool(lows) and min(lows) > 0 and max(highs) > 100 * min(lows)
@@ -200,7 +203,7 @@ def _findings(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 
 def _phases(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return the phases, where all runs have the same."""
+    """Return the phases if all runs have the same ones."""
     phases = [side.phases for side in comparison.sides if side.series]
     if not phases or comparison.positions or any(each != phases[0] for each in phases):
         return []

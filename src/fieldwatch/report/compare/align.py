@@ -1,4 +1,4 @@
-"""The runs at the same step, after the same seconds of training, and at the end of the same phase."""
+"""Alignment of runs at the same step, after the same training time, and at the end of the same phase."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ PARTS = (0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One metric of all runs at one place.
+    """One metric of all runs at one point of the training.
 
     Attributes:
-        metric: its name.
-        at: the place, for people: ``step 512``, ``12.5 s``, ``end of "warm-up"``.
-        place: the step or the seconds; NaN for a phase.
-        values: per run, as after that place; NaN where it has no value there.
-        best: whose is the best; empty where nobody's.
+        metric: name of the metric.
+        at: description of the point: ``step 512``, ``12.5 s``, ``end of "warm-up"``.
+        place: step or seconds; NaN for a phase.
+        values: value of each run after that point; NaN if it has none.
+        best: run with the best value; empty if there is none.
     """
 
     metric: str
@@ -36,19 +36,19 @@ class Point:
 
 
 def axis_of(series: Series, *, positions: bool) -> Floats:
-    """Return the steps of a series, or the places on its axis (TensorBoard's steps)."""
+    """Return the steps of a series, or its positions on its axis (TensorBoard's steps)."""
     return series.positions if positions else series.steps
 
 
 def at_points(sides: Sequence[Side], metric: str, better: Better, by: By, *, positions: bool) -> list[Point]:
-    """Return one metric at the quarters of what all runs have in common, or at the end of each phase they share.
+    """Return one metric at the quarters of the range that all runs cover, or at the end of each shared phase.
 
     Args:
-        sides: the runs; those without the metric are left out.
-        metric: its name.
-        better: which way is good.
+        sides: runs; those without the metric are left out.
+        metric: name of the metric.
+        better: better direction of the metric.
         by: what the runs are aligned by.
-        positions: count places on the metric's axis instead of steps.
+        positions: whether to use positions on the metric's axis instead of steps.
     """
     having = {side.name: side for side in sides if metric in side.series}
     if len(having) < 2:
@@ -73,7 +73,7 @@ def at_points(sides: Sequence[Side], metric: str, better: Better, by: By, *, pos
 
 
 def shared_phases(sides: Sequence[Side]) -> list[str]:
-    """Return the names of the phases that at least two runs have, in order."""
+    """Return the names of the phases that two or more runs have, in order."""
     names = [phase.name for side in sides for phase in side.phases]
     return [name for name in dict.fromkeys(names) if sum(_phase(side, name) is not None for side in sides) > 1]
 
@@ -93,7 +93,7 @@ def _phase(side: Side, name: str) -> RunPhase | None:
 
 
 def _in_phase(side: Side, metric: str, phase: RunPhase) -> float:
-    """Return the value after the last row of a phase; NaN where it has no row in it."""
+    """Return the value after the last row of a phase; NaN if the phase has no rows."""
     series = side.series[metric]
     first = int(np.searchsorted(series.steps, phase.first))
     last = len(series) if phase.last is None else int(np.searchsorted(series.steps, phase.last, side="right"))
@@ -101,5 +101,6 @@ def _in_phase(side: Side, metric: str, phase: RunPhase) -> float:
 
 
 def _value_at(series: Series, axis: Floats, place: float) -> float:
+    # searchsorted needs an ascending axis; that of a resumed run may step back.
     order = axis if bool((np.diff(axis) >= 0).all()) else np.maximum.accumulate(axis)
     return value_after(series.values, int(np.searchsorted(order, place, side="right")))[0]

@@ -1,4 +1,4 @@
-"""The comparison for a script."""
+"""JSON of a comparison, for scripts."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from fieldwatch.report.compare.side import Side
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return everything that was found, as plain JSON values; a number that is not finite is null."""
+    """Return the whole comparison as plain JSON values; numbers that are not finite are null."""
     headline = comparison.headline
     answer = {
         "verdict": {

@@ -1,4 +1,4 @@
-"""Several runs beside each other: which is better, and why."""
+"""Comparison of several runs: which one is better, and why."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from fieldwatch.report.compare.seeds import Group, Significance, groups_of, sign
 from fieldwatch.report.compare.side import Side
 
 ALIGNED = 12
-"""So many metrics are aligned and tested; the table of final values has all that were chosen."""
+"""Maximum number of metrics that are aligned and tested; the table of final values has all chosen ones."""
 UNKNOWN = 12
-"""So many metrics are shown where nobody knows which way is good."""
+"""Maximum number of metrics shown if none has a known better direction."""
 MOST_PAIRS = 30
 
 
-class NoSuchMetric(InputError):  # noqa: N818  says what was looked for
-    """No run has a metric of the asked-for name."""
+class NoSuchMetric(InputError):  # noqa: N818  reads as what is missing
+    """No run has a metric with the requested name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,11 @@ class ComparedMetric:
     """One metric of all runs.
 
     Attributes:
-        name: its tag.
-        meaning: which way is good, and how much it matters.
-        figures: per run that has it, what its values come to.
-        best_final: the run whose value at the end is the best; empty where nobody's is.
-        best_ever: the run that had the best value at any time; empty where nobody's is.
+        name: tag of the metric.
+        meaning: better direction and importance.
+        figures: summary of the values of each run that has the metric.
+        best_final: run with the best final value; empty if there is none.
+        best_ever: run with the best value at any step; empty if there is none.
     """
 
     name: str
@@ -50,32 +50,32 @@ class ComparedMetric:
 
     @property
     def better(self) -> Better:
-        """Which way is good."""
+        """Better direction of the metric."""
         return self.meaning.better
 
     @property
     def finals(self) -> dict[str, float]:
-        """The value at the end, per run."""
+        """Final value of each run."""
         return {run: figure.final for run, figure in self.figures.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Runs beside each other.
+    """Result of a comparison.
 
     Attributes:
-        sides: the runs, in the order given.
-        positions: whether steps are places on a metric's own axis, as TensorBoard's are.
-        metrics: those that were chosen, what matters most first.
-        shared: names that all runs with any row have.
-        partly: names that some runs lack, and which runs have them.
-        points: per way to align, the runs at the same place.
-        paces: per run speed and memory.
-        config: keys that differ, and every run's value.
-        environment: what else differs.
-        divergences: of each further run from the first one, in which step.
+        sides: compared runs, in the given order.
+        positions: whether steps are positions on a metric's axis, as in TensorBoard.
+        metrics: chosen metrics, most important first.
+        shared: names of the metrics of all runs that have rows.
+        partly: names of metrics that some runs lack, with the runs that have them.
+        points: runs at the same points of the training, by kind of alignment.
+        paces: speed and memory of each run.
+        config: differing keys of the configs, with the value of each run.
+        environment: differing versions, git states, hosts, devices and commands.
+        divergences: first difference of each further run from the first run.
         groups: runs that repeat one experiment.
-        significance: of each two groups and metric.
+        significance: tests for each pair of groups and each metric.
     """
 
     sides: tuple[Side, ...]
@@ -93,12 +93,12 @@ class Comparison:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the runs."""
+        """Names of the runs."""
         return tuple(side.name for side in self.sides)
 
     @property
     def headline(self) -> ComparedMetric | None:
-        """The metric that decides: the first one of which two runs have a value and one is better."""
+        """The deciding metric: the first one for which two runs have a value and one is better."""
         return next((metric for metric in self.metrics if metric.best_final), None)
 
 
@@ -107,11 +107,11 @@ def compare(sides: Sequence[Side], patterns: Sequence[str] = (), *, repeats: boo
 
     Args:
         sides: at least two runs.
-        patterns: names of metrics, `*` for any text; none chooses what tells of quality.
-        repeats: runs of one given folder repeat an experiment where no config says so.
+        patterns: names of metrics, with `*` for any text; if empty, metrics of quality are chosen.
+        repeats: whether runs in the same given folder repeat an experiment if no config is known.
 
     Raises:
-        NoSuchMetric: a pattern fits no metric of any run.
+        NoSuchMetric: if a pattern matches no metric of any run.
     """
     having = [side for side in sides if side.series]
     positions = any(side.kind == "tensorboard" for side in having)
@@ -141,10 +141,10 @@ def compare(sides: Sequence[Side], patterns: Sequence[str] = (), *, repeats: boo
 
 
 def chosen_metrics(sides: Sequence[Side], owners: Mapping[str, Sequence[str]], patterns: Sequence[str]) -> list[str]:
-    """Return which metrics are shown, in order.
+    """Return the names of the metrics to show, in order.
 
     Raises:
-        NoSuchMetric: a pattern fits none.
+        NoSuchMetric: if a pattern matches no metric.
     """
     if patterns:
         return list(dict.fromkeys(name for pattern in patterns for name in _fitting(pattern, list(owners))))
@@ -160,18 +160,18 @@ def chosen_metrics(sides: Sequence[Side], owners: Mapping[str, Sequence[str]], p
 def _fitting(pattern: str, names: Sequence[str]) -> list[str]:
     found = [name for name in names if name == pattern] or [name for name in names if fnmatchcase(name, pattern)]
     if not found:
-        known = ", ".join(sorted(names)[:20]) or "none: the runs hold no scalars"
-        raise NoSuchMetric(f"no run has a metric {pattern!r} (* stands for any text); there are {known}")
+        known = ", ".join(sorted(names)[:20]) or "none: the runs contain no scalars"
+        raise NoSuchMetric(f"no run has a metric {pattern!r} (* matches any text); available metrics: {known}")
     return found
 
 
 def declared_meaning(sides: Sequence[Side], name: str) -> Meaning:
-    """Return what a metric says, as the first run that declared it has it."""
+    """Return the meaning of a metric, as declared by the first run that declares it."""
     return meaning_of(name, next((side.declared[name] for side in sides if name in side.declared), None))
 
 
 def compare_metric(sides: Sequence[Side], name: str, *, positions: bool) -> ComparedMetric:
-    """Return one metric of all runs that have it."""
+    """Compare one metric between all runs that have it."""
     meaning = declared_meaning(sides, name)
     figures = {
         side.name: figure_of(series, meaning.better, axis_of(series, positions=positions))
@@ -197,7 +197,7 @@ def _divergences(sides: Sequence[Side]) -> list[Divergence]:
 
 
 def _significance(metrics: Sequence[ComparedMetric], groups: Sequence[Group]) -> list[Significance]:
-    """Test each two groups, where any group repeats; many groups only against the first."""
+    """Test each pair of groups if any group repeats; with many groups, test each against the first only."""
     if len(groups) < 2 or all(len(group.independent) == 1 for group in groups):
         return []
     pairs = list(combinations(groups, 2))
@@ -211,12 +211,12 @@ def _significance(metrics: Sequence[ComparedMetric], groups: Sequence[Group]) ->
 
 
 def ranked(metric: ComparedMetric) -> list[tuple[str, float]]:
-    """Return the runs and their values at the end, the best first; those that are no number are left out."""
+    """Return the runs with their final values, best first; values that are not finite are left out."""
     known = [(run, value) for run, value in metric.finals.items() if np.isfinite(value)]
     return sorted(known, key=lambda pair: pair[1], reverse=metric.better == "higher")
 
 
 def all_equal(comparison: Comparison) -> bool:
-    """Whether all runs are equal to the bit, end together, and none is without rows."""
+    """Return whether all runs are bitwise equal, end at the same step, and have rows."""
     pairs = comparison.divergences
     return len(pairs) == len(comparison.sides) - 1 and all(d.identical and not d.longer for d in pairs) and bool(pairs)

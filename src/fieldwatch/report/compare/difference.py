@@ -1,4 +1,4 @@
-"""The first step where two runs differ: every shared metric, row by row, bit by bit."""
+"""First step at which two runs differ: compares every shared metric row by row, bitwise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ MOST_TOLD = 12
 
 @dataclass(frozen=True, kw_only=True)
 class MetricDifference:
-    """One metric at the first step where it differs.
+    """One metric at the first step at which it differs.
 
     Attributes:
-        metric: its name.
-        step: the first step where it differs.
-        values: of the first and of the second run; NaN where a run has no row there.
-        missing: which run has no row there; empty where both have one.
-        relative: the size of the difference over the larger of both values; NaN where that is no number.
+        metric: name of the metric.
+        step: first step at which it differs.
+        values: values of the first and the second run; NaN for a run without a row.
+        missing: name of the run without a row; empty if both have one.
+        relative: absolute difference divided by the larger magnitude; NaN if that is not finite.
     """
 
     metric: str
@@ -36,19 +36,19 @@ class MetricDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """How far two runs are the same.
+    """Result of comparing two runs row by row.
 
     Attributes:
-        runs: the names of both.
-        compared: the metrics that were compared.
-        left_out: shared metrics that tell of clocks and machines, and were not.
-        as_float32: whether values were compared as TensorBoard keeps them.
-        equal_rows: steps, from the first on, at which every compared metric of both is equal to the bit.
-        equal_to: the last of these steps; -1 without one.
-        first: what differs at the first step where anything does, in the order of recording; empty where nothing does.
-        also: how many further metrics differ later on.
-        same: how many metrics are equal to the end of the shorter run.
-        longer: the run that goes on after the other's last step; empty where both end together.
+        runs: names of both runs.
+        compared: names of the compared metrics.
+        left_out: shared metrics of clocks and machines, which are not compared.
+        as_float32: whether values were compared as float32, which TensorBoard stores.
+        equal_rows: number of steps from the start at which all compared metrics are bitwise equal.
+        equal_to: last of these steps; -1 if there is none.
+        first: metrics that differ at the first differing step, in recording order; empty if there is none.
+        also: number of metrics that differ only later.
+        same: number of metrics that are equal up to the end of the shorter run.
+        longer: run that continues after the last step of the other; empty if both end at the same step.
         overlap: whether the runs have any step in common.
     """
 
@@ -66,22 +66,22 @@ class Divergence:
 
     @property
     def identical(self) -> bool:
-        """Whether both are equal to the bit as far as both go."""
+        """Whether both runs are bitwise equal up to the end of the shorter one."""
         return bool(self.compared) and not self.first and self.overlap
 
     @property
     def sentence(self) -> str:
-        """Return the finding for people."""
+        """The result as a sentence."""
         one, other = self.runs
         if not self.compared:
             return f"{one} and {other} share no metric that could be compared"
         if not self.overlap:
             return f"{one} and {other} have no step in common"
-        how = "to the bit (as float32)" if self.as_float32 else "to the bit"
+        how = "bitwise (as float32)" if self.as_float32 else "bitwise"
         if self.identical:
-            rest = f"; {self.longer} goes on from there" if self.longer else ""
+            rest = f"; {self.longer} continues from there" if self.longer else ""
             return (
-                f"{one} and {other} are equal {how}: {_many(len(self.compared), 'metric')} at {_steps(self.equal_rows)}"
+                f"{one} and {other} are {how} equal: {_many(len(self.compared), 'metric')} at {_steps(self.equal_rows)}"
                 f" up to step {self.equal_to:,}{rest}"
             )
         first = self.first[0]
@@ -91,18 +91,18 @@ class Divergence:
         where = f"at step {first.step:,} in {first.metric} ({what}){more}"
         if not self.equal_rows:
             return f"{one} and {other} differ from their first step on: {where}"
-        return f"{one} and {other} are equal {how} for {_steps(self.equal_rows)}, and first differ {where}"
+        return f"{one} and {other} are {how} equal for {_steps(self.equal_rows)}, and first differ {where}"
 
 
 def first_difference(one: Side, other: Side, *, positions: bool) -> Divergence:
     """Compare two runs row by row, exactly; NaN equals NaN.
 
-    Rows after the last step of the shorter run are no difference; a row that one of them lacks before that is.
+    Rows after the last step of the shorter run do not count as a difference; rows that one run lacks before that do.
 
     Args:
-        one: the first run.
-        other: the second run.
-        positions: match rows by their place on the metric's axis instead of by step.
+        one: first run.
+        other: second run.
+        positions: whether to match rows by their position on the metric's axis instead of by step.
     """
     shared = [name for name in one.series if name in other.series]
     compared = tuple(name for name in shared if not meaning_of(name).machine)
@@ -144,7 +144,7 @@ def _steps_of_both(one: Side, other: Side, names: Sequence[str], *, positions: b
 
 
 def _differing(one: Side, other: Side, name: str, *, positions: bool, as_float32: bool) -> MetricDifference | None:
-    """Return where one metric first differs; None where it does not as far as both runs go."""
+    """Return the first difference in one metric; None if it is equal up to the end of the shorter run."""
     series = one.series[name], other.series[name]
     end = min(_end(side, positions=positions) for side in (one, other))
     axes = [axis_of(each, positions=positions) for each in series]
@@ -188,7 +188,7 @@ def _end(side: Side, *, positions: bool) -> float:
 
 
 def _bits(values: Floats, *, as_float32: bool) -> NDArray[Any]:
-    """Return the bits of the numbers, so that NaN equals NaN; of all zeros and all NaN one kind."""
+    """Return the bits of the values as integers, with one representation each for zero and for NaN."""
     with np.errstate(over="ignore", invalid="ignore"):
         plain = values.astype(np.float32) if as_float32 else values.copy()
     # -0.0 equals 0.0, and all NaN payloads are one.

@@ -1,4 +1,4 @@
-"""What a run's values of one metric come to: the value at the end, the best one, the value at any row."""
+"""Summary of a metric's values in one run: final value, best value, and the value after any row."""
 
 from dataclasses import dataclass
 
@@ -9,24 +9,24 @@ from fieldwatch.record import Better, Series
 
 Floats = NDArray[np.float64]
 DENSE = 50
-"""From so many values on, one alone is taken for noise, and the mean of the last twentieth stands for it."""
+"""Number of values from which the final value is the mean of the last twentieth, since single values are noisy."""
 MOST_AVERAGED = 100
 EQUAL = 1e-6
-"""Values that differ by less than this part of their size are equal: TensorBoard rounds to seven digits."""
+"""Relative tolerance below which values count as equal: TensorBoard's float32 has seven digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """What the values of one metric in one run come to.
+    """Summary of the values of one metric in one run.
 
     Attributes:
-        final: the value at the end: the mean of the last `averaged` values; NaN where the last one is not finite.
-        averaged: how many values that mean is of.
-        best: the best value, by which way is good (the last one where that is not known); NaN without a finite value.
-        best_step: its step.
-        last_step: the step of the last value.
-        count: how many values there are.
-        bad: how many of them are not finite.
+        final: final value, the mean of the last `averaged` values; NaN if the last value is not finite.
+        averaged: number of values in that mean.
+        best: best value (the last one if the better direction is unknown); NaN without a finite value.
+        best_step: step of the best value.
+        last_step: step of the last value.
+        count: number of values.
+        bad: number of values that are not finite.
     """
 
     final: float
@@ -39,12 +39,12 @@ class Figure:
 
 
 def figure_of(series: Series, better: Better, axis: Floats) -> Figure:
-    """Return what a series comes to.
+    """Summarize a series.
 
     Args:
-        series: at least one value.
-        better: which way is good.
-        axis: ``[n]``, the steps to tell.
+        series: series with at least one value.
+        better: better direction of the metric.
+        axis: ``[n]`` steps to report.
     """
     values = series.values
     finite = np.isfinite(values)
@@ -62,13 +62,14 @@ def figure_of(series: Series, better: Better, axis: Floats) -> Figure:
 
 
 def value_after(values: Floats, rows: int) -> tuple[float, int]:
-    """Return the value that stands after so many rows, and of how many values it is the mean.
+    """Return the value after a number of rows, and the number of values that it averages.
 
-    Of fewer than 50 rows that is the last one; of more the mean of the last twentieth, at most 100. Values that are not
-    finite are left out of the mean; where the last one is not finite, neither is the answer. NaN without rows.
+    Below 50 rows this is the last value, otherwise the mean of the last twentieth, at most 100 values. Values that are
+    not finite are left out of the mean. The result is NaN without rows and if the last value is not finite.
     """
     if not rows or not np.isfinite(values[rows - 1]):
         return float("nan"), 0
+    # A mean over a window: the last value of a noisy curve is one draw, and would decide by chance.
     window = values[rows - _width(rows) : rows]
     kept = window[np.isfinite(window)]
     return float(kept.mean()), len(kept)
@@ -87,7 +88,7 @@ def _best(values: Floats, finite: NDArray[np.bool_], better: Better) -> int:
 
 
 def winner(values: dict[str, float], better: Better) -> str:
-    """Return whose value is the best; empty where nobody's is, or several are equal, or no way is good."""
+    """Return the run with the best value; empty if several are equal or the better direction is unknown."""
     known = {name: value for name, value in values.items() if np.isfinite(value)}
     if better not in ("higher", "lower") or len(known) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""What differs between the configs of runs, and between the machines and versions they ran on."""
+"""Differences between the configs of runs, and between their machines and versions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ SEEDS = ("seed", "random_seed", "rng_seed", "manual_seed", "global_seed", "torch
 
 
 class Absent:
-    """Stands where a run has no such key."""
+    """Type of `ABSENT`, the value of a key that a run does not have."""
 
     def __repr__(self) -> str:
         return "(absent)"
@@ -19,10 +19,10 @@ ABSENT = Absent()
 
 
 def differing(known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the keys whose values are not the same in all runs, each with every run's value.
+    """Return the keys whose values differ between runs, with the value of each run.
 
     Args:
-        known: per run a flat mapping.
+        known: flat mapping of each run.
     """
     keys = dict.fromkeys(key for values in known.values() for key in values)
     found = {key: {run: values.get(key, ABSENT) for run, values in known.items()} for key in keys}
@@ -30,10 +30,10 @@ def differing(known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
 
 
 def config_differences_of(sides: Sequence[Side]) -> dict[str, dict[str, Any]]:
-    """Return the keys of the configs that differ; runs whose config nobody knows are left out.
+    """Return the differing keys of the configs; runs without a known config are left out.
 
-    TensorBoard keeps numbers and texts only, and not all of them: beside its configs values are compared by their text,
-    and a key that it does not have says nothing.
+    TensorBoard stores only numbers and texts, and not all of them. If one of the configs comes from TensorBoard, values
+    are therefore compared as text, and keys missing in its configs are not a difference.
     """
     known = {side.name: side.config for side in sides if side.config is not None}
     kinds = {side.name: side.kind for side in sides if side.config is not None}
@@ -50,23 +50,23 @@ def config_differences_of(sides: Sequence[Side]) -> dict[str, dict[str, Any]]:
 
 
 def environment_differences_of(sides: Sequence[Side]) -> dict[str, dict[str, Any]]:
-    """Return what differs between versions, git states, hosts, devices and commands, where they are known."""
+    """Return the differing versions, git states, hosts, devices and commands, as far as they are known."""
     return differing({side.name: side.environment for side in sides if side.environment})
 
 
 def is_seed(key: str) -> bool:
-    """Whether a key of a config names the seed of the random numbers."""
+    """Return whether a key of a config is a random seed."""
     return key.rpartition(".")[2].rpartition("/")[2].lower() in SEEDS
 
 
 def seed_of(side: Side) -> str:
-    """Return the seed of a run as text; empty where its config names none."""
+    """Return the random seed of a run as text; empty if its config has none."""
     config = side.config or {}
     return ", ".join(str(config[key]) for key in sorted(config) if is_seed(key))
 
 
 def identity_of(side: Side) -> str | None:
-    """Return what two runs that differ by their seed only have in common; None where the config is not known."""
+    """Return a text that is equal for runs that differ only in their seed; None if the config is not known."""
     if not side.config:
         return None
     plain = {key: value for key, value in side.config.items() if not is_seed(key)}

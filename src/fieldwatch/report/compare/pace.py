@@ -1,4 +1,4 @@
-"""How fast a run was and how much memory it took, from its record."""
+"""Speed and peak memory of a run, from its record."""
 
 import re
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ _MEGA = re.compile(r"(?:^|[^a-z])(?:vram|gpu|memory)[^a-z]?.*m(?:i)?b$", re.IGNO
 
 @dataclass(frozen=True, kw_only=True)
 class RunPace:
-    """Speed and memory of a run; NaN where its record does not tell.
+    """Speed and memory of a run; NaN for values that were not recorded.
 
     Attributes:
-        seconds: of training, up to the last value.
-        step_ms: median duration of a step.
-        steps_per_second: steps by the seconds they took, evaluation and saving included.
-        peak_MB: the most memory at once, MiB.
-        peak_from: the metric that says so.
+        seconds: training time up to the last value, in seconds.
+        step_ms: median duration of a step, in ms.
+        steps_per_second: mean speed, including evaluation and saving.
+        peak_MB: peak memory, in MiB.
+        peak_from: metric from which the peak memory is taken.
     """
 
     seconds: float

@@ -1,4 +1,4 @@
-"""The tables of the comparison's page."""
+"""Tables of the comparison page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,27 +12,25 @@ from fieldwatch.report.compare.sentences import printable, why_no_test
 
 Panel = dict[str, Any]
 BESIDE = 8
-"""With more runs than these each run has a row of its own."""
+"""Number of runs above which each run has a row instead of a column."""
 MOST_METRICS = 200
 MOST_ALIGNED = 12
 AT_THE_END = (
-    "Of 50 values or more the value at the end is the mean of the last twentieth, at most 100 of them; a star marks "
-    "the better one."
+    "With 50 values or more, the final value is the mean of the last twentieth, at most 100 values; a star marks the "
+    "best run."
 )
 
 
 def account_tables(comparison: Comparison) -> list[Panel]:
-    """Return the tables, in the order of reading."""
+    """Return the tables in reading order."""
     return [
         _runs(comparison),
         _metrics(comparison),
         _aligned(comparison),
         _difference(comparison),
         _chance(comparison),
-        _keys(
-            "config", "Config: what differs", comparison.config, "No key differs between the configs that are known."
-        ),
-        _keys("environment", "Environment: what differs", comparison.environment, "Nothing that is known differs."),
+        _keys("config", "Config: what differs", comparison.config, "No key differs between the known configs."),
+        _keys("environment", "Environment: what differs", comparison.environment, "No known difference."),
         _not_shared(comparison),
     ]
 
@@ -74,7 +72,7 @@ def _runs(comparison: Comparison) -> Panel:
         for side in comparison.sides
     ]
     parts = [
-        _table("runs-table", "", columns, rows, "Speed counts evaluation and saving in."),
+        _table("runs-table", "", columns, rows, "Speed includes evaluation and saving."),
         {"id": "runs-facts", "title": "How they went, and where they are", "kind": "facts", "facts": facts},
     ]
     return {"id": "runs", "title": "Runs", "kind": "group", "parts": parts}
@@ -82,7 +80,7 @@ def _runs(comparison: Comparison) -> Panel:
 
 def _metrics(comparison: Comparison) -> Panel:
     if not comparison.metrics:
-        why = "No two of the runs share a metric: --metric names those to be shown."
+        why = "No metric is in two or more of the runs: choose metrics with --metric."
         return {"id": "metrics", "title": "At the end", "kind": "empty", "why": why}
     many = len(comparison.sides) > BESIDE
     rows = _metrics_by_run(comparison) if many else _runs_by_metric(comparison)
@@ -119,7 +117,7 @@ def _metrics_by_run(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _cell(values: Mapping[str, float], run: str, best: str) -> float | str | None:
-    """Return a number, so that it can be sorted; the best one with its star."""
+    """Return the value as a number, which the page can sort; the best one as text with a star."""
     value = values.get(run)
     if value is None:
         return None
@@ -152,7 +150,7 @@ def _aligned(comparison: Comparison) -> Panel:
         columns = [("metric", "metric", False), ("at", "at", False), *runs]
         empty = {"id": key, "title": title, "kind": "empty", "why": why[by]}
         parts.append(_table(key, title, columns, rows, "") if rows else empty)
-    about = "The value that stood there: as at the end, of the rows up to that place."
+    about = "Value at that point, averaged like the final value over the rows up to it."
     return {"id": "aligned", "title": "Aligned", "about": about, "kind": "group", "parts": parts}
 
 
@@ -170,8 +168,8 @@ def _difference(comparison: Comparison) -> Panel:
         for each in comparison.divergences
     ]
     left_out = dict.fromkeys(name.split("/", 1)[0] for each in comparison.divergences for name in each.left_out)
-    about = "Every shared metric row by row, to the bit, against the first run. " + (
-        f"Clocks and machines are left out: {', '.join(left_out)}." if left_out else ""
+    about = "Every shared metric, compared bitwise row by row with the first run. " + (
+        f"Metrics of clocks and machines are left out: {', '.join(left_out)}." if left_out else ""
     )
     columns = [
         ("pair", "runs", False), ("equal", "equal steps", True), ("step", "first differing step", True),

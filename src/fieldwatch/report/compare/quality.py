@@ -1,4 +1,4 @@
-"""What a metric says about a run: which way is good, and how much it matters for "which is better"."""
+"""Meaning of a metric for comparisons: its better direction, and its importance."""
 
 import re
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ _HIGHER = {
     "similarity", "ssim", "success", "throughput", "watertight", "within",
 }  # fmt: skip
 NO_QUALITY = 9
-"""The rank of what says nothing about which run is better."""
+"""Rank of metrics that do not tell which run is better."""
 _BESIDE = ("Statistics/", "Recovery/", "Population/", "Mesh/")
-"""What describes a run, more than how good it is."""
+"""Prefixes of metrics that describe a run rather than its quality."""
 _MAIN = {"psnr", "acc", "accuracy", "iou", "miou", "mae", "chamfer", "f1", "auc", "map", "reward", "error", "l1", "mse"}
 _COUNTS = {"Eval/chunk_shrinks", "Eval/mesh_pieces_removed", "Eval/failures"}
 _UNSTEADY = {"gap", "std"}
@@ -46,13 +46,13 @@ Source = Literal["declared", "by its name", "not known"]
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """What a metric's name says.
+    """Meaning of a metric.
 
     Attributes:
-        better: which way is good; `"none"` where that cannot be said.
-        source: whether a declaration says so, or the words of its name.
-        machine: whether it tells of clocks or machines, which differ from run to run whatever the training does.
-        rank: how much it matters, 0 most: held-out quality, held-out loss, quality, losses; `NO_QUALITY` for all else.
+        better: better direction; `"none"` if unknown.
+        source: whether the direction is declared or inferred from the words of the name.
+        machine: whether the metric measures clocks or machines, which differ between runs in any case.
+        rank: importance, 0 first: held-out quality, held-out loss, quality, losses; `NO_QUALITY` for all others.
     """
 
     better: Better
@@ -63,11 +63,11 @@ class Meaning:
 
 @cache
 def meaning_of(name: str, told: Better | None = None) -> Meaning:
-    """Return what a metric says of a run: as it was declared where it was, else by the words of its name.
+    """Return the meaning of a metric: as declared, else inferred from the words of its name.
 
     Args:
-        name: the tag.
-        told: which way is good, where the run's own record says so.
+        name: tag of the metric.
+        told: better direction declared by the run itself, if any.
     """
     words = words_of(name)
     declared = TOOLKIT.find(name)

@@ -1,4 +1,4 @@
-"""Runs that repeat one experiment with other seeds, and whether two experiments differ by more than their seeds do."""
+"""Significance tests between experiments that were repeated with several seeds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ Floats = NDArray[np.float64]
 MOST_SPLITS = 20_000
 LEVEL = 0.05
 WHY = (
-    "Permutation test of the difference of means (every way to deal the runs out to both groups; beyond 20,000 ways "
-    "as many drawn at random): it assumes no distribution, which a handful of seeds could not show. The interval is "
-    "Welch's, at 95 %. p is for one metric at a time: of 20 metrics without any difference one falls below 0.05."
+    "Permutation test of the difference of means (all assignments of the runs to both groups; if there are "
+    "more than 20,000, as many at random): it assumes no distribution, which a few seeds could not confirm. The "
+    "interval is Welch's, at 95 %. p is for one metric at a time: of 20 without a difference, one falls below 0.05."
 )
 
 
@@ -29,10 +29,10 @@ class Group:
     """Runs of one experiment.
 
     Attributes:
-        name: for people.
-        runs: their names.
-        seeds: per run its seed; empty where unknown.
-        independent: sets of runs that share a seed and so count once.
+        name: name of the experiment for people.
+        runs: names of the runs.
+        seeds: seed of each run; empty if unknown.
+        independent: sets of runs with the same seed; each set counts as one sample.
     """
 
     name: str
@@ -43,19 +43,19 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Significance:
-    """Whether one metric differs between two groups by more than between their seeds.
+    """Test of whether one metric differs between two groups by more than chance.
 
     Attributes:
-        metric: its name.
-        groups: the names of both.
-        counts: seeds in each.
-        means: of each.
-        spreads: standard deviation of each over its seeds; NaN for one seed.
+        metric: name of the metric.
+        groups: names of both groups.
+        counts: number of seeds in each group.
+        means: mean of each group.
+        spreads: standard deviation of each group over its seeds; NaN for one seed.
         difference: second mean minus first mean.
-        interval: Welch's 95 % interval of the difference; NaN where there is none.
-        p: of the permutation test, two-sided; NaN where no statement is possible.
-        least_p: the smallest p that so few seeds can give.
-        statement: for people.
+        interval: Welch's 95 % confidence interval of the difference; NaN if it cannot be computed.
+        p: two-sided p-value of the permutation test; NaN if no test is possible.
+        least_p: smallest p-value that this number of seeds can give.
+        statement: result in words.
     """
 
     metric: str
@@ -71,11 +71,11 @@ class Significance:
 
 
 def groups_of(sides: Sequence[Side], *, repeats: bool) -> list[Group]:
-    """Return the experiments: runs of the same config but for the seed form one.
+    """Group runs into experiments: runs whose configs differ only in the seed form one.
 
     Args:
-        sides: the runs.
-        repeats: take the caller's word that runs of one given folder repeat an experiment where no config is known.
+        sides: runs.
+        repeats: whether runs in the same given folder repeat an experiment if no config is known.
     """
     members = dict[str, list[Side]]()
     for side in sides:
@@ -97,14 +97,14 @@ def _group(sides: Sequence[Side]) -> Group:
 def significance_of(
     metric: str, finals: Mapping[str, float], one: Group, other: Group, better: Better
 ) -> Significance | None:
-    """Test whether a metric's final values differ between two groups; None where a group has no value.
+    """Test whether a metric's final values differ between two groups; None if a group has no value.
 
     Args:
-        metric: its name.
-        finals: per run the value at the end; NaN and missing ones are left out.
-        one: the first group.
-        other: the second group.
-        better: which way is good.
+        metric: name of the metric.
+        finals: final value of each run; NaN and missing ones are left out.
+        one: first group.
+        other: second group.
+        better: better direction of the metric.
     """
     a, b = (_values(finals, group) for group in (one, other))
     if not len(a) or not len(b):
@@ -139,11 +139,11 @@ def _values(finals: Mapping[str, float], group: Group) -> Floats:
 
 
 def permutation_test(one: Floats, other: Floats) -> tuple[float, float]:
-    """Return the two-sided p of the difference of means, and the smallest p that so few values can give.
+    """Return the two-sided p-value of the difference of means, and the smallest p-value that the counts allow.
 
     Args:
-        one: ``[n]`` values of one group.
-        other: ``[m]`` values of the other group.
+        one: ``[n]`` values of the first group.
+        other: ``[m]`` values of the second group.
     """
     both = np.concatenate((one, other))
     count = len(one)
@@ -165,19 +165,20 @@ def permutation_test(one: Floats, other: Floats) -> tuple[float, float]:
 
 
 def welch_interval(one: Floats, other: Floats) -> tuple[float, float]:
-    """Return Welch's 95 % interval of the second mean minus the first; NaN where both do not vary."""
-    special: Any = import_module("scipy.special")  # it takes long to load, and most comparisons need none of it
+    """Return Welch's 95 % interval of the second mean minus the first; NaN if neither group varies."""
+    special: Any = import_module("scipy.special")  # slow to import, and most comparisons do not need it
     parts = [float(x.var(ddof=1)) / len(x) for x in (one, other)]
     total = sum(parts)
     if total <= 0:
         return float("nan"), float("nan")
+    # Welch-Satterthwaite degrees of freedom.
     freedom = total**2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (one, other), strict=True))
     half = float(special.stdtrit(freedom, 0.975)) * math.sqrt(total)
     middle = float(other.mean() - one.mean())
     return middle - half, middle + half
 
 
-def _statement(  # noqa: PLR0913, PLR0917  what was counted and found, said in one sentence
+def _statement(  # noqa: PLR0913, PLR0917  counts and results, for one sentence
     names: tuple[str, str], counts: tuple[int, int], difference: float, p: float, least: float, better: Better
 ) -> str:
     if min(counts) == 1:

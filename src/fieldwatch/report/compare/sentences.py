@@ -1,55 +1,48 @@
-"""The comparison in sentences: which run is better, by what, and what else to know."""
+"""The comparison in sentences: which run is better, by how much, and what limits the answer."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
+from fieldwatch.base import number
 from fieldwatch.report.compare.comparison import Comparison, all_equal, ranked
 from fieldwatch.report.compare.keys import is_seed
 from fieldwatch.report.compare.quality import words_of
 
 MOST_KEYS = 6
+DIGITS = 5
+"""Significant digits of metrics: runs that are compared often differ in the fourth."""
 LINE = 110
 
 
 def printable(value: object, most: int = 60) -> str:
-    """Return text that a terminal and a page can show: no control characters, not endless."""
+    """Return text that is safe for terminals and pages: without control characters, at most ``most`` characters."""
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def number(value: float | None) -> str:
-    """Return a number with five digits; a dash for none, and what is not finite by its name."""
-    if value is None:
-        return "-"
-    if not np.isfinite(value):
-        return "not finite" if np.isinf(value) else "-"
-    size = abs(value)
-    return f"{value:,.0f}" if size >= 100_000 else f"{value:.5g}"
-
-
 def title(comparison: Comparison) -> str:
-    """Return the answer in one line: which run is better, and by what."""
+    """Return the answer in one line: which run is better, and in which metric."""
     if all_equal(comparison):
-        how = " (as float32, which TensorBoard keeps)" if any(d.as_float32 for d in comparison.divergences) else ""
-        return f"The {len(comparison.sides)} runs are equal to the bit{how}"
+        how = " (as float32, as TensorBoard stores values)" if any(d.as_float32 for d in comparison.divergences) else ""
+        return f"The {len(comparison.sides)} runs are bitwise equal{how}"
     metric = comparison.headline
     if metric is None:
-        return "Which run is better cannot be said: no shared metric says which way is good, or the best are equal"
+        return "No best run: no shared metric has a known better direction, or the best values are equal"
     (best, value), (second, other) = ranked(metric)[:2]
     if len(pipelines_of(comparison)) > 1:
         return (
-            f"Different pipelines; of what they share, {best} has the better {metric.name}: {number(value)}, "
-            f"the next is {second} with {number(other)}"
+            f"Different pipelines; among the shared metrics, {best} has the better {metric.name}: "
+            f"{number(value, DIGITS)}, followed by {second} with {number(other, DIGITS)}"
         )
     return (
-        f"{best} is best: {metric.name} {number(value)}, the next is {second} with {number(other)} "
+        f"{best} is best: {metric.name} {number(value, DIGITS)}, followed by {second} with {number(other, DIGITS)} "
         f"({metric.better} is better)"
     )
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """Return what belongs to the answer: chance, why, how the runs differ otherwise, and what limits it."""
+    """Return the details of the answer: significance, differing configs, and what limits the comparison."""
     return [*_answer(comparison), *_why(comparison), *_limits(comparison)]
 
 
@@ -60,12 +53,12 @@ def _answer(comparison: Comparison) -> Iterator[str]:
     decided = [each for each in comparison.metrics if each.best_final]
     wins = sum(each.best_final == metric.best_final for each in decided)
     if len(decided) > 1:
-        yield f"It is best in {wins} of the {len(decided)} metrics that say which way is good."
+        yield f"It is best in {wins} of the {len(decided)} metrics with a known better direction."
     last = [point for point in comparison.points["step"] if point.metric == metric.name]
     if last and last[-1].best and last[-1].best != metric.best_final:
         yield (
-            f"At {last[-1].at}, the last that all have, {last[-1].best} is ahead with "
-            f"{number(last[-1].values[last[-1].best])}: the runs are not equally long."
+            f"At {last[-1].at}, the last one that all runs have, {last[-1].best} is ahead with "
+            f"{number(last[-1].values[last[-1].best], DIGITS)}: the runs are not equally long."
         )
     yield from _chance(comparison, metric.name)
     rates = {run: pace.steps_per_second for run, pace in comparison.paces.items()}
@@ -73,7 +66,8 @@ def _answer(comparison: Comparison) -> Iterator[str]:
     if len(known) > 1:
         fast = max(known, key=known.__getitem__)
         slow = min(known, key=known.__getitem__)
-        yield f"{fast} is fastest: {number(known[fast])} steps/s, {known[fast] / known[slow]:.2g} times {slow}."
+        times = number(known[fast] / known[slow], 2)
+        yield f"{fast} is fastest: {number(known[fast], DIGITS)} steps/s, {times} times {slow}."
 
 
 def _chance(comparison: Comparison, metric: str) -> Iterator[str]:
@@ -85,15 +79,17 @@ def _chance(comparison: Comparison, metric: str) -> Iterator[str]:
 
 
 def why_no_test(comparison: Comparison) -> str:
-    """Return why nothing is said about chance."""
+    """Return why there is no significance test."""
     repeated = [group for group in comparison.groups if len(group.independent) > 1]
     if len(comparison.groups) > 1:
         if repeated:
-            return "the experiments that repeat have no metric in common: no statement."
-        return "one seed each: no statement. Repeat each experiment with other seeds to have one."
+            return "the repeated experiments have no metric in common: no statement."
+        return "one seed each: no statement. Repeat each experiment with other seeds to get one."
     if repeated:
-        return f"the runs repeat one experiment with {len(repeated[0].independent)} seeds: what differs is chance."
-    return "the runs have the same config and the same seed: what differs is no choice of theirs."
+        return (
+            f"the runs repeat one experiment with {len(repeated[0].independent)} seeds: their differences are chance."
+        )
+    return "the runs have the same config and the same seed: their differences have another cause."
 
 
 def _why(comparison: Comparison) -> Iterator[str]:
@@ -104,43 +100,43 @@ def _why(comparison: Comparison) -> Iterator[str]:
         more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
         yield f"Their configs differ in {', '.join(printable(key, 40) for key in keys[:MOST_KEYS])}{more}."
     elif seeds:
-        yield "Their configs differ in nothing but the seed."
+        yield "Their configs differ only in the seed."
     elif len(comparison.sides) - len(unknown) > 1:
         yield "Their configs are the same."
     if unknown:
-        yield f"Nobody says what the config was of {_listed(unknown)}."
+        yield f"No config is recorded for {_listed(unknown)}."
 
 
 def _limits(comparison: Comparison) -> Iterator[str]:
     pipelines = pipelines_of(comparison)
     if len(pipelines) > 1:
-        yield f"They are of different pipelines ({', '.join(pipelines)}): only what they share is compared."
+        yield f"The runs use different pipelines ({', '.join(pipelines)}): only shared metrics are compared."
     metric = comparison.headline
     weights = [key for key in comparison.config if {"weight", "loss", "lambda"} & words_of(key)]
     if metric and weights and {"total", "loss"} <= words_of(metric.name):
         yield (
             f"{metric.name} is a sum of terms, and {', '.join(printable(key, 40) for key in weights[:3])} "
-            f"{'differs' if len(weights) == 1 else 'differ'}: its size need not mean the same in all runs."
+            f"{'differs' if len(weights) == 1 else 'differ'}: its values may not be comparable between the runs."
         )
     empty = [side.name for side in comparison.sides if not side.series]
     if empty:
-        yield f"{_listed(empty)} {'holds' if len(empty) == 1 else 'hold'} no scalars."
+        yield f"{_listed(empty)} {'contains' if len(empty) == 1 else 'contain'} no scalars."
     if not comparison.shared and len(comparison.sides) - len(empty) > 1:
-        yield "There is no metric that all of them have."
+        yield "No metric is in all runs."
     if {side.kind for side in comparison.sides if side.series} == {"fieldwatch", "tensorboard"}:
-        yield "Rows are matched by TensorBoard's step: the step, or the epoch where a metric counts these."
+        yield "Rows are matched by TensorBoard's step, which is the epoch for metrics recorded by epoch."
     for side in comparison.sides[:MOST_KEYS]:
         bad = [
             (each.name, figure) for each in comparison.metrics if (figure := each.figures.get(side.name)) and figure.bad
         ]
         if bad:
             name, figure = bad[0]
-            more = f", and some of {len(bad) - 1} more metrics" if len(bad) > 1 else ""
+            more = f", as are some of {len(bad) - 1} more metrics" if len(bad) > 1 else ""
             yield f"{name} of {side.name}: {figure.bad:,} of {figure.count:,} values are not finite{more}."
 
 
 def pipelines_of(comparison: Comparison) -> list[str]:
-    """Return which pipelines the runs of ours are of."""
+    """Return the pipelines of the fieldwatch runs."""
     own = [side for side in comparison.sides if side.kind == "fieldwatch"]
     return list(dict.fromkeys(side.pipeline or "a loop of its own" for side in own))
 

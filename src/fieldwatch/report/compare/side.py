@@ -1,4 +1,4 @@
-"""One of the runs that are compared: what is known of it, wherever it comes from."""
+"""One of the compared runs, either from fieldwatch or from TensorBoard."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class RunPhase:
     """A named part of a run.
 
     Attributes:
-        name: as declared.
-        first: its first step.
-        last: its last step; None for a phase that has no declared end.
+        name: declared name.
+        first: first step.
+        last: last step; None if the phase has no declared end.
     """
 
     name: str
@@ -31,23 +31,23 @@ class RunPhase:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the runs that are compared.
+    """One of the compared runs.
 
     Attributes:
-        name: short, and unique among the runs of a comparison.
-        folder: where it is.
-        kind: whose record it is; a `"tensorboard"` one knows neither state nor phases nor findings.
-        series: per metric what was recorded.
-        pipeline: which of ours trained it; empty for a loop of somebody's own.
-        state: how it stands or ended; empty where nobody says so.
-        config: flat, by dotted key; None where nobody says what it was.
-        environment: versions, git, host, device, command; empty where unknown.
-        phases: in order.
-        verdict: one line of how it went, as its own report begins; empty where nobody says so.
-        findings: as its own report lists them, the worst first, repeated ones joined.
-        declared: which way is good, per metric that it declared.
-        notes: what a reader should know about its record.
-        group: the folder that the caller named for it, where several runs lie in one.
+        name: short name, unique within the comparison.
+        folder: run folder, or folder or file of TensorBoard events.
+        kind: format of the record; `"tensorboard"` has neither state nor phases nor findings.
+        series: recorded series by metric.
+        pipeline: fieldwatch pipeline; empty for a custom loop.
+        state: state of the run; empty if unknown.
+        config: flat config by dotted key; None if unknown.
+        environment: versions, git state, host, device and command; empty if unknown.
+        phases: phases in order.
+        verdict: title of the verdict in the run's report; empty if unknown.
+        findings: merged findings as in the run's report, most severe first.
+        declared: better direction of each metric that the run declared.
+        notes: remarks on the record for the reader.
+        group: given folder in which the run was found.
     """
 
     name: str
@@ -72,15 +72,15 @@ class Side:
 
     @property
     def first(self) -> int | None:
-        """The first step with a value."""
+        """First step with a value."""
         return min((int(series.steps[0]) for series in self.series.values()), default=None)
 
     @property
     def last(self) -> int | None:
-        """The last step with a value."""
+        """Last step with a value."""
         return max((int(series.steps[-1]) for series in self.series.values()), default=None)
 
     @property
     def rows(self) -> int:
-        """Steps with a value: of the metric that has most."""
+        """Number of values of the longest series."""
         return max((len(series) for series in self.series.values()), default=0)

@@ -1,4 +1,4 @@
-"""From folders to the runs that are compared: ours, and those that others wrote with TensorBoard."""
+"""Reader for the compared runs: fieldwatch run folders, and TensorBoard event files of other programs."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,43 +13,43 @@ from fieldwatch.report.compare.side import RunPhase, Side
 from fieldwatch.report.foreign import NoEventFiles, holds_event_files, read_foreign_run
 
 MOST = 200
-"""How many runs one comparison takes."""
+"""Maximum number of runs in a comparison."""
 _SAY_NOTHING = ("tensorboard", "logs", "log", "runs", "train", "events", "summaries", "tb")
-"""Folder names by which nobody knows a run: the folder above is named as well."""
+"""Folder names that do not identify a run: the name of the parent folder is added."""
 
 
-class NothingToCompare(InputError):  # noqa: N818  says what is missing
-    """There are fewer than two runs."""
+class NothingToCompare(InputError):  # noqa: N818  reads as what is missing
+    """There are fewer than two runs, or too many."""
 
 
 def read_sides(places: Sequence[Path]) -> list[Side]:
-    """Read the runs that the places hold: run folders, TensorBoard folders, single event files, folders of these.
+    """Read the runs at the given paths: run folders, TensorBoard folders, event files, or folders of these.
 
     Raises:
-        FileNotFoundError: a place does not exist.
-        NoEventFiles: a place holds no run of any kind.
-        NothingToCompare: fewer than two runs were found, or more than 200.
-        NotARun: one of ours cannot be read.
+        FileNotFoundError: if a path does not exist.
+        NoEventFiles: if a path contains no run of any kind.
+        NothingToCompare: if fewer than two or more than 200 runs were found.
+        NotARun: if a fieldwatch run cannot be read.
     """
     found = [(run, place) for place in places for run in runs_in(place)]
     if len(found) < 2:
         given = ", ".join(map(str, places)) or "nothing"
         raise NothingToCompare(
-            f"{given} holds {len(found)} run{'' if len(found) == 1 else 's'}: give two or more to compare, or "
+            f"expected two or more runs to compare, got {len(found)} in {given}: give more runs, or "
             "--checkpoints with one run to rank its checkpoints"
         )
     if len(found) > MOST:
-        raise NothingToCompare(f"{len(found)} runs were found, and at most {MOST} are compared at once: give fewer")
+        raise NothingToCompare(f"expected at most {MOST} runs, got {len(found)}: give fewer")
     names = short_names([run for run, _ in found])
     return [side_of(run, name, str(place)) for (run, place), name in zip(found, names, strict=True)]
 
 
 def runs_in(place: Path) -> list[Path]:
-    """Return the runs at a place: itself, or all below it; a run of ours hides what lies in it.
+    """Return the runs at or below a path; folders inside a fieldwatch run are not searched.
 
     Raises:
-        MissingPathError: the place does not exist.
-        NoEventFiles: there is no run.
+        MissingPathError: if the path does not exist.
+        NoEventFiles: if there is no run.
     """
     if not place.exists():
         raise MissingPathError(f"there is no {place}: give run folders or TensorBoard folders")
@@ -58,8 +58,8 @@ def runs_in(place: Path) -> list[Path]:
     found = sorted(_walk(place))
     if not found:
         raise NoEventFiles(
-            f"{place} holds neither a fieldwatch run (run.json) nor TensorBoard event files (*tfevents*), nor does a "
-            "folder below it: give the folder that the training wrote to"
+            f"{place} and its subfolders contain neither a fieldwatch run (run.json) nor TensorBoard event files "
+            "(*tfevents*): give the folder that the training wrote to"
         )
     return found
 
@@ -75,7 +75,7 @@ def _walk(place: Path) -> Iterator[Path]:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """Return for each folder as many of its last parts as tell it from the others; a folder given twice is counted."""
+    """Return the shortest unique ending of each path; a folder given twice gets a number."""
     parts = [folder.absolute().resolve().parts for folder in folders]
     names = list[str]()
     counts = dict[str, int]()
@@ -93,8 +93,8 @@ def side_of(place: Path, name: str, group: str = "") -> Side:
     """Read one run.
 
     Raises:
-        NoEventFiles: the place is neither a run of ours nor one of TensorBoard's.
-        NotARun: it is one of ours and cannot be read.
+        NoEventFiles: if the path is neither a fieldwatch run nor a TensorBoard folder.
+        NotARun: if a fieldwatch run cannot be read.
     """
     return _own_side(place, name, group) if holds_run(place) else _foreign_side(place, name, group)
 
@@ -123,19 +123,19 @@ def _own_side(folder: Path, name: str, group: str) -> Side:
 
 
 def _declared(series: Mapping[str, Mapping[str, Any]]) -> dict[str, Better]:
-    """Return which way is good, for the metrics that the account knows a declaration of."""
+    """Return the better direction of the metrics that have a declaration."""
     return {name: one["better"] or "none" for name, one in series.items() if one["meaning"]}
 
 
 def _notes(manifest: Manifest, history: History, state: str) -> Iterator[str]:
     if not history.names():
-        yield "it has no row: nothing was recorded, or it ended before its first step"
+        yield "no rows: nothing was recorded, or the run ended before its first step"
     for damage in history.events(DAMAGED):
-        yield f"its record is damaged: {damage.get('message')}"
+        yield f"damaged record: {damage.get('message')}"
     if (resumed := len(manifest.segments) - 1) > 0:
-        yield f"it was continued {resumed} time{'s' if resumed > 1 else ''}: the later row of a step stands"
+        yield f"resumed {resumed} time{'s' if resumed > 1 else ''}: repeated steps have their latest rows"
     if state != "finished":
-        yield f"it did not come to its end: {state}, last row of step {history.step}"
+        yield f"not finished: {state}, last row at step {history.step}"
 
 
 def _foreign_side(place: Path, name: str, group: str) -> Side:
@@ -152,7 +152,7 @@ def _foreign_side(place: Path, name: str, group: str) -> Side:
 
 
 def _phases(manifest: Manifest, history: History) -> tuple[RunPhase, ...]:
-    """Return the declared phases, or those that the run's events tell."""
+    """Return the declared phases, else those of the run's ``phase`` events."""
     if manifest.phases:
         return tuple(RunPhase(name=name, first=first, last=last) for name, first, last in manifest.phases)
     events = sorted(history.events("phase"), key=lambda event: event["step"])
@@ -165,7 +165,7 @@ def _phases(manifest: Manifest, history: History) -> tuple[RunPhase, ...]:
 
 
 def _environment(manifest: Manifest) -> dict[str, Any]:
-    """Return what the numbers may hang on beside the config, by a name for people."""
+    """Return what may affect the results besides the config: versions, git state, host, command, device."""
     last: Mapping[str, Any] = manifest.segments[-1] if manifest.segments else {}
     command: Sequence[object] | str | None = last.get("command")
     found: dict[str, Any] = {

@@ -15,7 +15,7 @@ from fieldwatch.report.compare.comparison import ComparedMetric, Comparison
 from fieldwatch.report.compare.difference import Divergence
 from fieldwatch.report.compare.keys import ABSENT
 from fieldwatch.report.compare.seeds import WHY
-from fieldwatch.report.compare.sentences import number, printable, sentences, title
+from fieldwatch.report.compare.sentences import DIGITS, printable, sentences, title
 
 BESIDE = 4
 """With more runs than these each run has a row of its own, and only the first metrics a column."""
@@ -67,7 +67,7 @@ def _runs(comparison: Comparison) -> Table:
     for side in comparison.sides:
         pace = comparison.paces[side.name]
         style = "" if side.state in _IN_ORDER else "red"
-        cells = (number(side.last), number(pace.seconds), number(pace.steps_per_second), number(pace.peak_MB))
+        cells = (number(value, DIGITS) for value in (side.last, pace.seconds, pace.steps_per_second, pace.peak_MB))
         counts = [_counts(side.findings)] if told else []
         table.add_row(Text(printable(side.name)), Text(side.state or "(events)", style), *cells, *counts)
     return table
@@ -137,11 +137,11 @@ def _cell(metric: ComparedMetric, run: str, *, ever: bool = True) -> Text:
     figure = metric.figures.get(run)
     if figure is None:
         return Text("-")
-    final = "not finite" if figure.count and not figure.averaged else number(figure.final)
+    final = "not finite" if figure.count and not figure.averaged else number(figure.final, DIGITS)
     text = Text(final + ("*" if run == metric.best_final else ""), "bold green" if run == metric.best_final else "")
     if ever and metric.better in ("higher", "lower"):
         star = "*" if run == metric.best_ever else ""
-        text.append(f"\n({number(figure.best)}{star} at {figure.best_step:,})", "dim")
+        text.append(f"\n({number(figure.best, DIGITS)}{star} at {figure.best_step:,})", "dim")
     return text
 
 
@@ -159,10 +159,10 @@ def _aligned(comparison: Comparison, by: By) -> Iterator[RenderableType]:
         table.add_column(Text(printable(name)), justify="right", overflow="fold")
     previous = ""
     for point in (point for point in points if point.metric in listed):
-        cells = [f"{number(point.values.get(n))}{'*' * (n == point.best)}" for n in comparison.names]
+        cells = [f"{number(point.values.get(n), DIGITS)}{'*' * (n == point.best)}" for n in comparison.names]
         if many:
             known = sorted(value for value in point.values.values() if np.isfinite(value)) or [float("nan")]
-            cells = [point.best or "-", number(known[0]), number(known[-1])]
+            cells = [point.best or "-", number(known[0], DIGITS), number(known[-1], DIGITS)]
         metric = "" if point.metric == previous else point.metric
         table.add_row(Text(printable(metric)), Text(printable(point.at)), *(Text(printable(cell)) for cell in cells))
         previous = point.metric
@@ -225,10 +225,10 @@ def _significance(comparison: Comparison) -> Iterator[RenderableType]:
         table.add_column(name, overflow="fold")
     for test in comparison.significance[:40]:
         who = " against ".join(f"{printable(name, 30)} ({n})" for name, n in zip(test.groups, test.counts, strict=True))
-        means = " / ".join(number(mean) for mean in test.means)
+        means = " / ".join(number(mean, DIGITS) for mean in test.means)
         low, high = test.interval
-        between = (
-            f"{number(test.difference)}\n({number(low)} .. {number(high)})" if low < high else number(test.difference)
-        )
+        between = number(test.difference, DIGITS)
+        if low < high:
+            between += f"\n({number(low, DIGITS)} .. {number(high, DIGITS)})"
         table.add_row(Text(printable(test.metric)), Text(who), means, between, Text(test.statement))
     yield Lines(table, Text(WHY, "dim"))

@@ -1,4 +1,4 @@
-"""TensorBoard folders written by anybody: every scalar of every file, as the series that our own record has."""
+"""Reader for TensorBoard folders of any program: every scalar of every file, as the series of our own record."""
 
 from typing import TYPE_CHECKING
 

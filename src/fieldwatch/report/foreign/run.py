@@ -1,4 +1,4 @@
-"""One run of a TensorBoard folder: its files joined, restarts undone, each step once."""
+"""Reader for one run of a TensorBoard folder: merges its files, resolves restarts, and keeps each step once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,19 +19,20 @@ _MOST_TOLD = 5
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignRun:
-    """What a TensorBoard run holds.
+    """Content of a TensorBoard run.
 
     Attributes:
-        folder: where its files are, or its only file.
-        files: what each file holds, in the order in which they were begun.
-        series: per tag; `positions` are the steps, `seconds` count from the first record, without pauses between files.
-        began: seconds since 1970; NaN where there is no record.
-        config: hyperparameters, where the files tell them.
-        repeated: values that a later one of the same tag and step replaced.
-        repeated_steps: at how many different steps that was.
-        restarts: how often a mark or a later file went back to an earlier step.
-        voided: values that a mark of a restart took back.
-        notes: what a reader should know: restarts, duplicates, damage, what was left out.
+        folder: folder of its files, or its only file.
+        files: content of each file, in order of creation.
+        series: series by tag; `positions` are the steps, `seconds` count from the first record without pauses between
+            files.
+        began: time of the first record in seconds since 1970; NaN without records.
+        config: hyperparameters recorded in the files.
+        repeated: number of values that a later one of the same tag and step replaced.
+        repeated_steps: number of distinct steps of these values.
+        restarts: number of times that a restart mark or a later file returned to an earlier step.
+        voided: number of values that a restart mark invalidated.
+        notes: remarks for the reader: restarts, duplicates, damage, skipped content.
     """
 
     folder: Path
@@ -47,17 +48,17 @@ class ForeignRun:
 
 
 def read_foreign_run(place: Path) -> ForeignRun:
-    """Read every scalar of the event files that lie directly in a folder (or of one file).
+    """Read every scalar of the event files directly in a folder, or of one file.
 
-    Where a step of a tag comes twice the later value stands, as in our own record. A mark that the run went on from a
-    step (`SessionLog.START`) takes back all that earlier files and records say of this step and later ones.
+    If a tag has several values at a step, the latest one is kept, as in our own record. A restart mark
+    (`SessionLog.START`) invalidates all earlier values from its step on.
 
     Args:
-        place: a folder with event files, or one such file.
+        place: folder with event files, or one such file.
 
     Raises:
-        NoEventFiles: there is none.
-        OSError: a file cannot be read.
+        NoEventFiles: if there is no event file.
+        OSError: if a file cannot be read.
     """
     files = sorted((read_event_file(path) for path in event_files(place)), key=_age)
     shifts = _shifts(files)

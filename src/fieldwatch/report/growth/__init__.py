@@ -1,4 +1,4 @@
-"""The growth ledger: every growth, prune and reset of a run, and what loss, quality and memory did around it."""
+"""Growth ledger: every densification, prune and reset of a run, with loss, PSNR and memory before and after it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What the ledger holds: one line per event, and their sums."""
+"""Entries of the growth ledger, one per event, and their totals."""
 
 import math
 from collections.abc import Sequence
@@ -7,40 +7,41 @@ from typing import Literal
 
 Kind = Literal["growth", "prune", "reset"]
 FALL = 1.0
-"""dB by which PSNR has to fall for an event to be worth a mark; less is the noise between photos."""
+"""Drop of PSNR in dB from which an event is marked; smaller drops are noise between photos."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
-    """One event, and the means of 20 steps before and after it; NaN where nothing was recorded.
+    """One event, with means over the 20 steps before and after it; NaN for values that were not recorded.
 
     Attributes:
-        step: 0-based, the step after whose update it happened.
+        step: 0-based step after whose update the event happened.
         kind: "growth", "prune" or "reset".
-        before: primitives before; 0 where neither the event nor the record says it.
-        after: primitives after.
-        cloned: primitives that got a twin.
-        split: primitives that were replaced by smaller ones.
-        children: primitives that came of those.
-        pruned: primitives that went without children.
-        too_large: of these, the ones that went for their size and not for their opacity.
-        relocated: dead primitives that were moved onto living ones (MCMC).
-        drawn: primitives that were added on living ones (MCMC).
-        held_back: candidates that the cap left no room for.
-        removed: rows that went: pruned, or replaced by their children.
-        lowered: primitives whose opacity a reset lowered.
-        loss_before: mean of Loss/total.
-        loss_after: the same, of the steps after.
-        psnr_before: mean of Train/PSNR, dB.
-        psnr_after: the same, of the steps after.
-        psnr_change: dB; each photo against its own last visit where photos are named, else the means' difference.
-        memory_before: MiB of Memory/allocated_MB.
-        memory_after: MiB of the steps after.
-        parameters_before: MiB of Memory/parameters_MB.
-        parameters_after: MiB of the steps after.
-        recovered_after: steps until 20 in a row were, in the mean, within 1 dB again; None where PSNR did not fall by
-            more, or that was not seen.
-        watched: steps on record after the event, at most 200: how long it was looked for a recovery.
+        before: number of primitives before the event; 0 if unknown.
+        after: number of primitives after the event.
+        cloned: number of cloned primitives.
+        split: number of primitives that were replaced by smaller ones.
+        children: number of primitives that replaced the split ones.
+        pruned: number of primitives that were removed without replacement.
+        too_large: number of primitives among the pruned ones that were removed for their size, not for their opacity.
+        relocated: number of dead primitives that were moved onto living ones (MCMC).
+        drawn: number of primitives that were added on living ones (MCMC).
+        held_back: number of candidates that were skipped because of the cap.
+        removed: number of removed rows: pruned ones, and split ones that were replaced.
+        lowered: number of primitives whose opacity was lowered by a reset.
+        loss_before: mean of Loss/total before the event.
+        loss_after: mean of Loss/total after the event.
+        psnr_before: mean of Train/PSNR before the event, in dB.
+        psnr_after: mean of Train/PSNR after the event, in dB.
+        psnr_change: change of PSNR in dB, relative to each photo's previous visit if photos are named, else between the
+            means.
+        memory_before: mean of Memory/allocated_MB before the event, in MiB.
+        memory_after: mean of Memory/allocated_MB after the event, in MiB.
+        parameters_before: mean of Memory/parameters_MB before the event, in MiB.
+        parameters_after: mean of Memory/parameters_MB after the event, in MiB.
+        recovered_after: number of steps until the mean over 20 steps was within 1 dB again; None if PSNR did not fall
+            further, or if no recovery was recorded.
+        watched: number of recorded steps after the event, at most 200, in which a recovery can be observed.
     """
 
     step: int
@@ -71,34 +72,34 @@ class LedgerEntry:
 
     @property
     def fell(self) -> bool:
-        """Whether PSNR was more than 1 dB lower right after it."""
+        """Whether PSNR was more than 1 dB lower right after the event."""
         return self.psnr_change < -FALL
 
     @property
     def lasting(self) -> bool:
-        """Whether PSNR fell, and did not come back to within 1 dB in 200 steps."""
+        """Whether PSNR fell and did not return to within 1 dB in 200 steps."""
         return self.fell and self.recovered_after is None and self.watched >= 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrowthTotals:
-    """Sums over a ledger.
+    """Totals of a ledger; counts have the same names as in `LedgerEntry`.
 
     Attributes:
-        growths: events of that kind.
-        prunes: the same.
-        resets: the same.
-        cloned: primitives over all events, as in `LedgerEntry`.
-        split: the same.
-        children: the same.
-        pruned: the same.
-        too_large: the same.
-        relocated: the same.
-        drawn: the same.
-        held_back: the same.
-        first: primitives before the first event.
-        last: primitives after the last one.
-        most: primitives after any event, at most.
+        growths: number of densifications.
+        prunes: number of prunes.
+        resets: number of resets.
+        cloned: total of cloned primitives.
+        split: total of split primitives.
+        children: total of replacements of split primitives.
+        pruned: total of pruned primitives.
+        too_large: total of primitives pruned for their size.
+        relocated: total of relocated primitives.
+        drawn: total of added primitives (MCMC).
+        held_back: total of candidates skipped because of the cap.
+        first: number of primitives before the first event.
+        last: number of primitives after the last event.
+        most: maximum number of primitives.
         lasting: steps of the events after which PSNR fell and did not recover.
     """
 

@@ -1,4 +1,4 @@
-"""Joins a run's events with its journal: what happened, and what the steps around it showed."""
+"""Computes the growth ledger: joins the events of a run with the metrics recorded around them."""
 
 import math
 from collections.abc import Mapping
@@ -15,29 +15,29 @@ from fieldwatch.report.growth.entry import FALL, Kind, LedgerEntry
 Floats = NDArray[np.float64]
 KINDS: tuple[Kind, ...] = ("growth", "prune", "reset")
 AROUND = 20
-"""Steps before and after an event whose means are compared."""
+"""Number of steps before and after an event whose means are compared."""
 RECOVERY = 200
-"""Steps within which PSNR is looked for a recovery."""
+"""Number of steps after an event in which PSNR can recover."""
 LEAST_PAIRS = 5
-"""Photos with a visit on both sides, below which the plain means are compared."""
+"""Minimum number of photos with visits before and after an event; with fewer, plain means are compared."""
 _TAGS = ("Loss/total", "Train/PSNR", "Memory/allocated_MB", "Memory/parameters_MB")
 _COUNTS = ("cloned", "split", "children", "pruned", "too_large", "relocated", "drawn", "held_back", "lowered")
 
 
 def growth_ledger(folder: Path | str, history: History | None = None) -> tuple[LedgerEntry, ...]:
-    """Return every growth, prune and reset of a run in order; none if there was none.
+    """Return every densification, prune and reset of a run, in order.
 
-    An event happens after the update of its step: that step still counts as before it. Of several in one step the last
-    one has what came after; the others have NaN there, as nobody can tell whose it was.
+    An event happens after the update of its step, so that step still belongs to the values before it. Of several events
+    in one step only the last one has values after it, because their effects cannot be separated; the others have NaN.
 
     Args:
-        folder: the run's.
-        history: its record, where it was read already.
+        folder: run folder.
+        history: record of the run, if already read.
 
     Raises:
-        FileNotFoundError: there is no such folder.
-        CorruptRecord: a line of the record cannot be read.
-        ValueError: an event's count is not a whole number of 0 or more.
+        FileNotFoundError: if the folder does not exist.
+        CorruptRecord: if a line of the record cannot be read.
+        ValueError: if a count of an event is not an integer of at least 0.
     """
     history = read_history(folder) if history is None else history
     events: list[tuple[Kind, Mapping[str, Any]]] = [(kind, event) for kind in KINDS for event in history.events(kind)]
@@ -52,14 +52,14 @@ def growth_ledger(folder: Path | str, history: History | None = None) -> tuple[L
 
 
 def _entry(event: Mapping[str, Any], kind: Kind, around: "_Around", *, came: int | None, last: bool) -> LedgerEntry:
-    """Make an entry.
+    """Return the entry of an event.
 
     Args:
-        event: what happened.
-        kind: of the event.
-        around: what was recorded around it.
-        came: primitives that an earlier event of the same step left; None where there was none.
-        last: whether no other event followed in that step: what came after the step is the last one's.
+        event: recorded event.
+        kind: kind of the event.
+        around: metrics recorded around the event.
+        came: number of primitives after the previous event of the same step; None if there is none.
+        last: whether this is the last event of its step, which the values after the step are attributed to.
     """
     step = int(event["step"])
     counts = {name: _count(event, name) for name in _COUNTS}
@@ -96,14 +96,14 @@ def _count(event: Mapping[str, Any], name: str, default: int = 0) -> int:
     value = event.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InputError(
-            f"{EVENTS}: the event '{event['kind']}' of step {event['step']} has {name} {value!r}: wanted a whole "
-            "number of 0 or more; the file was changed by hand, or written by another program"
+            f"{EVENTS}: event '{event['kind']}' of step {event['step']}: expected {name} to be an integer of at least "
+            f"0, got {value!r}; the file was edited by hand or written by another program"
         )
     return value
 
 
 class _Around:
-    """What the steps around an event recorded."""
+    """Metrics recorded around events."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -113,7 +113,7 @@ class _Around:
         self._owners = None if self._psnr is None else _photos(history, self._psnr)
 
     def means(self, tag: str, step: int, *, behind: bool) -> tuple[float, float]:
-        """Mean of a metric over the steps up to an event, and (where asked for) over those behind it, else NaN."""
+        """Return the mean of a metric before an event and, if ``behind``, after it, else NaN."""
         if tag not in self._history:
             return math.nan, math.nan
         series = self._history[tag]
@@ -121,7 +121,7 @@ class _Around:
         return _mean(series, step - AROUND, step), after
 
     def sizes(self, step: int) -> tuple[int, int]:
-        """Primitives at the event's step and at the next recording, 0 where that is not recorded."""
+        """Return the number of primitives at a step and at the next recorded step; 0 if not recorded."""
         if "Model/size" not in self._history:
             return 0, 0
         series = self._history["Model/size"]
@@ -131,11 +131,11 @@ class _Around:
         return _number(before), _number(after)
 
     def watched(self, step: int) -> int:
-        """Steps on record behind an event, as far as a recovery is looked for."""
+        """Return the number of recorded steps after an event in which a recovery can be observed."""
         return max(min(self._last - step, RECOVERY), 0)
 
     def quality(self, step: int) -> tuple[float, int | None]:
-        """Change of PSNR by an event, and how many steps a fall of more than 1 dB lasted."""
+        """Return the change of PSNR by an event, and the steps until recovery from a drop of more than 1 dB."""
         if self._psnr is None:
             return math.nan, None
         steps, changes = self._changes(self._psnr, step)
@@ -145,21 +145,22 @@ class _Around:
         change = float(near.mean())
         if change >= -FALL or len(changes) < AROUND:
             return change, None
+        # Moving mean over 20 steps by cumulative sums.
         sums = np.concatenate(([0.0], np.cumsum(changes)))
         means = (sums[AROUND:] - sums[:-AROUND]) / AROUND
         back = np.flatnonzero(means >= -FALL)
         return change, int(steps[back[0] + AROUND - 1]) - step if len(back) else None
 
     def _changes(self, series: Series, step: int) -> tuple[Floats, Floats]:
-        """Steps behind an event, and their PSNR against before: of the same photo, or of all where too few compare."""
+        """Return steps after an event and their PSNR change: per photo, or against the mean if too few photos match."""
         steps = series.steps
         values = series.values
         before = (steps <= step) & np.isfinite(values)
         behind = (steps > step) & (steps <= step + RECOVERY) & np.isfinite(values)
         if self._owners is not None:
             # Indexed by photo; -1 (no photo, or several) addresses the extra last place.
-            known = np.full(int(self._owners.max(initial=-1)) + 2, np.nan)  # the last place is nobody's
-            known[self._owners[before]] = values[before]  # of several visits the last one stays
+            known = np.full(int(self._owners.max(initial=-1)) + 2, np.nan)  # the last place has no photo
+            known[self._owners[before]] = values[before]  # the last of several visits wins
             known[-1] = np.nan
             paired = values[behind] - known[self._owners[behind]]
             told = np.isfinite(paired)
@@ -169,7 +170,7 @@ class _Around:
 
 
 def _photos(history: History, series: Series) -> NDArray[np.intp] | None:
-    """Return which photo each recording is of, -1 where a step has none or several; None if no step names any."""
+    """Return the photo of each recorded value, -1 for none or several per step; None if photos are not named."""
     losses = history.sample_losses()
     steps, counts = np.unique(losses.visits.steps, return_counts=True)
     if not len(steps):
@@ -186,7 +187,7 @@ def _number(size: float) -> int:
 
 
 def _mean(series: Series, after: float, until: float) -> float:
-    """Mean of the finite values of the steps in (after, until]; NaN if there are none."""
+    """Return the mean of the finite values of the steps in (after, until]; NaN if there are none."""
     first, last = np.searchsorted(series.steps, (after, until), side="right")
     values = series.values[first:last]
     values = values[np.isfinite(values)]

@@ -1,4 +1,4 @@
-"""The ledger for people: a table that fits 80 columns, its sums, and a CSV file."""
+"""Output of the growth ledger: a table of at most 80 columns, totals, and a CSV file."""
 
 import csv
 import math
@@ -9,17 +9,17 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.base import spreadsheet_cell, whole_file
+from fieldwatch.base import number, percent, spreadsheet_cell, whole_file
 from fieldwatch.report.growth.entry import GrowthTotals, LedgerEntry
 
 MOST = 40
-"""Lines of the table, where not all are asked for."""
+"""Default maximum number of rows of the table."""
 _COLOURS = {"growth": "", "prune": "magenta", "reset": "cyan"}
 _Column = tuple[str, Callable[[LedgerEntry], str]]
 
 
 def chosen_entries(entries: Sequence[LedgerEntry], most: int = MOST) -> list[LedgerEntry]:
-    """Return at most so many entries in order: prunes, resets and lasting falls first, then the largest growths."""
+    """Return at most ``most`` entries in order; lasting drops, prunes and resets first, then large growths."""
     if len(entries) <= most:
         return list(entries)
     ranked = sorted(
@@ -30,7 +30,7 @@ def chosen_entries(entries: Sequence[LedgerEntry], most: int = MOST) -> list[Led
 
 
 def ledger_table(entries: Sequence[LedgerEntry]) -> Table:
-    """Return the table; columns that would be empty throughout are left out."""
+    """Return the table without empty columns."""
     columns = list(_columns(entries))
     table = Table(box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
     for name, _ in columns:
@@ -42,11 +42,11 @@ def ledger_table(entries: Sequence[LedgerEntry]) -> Table:
 
 
 def totals_text(totals: GrowthTotals, population: str = "primitives") -> Text:
-    """Return the sums as some lines.
+    """Return the totals as lines of text.
 
     Args:
-        totals: the sums.
-        population: what the model grows and prunes, in the plural.
+        totals: totals of the ledger.
+        population: plural name of the model's primitives.
     """
     kinds = ((totals.growths, "growth step"), (totals.prunes, "prune"), (totals.resets, "reset"))
     happened = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for count, name in kinds if count)
@@ -69,10 +69,10 @@ def totals_text(totals: GrowthTotals, population: str = "primitives") -> Text:
 
 
 def write_csv(entries: Sequence[LedgerEntry], path: Path) -> None:
-    """Write one line per event, all columns; what is not known is empty.
+    """Write a CSV file with one line per event and all columns; unknown values are empty.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: if the file cannot be written.
     """
     names = [field.name for field in fields(LedgerEntry)]
     with whole_file(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
@@ -93,33 +93,25 @@ def _columns(entries: Sequence[LedgerEntry]) -> Iterator[_Column]:
     short = {"cloned": "cloned", "split": "split", "pruned": "pruned", "relocated": "moved", "drawn": "drawn"}
     for name, head in (short | {"held_back": "held"}).items():
         if any(getattr(entry, name) for entry in entries):
-            yield head, lambda entry, name=name: _amount(getattr(entry, name))
-    yield "left", lambda entry: _amount(entry.after) or "-"
-    yield "loss", lambda entry: _percent(entry.loss_before, entry.loss_after)
-    yield "PSNR", lambda entry: _signed(entry.psnr_change, 2)
+            yield head, lambda entry, name=name: _count(getattr(entry, name))
+    yield "left", lambda entry: _count(entry.after) or "-"
+    yield "loss", lambda entry: _loss_change(entry.loss_before, entry.loss_after)
+    yield "PSNR", lambda entry: number(round(entry.psnr_change, 2), signed=True)
     if any(entry.lasting or entry.recovered_after for entry in entries):
         yield "back", lambda entry: "never" if entry.lasting else str(entry.recovered_after or "")
     if any(math.isfinite(entry.memory_after - entry.memory_before) for entry in entries):
-        yield "MiB", lambda entry: _mebibytes(entry.memory_after - entry.memory_before)
+        yield "MiB", lambda entry: number(round(entry.memory_after - entry.memory_before, 1), signed=True)
 
 
-def _percent(before: float, after: float) -> str:
-    """Change of a loss: in percent, beyond its fivefold as a factor."""
+def _loss_change(before: float, after: float) -> str:
+    """Return the change of a loss in percent; from fivefold on as a factor."""
     if not (before > 0 and math.isfinite(after)):
         return "-"
-    return f"{100 * (after / before - 1):+.0f}%" if after < 5 * before else f"x{after / before:.0f}"
+    return percent(after / before - 1, 0, signed=True) if after < 5 * before else f"x{number(round(after / before))}"
 
 
-def _mebibytes(change: float) -> str:
-    return _signed(change, 1 if abs(change) < 100 else 0)
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{value:+.{digits}f}" if math.isfinite(value) else "-"
-
-
-def _amount(count: int) -> str:
-    """A count in six characters at most; nothing for none."""
+def _count(count: int) -> str:
+    """Return a count in at most six characters, so that the table fits 80 columns; nothing for 0."""
     if count < 100_000:
-        return f"{count:,}" if count else ""
+        return number(count) if count else ""
     return f"{count / 1e3:.0f}k" if count < 1_000_000 else f"{count / 1e6:.2f}M"

@@ -1,4 +1,4 @@
-"""What a run's memory did, from all its snapshots."""
+"""Analysis of the memory of a run over all its snapshots."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -23,15 +23,15 @@ class Quantity:
     """One quantity from the first snapshot to the last.
 
     Attributes:
-        name: what it is.
-        unit: ``"MB"``, ``"%"`` or nothing.
-        start: at the first snapshot.
-        end: at the last one.
-        lowest: over all snapshots.
-        mean: over all snapshots.
-        highest: over all snapshots.
-        trend: its slope after the start-up; None where there are too few snapshots.
-        verdict: how it moves, in words.
+        name: name of the quantity.
+        unit: ``"MB"`` (2**20 bytes), ``"%"`` or empty.
+        start: value at the first snapshot.
+        end: value at the last snapshot.
+        lowest: minimum over all snapshots.
+        mean: mean over all snapshots.
+        highest: maximum over all snapshots.
+        trend: slope after the start-up; None if there are too few snapshots.
+        verdict: description of the trend in words.
     """
 
     name: str
@@ -47,20 +47,20 @@ class Quantity:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """The report about one run's memory; MB means 2**20 bytes.
+    """Analysis of one run's memory; MB means 2**20 bytes.
 
     Attributes:
-        trace: what it was made from.
-        startup: how many snapshots at the start are left out of slopes, jumps and the leak's judgement.
-        totals: allocated, reserved, fragmentation, tensors, as far as they are known.
-        categories: memory by what it is for, the largest at the end first.
-        components: memory by watched group or registered data, the largest at the end first.
-        dtypes: MB at the end by type of the entries, the largest first.
+        trace: analyzed memory history.
+        startup: number of snapshots at the start that are excluded from slopes, jumps and the leak test.
+        totals: allocated, reserved, fragmentation and tensors, as far as they are known.
+        categories: memory by purpose, largest at the end first.
+        components: memory by watched group or registered data, largest at the end first.
+        dtypes: memory at the end by dtype in MB, largest first.
         jumps: all sudden changes in order; at most :data:`MOST` of them are shown.
-        links: how the jumps go with the run's events.
-        leak: growth that nothing explains.
-        timeline: rows of snapshots, about 20, evenly spaced, the first and the last always among them.
-        findings: what deserves a look.
+        links: association of the jumps with the run's events.
+        leak: result of the leak test.
+        timeline: row indices of about 20 evenly spaced snapshots, including the first and the last.
+        findings: findings about the memory.
     """
 
     trace: MemoryHistory
@@ -76,11 +76,11 @@ class Analysis:
     findings: tuple[Finding, ...]
 
     def total(self, name: str) -> Quantity | None:
-        """Return one of the totals, None where it is not known."""
+        """Return one of the totals; None if it is not known."""
         return next((quantity for quantity in self.totals if quantity.name == name), None)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything a script may want, without the columns."""
+        """Return the analysis as plain JSON values, without the columns of the trace."""
         trace = self.trace
         return {
             "label": trace.label,
@@ -120,7 +120,7 @@ class Analysis:
 
 
 def analyse(trace: MemoryHistory) -> Analysis:
-    """Analyse a run's memory; the trace has at least one snapshot."""
+    """Analyze the memory of a run; the trace must have at least one snapshot."""
     first = startup(trace.allocated, trace.categories.get("optimizer"))
     jumps = find_jumps(trace, first)
     leak = judge_leak(trace, first)
@@ -146,7 +146,7 @@ def analyse(trace: MemoryHistory) -> Analysis:
 
 
 def largest_jumps(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
-    """Return the jumps to be shown, in order of step: the largest."""
+    """Return the largest jumps, in order of step."""
     chosen = sorted(jumps, key=lambda jump: -abs(jump.change))[:MOST]
     return tuple(sorted(chosen, key=lambda jump: jump.step))
 

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: the plot is stretched to the page's width, labels are HTML and keep their size."""
+"""Charts as inline SVG: the plot is stretched to the width of the page, labels are HTML of constant size."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ from html import escape
 
 import numpy as np
 
+from fieldwatch.base import number
 from fieldwatch.report.memory.trace import Floats, Steps
 
 WIDE = 1000
@@ -16,7 +17,7 @@ MOST_MARKS = 400
 
 @dataclass(frozen=True, kw_only=True)
 class ChartArea:
-    """One layer of a stack: name, CSS class of its colour, ``[m]`` values."""
+    """One layer of a stacked chart: name, CSS class of its color, ``[m]`` values."""
 
     name: str
     colour: str
@@ -25,14 +26,14 @@ class ChartArea:
 
 @dataclass(frozen=True, kw_only=True)
 class ChartLine:
-    """One line: name, CSS class of its colour, ``[m]`` values, NaN where there is none."""
+    """One line: name, CSS class of its color, ``[m]`` values with NaN for gaps."""
 
     name: str
     colour: str
     values: Floats
 
 
-def chart(  # noqa: PLR0913  what is drawn, layer by layer
+def chart(  # noqa: PLR0913  one parameter per kind of layer
     title: str,
     unit: str,
     steps: Steps,
@@ -41,15 +42,15 @@ def chart(  # noqa: PLR0913  what is drawn, layer by layer
     lines: Sequence[ChartLine] = (),
     marks: Mapping[str, Steps] | None = None,
 ) -> str:
-    """Return a chart with its legend as HTML; ``steps [m]`` ascend.
+    """Return a chart with its legend as HTML.
 
     Args:
-        title: what it shows, for eyes and screen readers.
-        unit: of the vertical axis, which starts at 0.
-        steps: the horizontal axis.
-        areas: drawn on top of each other, the first at the bottom.
-        lines: drawn over the areas.
-        marks: events by kind: vertical lines at their steps.
+        title: title, also for screen readers.
+        unit: unit of the vertical axis, which starts at 0.
+        steps: ``[m]`` ascending values of the horizontal axis.
+        areas: layers of the stack, from bottom to top.
+        lines: lines in front of the areas.
+        marks: steps of events by kind, drawn as vertical lines.
     """
     tops = np.cumsum([np.where(np.isfinite(area.values), area.values, 0) for area in areas], axis=0)
     highest = max([float(tops[-1].max())] if len(areas) else [0.0])
@@ -63,7 +64,7 @@ def chart(  # noqa: PLR0913  what is drawn, layer by layer
         lower = upper
     drawn += [_line(line, x, ticks) for line in lines]
     drawn += [_marks(kind, told, steps) for kind, told in (marks or {}).items()]
-    labels = "".join(f"<span>{_number(tick)}</span>" for tick in reversed(ticks))
+    labels = "".join(f"<span>{number(tick, 3)}</span>" for tick in reversed(ticks))
     along = "".join(f"<span>{step}</span>" for step in _along(steps))
     return (
         f'<figure class="chart"><figcaption>{escape(title)} <small>{escape(unit)}</small></figcaption>'
@@ -95,7 +96,7 @@ def _line(line: ChartLine, x: Floats, ticks: Sequence[float]) -> str:
 
 
 def _marks(kind: str, told: Steps, steps: Steps) -> str:
-    """Vertical lines at events; at most 400 of a kind, evenly chosen."""
+    """Return vertical lines at events, evenly thinned to at most 400 per kind."""
     inside = told[(told >= steps[0]) & (told <= steps[-1])]
     if len(inside) > MOST_MARKS:
         inside = inside[np.linspace(0, len(inside) - 1, MOST_MARKS).astype(int)]
@@ -108,7 +109,7 @@ def _marks(kind: str, told: Steps, steps: Steps) -> str:
 
 
 def mark_class(kind: str) -> str:
-    """Return the CSS class of an event's colour."""
+    """Return the CSS class of an event's color."""
     known = {"growth": "m0", "evaluation": "m1", "loss spike": "m2", "finding": "m3", "refusal": "m3"}
     return known.get(kind, "m4")
 
@@ -130,7 +131,7 @@ def _height(values: Floats, ticks: Sequence[float]) -> Floats:
 
 
 def _scaled(values: Floats, low: float, high: float) -> Floats:
-    """Return places from 0 to the chart's width."""
+    """Scale values to the range from 0 to the width of the chart."""
     return (values - low) * (WIDE / (high - low)) if high > low else np.zeros(len(values))
 
 
@@ -147,7 +148,3 @@ def _ticks(highest: float) -> list[float]:
 def _along(steps: Steps) -> list[int]:
     places = np.linspace(float(steps[0]), float(steps[-1]), 5) if len(steps) > 1 else steps[:1]
     return [int(place) for place in places]
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.3g}"

@@ -1,17 +1,16 @@
-"""Several runs' memory side by side."""
+"""Comparison of the memory of several runs."""
 
 from collections.abc import Sequence
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from fieldwatch.report.memory.analysis import Analysis, Quantity
-from fieldwatch.report.memory.text import sanitized
+from fieldwatch.report.memory.text import amount, rate, sanitized
 
 
 def rows(analyses: Sequence[Analysis]) -> list[tuple[str, list[str]]]:
-    """Return what to show side by side: the name of each row and one text per run."""
+    """Return the rows of the comparison: a name and one text per run."""
     found = [
         ("iterations", [f"{a.trace.steps[0]} - {a.trace.steps[-1]}" for a in analyses]),
         ("snapshots", [str(len(a.trace)) for a in analyses]),
@@ -31,7 +30,7 @@ def rows(analyses: Sequence[Analysis]) -> list[tuple[str, list[str]]]:
 
 
 def comparison(analyses: Sequence[Analysis]) -> Table:
-    """Return the runs side by side, one column each, as a table for a terminal."""
+    """Return the comparison as a table for a terminal, with one column per run."""
     table = Table(title="MEMORY SIDE BY SIDE", title_justify="left", title_style="bold")
     table.add_column("")
     for analysis in analyses:
@@ -43,11 +42,11 @@ def comparison(analyses: Sequence[Analysis]) -> Table:
 
 def _of(quantity: Quantity | None, which: str, unit: str) -> str:
     value = float(getattr(quantity, which)) if quantity is not None else float("nan")
-    return f"{value:,.{1 if unit else 0}f} {unit}".rstrip() if np.isfinite(value) else "-"
+    return amount(value, unit)
 
 
 def _slope(quantity: Quantity | None) -> str:
     if quantity is None or quantity.trend is None:
         return "-"
     trend = quantity.trend
-    return f"{trend.per_1000:+.1f} MB/1000\n({trend.low:+.1f} .. {trend.high:+.1f})"
+    return f"{rate(trend.per_1000)} MiB/1000\n({rate(trend.low)} .. {rate(trend.high)})"

@@ -1,14 +1,15 @@
-"""What deserves a look in a run's memory, and what to do about it."""
+"""Findings about the memory of a run, with remedies."""
 
 import numpy as np
 
+from fieldwatch.base import number, percent
 from fieldwatch.health import Finding, Severity
 from fieldwatch.report.memory.jumps import GRAVE, Jump
 from fieldwatch.report.memory.leak import LeakJudgment
-from fieldwatch.report.memory.trace import MemoryHistory
+from fieldwatch.report.memory.trace import MemoryHistory, in_mib
 
 LOST = 0.10
-"""Memory that can neither be used nor returned, as a share of the reserved one, from which on it is worth a warning."""
+"""Fraction of the reserved memory above which idle memory that cannot be returned is a warning."""
 MODEL = frozenset(("parameters", "gradients", "optimizer"))
 
 
@@ -22,18 +23,18 @@ def _leak(leak: LeakJudgment) -> list[Finding]:
     growth = leak.growth
     if not leak.suspected or growth is None:
         return []
-    interval = f"95 % interval {growth.low:.1f} to {growth.high:.1f}"
-    text = f"{leak.why}: {growth.per_1000:.1f} MB per 1000 iterations ({interval})."
+    interval = f"95 % interval {number(growth.low, 3)} to {number(growth.high, 3)}"
+    text = f"{leak.why}: {number(growth.per_1000, 3)} MiB per 1000 iterations ({interval})."
     remedy = (
-        "See which category and component rise with it, and which large tensors are new; keep loss.item() or .detach() "
-        "in lists, not tensors with their graph, and drop old batches. A snapshot of the allocator (--snapshot-at) "
-        "names the lines that allocate."
+        "Check which category and component rise with it, and which large tensors are new; store loss.item() or "
+        ".detach() in lists instead of tensors with their graph, and release old batches. A snapshot of the allocator "
+        "(--snapshot-at) shows the allocating lines."
     )
     return [_finding("memory leak suspected", max(0, leak.step), "warning", text, remedy)]
 
 
 def _jumps(jumps: tuple[Jump, ...]) -> list[Finding]:
-    """One finding for all sudden rises that neither an event nor the model's growth explains."""
+    """Return one finding for all sudden rises that neither an event nor the model's growth explains."""
     rises = [jump for jump in jumps if jump.shape != "drop" and jump.share > GRAVE and not _explained(jump)]
     if not rises:
         return []
@@ -41,11 +42,12 @@ def _jumps(jumps: tuple[Jump, ...]) -> list[Finding]:
     where = f", mostly {largest.parts[0][0]}" if largest.parts else ""
     steps = ", ".join(str(jump.step) for jump in rises[:5]) + (" ..." if len(rises) > 5 else "")
     text = (
-        f"{len(rises)} sudden rise{'s' * (len(rises) > 1)} of more than {100 * GRAVE:.0f} % that no recorded event "
-        f"explains (iteration {steps}); the largest {largest.change:+.0f} MB at {largest.step}{where}."
+        f"{len(rises)} sudden rise{'s' * (len(rises) > 1)} of more than {percent(GRAVE, 0)} that no recorded event "
+        f"explains (iteration {steps}); the largest {in_mib(largest.change, 0, signed=True)} at "
+        f"{largest.step}{where}."
     )
     remedy = (
-        "Look at what the loop does at those iterations: an evaluation outside no_grad or not in chunks, a batch or "
+        "Check what the loop does at those iterations: an evaluation outside no_grad or not in chunks, a batch or "
         "view that is much larger, a new term."
     )
     return [_finding("memory rose suddenly", max(0, rises[0].step), "warning", text, remedy)]
@@ -56,16 +58,19 @@ def _explained(jump: Jump) -> bool:
 
 
 def _lost(trace: MemoryHistory) -> list[Finding]:
-    """Idle memory that the allocator can neither use for large requests nor give back."""
+    """Return a finding about idle memory that can neither serve large requests nor be returned."""
     lost = trace.fragments.get("not_returnable")
-    if lost is None or not trace.reserved.any() or trace.device == "cpu":  # the C library's heap is no device
+    if (
+        lost is None or not trace.reserved.any() or trace.device == "cpu"
+    ):  # on a CPU, the heap of the C library is measured
         return []
     share = lost / np.maximum(trace.reserved, 1e-9)
     if float(np.median(share)) <= LOST:
         return []
     text = (
-        f"half of the time more than {100 * float(np.median(share)):.0f} % of the reserved memory is idle in pieces of "
-        f"segments in use (at most {lost.max():.0f} MB): large requests cannot have it, and it cannot be given back."
+        f"half of the time more than {percent(float(np.median(share)), 0)} of the reserved memory is idle in pieces of "
+        f"segments in use (at most {in_mib(lost.max(), 0)}): large requests cannot use it, and the allocator cannot "
+        "return it to the device."
     )
     remedy = "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start, and allocate large buffers once."
     place = int(np.argmax(share > LOST))
@@ -75,8 +80,8 @@ def _lost(trace: MemoryHistory) -> list[Finding]:
 def _damage(trace: MemoryHistory) -> list[Finding]:
     if not trace.dropped:
         return []
-    text = f"{trace.dropped} snapshot{'s' * (trace.dropped > 1)} of the log are damaged or cut off, and were left out."
-    remedy = "A last one cut off means that the process ended while it wrote; the others stand."
+    text = f"{trace.dropped} snapshot{'s' * (trace.dropped > 1)} of the log are damaged or truncated and were skipped."
+    remedy = "If only the last one is truncated, the process ended while writing it; the others are valid."
     return [_finding("log damaged", max(0, int(trace.steps[-1])), "note", text, remedy)]
 
 

@@ -1,4 +1,4 @@
-"""Where memory jumped, spiked or dropped, and what happened at those steps."""
+"""Detection of jumps, spikes and drops of memory, and their association with events."""
 
 import math
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from fieldwatch.report.memory.trace import Floats, MemoryHistory, RecordedCurve,
 
 Shape = Literal["jump", "spike", "drop"]
 SCORE = 10.0
-"""Robust z of a change between two snapshots above which it is a jump: beyond what memory's usual swings do."""
+"""Robust z-score above which a change between two snapshots is a jump; usual fluctuations stay below it."""
 SHARE = 0.02
 LEAST_MB = 4.0
 GRAVE = 0.10
-"""An unexplained jump or spike of more than this share of the memory is worth a warning."""
+"""Fraction of the memory above which an unexplained jump or spike is a warning."""
 MOST = 20
 _RETURN = 3
 
@@ -26,14 +26,14 @@ class Jump:
     """One sudden change of the allocated memory.
 
     Attributes:
-        step: iteration of the snapshot that shows it first.
-        shape: a jump stays up, a spike comes back within three snapshots, a drop stays down.
-        change: MB, against the snapshot before.
-        share: of the usual memory (median).
-        score: how many robust standard deviations the change is away from the usual one.
-        quiet: how many snapshots without any had gone before: the plateau it broke.
-        parts: the category that changed most in the same direction, and by how many MB; empty if none is known.
-        near: kinds of events between the snapshot before and this one.
+        step: iteration of the first snapshot that shows the change.
+        shape: a jump stays up, a spike returns within three snapshots, a drop stays down.
+        change: change since the previous snapshot, in MB.
+        share: change as a fraction of the median memory.
+        score: distance from the usual change, in robust standard deviations.
+        quiet: number of preceding snapshots without a jump.
+        parts: category that changed most in the same direction, and its change in MB; empty if none is known.
+        near: kinds of events since the previous snapshot.
     """
 
     step: int
@@ -48,16 +48,16 @@ class Jump:
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """How often jumps come with a kind of event, against chance.
+    """Association between jumps and a kind of event.
 
     Attributes:
-        kind: of the events; ``"loss spike"`` stands for steps at which the loss left its usual range.
-        events: how many there were within the snapshots' range.
-        within: the iterations before a snapshot that count as its own: from the snapshot before.
-        jumps: all jumps, spikes and drops.
-        together: those with such an event.
-        expected: how many of them would have one by chance.
-        chance: the probability of at least so many by chance (hypergeometric).
+        kind: kind of the events; ``"loss spike"`` for steps at which the loss left its usual range.
+        events: number of such events within the range of the snapshots.
+        within: median number of iterations between snapshots, in which an event counts for the later one.
+        jumps: number of jumps, spikes and drops.
+        together: number of these with such an event.
+        expected: expected number with such an event by chance.
+        chance: probability of at least ``together`` by chance (hypergeometric).
     """
 
     kind: str
@@ -70,11 +70,11 @@ class Link:
 
 
 def find_jumps(trace: MemoryHistory, first: int) -> tuple[Jump, ...]:
-    """Return the sudden changes of the allocated memory in order, those of the start-up left out.
+    """Return the sudden changes of the allocated memory after the start-up, in order.
 
     Args:
-        trace: the run's memory.
-        first: the first snapshot after the start-up.
+        trace: memory history of the run.
+        first: index of the first snapshot after the start-up.
     """
     values = trace.allocated[first:]
     if len(values) < 8 or not np.isfinite(values).all():
@@ -89,7 +89,7 @@ def find_jumps(trace: MemoryHistory, first: int) -> tuple[Jump, ...]:
     found: list[Jump] = []
     skip_to = last = -1
     for place in places.tolist():
-        # Inside a spike that was counted already.
+        # The change belongs to a spike that has already been counted.
         if place <= skip_to:
             continue
         shape, skip_to = _shape(values, place)
@@ -110,14 +110,14 @@ def find_jumps(trace: MemoryHistory, first: int) -> tuple[Jump, ...]:
 
 
 def _spread(changes: Floats, level: float) -> float:
-    """Return the robust standard deviation of usual changes; a thousandth of the level where most are zero."""
+    """Return the robust standard deviation of usual changes, with a lower limit in case most of them are zero."""
     # 1.4826 times the median deviation estimates a normal standard deviation.
     spread = 1.4826 * float(np.median(np.abs(changes - np.median(changes))))
     return max(spread, 1e-4 * level, 1e-3)
 
 
 def _shape(values: Floats, place: int) -> tuple[Shape, int]:
-    """Return what a change is, and the last place that belongs to it: a spike's way back is no drop of its own."""
+    """Return the shape of a change and its last index; the fall after a spike belongs to the spike."""
     before = values[place]
     change = values[place + 1] - values[place]
     if change < 0:
@@ -142,7 +142,7 @@ def all_events(trace: MemoryHistory) -> Mapping[str, Steps]:
 
 
 def link_all(trace: MemoryHistory, jumps: tuple[Jump, ...], first: int) -> tuple[Link, ...]:
-    """Return, per kind of event, how often jumps come with it; nothing where there are no jumps or no events."""
+    """Return the association of the jumps with each kind of event; empty without jumps or events."""
     if not jumps:
         return ()
     links: list[Link] = []
@@ -171,17 +171,17 @@ def link_all(trace: MemoryHistory, jumps: tuple[Jump, ...], first: int) -> tuple
 
 
 def _per_interval(steps: Steps, told: Steps) -> NDArray[np.bool_]:
-    """Return per interval between two snapshots whether an event lies in it: after the first, up to the second.
+    """Return for each interval between two snapshots whether it contains an event.
 
-    An event of step s acts after that step's forward pass, so that the snapshot of step s may still miss it: an event
-    exactly at the snapshot before counts too.
+    An event of step s takes effect after the forward pass of that step, so the snapshot of step s may not show it yet:
+    events exactly at the previous snapshot count as well.
     """
     before = np.searchsorted(told, steps[:-1], side="left")
     return np.searchsorted(told, steps[1:], side="right") > before
 
 
 def _at_least(together: int, total: int, marked: int, drawn: int) -> float:
-    """Return the hypergeometric probability of at least ``together`` marked ones among the drawn."""
+    """Return the hypergeometric probability of at least ``together`` marked items among the drawn ones."""
     whole = _log_choose(total, drawn)
     logs = [
         _log_choose(marked, k) + _log_choose(total - marked, drawn - k) - whole
@@ -195,7 +195,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def _loss_spikes(loss: RecordedCurve) -> Steps:
-    """Return the steps at which the loss was above its neighbourhood's median by six robust deviations."""
+    """Return the steps at which the loss exceeded the median of its block by six robust deviations."""
     steps = loss.steps[np.isfinite(loss.values)]
     values = loss.values[np.isfinite(loss.values)]
     if len(values) < 32:

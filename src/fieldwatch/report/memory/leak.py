@@ -1,4 +1,4 @@
-"""Growth that nothing explains: the suspicion of a leak, and what keeps it from being raised without reason."""
+"""Leak test: detects memory growth that the model's size does not explain, and avoids false alarms."""
 
 import math
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ _STUDENT = (
 
 @dataclass(frozen=True, kw_only=True)
 class LeakJudgment:
-    """What the growth of the allocated memory says about a leak.
+    """Result of the leak test.
 
     Attributes:
-        verdict: suspected where growth goes on in both halves of the run, is large enough to matter, and the model's
+        verdict: suspected if memory grows in both halves of the run, by a relevant amount, and the growth of the model
             does not explain it.
-        step: the first iteration it was looked at from.
-        growth: what is unexplained, in MB per 1000 iterations; None where it cannot be told.
-        explained: MB of allocated memory per MB of parameters, where the model's size changed; None where it did not.
-        why: the reasoning in one sentence.
+        step: first tested iteration.
+        growth: unexplained growth in MB per 1000 iterations; None if it cannot be determined.
+        explained: MB of allocated memory per MB of parameters; None if the model's size did not change.
+        why: reasoning in one sentence.
     """
 
     verdict: Literal["suspected", "none", "not known"]
@@ -41,7 +41,7 @@ class LeakJudgment:
 
     @property
     def suspected(self) -> bool:
-        """Whether there is a suspicion."""
+        """Whether a leak is suspected."""
         return self.verdict == "suspected"
 
 
@@ -98,32 +98,33 @@ def _over_time(trace: MemoryHistory, first: int) -> LeakJudgment:
 
 
 def _against_model(steps: Steps, allocated: Floats, parameters: Floats, fit: tuple[Trend, float]) -> LeakJudgment:
-    """Judge what a fit with the model's size leaves."""
+    """Judge the growth that remains after a fit with the model's size."""
     growth, explained = fit
     step = int(steps[0])
     if growth.sign < 1 or not _matters(growth, steps, allocated):
-        why = f"{explained:.1f} MB for every MB of parameters explain the growth"
+        why = f"{explained:.1f} MiB for every MiB of parameters explain the growth"
         return LeakJudgment(verdict="none", step=step, growth=growth, explained=explained, why=why)
     _, both = _growth(steps, allocated - explained * parameters)
     if not both:
-        why = "what the model's size leaves unexplained grew, but not in both halves of the run"
+        why = "the growth that the model's size does not explain is not present in both halves of the run"
         return LeakJudgment(verdict="none", step=step, growth=growth, explained=explained, why=why)
-    why = f"after {explained:.1f} MB for every MB of parameters, growth with time remains in both halves of the run"
+    why = f"after {explained:.1f} MiB for every MiB of parameters, growth with time remains in both halves of the run"
     return LeakJudgment(verdict="suspected", step=step, growth=growth, explained=explained, why=why)
 
 
 def _ownerless(steps: Steps, allocated: Floats, other: Floats) -> LeakJudgment:
-    """Judge what nobody owns, where the model grew evenly with time."""
+    """Judge memory without an owner, for models that grew evenly with time."""
     growth, both = _growth(steps, other)
     if growth is not None and both and _matters(growth, steps, allocated):
-        why = "memory that nobody owns grows in both halves of the run"
+        why = "memory without an owner grows in both halves of the run"
         return LeakJudgment(verdict="suspected", step=int(steps[0]), growth=growth, why=why)
-    why = "the model grew so evenly with time that other growth cannot be told from its own; what nobody owns did not"
+    why = "the model grew too evenly with time to separate other growth from it; memory without an owner did not"
     return LeakJudgment(verdict="not known", step=int(steps[0]), growth=growth, why=f"{why} grow")
 
 
 def _growth(steps: Steps, values: Floats) -> tuple[Trend | None, bool]:
-    """Return the slope, and whether both halves of the run rise."""
+    """Return the slope, and whether memory rises in both halves of the run."""
+    # A leak persists: growth in only one half is a cache that fills, or a single densification.
     half = len(steps) // 2
     halves = [trend_of(steps[part], values[part]) for part in (slice(half), slice(half, None))]
     return trend_of(steps, values), all(trend is not None and trend.sign > 0 for trend in halves)
@@ -135,9 +136,9 @@ def _matters(growth: Trend, steps: Steps, allocated: Floats) -> bool:
 
 
 def _fit(steps: Steps, allocated: Floats, parameters: Floats) -> tuple[Trend, float] | None:
-    """Return growth with time beside growth with the parameters, None where the two cannot be told apart.
+    """Fit growth with time and growth with the parameters; None if the two cannot be separated.
 
-    Medians of at most 40 blocks, least squares, Student's interval widened for the correlation between blocks.
+    Least squares on medians of at most 40 blocks; Student's interval is widened for correlation between blocks.
     """
     time, y, p = blocks_of(steps, allocated, parameters)
     time = (time - time.mean()) / 1000

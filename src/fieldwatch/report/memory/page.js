@@ -1,4 +1,3 @@
-"use strict";
 // Shows the numbers of the snapshot under the pointer. The page says everything without it.
 for (const section of document.querySelectorAll("section")) {
   const data = JSON.parse(section.querySelector("script.data").textContent);
@@ -18,8 +17,8 @@ for (const section of document.querySelectorAll("section")) {
       const lines = ["iteration " + steps[row]];
       for (const group of [data.totals, data.parts]) {
         for (const [name, values] of Object.entries(group)) {
-          const unit = group === data.totals && name === "fragmentation" ? " %" : " MB";
-          if (values[row] !== null) lines.push(name + "  " + values[row].toFixed(1) + unit);
+          const isShare = group === data.totals && name === "fragmentation";
+          if (values[row] !== null) lines.push(name + "  " + (isShare ? percent(values[row] / 100) : mebibytes(values[row], 1, "MiB")));
         }
       }
       label.textContent = lines.join("\n");

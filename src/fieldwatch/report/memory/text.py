@@ -1,4 +1,4 @@
-"""The report for a terminal: the layout that people know from the original analyzer, then what it could not say."""
+"""Memory report for a terminal: the layout of the original analyzer, followed by further sections."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,17 +7,19 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from fieldwatch.base import number, percent
 from fieldwatch.report.memory.analysis import Analysis, Quantity, largest_jumps
 from fieldwatch.report.memory.jumps import Jump, Link
-from fieldwatch.report.memory.trace import LargestTensor
+from fieldwatch.report.memory.trace import LargestTensor, in_mib
 
 RULE = "=" * 80
+NOTHING = "-"
 COLOURS = {"rising": "yellow", "falling": "green", "in steps": "cyan", "uneven": "cyan"}
-LEAK = {"suspected": "LEAK SUSPECTED", "none": "No leak suspected", "not known": "Leak: cannot be told"}
+LEAK = {"suspected": "LEAK SUSPECTED", "none": "No leak suspected", "not known": "Leak: not known"}
 IDLE = (
-    "This is the idle share of what the allocator holds, (reserved - allocated) / reserved. Most of it can be used "
-    "again at once; a high share by itself is no reason to call empty_cache, which makes the allocator ask the device "
-    "for the same memory again."
+    "This is the idle fraction of the reserved memory, (reserved - allocated) / reserved. Most of it can be reused "
+    "immediately; a high fraction alone is no reason to call empty_cache, after which the allocator has to request the "
+    "same memory from the device again."
 )
 
 
@@ -54,29 +56,30 @@ def _heading(text: str, about: str = "") -> Iterator[Text]:
 
 
 def _paragraph(text: Text | str) -> Padding:
-    """Return text that is wrapped to the terminal's width, indented."""
+    """Return an indented paragraph that is wrapped to the width of the terminal."""
     return Padding(text if isinstance(text, Text) else Text(text), (0, 0, 0, 2))
 
 
 def _summary(analysis: Analysis) -> Iterator[Text]:
     trace = analysis.trace
     yield Text(f"Iteration Range: {trace.steps[0]} - {trace.steps[-1]}")
-    dropped = f" ({trace.dropped} more damaged or cut off, left out)" if trace.dropped else ""
+    dropped = f" ({trace.dropped} more damaged or truncated, skipped)" if trace.dropped else ""
     replaced = f" ({trace.replaced} more replaced after a resume)" if trace.replaced else ""
     yield Text(f"Total Snapshots: {len(trace)}{dropped}{replaced}")
     yield Text()
     names = {"allocated": "Memory Allocated", "reserved": "Memory Reserved"}
     names |= {"fragmentation": "Fragmentation", "tensors": "Total Tensors"}
     for quantity in analysis.totals:
-        start = _amount(quantity.start, quantity.unit)
-        end = _amount(quantity.end, quantity.unit)
+        start = amount(quantity.start, quantity.unit)
+        end = amount(quantity.end, quantity.unit)
         yield Text(f"{names[quantity.name] + ':':<25} Start: {start}  →  End: {end}")
 
 
-def _amount(value: float, unit: str) -> str:
+def amount(value: float, unit: str) -> str:
+    """Format a quantity of the trace: memory in MiB, a percentage or a count; ``-`` if it is not finite."""
     if not np.isfinite(value):
-        return "not known"
-    return {"MB": f"{value:.1f} MB", "%": f"{value:.1f}%"}.get(unit, f"{value:.0f}")
+        return NOTHING
+    return in_mib(value) if unit == "MB" else percent(value / 100) if unit == "%" else number(round(value))
 
 
 def _table(title: str, sizes: Mapping[str, float]) -> Iterator[Text]:
@@ -87,8 +90,8 @@ def _table(title: str, sizes: Mapping[str, float]) -> Iterator[Text]:
     yield Text()
     yield Text(title)
     for name, size in sorted(used.items(), key=lambda pair: -pair[1]):
-        share = f"({100 * size / whole:5.1f}%)" if whole > 0 else ""
-        yield Text(f"  {sanitized(name, 40):<15}: {size:8.1f} MB  {share}")
+        share = f"({percent(size / whole):>6})" if whole > 0 else ""
+        yield Text(f"  {sanitized(name, 40):<15}: {in_mib(size):>13}  {share}")
 
 
 def _large(analysis: Analysis) -> Iterator[Text]:
@@ -96,14 +99,15 @@ def _large(analysis: Analysis) -> Iterator[Text]:
     if not np.isfinite(trace.large_counts[-1]):
         return
     yield Text()
-    yield Text(f"Large Tensors (>{trace.large_threshold}MB): {trace.large_counts[-1]:.0f}")
+    yield Text(f"Large Tensors (> {trace.large_threshold} MiB): {number(round(trace.large_counts[-1]))}")
     if trace.largest:
         yield Text(f"Top {len(trace.largest)} largest:")
         yield from map(_large_tensor_line, trace.largest)
 
 
 def _large_tensor_line(one: LargestTensor) -> Text:
-    line = f"  {one.size:8.2f} MB | shape={sanitized(one.shape, 60)} | dtype={sanitized(one.dtype, 20)}"
+    size = in_mib(one.size, 2)
+    line = f"  {size:>14} | shape={sanitized(one.shape, 60)} | dtype={sanitized(one.dtype, 20)}"
     owner = f" | {sanitized(one.owner, 60)}" if one.owner else ""
     return Text(line + owner + (f" | {one.views} views" if one.views > 1 else ""))
 
@@ -114,17 +118,19 @@ def _account(analysis: Analysis) -> Iterator[Text]:
         return
     yield from _heading("ACCOUNT", "at the last snapshot, by owner")
     for name, size in parts.items():
-        yield Text(f"  {sanitized(name, 40):<15}: {size:8.1f} MB")
+        yield Text(f"  {sanitized(name, 40):<15}: {in_mib(size):>13}")
     missing = float(analysis.trace.allocated[-1]) - sum(parts.values())
-    if abs(missing) > 1e-3:  # not a census of ours: by its definition the parts add up to the byte
-        yield Text(f"  {'not accounted':<15}: {missing:8.1f} MB", "bold yellow")
-    yield Text(f"  {'= allocated':<15}: {analysis.trace.allocated[-1]:8.1f} MB")
+    if (
+        abs(missing) > 1e-3
+    ):  # the parts of our own census sum exactly to the allocated memory, those of other logs may not
+        yield Text(f"  {'unaccounted':<15}: {in_mib(missing):>13}", "bold yellow")
+    yield Text(f"  {'= allocated':<15}: {in_mib(analysis.trace.allocated[-1]):>13}")
 
 
 def _trends(analysis: Analysis) -> Iterator[Text | Padding]:
     count = len(analysis.trace) - analysis.startup
     late = analysis.startup
-    left_out = f", {late} of the start-up left out" if late else ""
+    left_out = f", {late} of the start-up excluded" if late else ""
     yield from _heading("TREND ANALYSIS", f"per 1000 iterations, over {count} snapshots{left_out}")
     yield Text(f"  {'':<24} {'slope':>12}   {'95 % interval':^23}   verdict", "dim")
     yield from map(_trend, analysis.totals)
@@ -143,53 +149,52 @@ def _trend(quantity: Quantity) -> Text:
     verdict = (quantity.verdict, COLOURS.get(quantity.verdict, "dim"))
     if quantity.trend is None:
         return Text.assemble(name, f"{'':>12}   {'':^23}   ", verdict)
-    unit = f" {quantity.unit}".rstrip()
+    unit = f" {'MiB' if quantity.unit == 'MB' else quantity.unit}".rstrip()
     trend = quantity.trend
     interval = f"{rate(trend.low)} .. {rate(trend.high)}"
     return Text.assemble(name, f"{rate(trend.per_1000) + unit:>12}   {interval:^23}   ", verdict)
 
 
 def rate(value: float) -> str:
-    """Return a slope with three digits and its sign."""
-    if abs(value) < 0.0005:
-        return "0"
-    return f"{value:+.3g}" if abs(value) < 1000 else f"{value:+.0f}"
+    """Return a slope with three digits and its sign; 0 below 0.0005."""
+    return number(0 if abs(value) < 0.0005 else value, 3, signed=True)
 
 
 def _fragmentation(analysis: Analysis) -> Iterator[Text | Padding]:
     idle = analysis.total("fragmentation")
     if idle is None:
         return
-    yield from _heading("FRAGMENTATION", f"mean {idle.mean:.1f}%, highest {idle.highest:.1f}%")
+    yield from _heading("FRAGMENTATION", f"mean {percent(idle.mean / 100)}, highest {percent(idle.highest / 100)}")
     for name, values in analysis.trace.fragments.items():
-        line = f"  {sanitized(name, 40):<15}: {values[-1]:8.1f} MB at the end, at most {values.max():.1f} MB"
-        yield Text(line)
+        yield Text(f"  {sanitized(name, 40):<15}: {in_mib(values[-1]):>13} at the end, at most {in_mib(values.max())}")
     yield _paragraph(IDLE)
 
 
 def _jumps(analysis: Analysis) -> Iterator[Text | Padding]:
     jumps = analysis.jumps
     if not jumps:
-        yield from _heading("JUMPS", "none: no change between two snapshots stands out")
+        yield from _heading("JUMPS", "none: no unusual change between two snapshots")
         return
     listed = largest_jumps(jumps)
     more = f", the largest {len(listed)} shown" if len(listed) < len(jumps) else ""
-    yield from _heading("JUMPS", f"{len(jumps)} changes that stand out{more}")
+    yield from _heading("JUMPS", f"{len(jumps)} unusual changes{more}")
     yield from map(_jump, listed)
     yield from map(_link, analysis.links)
 
 
 def _jump(jump: Jump) -> Text:
-    part = f"  {sanitized(jump.parts[0][0], 20)} {jump.parts[0][1]:+.0f} MB" if jump.parts else ""
+    part = f"  {sanitized(jump.parts[0][0], 20)} {in_mib(jump.parts[0][1], 0, signed=True)}" if jump.parts else ""
     near = f"  [{sanitized(', '.join(jump.near), 60)}]" if jump.near else ""
     quiet = f"  {jump.quiet} quiet before" if jump.quiet >= 20 else ""
-    size = f"{jump.change:+.1f} MB ({100 * jump.share:+.1f}%)"
+    size = f"{in_mib(jump.change, signed=True)} ({percent(jump.share, signed=True)})"
     return Text(f"  {jump.step:>9}  {jump.shape:<5} {size:<19}{part}{near}{quiet}")
 
 
 def _link(link: Link) -> Padding:
     near = f"{link.together} of {link.jumps} with an event '{sanitized(link.kind, 30)}' since the snapshot before"
-    return _paragraph(f"{near} ({link.events} such events; {link.expected:.1f} by chance, p = {link.chance:.2g})")
+    return _paragraph(
+        f"{near} ({link.events} such events; {number(link.expected, 2)} by chance, p = {number(link.chance, 2)})"
+    )
 
 
 def _timeline(analysis: Analysis) -> Iterator[Text]:
@@ -199,16 +204,12 @@ def _timeline(analysis: Analysis) -> Iterator[Text]:
     for row in analysis.timeline:
         cells = (trace.allocated[row], "MB", 13), (trace.reserved[row], "MB", 13), (trace.fragmentation[row], "%", 8)
         line = " ".join(
-            f"{_cell(value, unit):>{width}}" for value, unit, width in (*cells, (trace.tensors[row], "", 9))
+            f"{amount(value, unit):>{width}}" for value, unit, width in (*cells, (trace.tensors[row], "", 9))
         )
         yield Text(f"  {trace.steps[row]:>10} {line}")
 
 
-def _cell(value: float, unit: str) -> str:
-    return _amount(value, unit) if np.isfinite(value) else "-"
-
-
 def sanitized(text: str, most: int) -> str:
-    """Return a name from a file, fit for a terminal: no control characters, not too long."""
+    """Return a name from a file without control characters, truncated to ``most`` characters."""
     clean = "".join(letter if letter.isprintable() else "?" for letter in text)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import mebibytes
+
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
 MB = 2**20
+in_mib = partial(mebibytes, unit="MiB")
+"""Format memory always in MiB: a leak of some MiB per snapshot would not show in GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)

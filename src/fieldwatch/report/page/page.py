@@ -1,4 +1,4 @@
-"""The account of a run as one page that needs nothing else: no network, no server, no other file."""
+"""Report of a run as a self-contained HTML page: it needs no network, server or other file."""
 
 import base64
 import hashlib
@@ -12,22 +12,22 @@ from fieldwatch.base import whole_file
 from fieldwatch.report.page.script import page_frame, page_script, panels_style
 
 GENERATOR: Final = '<meta name="generator" content="fieldwatch report">'
-"""What a page of ours says of itself in its head."""
+"""Element in the head of our pages by which `is_page` recognizes them."""
 _HEAD: Final = 4096
 
 
 def report_page(account: Mapping[str, Any]) -> str:
     """Return the page.
 
-    Its policy forbids it to load anything, and to run any script but its own: both are named there by their hashes.
-    The account stands in it as JSON, in the element with the id `account`. Once it is drawn its `body` has
+    Its content security policy forbids loading anything and allows only its own script and style, by their hashes. The
+    account is embedded as JSON in the element with the id `account`. When drawing is complete, `body` has
     `data-state="drawn"`.
 
     Args:
-        account: of `account_of`; nothing in it is trusted to be harmless.
+        account: account from `account_of`; its texts are untrusted.
 
     Raises:
-        ValueError: the account holds NaN or an infinity, which JSON does not know.
+        ValueError: if the account contains NaN or infinity, which JSON cannot represent.
     """
     script = page_script()
     style = panels_style()
@@ -47,15 +47,15 @@ def report_page(account: Mapping[str, Any]) -> str:
 
 
 def write_page(account: Mapping[str, Any], path: Path) -> None:
-    """Write the page, whole or not at all; a page that is there is replaced.
+    """Write the page atomically; an existing page is replaced.
 
     Args:
-        account: of `account_of`.
-        path: of the file; its folder is made.
+        account: account from `account_of`.
+        path: output file; its folder is created.
 
     Raises:
-        OSError: the file cannot be written.
-        ValueError: the account holds NaN or an infinity.
+        OSError: if the file cannot be written.
+        ValueError: if the account contains NaN or infinity.
     """
     page = report_page(account)
     with whole_file(path) as draft:
@@ -63,17 +63,17 @@ def write_page(account: Mapping[str, Any], path: Path) -> None:
 
 
 def is_page(path: Path) -> bool:
-    """Whether a file is a page that `write_page` wrote.
+    """Return whether a file is a page written by `write_page`.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: if the file cannot be read.
     """
     with path.open("rb") as file:
         return GENERATOR.encode() in file.read(_HEAD)
 
 
 def _hash(text: str) -> str:
-    """A source of a content security policy, by content."""
+    """Return the hash source of a script or style for a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
@@ -84,6 +84,7 @@ def _title(account: Mapping[str, Any]) -> str:
 
 
 def _embedded(account: Mapping[str, Any]) -> str:
-    """JSON in ASCII that cannot end its script element, nor begin another."""
+    """Return ASCII JSON that can neither close its script element nor open another one."""
+    # ensure_ascii also turns lone surrogates, from file names that are not UTF-8, into valid escapes.
     text = json.dumps(account, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,36 +1,42 @@
-"""The script and the style that draw an account, each in one piece: for the page, and for the TensorBoard tab."""
+"""Script and style sheet that draw an account, for the page and for the TensorBoard tab."""
 
 from importlib.resources import files
 from typing import Final
 
+_TEXT_FORMAT: Final = "text_format.js"
 _PARTS: Final = (
-    "text.js", "colours.js", "chart_data.js", "chart_drawing.js", "chart.js", "view.js", "table.js", "head.js",
-    "panels.js",
+    _TEXT_FORMAT, "text.js", "colours.js", "chart_data.js", "chart_drawing.js", "chart.js", "view.js", "table.js",
+    "head.js", "panels.js",
 )  # fmt: skip
 VENDORED: Final = "vendor/uPlot.iife.min.js"
 
 
 def panels_script() -> str:
-    """Return the script that makes `fieldwatch.draw(root, account)` and `fieldwatch.panel(account, panel)`.
+    """Return the script that defines `fieldwatch.draw(root, account)` and `fieldwatch.panel(account, panel)`.
 
-    It makes no other global name: uPlot, which draws the lines, lives inside.
+    It defines no other global name; uPlot, which draws the lines, is local to it.
     """
     inside = "\n".join(_asset(name) for name in (VENDORED, *_PARTS))
     return f'(() => {{\n"use strict";\n{inside}\n}})();\n'
 
 
+def text_script() -> str:
+    """Return the functions that format numbers, sizes, durations and dates, for the other pages."""
+    return _asset(_TEXT_FORMAT)
+
+
 def panels_style() -> str:
-    """Return the style sheet; every rule of ours is about what is inside an element of the class `fieldwatch`."""
+    """Return the style sheet; our rules apply only inside elements of class `fieldwatch`."""
     return _asset("vendor/uPlot.min.css") + "\n" + _asset("panels.css")
 
 
 def page_frame() -> str:
-    """Return the page with `%%NAME%%` where POLICY, TITLE, STYLE, ACCOUNT and SCRIPT belong."""
+    """Return the page template with placeholders `%%NAME%%` for POLICY, TITLE, STYLE, ACCOUNT and SCRIPT."""
     return _asset("frame.html")
 
 
 def page_script() -> str:
-    """Return the script of the page: draw the account that is embedded in it."""
+    """Return the script of the page, which draws the embedded account."""
     return panels_script() + f"(() => {{\n{_asset('page.js')}}})();\n"
 
 

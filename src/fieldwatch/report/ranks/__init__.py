@@ -1,4 +1,4 @@
-"""The processes of one training, side by side."""
+"""Comparison of the ranks of a distributed training."""
 
 from typing import TYPE_CHECKING
 

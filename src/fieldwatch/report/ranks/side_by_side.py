@@ -1,4 +1,4 @@
-"""A training of several processes, side by side: what each held, how long its steps took, how far it came."""
+"""Memory, speed and progress of each rank of a distributed training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from rich.table import Table
 from fieldwatch.record import History, holds_run, read_history, read_manifest
 
 RANKS = "ranks"
-"""Folder, in the run folder, of the records of the ranks after the first."""
+"""Subfolder of the run folder with the records of all ranks except rank 0."""
 _STEPS_FOR_PACE = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankFacts:
-    """What one rank recorded about itself.
+    """Facts that one rank recorded.
 
     Attributes:
-        rank: its number; the first one's record is that of the run.
-        host: its machine, at its last start.
-        pid: its process.
-        step: the last one that it recorded; -1 for none.
-        allocated: the most that it held at the end of a step, in MiB; None where that was not measured.
-        peak: the most that it held at once, in MiB.
-        reserved: the most that its allocator took from the device, in MiB.
-        step_ms: mean time of its last steps.
+        rank: rank; the record of rank 0 is that of the run.
+        host: host of its last start.
+        pid: process ID of its last start.
+        step: last recorded step; -1 if there is none.
+        allocated: maximum allocated memory at the end of a step, in MiB; None if not measured.
+        peak: peak memory, in MiB.
+        reserved: maximum memory reserved by the allocator, in MiB.
+        step_ms: mean time of the last steps, in ms.
     """
 
     rank: int
@@ -40,10 +40,10 @@ class RankFacts:
 
 
 def read_ranks(folder: str | Path) -> list[RankFacts]:
-    """Read the records of all ranks of a run, by rank; one entry for a run of one process.
+    """Read the records of all ranks of a run, in order of rank; one entry for a single process.
 
     Raises:
-        NotARun: the folder holds no run.
+        NotARun: if the folder contains no run.
     """
     root = Path(folder)
     others = [path for path in (root / RANKS).glob("*") if path.name.isdigit() and holds_run(path)]
@@ -51,7 +51,7 @@ def read_ranks(folder: str | Path) -> list[RankFacts]:
 
 
 def ranks_table(ranks: Sequence[RankFacts]) -> Table:
-    """Show ranks side by side, in MiB and milliseconds; below them the largest of each, and what all have together."""
+    """Return a table of the ranks in MiB and ms, with the maximum and the sum of each memory column."""
     table = Table(title="ranks (MiB, ms)", title_justify="left")
     for column in ("rank", "host", "pid", "last step", "held", "peak", "reserved", "a step"):
         table.add_column(column, justify="left" if column == "host" else "right")

@@ -1,8 +1,8 @@
-"""What a snapshot of the CUDA allocator holds: the state of each device, and the history that led to it.
+"""Data model of a snapshot of the CUDA allocator: the final state of each device, and its history.
 
-All amounts are bytes. The allocator rounds up what it is asked for: a block's ``size`` is what it takes, ``requested``
-what the program wanted. The history records what was requested, so the timeline, its peak and the sites count requested
-bytes; the state (reserved, allocated, active, free) counts what is taken.
+All sizes are in bytes. The allocator rounds requests up: ``size`` of a block is its rounded size, ``requested`` the
+size of the request. The history records requested sizes, which the timeline, its peak and the sites therefore count;
+the final state (reserved, allocated, active, free) counts rounded sizes.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ Source = Literal["metadata", "annotation"]
 
 @dataclass(frozen=True, kw_only=True)
 class Allocations:
-    """Every allocation the history or the final state knows, as columns ``[allocations]``.
+    """All allocations of the history and the final state, as columns ``[allocations]``.
 
     Attributes:
         size: requested bytes, int64.
-        start: the event that made it; -1 for those older than the history, int64.
-        end: the event that gave it back; the number of events for those never given back, int64.
-        stack: number of its stack; -1 where it was made before the history and nobody knows where, int32.
-        live: whether a block in use stands for it in the final state.
+        start: index of the allocating event, int64; -1 if older than the history.
+        end: index of the freeing event, int64; the number of events if never freed.
+        stack: index of the stack, int32; -1 if older than the history and without a stack.
+        live: whether the allocation is a block in use in the final state.
     """
 
     size: NDArray[np.int64]
@@ -43,13 +43,14 @@ class Allocations:
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """The moment of most requested bytes.
+    """The peak of requested bytes.
 
     Attributes:
-        requested: how many there were.
-        event: after which event; -1 means when the history began, so the true peak may lie before.
-        time: microseconds since 1970, 0 where not recorded.
-        phase: what the program was doing, as far as it said so.
+        requested: requested bytes at the peak.
+        event: index of the event that reached the peak; -1 for the start of the history, before which memory may have
+            been higher.
+        time: microseconds since 1970; 0 if not recorded.
+        phase: phase of the program at the peak; empty if not labeled.
     """
 
     requested: int
@@ -63,12 +64,12 @@ class Timeline:
     """Requested bytes over the history.
 
     Attributes:
-        requested: after each event ``[events]``, int64.
-        reserved: memory held from CUDA after each event ``[events]``, int64.
-        reserved_before: memory held when the history began, counted back from the end.
-        before: requested bytes that were there when the history began: all that is still in use or was given back
-            without having been allocated within the history. What was allocated and given back before is not seen.
-        peak: the highest point; None without a history.
+        requested: ``[events]`` int64 requested bytes after each event.
+        reserved: ``[events]`` int64 bytes reserved from CUDA after each event.
+        reserved_before: reserved bytes at the start of the history, computed backwards from the end.
+        before: requested bytes at the start of the history: allocations that are still in use or were freed without
+            having been allocated within the history. Allocations freed before the start are not visible.
+        peak: peak of requested bytes; None without a history.
     """
 
     requested: NDArray[np.int64]
@@ -80,16 +81,16 @@ class Timeline:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteUse:
-    """What one place in the code did with memory, in requested bytes.
+    """Memory use of one line of code, in requested bytes.
 
     Attributes:
         site: ``file.py:12 function`` of the innermost call that is not generic.
-        filename: its whole file name, empty where there is no stack.
+        filename: full file name; empty without a stack.
         now: bytes in use at the end.
         at_peak: bytes in use at the peak of the timeline.
-        churn: bytes it allocated over the history.
-        count: allocations it made over the history.
-        stack: the calls that tell who wanted it, innermost first, of the stack with the most bytes.
+        churn: total bytes allocated over the history.
+        count: number of allocations over the history.
+        stack: non-generic calls of the stack with the most bytes, innermost first.
     """
 
     site: str
@@ -103,24 +104,24 @@ class SiteUse:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTotals:
-    """The state of one device, or of one of its pools, at the end.
+    """Final state of one device, or of one of its pools.
 
-    ``reserved = allocated + awaiting_free + not_returnable + returnable + uncovered`` where the file agrees with
-    itself; where it does not, ``DeviceSnapshot.inconsistencies`` says so with numbers.
+    In a consistent file, ``reserved = allocated + awaiting_free + not_returnable + returnable + uncovered``; deviations
+    are listed in ``DeviceSnapshot.inconsistencies``.
 
     Attributes:
-        segments: how many.
-        blocks: how many.
-        reserved: held from CUDA.
-        allocated: taken by live tensors.
-        active: taken, blocks awaiting a stream included.
-        requested: asked for, of what is active; None where the version of torch did not say.
-        rounding: active - requested: lost to rounding up; None where unknown.
-        awaiting_free: given back, but another stream may still use it.
-        not_returnable: free pieces in segments that also hold live blocks: true external fragmentation.
-        returnable: segments that are wholly free: ``empty_cache`` gives them back, and other requests can use them.
-        largest_free: the largest free block: a larger request needs new memory from CUDA.
-        uncovered: bytes of segments that no block describes (0 in a sound file).
+        segments: number of segments.
+        blocks: number of blocks.
+        reserved: bytes reserved from CUDA.
+        allocated: bytes of live tensors.
+        active: allocated bytes, and freed blocks that still await a stream.
+        requested: requested bytes of the active blocks; None if torch did not record them.
+        rounding: active - requested, the loss by rounding; None if unknown.
+        awaiting_free: freed bytes that another stream may still use.
+        not_returnable: free bytes in segments that also have live blocks: external fragmentation.
+        returnable: bytes of completely free segments, which ``empty_cache`` returns and other requests can use.
+        largest_free: size of the largest free block; larger requests need new memory from CUDA.
+        uncovered: bytes of segments without a block (0 in a valid file).
     """
 
     segments: int
@@ -138,12 +139,12 @@ class MemoryTotals:
 
     @property
     def free(self) -> int:
-        """Return the bytes of all free blocks."""
+        """Bytes of all free blocks."""
         return self.not_returnable + self.returnable
 
     @property
     def fragmentation(self) -> float | None:
-        """Return 1 - largest free block / all free bytes; 0 is one piece, towards 1 is crumbs, None nothing free."""
+        """1 - largest free block / free bytes: 0 for one piece, near 1 for many pieces, None if nothing is free."""
         return 1 - self.largest_free / self.free if self.free else None
 
 
@@ -152,10 +153,10 @@ class PoolUse:
     """The state of one pool.
 
     Attributes:
-        pool: its id; (0, 0) is the common pool, others are private (CUDA graphs, ``MemPool``).
-        kind: ``"small"`` or ``"large"``.
-        stream: the stream.
-        totals: its numbers.
+        pool: ID of the pool; (0, 0) is the common pool, others are private (CUDA graphs, ``MemPool``).
+        kind: size class, ``"small"`` or ``"large"``.
+        stream: CUDA stream.
+        totals: totals of the pool.
     """
 
     pool: tuple[int, ...]
@@ -166,14 +167,14 @@ class PoolUse:
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledPhase:
-    """What happened while a label was set or a span was open.
+    """Memory use while a label was set or a span was open.
 
     Attributes:
-        name: the label.
+        name: name of the label or span.
         source: ``"metadata"`` (a label on the allocations) or ``"annotation"`` (a span in time).
-        events: how many events.
-        churn: bytes allocated in it.
-        peak: the most requested bytes in it.
+        events: number of events.
+        churn: total bytes allocated in the phase.
+        peak: peak of requested bytes in the phase.
     """
 
     name: str
@@ -185,12 +186,12 @@ class LabeledPhase:
 
 @dataclass(frozen=True, kw_only=True)
 class Inconsistency:
-    """Two numbers of the file that do not agree.
+    """A contradiction between numbers of the file.
 
     Attributes:
-        what: a stable name of the kind.
-        count: how often.
-        message: what was found, with the numbers.
+        what: stable name of the kind.
+        count: number of occurrences.
+        message: description with the numbers.
     """
 
     what: str
@@ -200,21 +201,21 @@ class Inconsistency:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSnapshot:
-    """One device of a snapshot: what the file says, and what follows from it.
+    """One device of a snapshot: content of the file, and values derived from it.
 
     Attributes:
-        device: its index.
-        segments: its memory, in the order of the file.
-        trace: its history.
-        totals: the state at the end.
-        pools: the same for each pool, largest first.
+        device: device index.
+        segments: segments in the order of the file.
+        trace: recorded history.
+        totals: final state.
+        pools: final state of each pool, largest first.
         allocations: all known allocations.
         timeline: requested bytes over the history.
-        sites: what each place in the code did, those with most bytes first.
-        site_of: the place in ``sites`` of each allocation, int32 ``[allocations]``.
-        out_of_memory: requests that failed.
+        sites: memory use of each allocating line, most bytes first.
+        site_of: ``[allocations]`` int32 index into ``sites``.
+        out_of_memory: failed requests.
         phases: labels and spans, in order of their peak.
-        inconsistencies: where the file disagrees with itself.
+        inconsistencies: contradictions within the file.
     """
 
     device: int
@@ -236,11 +237,11 @@ class Snapshot:
     """A snapshot of torch's CUDA allocator, read without running code.
 
     Attributes:
-        path: the file.
-        size_bytes: its size.
-        devices: those with memory or history, by index; empty if CUDA was not used.
-        stacks: all different stacks; blocks and events refer to them by number.
-        settings: the allocator's settings, as text.
+        path: snapshot file.
+        size_bytes: size of the file.
+        devices: devices with memory or history, by index; empty if CUDA was not used.
+        stacks: all distinct stacks; blocks and events refer to them by index.
+        settings: settings of the allocator, as text.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Reads a snapshot file and works out what it says about each device."""
+"""Reader for snapshot files of the CUDA allocator."""
 
 from os import PathLike
 from pathlib import Path
@@ -19,20 +19,19 @@ from fieldwatch.report.snapshot.totals import pools_of, totals_of
 def read_snapshot(path: str | PathLike[str], *, max_bytes: int = MAX_BYTES) -> Snapshot:
     """Read a pickle of ``torch.cuda.memory._dump_snapshot``, ``_snapshot`` or ``memory_snapshot`` without running it.
 
-    The opcodes of the pickle are looked through first: a file that would import, call or load anything is refused
-    before anything is built from it.
+    The opcodes of the pickle are checked first: files that would import, call or load anything are refused before any
+    object is built.
 
     Args:
-        path: the file.
-        max_bytes: files larger than this are refused (512 MB unless told otherwise); reading takes about ten times
-            the file in memory.
+        path: snapshot file.
+        max_bytes: maximum size of the file, 512 MiB by default; reading needs about ten times the file size in memory.
 
     Returns:
-        The state of each device, its history, and what follows from them.
+        The state of each device, its history, and derived values.
 
     Raises:
-        SnapshotError: no such file, too large, empty, truncated, no pickle, one that would run code, or no snapshot;
-            the message says which, and what was wanted.
+        SnapshotError: if the file is missing, too large, empty, truncated, not a pickle, not a snapshot, or would run
+            code.
     """
     file = Path(path)
     root, size = read_plain_pickle(file, max_bytes)

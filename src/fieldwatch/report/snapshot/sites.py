@@ -1,4 +1,4 @@
-"""Adds allocations up by the place in the code that wanted them."""
+"""Totals of allocations by the line of code that made them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,10 @@ from fieldwatch.report.snapshot.stacks import BEFORE, NO_STACK, Stack, site_fram
 def sites_of(
     allocations: Allocations, timeline: Timeline, stacks: tuple[Stack, ...]
 ) -> tuple[tuple[SiteUse, ...], NDArray[np.int32]]:
-    """Return what each site did, those with most bytes at the peak or at the end first, and each allocation's site.
+    """Return the memory use of each site, most bytes at the peak or at the end first.
 
     Returns:
-        The sites, and the place in them of each allocation, int32 ``[allocations]``.
+        The sites, and the index of each allocation's site, ``[allocations]`` int32.
     """
     names, code_of_stack = _codes(allocations, stacks)
     codes = code_of_stack[allocations.stack]  # stack -1 takes the last entry: before the history
@@ -40,7 +40,7 @@ def site_name(stack: Stack) -> str:
 
 
 def _codes(allocations: Allocations, stacks: tuple[Stack, ...]) -> tuple[list[str], NDArray[np.intp]]:
-    """Number the sites that occur; the table gives the number for each stack, and last for those from before."""
+    """Number the sites; the table maps stacks to sites, its last entry is for allocations before the history."""
     numbers: dict[tuple[str, str], int] = {}
     table = np.zeros(len(stacks) + 1, dtype=np.intp)
     occurring: list[int] = np.unique(allocations.stack).tolist()
@@ -62,7 +62,7 @@ def _sums(codes: NDArray[np.intp], size: NDArray[np.int64], chosen: NDArray[np.b
 
 
 def _largest_stacks(allocations: Allocations, codes: NDArray[np.intp], count: int) -> list[int]:
-    """Return for each site its stack with the most bytes, -1 for none."""
+    """Return the stack with the most bytes of each site; -1 if there is none."""
     sums: dict[tuple[int, int], int] = {}
     for code, stack, size in zip(codes.tolist(), allocations.stack.tolist(), allocations.size.tolist(), strict=True):
         sums[code, stack] = sums.get((code, stack), 0) + size

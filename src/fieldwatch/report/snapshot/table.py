@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.report.snapshot.amounts import amount, moment, percent
+from fieldwatch.base import moment, nbytes, percent
 from fieldwatch.report.snapshot.fields import sanitized
 from fieldwatch.report.snapshot.model import DeviceSnapshot, Snapshot
 
@@ -13,7 +13,7 @@ _FAILED = 5
 
 
 def snapshot_table(snapshot: Snapshot, *, sites: int = 12) -> RenderableType:
-    """Return the tables of a snapshot, readable in 80 columns; MB means 2**20 bytes.
+    """Return the tables of a snapshot, readable in 80 columns.
 
     Args:
         snapshot: the snapshot.
@@ -21,7 +21,7 @@ def snapshot_table(snapshot: Snapshot, *, sites: int = 12) -> RenderableType:
     """
     count = len(snapshot.devices)
     devices = f"{count} device{'' if count == 1 else 's'}"
-    head = Text(f"{sanitized(snapshot.path.name)}: {amount(snapshot.size_bytes)}, {devices}", style="bold")
+    head = Text(f"{sanitized(snapshot.path.name)}: {nbytes(snapshot.size_bytes)}, {devices}", style="bold")
     parts: list[RenderableType] = [head]
     if not snapshot.devices:
         parts.append(Text("No segment and no event: the process had not used CUDA when this was dumped."))
@@ -58,9 +58,9 @@ def _state(device: DeviceSnapshot) -> Table:
     )
     for name, size, note in rows:
         share = None if size is None or not totals.reserved else size / totals.reserved
-        table.add_row(name, amount(size), percent(share), note)
+        table.add_row(name, nbytes(size), percent(share), note)
     if totals.uncovered:
-        table.add_row("in no block", amount(totals.uncovered), percent(totals.uncovered / totals.reserved), "")
+        table.add_row("in no block", nbytes(totals.uncovered), percent(totals.uncovered / totals.reserved), "")
     return table
 
 
@@ -72,8 +72,8 @@ def _history(device: DeviceSnapshot) -> Text:
     where = "when the history began" if peak.event < 0 else f"after event {peak.event:,} of {len(device.trace):,}"
     phase = f", in {peak.phase}" if peak.phase else ""
     return Text(
-        f"Peak of requested bytes: {amount(peak.requested)} {where}{phase} ({moment(peak.time)}).\n"
-        f"The history is {len(device.trace):,} events long; {amount(device.timeline.before)} were there when it began. "
+        f"Peak of requested bytes: {nbytes(peak.requested)} {where}{phase} ({moment(peak.time / 1e6)}).\n"
+        f"The history is {len(device.trace):,} events long; {nbytes(device.timeline.before)} were there when it began. "
         "A higher peak before that is not seen."
     )
 
@@ -82,9 +82,9 @@ def _pools(device: DeviceSnapshot) -> Table:
     table = _table("pool", "segments", "reserved", "allocated", "free", "largest free")
     for use in device.pools[:_POOLS]:
         private = "" if not any(use.pool) else f" private {'.'.join(str(part) for part in use.pool)}"
-        numbers = (use.totals.reserved, use.totals.allocated, use.totals.free, use.totals.largest_free)
+        sizes = (use.totals.reserved, use.totals.allocated, use.totals.free, use.totals.largest_free)
         name = f"{use.kind}{private} stream {use.stream}"
-        table.add_row(Text(name), str(use.totals.segments), *(amount(number) for number in numbers))
+        table.add_row(Text(name), str(use.totals.segments), *map(nbytes, sizes))
     return table
 
 
@@ -92,11 +92,11 @@ def _sites(device: DeviceSnapshot, most: int) -> Table:
     table = _table("allocation site", "now", "at peak", "churn", "count")
     for use in device.sites[:most]:
         name = Text(use.site, overflow="ellipsis", no_wrap=True)
-        table.add_row(name, amount(use.now), amount(use.at_peak), amount(use.churn), f"{use.count:,}")
+        table.add_row(name, nbytes(use.now), nbytes(use.at_peak), nbytes(use.churn), f"{use.count:,}")
     left = device.sites[most:]
     if left:
         sums = (sum(u.now for u in left), sum(u.at_peak for u in left), sum(u.churn for u in left))
-        table.add_row(f"{len(left):,} others", *(amount(size) for size in sums), f"{sum(u.count for u in left):,}")
+        table.add_row(f"{len(left):,} others", *(nbytes(size) for size in sums), f"{sum(u.count for u in left):,}")
     return table
 
 
@@ -104,13 +104,13 @@ def _phases(device: DeviceSnapshot) -> Table:
     table = _table("phase", "peak", "allocated in it", "events")
     for phase in device.phases[:_POOLS]:
         name = Text(phase.name, overflow="ellipsis", no_wrap=True)
-        table.add_row(name, amount(phase.peak), amount(phase.churn), f"{phase.events:,}")
+        table.add_row(name, nbytes(phase.peak), nbytes(phase.churn), f"{phase.events:,}")
     return table
 
 
 def _failures(device: DeviceSnapshot) -> list[str]:
     lines = [
-        f"{amount(failed.requested)} asked for, {amount(failed.device_free)} free on the device, event {failed.event:,}"
+        f"{nbytes(failed.requested)} asked for, {nbytes(failed.device_free)} free on the device, event {failed.event:,}"
         for failed in device.out_of_memory[:_FAILED]
     ]
     left = len(device.out_of_memory) - _FAILED

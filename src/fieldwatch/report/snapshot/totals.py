@@ -1,4 +1,4 @@
-"""Adds up the state of segments: what is taken, what is free, and of that what can be given back."""
+"""Totals of segments: used memory, free memory, and the part of it that can be returned."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from fieldwatch.report.snapshot.records import AllocatorSegment, State
 
 
 def totals_of(segments: Sequence[AllocatorSegment]) -> MemoryTotals:
-    """Return the numbers of segments together.
+    """Return the totals of segments.
 
-    What the allocator counted itself (allocated, active, requested) is taken from the segments where it stands there,
-    otherwise it is added up from the blocks.
+    The allocator's own counters (allocated, active, requested) are used if the segments have them; otherwise the blocks
+    are summed.
     """
     active = sum(_active(segment) for segment in segments)
     requests = [_requested(segment) for segment in segments]
@@ -36,7 +36,7 @@ def totals_of(segments: Sequence[AllocatorSegment]) -> MemoryTotals:
 
 
 def pools_of(segments: Sequence[AllocatorSegment]) -> tuple[PoolUse, ...]:
-    """Return the numbers of each pool, size class and stream, those that reserve most first."""
+    """Return the totals of each pool, size class and stream, most reserved memory first."""
     pools: dict[tuple[tuple[int, ...], str, int], list[AllocatorSegment]] = {}
     for segment in segments:
         pools.setdefault((segment.pool, segment.kind, segment.stream), []).append(segment)
@@ -63,7 +63,7 @@ def _active(segment: AllocatorSegment) -> int:
 
 
 def _requested(segment: AllocatorSegment) -> int | None:
-    """Return what was asked for in a segment; None if neither the segment nor all its blocks say."""
+    """Return the requested bytes of a segment; None if neither it nor all its blocks record them."""
     if segment.requested is not None:
         return segment.requested
     asked = [block.requested for block in segment.blocks if block.state != "inactive"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 
 from fieldwatch.base import write_file
+from fieldwatch.report.page import text_script
 from fieldwatch.report.snapshot.fields import sanitized
 from fieldwatch.report.snapshot.model import Snapshot
 from fieldwatch.report.snapshot.view_data import view_data
@@ -36,7 +37,7 @@ def write_view(snapshot: Snapshot, path: str | PathLike[str]) -> Path:
         "TITLE": html.escape(f"Memory of {sanitized(snapshot.path.name)}"),
         "STYLE": (assets / "view.css").read_text("utf-8"),
         "DATA": _json(snapshot),
-        "SCRIPT": "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS),
+        "SCRIPT": "\n".join([text_script(), *((assets / name).read_text("utf-8") for name in _SCRIPTS)]),
     }
     pieces = (assets / "view.html").read_text("utf-8").split("%%")
     page = "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.report.snapshot.amounts import amount, moment
+from fieldwatch.base import moment, nbytes
 from fieldwatch.report.snapshot.fields import sanitized
 from fieldwatch.report.snapshot.model import DeviceSnapshot, SiteUse, Snapshot
 from fieldwatch.report.snapshot.records import AllocatorBlock, AllocatorSegment
@@ -143,7 +143,7 @@ def _timeline(device: DeviceSnapshot, stacks: _PageStacks) -> dict[str, Any]:
     time = device.trace.time[at]
     return {
         "events": events,
-        "begin": moment(int(device.trace.time[0])),
+        "begin": moment(int(device.trace.time[0]) / 1e6),
         "at": np.diff(at, prepend=0).tolist(),
         "time": np.diff(time, prepend=time[0]).tolist() if time.any() else None,
         "size": known.size[largest].tolist(),
@@ -229,12 +229,12 @@ def _notes(device: DeviceSnapshot) -> list[dict[str, str]]:
     failed = [
         {
             "kind": "Out of memory",
-            "text": f"{amount(f.requested)} asked for, {amount(f.device_free)} free, event {f.event:,}",
+            "text": f"{nbytes(f.requested)} asked for, {nbytes(f.device_free)} free, event {f.event:,}",
         }
         for f in device.out_of_memory[:50]
     ]
     phases = [
-        {"kind": "Phase", "text": f"{phase.name}: peak {amount(phase.peak)}, {amount(phase.churn)} allocated in it"}
+        {"kind": "Phase", "text": f"{phase.name}: peak {nbytes(phase.peak)}, {nbytes(phase.churn)} allocated in it"}
         for phase in device.phases[:50]
     ]
     odd = [{"kind": "Inconsistent", "text": found.message} for found in device.inconsistencies]

@@ -1,6 +1,6 @@
-"""The tab "fieldwatch" in TensorBoard: the panels of the report, live, for the runs that TensorBoard looks at.
+"""The tab "fieldwatch" in TensorBoard: live panels of the report for the runs that TensorBoard shows.
 
-TensorBoard asks for what stands here while it starts, so nothing heavier than its own base class is imported.
+TensorBoard imports this package while it starts, so it imports nothing heavier than TensorBoard's base class.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Several runs as one account: the same charts with a line per run, and their verdicts side by side."""
+"""One account for several runs: charts with a line per run, and a table of their verdicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -25,10 +25,10 @@ Panel = dict[str, Any]
 
 
 def side_by_side_account(accounts: Accounts) -> dict[str, Any]:
-    """Return an account, as the panels draw one, of at least two runs.
+    """Return one account of at least two runs, which the panels draw like that of a single run.
 
     Args:
-        accounts: by the name of the run, in order.
+        accounts: accounts by name of the run, in order.
     """
     metrics = _shared_metrics(accounts)
     drawn = metrics[:MOST_CHARTS]
@@ -48,7 +48,7 @@ def side_by_side_account(accounts: Accounts) -> dict[str, Any]:
 
 
 def _verdict(accounts: Accounts) -> dict[str, str]:
-    """Return the worst of the verdicts, and whose it is."""
+    """Return the worst verdict and the runs that have it."""
     levels = {name: account["verdict"]["level"] for name, account in accounts.items()}
     worst = min(levels.values(), key=lambda level: _LEVELS.index(level) if level in _LEVELS else 0)
     whose = ", ".join(name for name, level in levels.items() if level == worst)
@@ -57,7 +57,7 @@ def _verdict(accounts: Accounts) -> dict[str, str]:
 
 
 def _shared_metrics(accounts: Accounts) -> list[str]:
-    """Return what at least two runs recorded, in the order in which it says which run is better."""
+    """Return the metrics that at least two runs recorded, most important first."""
     times: dict[str, int] = {}
     for account in accounts.values():
         for metric in account["series"]:
@@ -75,7 +75,7 @@ def _key(metric: str, name: str) -> str:
 
 
 def _of(account: Mapping[str, Any], metric: str) -> Mapping[str, Any]:
-    """Return a run's series; one that it lacks is empty, so that every run keeps its colour in every chart."""
+    """Return a series of a run; a missing one is empty, so that each run keeps its color in all charts."""
     found = account["series"].get(metric)
     return found or {**_NOTHING, "unit": "", "meaning": "not recorded by this run", "better": "", "axis": "step"}
 
@@ -100,7 +100,7 @@ def _meaning(accounts: Accounts, metric: str) -> str:
 
 
 def _verdicts(accounts: Accounts) -> Panel:
-    about = "What each run's own verdict says, with its worst finding."
+    about = "Verdict and worst finding of each run."
     columns = [
         {"key": "run", "title": "run", "number": False},
         {"key": "verdict", "title": "verdict", "number": False},
@@ -126,10 +126,10 @@ def _verdict_row(name: str, account: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(accounts: Accounts, metrics: Sequence[str]) -> Panel:
-    """Return the last values; where it is known which is better, the best run is named."""
+    """Return the table of last values; it names the best run if the better direction is known."""
     about = "The newest value of every metric that at least two of the runs recorded."
     if len(metrics) > MOST_CHARTS:
-        about += f" The first {MOST_CHARTS} of these {len(metrics)} are drawn below."
+        about += f" Charts of the first {MOST_CHARTS} of these {len(metrics)} are below."
     titles = [{"key": f"run {i}", "title": name, "number": True} for i, name in enumerate(accounts)]
     columns = [{"key": "metric", "title": "metric", "number": False}, *titles]
     columns.append({"key": "best", "title": "best", "number": False})
@@ -167,7 +167,7 @@ def _config(accounts: Accounts) -> Panel:
         {"key": key, **{f"run {i}": config.get(key, "") for i, config in enumerate(configs.values())}}
         for key in differing
     ]
-    about = f"The {len(rows)} settings that are not the same in all of them."
+    about = f"The {len(rows)} settings that differ between the runs."
     return {
         "id": "config-differences",
         "title": title,

@@ -1,4 +1,4 @@
-"""Which runs lie at or under the folders that TensorBoard was given."""
+"""Search for runs in the log folders of TensorBoard."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ from typing import Final
 from fieldwatch.record import JOURNAL, holds_run
 
 MOST_FOLDERS: Final = 20_000
-"""Folders looked into at most: somebody's whole disk is not searched."""
+"""Maximum number of searched folders, so that a whole disk is never searched."""
 _DEEPEST: Final = 12
 _EVENTS: Final = "tensorboard"
 _NOT_INSIDE: Final = frozenset(
@@ -23,11 +23,11 @@ _ELSEWHERE: Final = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """One folder that TensorBoard was given.
+    """One of TensorBoard's log folders.
 
     Attributes:
-        folder: where, absolute.
-        name: what ``--logdir_spec`` calls it; empty where it has no name.
+        folder: absolute path.
+        name: name in ``--logdir_spec``; empty if it has none.
     """
 
     folder: Path
@@ -39,11 +39,11 @@ class FoundRun:
     """A run folder.
 
     Attributes:
-        id: what a request names it by: digits and letters, the same as long as the folder stays where it is.
-        name: what people see; TensorBoard's name of its event files without their folder.
+        id: identifier in requests: letters and digits, derived from the path.
+        name: displayed name: TensorBoard's name of its event files without their folder.
         events: TensorBoard's name of its event files.
-        folder: where, absolute.
-        changed: when its journal was last written to, seconds since 1970; 0 where it has none.
+        folder: absolute path.
+        changed: time of the last change of its journal, in seconds since 1970; 0 without a journal.
     """
 
     id: str
@@ -55,11 +55,11 @@ class FoundRun:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
-        runs: by name.
-        note: what was left out and why; empty where nothing was.
+        runs: runs in order of name.
+        note: reason why folders were left out; empty if none were.
     """
 
     runs: tuple[FoundRun, ...] = ()
@@ -67,11 +67,11 @@ class SearchResult:
 
 
 def roots_of(logdir: str, logdir_spec: str) -> tuple[Root, ...]:
-    """Return TensorBoard's folders from its two flags; what lies on no disk of this machine is left out.
+    """Return TensorBoard's log folders from its two flags; remote folders such as ``s3://`` are left out.
 
     Args:
         logdir: one folder, or empty.
-        logdir_spec: ``name:folder,folder,...``; counts where there is no logdir.
+        logdir_spec: ``name:folder,folder,...``; used if there is no logdir.
     """
     parts = [("", logdir)] if logdir else [_named(part) for part in logdir_spec.split(",")]
     here = [(name, path) for name, path in parts if path and not _ELSEWHERE.match(path)]
@@ -79,23 +79,23 @@ def roots_of(logdir: str, logdir_spec: str) -> tuple[Root, ...]:
 
 
 def find_runs(roots: Sequence[Root], most: int = MOST_FOLDERS) -> SearchResult:
-    """Search the folders; links are followed once, and what cannot be read is passed over.
+    """Find the runs in the given folders; links are followed once, and unreadable folders are skipped.
 
     Args:
-        roots: where.
-        most: folders looked into before it stops.
+        roots: folders to search.
+        most: maximum number of searched folders.
     """
     search = _Search(left=most)
     found: dict[Path, FoundRun] = {}
     for root in roots:
         for folder in search.runs(root.folder):
             found.setdefault(folder, _run(root, folder))
-    note = f"searched {most} folders and stopped there: give TensorBoard the folder of the runs" if search.cut else ""
+    note = f"the search stopped after {most} folders: give TensorBoard the folder of the runs" if search.cut else ""
     return SearchResult(runs=_disambiguated(sorted(found.values(), key=lambda run: _natural(run.name))), note=note)
 
 
 def _named(part: str) -> tuple[str, str]:
-    """Take a part of the list apart as TensorBoard does: a name stands before a colon unless it is a path."""
+    """Split an entry of the list as TensorBoard does: a name precedes a colon unless the entry is a path."""
     if ":" in part and not part.startswith("/") and not _ELSEWHERE.match(part):
         name, _, path = part.partition(":")
         return name, path
@@ -123,6 +123,7 @@ class _Search:
                 waiting += [(inner, depth + 1) for inner in _folders_in(folder)]
 
     def _is_new(self, folder: Path) -> bool:
+        # The real path: links may form a loop.
         place = os.path.realpath(folder)
         if place in self.seen:
             return False
@@ -163,11 +164,11 @@ def _changed(file: Path) -> float:
 
 
 def _disambiguated(runs: Sequence[FoundRun]) -> tuple[FoundRun, ...]:
-    """Put the folder behind every name that several runs have."""
+    """Append the folder to names that several runs share."""
     times = Counter(run.name for run in runs)
     return tuple(run if times[run.name] == 1 else replace(run, name=f"{run.name} ({run.folder})") for run in runs)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Order run 9 before run 10."""
+    """Return a sort key that orders run 9 before run 10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

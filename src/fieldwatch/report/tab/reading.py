@@ -1,4 +1,4 @@
-"""One run, read again and again: what is new costs, what is old does not."""
+"""Incremental reading of a run that is still being written: each read costs only what is new."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,18 +9,18 @@ from fieldwatch.record.memory import MEMORY_LOG
 from fieldwatch.report.account import account_from
 
 BUDGET: Final = 600_000
-"""Bytes of JSON that the curves of one run may take: it is sent again whenever the run has gone on."""
+"""Limit for the JSON of a run's curves, in bytes: it is sent again whenever the run has changed."""
 _LOOK: Final = 64 * 2**20
 _FILES: Final = ("run.json", JOURNAL, EVENTS, MEMORY_LOG, "checkpoints", "crash", "products", "profiles")
 
 
 def version_of(folder: Path) -> str:
-    """Return another text as soon as one of the run's files has changed: from sizes and times, nothing is read."""
+    """Return a version text that changes with the sizes and times of the run's files; no file is read."""
     return "-".join(_stamps(folder))
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of a run's journal: about what its rows take in memory."""
+    """Return the size of a run's journal in bytes, which is about the memory of its rows."""
     try:
         return (folder / JOURNAL).stat().st_size
     except OSError:
@@ -28,7 +28,7 @@ def size_of(folder: Path) -> int:
 
 
 class AccountReader:
-    """Reads a run's account; its rows stay here, and the next reading adds to them. Not for several threads at once.
+    """Reads the account of a run and keeps its rows, so that the next read only adds new ones. Not thread-safe.
 
     Args:
         folder: the run folder.
@@ -40,7 +40,7 @@ class AccountReader:
         self._history = History()
 
     def read(self) -> tuple[dict[str, Any] | None, str]:
-        """Return the account as of now and an empty text, or None and why it cannot be read."""
+        """Return the current account and an empty text, or None and the reason why it cannot be read."""
         try:
             self._go_on()
             return account_from(self._history, self._folder, budget=BUDGET), ""

@@ -202,10 +202,6 @@ class Chart {
   }
 }
 
-function percent(share) {
-  return typeof share === "number" ? `${number(100 * share, 3)} %` : "–";
-}
-
 function withUnit(value, unit) {
   const shown = number(value);
   return value === null || value === undefined || !unit || unit === "1" ? shown : `${shown} ${plain(unit)}`;

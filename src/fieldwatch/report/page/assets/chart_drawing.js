@@ -39,7 +39,7 @@ function axisOptions(ink, options) {
 
 function valueAxis(ink, kind, log) {
   const axis = axisOptions(ink, { space: log ? 22 : 34, size: 58 });
-  if (kind === "stack") axis.values = (_, splits) => splits.map(percent);
+  if (kind === "stack") axis.values = (_, splits) => splits.map((value) => percent(value, 0));
   if (log) Object.assign(axis, { splits: (_, __, least, greatest) => roundValues(least, greatest), filter: (_, splits) => splits });
   return axis;
 }

@@ -159,7 +159,7 @@ function enlarge(view, item, picture) {
 }
 
 function drawFacts(view, one) {
-  const list = make("dl", { class: "facts" }, one.facts.map((fact) => make("div", {}, make("dt", { text: fact.name }), make("dd", { text: typeof fact.value === "number" ? number(fact.value, 6) : textOf(fact.value ?? "–") }))));
+  const list = make("dl", { class: "facts" }, one.facts.map((fact) => make("div", {}, make("dt", { text: fact.name }), make("dd", { text: typeof fact.value === "number" ? number(fact.value, 6) : textOf(fact.value ?? "-") }))));
   const copy = copyButton(one.title || one.id, () => tsv(one.facts.map((fact) => [fact.name, textOf(fact.value ?? "")])));
   return [list, make("div", { class: "foot" }, copy)];
 }

@@ -64,7 +64,7 @@ function tableCell(view, column, value) {
   }
   if (typeof value === "number") return make("td", { class: column.number ? "number" : null, title: String(value), text: number(value, 5) });
   if (typeof value === "boolean") return make("td", { text: value ? "yes" : "" });
-  return make("td", { class: column.number ? "number" : null, text: value === null || value === undefined ? "–" : textOf(value) });
+  return make("td", { class: column.number ? "number" : null, text: value === null || value === undefined ? "-" : textOf(value) });
 }
 
 function textOf(value) {

@@ -1,4 +1,4 @@
-// Text, numbers and elements. Strings of an account are only ever given to textContent or to an attribute.
+// Text and elements; text_format.js has numbers and times. Strings of an account are only ever given to textContent or to an attribute.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -25,37 +25,6 @@ function make(tag, options = {}, ...children) {
 
 function button(text, press, options = {}) {
   return make("button", { type: "button", text, on: { click: press }, ...options });
-}
-
-/** A number as people read it: at most `digits` significant digits, thousands apart, powers of ten where it is far from one. */
-function number(value, digits = 4) {
-  if (value === null || value === undefined) return "–";
-  if (typeof value !== "number") return plain(value);
-  if (!Number.isFinite(value)) return String(value);
-  const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en-US").replace("-", "−");
-  const near = Number(value.toPrecision(digits));
-  if (size >= 1e6 || (size > 0 && size < 1e-4)) return near.toExponential().replace("e+", "e").replace(/-/g, "−");
-  return value.toLocaleString("en-US", { maximumSignificantDigits: digits }).replace("-", "−");
-}
-
-/** Seconds as 1:02:03 or 4.5 s. */
-function duration(seconds) {
-  if (seconds === null || seconds === undefined) return "–";
-  if (seconds < 60) return `${number(seconds, 3)} s`;
-  const whole = Math.round(seconds);
-  const two = (n) => String(n).padStart(2, "0");
-  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
-  return hours ? `${hours}:${two(minutes)}:${two(rest)} h` : `${minutes}:${two(rest)} min`;
-}
-
-/** A time of the record, in the reader's own zone; what is no time stays as it is. */
-function moment(text) {
-  const time = new Date(text);
-  if (!text || Number.isNaN(time.getTime())) return plain(text) || "–";
-  const two = (n) => String(n).padStart(2, "0");
-  const day = `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
-  return `${day} ${two(time.getHours())}:${two(time.getMinutes())}`;
 }
 
 /** Rows for a spreadsheet: tabs between cells, nothing in a cell that would end it. */

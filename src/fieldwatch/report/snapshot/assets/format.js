@@ -1,17 +1,4 @@
-// Small helpers: amounts, colours, elements, canvases, the tip.
-const UNITS = ["B", "KB", "MB", "GB", "TB", "PB", "EB"];
-
-function amount(bytes) {
-  if (bytes === null || bytes < 0) return "unknown";
-  let unit = 0;
-  while (bytes >= 1024 && unit < UNITS.length - 1) { bytes /= 1024; unit++; }
-  return unit ? `${bytes.toFixed(bytes < 100 ? 1 : 0)} ${UNITS[unit]}` : `${bytes} B`;
-}
-
-function seconds(micro) {
-  if (micro < 1e3) return `${Math.round(micro)} us`;
-  return micro < 1e6 ? `${(micro / 1e3).toFixed(1)} ms` : `${(micro / 1e6).toFixed(2)} s`;
-}
+// Small helpers: colours, elements, canvases, the tip. Numbers are formatted by the page's text_format.js.
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -11,15 +11,15 @@ function tile(title, value, note) {
 
 function showTiles(device) {
   const totals = device.totals, peak = device.peak, free = totals.not_returnable + totals.returnable;
-  const rounding = totals.requested === null ? "" : `${amount(totals.requested)} asked for`;
-  const when = !peak ? "no history" : peak.event < 0 ? "when the history began" : `after event ${peak.event.toLocaleString("en")}`;
+  const rounding = totals.requested === null ? "" : `${nbytes(totals.requested)} asked for`;
+  const when = !peak ? "no history" : peak.event < 0 ? "when the history began" : `after event ${number(peak.event)}`;
   byId("tiles").replaceChildren(
-    tile("Reserved", amount(totals.reserved), `${device.segments.length + device.segments_left} segments`),
-    tile("Allocated", amount(totals.allocated), rounding),
-    tile("Peak requested", peak ? amount(peak.bytes) : "unknown", peak && peak.phase ? `${when}, in ${peak.phase}` : when),
-    tile("Free, returnable", amount(totals.returnable), "wholly free segments"),
-    tile("Free, not returnable", amount(totals.not_returnable), "pieces between live blocks"),
-    tile("Fragmentation", free ? `${(100 * totals.fragmentation).toFixed(1)} %` : "none", free ? `largest free block ${amount(totals.largest_free)}` : "no block is free"),
+    tile("Reserved", nbytes(totals.reserved), `${device.segments.length + device.segments_left} segments`),
+    tile("Allocated", nbytes(totals.allocated), rounding),
+    tile("Peak requested", peak ? nbytes(peak.bytes) : "unknown", peak && peak.phase ? `${when}, in ${peak.phase}` : when),
+    tile("Free, returnable", nbytes(totals.returnable), "wholly free segments"),
+    tile("Free, not returnable", nbytes(totals.not_returnable), "pieces between live blocks"),
+    tile("Fragmentation", free ? percent(totals.fragmentation) : "none", free ? `largest free block ${nbytes(totals.largest_free)}` : "no block is free"),
   );
 }
 

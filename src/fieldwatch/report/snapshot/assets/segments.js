@@ -58,7 +58,7 @@ class SegmentsView {
     context.fillStyle = colour("soft");
     context.textAlign = "right";
     const name = segment.pool ? `pool ${segment.pool}` : segment.kind;
-    context.fillText(`${name.slice(0, 10)}  ${amount(segment.total)}`, left - 8, top + 12, LABEL - 10);
+    context.fillText(`${name.slice(0, 10)}  ${nbytes(segment.total)}`, left - 8, top + 12, LABEL - 10);
     context.fillStyle = colour("free");
     context.fillRect(left, top, width, BAR);
     for (const [offset, size, , state, , layer] of segment.blocks) {
@@ -95,13 +95,13 @@ class SegmentsView {
 
   tellSegment(segment, x, y) {
     const kind = `${segment.kind}${segment.expandable ? ", expandable" : ""}, stream ${segment.stream}`;
-    showTip(x, y, `Segment ${segment.address}`, [amount(segment.total), kind, segment.pool ? `private pool ${segment.pool}` : "common pool", `${segment.blocks.length + segment.hidden} blocks`], [], false);
+    showTip(x, y, `Segment ${segment.address}`, [nbytes(segment.total), kind, segment.pool ? `private pool ${segment.pool}` : "common pool", `${segment.blocks.length + segment.hidden} blocks`], [], false);
   }
 
   tell(x, y, aloud) {
     const segment = this.rows[this.picked.row], [offset, size, requested, state, stack] = segment.blocks[this.picked.block];
-    const asked = state === 2 ? [] : [`requested ${amount(requested)}`];
-    const lines = [`${amount(size)}, ${STATES[state]}`, ...asked, `at +${amount(offset)} of segment ${segment.address} (${amount(segment.total)})`];
+    const asked = state === 2 ? [] : [`requested ${requested < 0 ? "unknown" : nbytes(requested)}`];
+    const lines = [`${nbytes(size)}, ${STATES[state]}`, ...asked, `at +${nbytes(offset)} of segment ${segment.address} (${nbytes(segment.total)})`];
     const calls = this.data.stacks[stack].map((i) => this.data.frames[i]);
     showTip(x, y, `Block ${this.picked.block + 1} of ${segment.blocks.length}`, lines, calls, aloud);
   }

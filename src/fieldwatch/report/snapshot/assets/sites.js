@@ -46,8 +46,8 @@ class SitesView {
       details.append(summary, calls);
       name.append(details);
     } else name.append(swatch, site.name);
-    row.append(name, ...["now", "peak", "churn"].map((key) => element("td", amount(site[key]))));
-    row.append(element("td", site.count.toLocaleString("en")));
+    row.append(name, ...["now", "peak", "churn"].map((key) => element("td", nbytes(site[key]))));
+    row.append(element("td", number(site.count)));
     return row;
   }
 }

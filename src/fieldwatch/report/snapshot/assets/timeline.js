@@ -21,7 +21,7 @@ class TimelineView {
     this.alone = -1;
     const history = this.history;
     this.canvas.setAttribute("aria-label", history
-      ? `Requested memory over ${history.events} events, peak ${amount(device.peak.bytes)}`
+      ? `Requested memory over ${history.events} events, peak ${nbytes(device.peak.bytes)}`
       : "No history was recorded");
     byId("axis").disabled = !history || !history.time;
     if (!history || !history.time) byId("axis").value = "events";
@@ -130,12 +130,12 @@ class TimelineView {
     for (let value = 0; value <= this.most; value += step) {
       const y = Math.round(this.y(value)) + 0.5;
       context.beginPath(); context.moveTo(plot.left, y); context.lineTo(plot.left + plot.width, y); context.stroke();
-      context.fillText(amount(value), plot.left - 8, y + 4);
+      context.fillText(nbytes(value), plot.left - 8, y + 4);
     }
     const apart = roundStep((this.to - this.from) / Math.max(2, Math.min(8, Math.floor(plot.width / 110))));
     const least = this.places === this.at ? Math.max(1, apart) : apart;
     for (let place = Math.ceil(this.from / least) * least; place <= this.to; place += least) {
-      const text = this.places === this.at ? Math.round(place).toLocaleString("en") : seconds(place), x = this.x(place);
+      const text = this.places === this.at ? number(Math.round(place)) : duration(place / 1e6), x = this.x(place);
       context.textAlign = x - plot.left < 20 ? "left" : plot.left + plot.width - x < 30 ? "right" : "center";
       context.fillText(text, x, plot.top + plot.height + 18);
     }
@@ -179,7 +179,7 @@ class TimelineView {
     context.textAlign = "left";
     const peak = this.device.peak, slot = this.slotOf(Math.max(0, peak.event)), at = this.x(this.places[slot]);
     if (this.alone < 0 && at >= plot.left && at <= plot.left + plot.width) {
-      const text = `peak ${amount(peak.bytes)}`, length = context.measureText(text).width, y = this.y(peak.bytes);
+      const text = `peak ${nbytes(peak.bytes)}`, length = context.measureText(text).width, y = this.y(peak.bytes);
       context.fillStyle = colour("ink");
       context.beginPath(); context.moveTo(at, y); context.lineTo(at - 5, y - 8); context.lineTo(at + 5, y - 8); context.fill();
       const left = Math.max(plot.left, Math.min(at + 8, plot.left + plot.width - length));
@@ -218,8 +218,8 @@ class TimelineView {
     let layer = this.alone >= 0 ? this.alone : own.indexOf(Math.max(...own)), below = 0;
     if (bytes !== null && this.alone < 0) for (const k of this.order) { if (bytes >= below && bytes < below + own[k]) layer = k; below += own[k]; }
     const slot = Math.max(0, events[column]), site = this.device.sites[layer], named = layer < this.data.layers && site;
-    const when = this.time ? `, ${seconds(this.time[slot])} after the first` : "";
-    const lines = [`${amount(own[layer])} of ${amount(total)} requested`, `event ${this.at[slot].toLocaleString("en")}${when}`];
+    const when = this.time ? `, ${duration(this.time[slot] / 1e6)} after the first` : "";
+    const lines = [`${nbytes(own[layer])} of ${nbytes(total)} requested`, `event ${number(this.at[slot])}${when}`];
     const exact = this.to - this.from < 400 && this.first[slot] > 0 ? this.data.stacks[this.first[slot]].map((i) => this.data.frames[i]) : null;
     if (exact) lines.push("allocated at this event by:");
     showTip(clientX, clientY, named ? site.name : "other sites", lines, exact || (named ? site.stack : []), aloud);
@@ -245,9 +245,9 @@ class TimelineView {
 
   note() {
     const history = this.history, rest = history && history.rest;
-    const parts = history ? [`History of ${history.events.toLocaleString("en")} events, begun ${history.begin === "-" ? "at an unknown time" : history.begin}; earlier peaks are not seen.`] : [];
+    const parts = history ? [`History of ${number(history.events)} events, begun ${history.begin === "-" ? "at an unknown time" : history.begin}; earlier peaks are not seen.`] : [];
     if (history) parts.push("Dashed: memory reserved from CUDA.");
-    if (rest) parts.push(`The ${rest.count.toLocaleString("en")} smallest allocations are drawn as sums at 2,000 points.`);
+    if (rest) parts.push(`The ${number(rest.count)} smallest allocations are drawn as sums at 2,000 points.`);
     byId("timeline-note").textContent = parts.join(" ");
   }
 
