@@ -93,7 +93,7 @@ def _picture(record: bytes) -> LoggedPicture:
     value = protobuf.fields(_bytes(protobuf.fields(_bytes(event, 5)), 1))
     png = _bytes(protobuf.fields(_bytes(value, 4)), 4)
     if not png.startswith(PNG):
-        raise ValueError("a record contains no PNG: it is skipped")
+        raise ValueError(f"expected a record with a PNG, got {len(png)} other bytes: it is skipped")
     position = event.get(2, 0)
     return LoggedPicture(tag=_bytes(value, 1).decode(), position=position if isinstance(position, int) else 0, png=png)
 
