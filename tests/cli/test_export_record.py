@@ -58,8 +58,8 @@ def test_what_is_written_is_what_was_recorded(own, tmp_path, answer):
 def test_bad_input_is_named_and_nothing_is_written(own, tmp_path, refused):
     for words, message in {
         ("--to", "ply"): "a run of a loop of your own: use --to parquet or --to csv or --to tensorboard",
-        ("--to", "csv", "--bits", "4"): "--bits 4: it is about what was trained",
-        ("--to", "csv", "--checkpoint", "last"): "--checkpoint last: it is about what was trained",
+        ("--to", "csv", "--bits", "4"): "--bits 4: it applies to the model",
+        ("--to", "csv", "--checkpoint", "last"): "--checkpoint last: it applies to the model",
         ("--to", "parquet", "-o", "x.parquet"): "x.parquet is a file name",
     }.items():
         assert message in refused("export", own, *words)

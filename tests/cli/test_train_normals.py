@@ -160,7 +160,7 @@ def test_what_is_to_be_known_of_a_conf_file_is_told_at_the_start(line):
     job = NORMALS.load("prepare")(chosen.config)
     assert job.headline.startswith("3 views 24x24, 3 train;")
     assert job.headline.endswith("; 6 steps")
-    assert "tiny.conf: without effect here: train.scale_lr" in chosen.line.notes[0]
+    assert "tiny.conf: without effect: train.scale_lr" in chosen.line.notes[0]
     assert any("is rescaled to 6 steps" in note for note in job.notes)
 
 

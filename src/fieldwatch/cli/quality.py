@@ -1,4 +1,4 @@
-"""Measures of quality as a table: the pipeline's own, or one row per tag."""
+"""Table of quality metrics: the pipeline's table, or one row per tag."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from fieldwatch.registry import Pipeline
 
 
 def quality_of(pipeline: Pipeline, metrics: Mapping[str, float]) -> Any:
-    """Return the pipeline's table of metrics, or one of all tags where it has none."""
+    """Return the pipeline's table of metrics; if it has none, a table of all tags."""
     table_of = pipeline.load("quality")
     return quality_table(metrics) if table_of is None else table_of(metrics)
 

@@ -1,4 +1,4 @@
-"""``fieldwatch mesh refine RUN MESH``: a mesh and the Gaussians on it, trained together on the run's photos."""
+"""``fieldwatch mesh refine RUN MESH``: train a mesh together with the Gaussians bound to it, on the run's photos."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from fieldwatch.recon.commands.splats.flags import RefineFlags, refine_flags, re
 from fieldwatch.recon.pipelines.splats import RefineConfig, RefineOptions
 
 PRODUCTS = "refined"
-"""Folder, in the run's, of refinements without ``--out``."""
+"""Subfolder of the run for refinements without ``--out``."""
 
 
 def run(arguments: Sequence[str]) -> int:

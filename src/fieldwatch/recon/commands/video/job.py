@@ -1,4 +1,4 @@
-"""Video runs for the commands: preparation, headline, quality table."""
+"""Training of neural videos for the commands: preparation, headline, quality table."""
 
 from collections.abc import Mapping
 
@@ -25,14 +25,14 @@ QUALITY = (
     ("baseline: mean embedding", "Eval/Baseline/{}_clip_sim_mean", 4),
     ("baseline: shuffled", "Eval/Baseline/{}_clip_sim_shuffled", 4),
 )
-"""Rows of the quality table: label, tag with a placeholder for the set, digits."""
+"""Rows of the quality table: label, tag with a placeholder for the set, number of decimals."""
 
 
 def prepare(config: VideoConfig) -> Job:
     """Read the clip and compute its targets.
 
     Raises:
-        ClipError, ValueError: what came, what was wanted, what to do.
+        ClipError, ValueError: the config or the clip cannot be used.
     """
     scene = prepare_scene(config)
     return Job(
