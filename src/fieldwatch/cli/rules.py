@@ -1,4 +1,4 @@
-"""The rules a run is examined by."""
+"""Health rules that apply to a run."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from fieldwatch.registry import find_pipeline, pipeline_name_of, pipeline_names
 
 
 def rules_of_run(folder: Path) -> tuple[HealthRule, ...]:
-    """Return the rules of the pipeline that trained a run; the general ones where none that is installed did.
+    """Return the rules of the pipeline that trained a run; the general rules if it is not installed.
 
     Raises:
         NotARun: the folder holds no run.
