@@ -67,7 +67,7 @@ def test_bad_input_is_named_and_nothing_is_written(own, tmp_path, refused):
     begin_run(tmp_path / "splats", pipeline="splats")
     found = refused("export", tmp_path / "splats", "--to", "obj")
     assert "--to ply or --to 3dgs or --to pt or --to parquet" in found
-    assert "--overwrite:" in refused("export", tmp_path / "splats", "--to", "ply", "--overwrite")
+    assert "--overwrite applies" in refused("export", tmp_path / "splats", "--to", "ply", "--overwrite")
     assert not (own / "products").exists()
 
 

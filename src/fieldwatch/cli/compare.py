@@ -113,6 +113,7 @@ def compare_runs(chosen: Arguments) -> int:
     with reading_input():
         # Before the comparison, which may take minutes.
         refuse_other_files(chosen.out)
+        # A status line on standard error with --json; see `Terminal` above.
         with console.status("reading the runs"):
             comparison = compare(read_sides(chosen.runs), chosen.metric, repeats=chosen.repeats)
         if chosen.out is not None:

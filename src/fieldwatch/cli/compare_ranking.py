@@ -84,6 +84,7 @@ def write_files(ranking: CheckpointRanking, folder: Path) -> dict[str, Path]:
     """Write the table and the curves; return the files by content."""
     rows = [row.flat() for row in ranking.rows]
     table_file = output_path(folder, "checkpoints.csv")
+    # Atomic writes: an interrupted command leaves the previous table.
     with whole_file(table_file) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -19,6 +19,7 @@ from fieldwatch.registry import resolve
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
+    # Each kind of data may add flags; they are refused for the other kinds.
     options = data_options()
     chosen = read_flags(doctor_flags(), prog="fieldwatch doctor", arguments=arguments)
     if chosen.data is None:

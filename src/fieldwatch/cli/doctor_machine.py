@@ -80,6 +80,7 @@ class MachineReport:
 
 def describe_machine() -> MachineReport:
     """Describe this machine, without creating a CUDA context or importing heavy packages."""
+    # No settling time: processor load is not reported here.
     reading = read_machine(settle=0.0)
     limit = memory_limit()
     total = reading.cpu.memory_total_bytes
@@ -105,6 +106,7 @@ def describe_machine() -> MachineReport:
         "torch": torch.__version__,
         "torch_build": f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only",
         "torch_threads": torch.get_num_threads(),
+        # `about_the_gpu` explains False if there is a GPU.
         "torch_sees_gpu": torch.cuda.is_available(),
         "pipelines": list(pipeline_names()),
         "tensorboard_tab": "fieldwatch" in metadata.entry_points(group="tensorboard_plugins").names,

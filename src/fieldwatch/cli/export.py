@@ -70,6 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         raise BadInput(
             f"--overwrite applies to the record only; --to {chosen.to} always replaces its file: leave the flag out"
         )
+    # Also refuses the flags of other pipelines.
     options = options_of(chosen, pipeline)
     assert pipeline is not None  # noqa: S101  only a pipeline has targets beyond those of the record
     return int(pipeline.load("export")(chosen, chosen.to, chosen.out, options))

@@ -47,6 +47,7 @@ def export_the_record(run: Path, to: Target, out: Path | None, *, overwrite: boo
         console.print(f"{table}: {rows:,} rows{metrics}")
     console.print(f"{sum(written.files.values()):,} bytes")
     paths: dict[str, str | Path] = {to: folder.absolute()}
+    # Quoted: the line is meant to be copied into a shell.
     if to == "tensorboard":
         paths["show"] = f"tensorboard --logdir {shlex.quote(str(folder))}"
     print_paths(console, paths)

@@ -17,6 +17,7 @@ def counting_frames(console: Console, title: str, total: int) -> Iterator[Callab
         TextColumn("left"),
         TimeRemainingColumn(),
     )
+    # Transient: the bar disappears when the result is printed.
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda: progress.advance(task)

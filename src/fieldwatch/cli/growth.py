@@ -54,6 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     with reading_input():
         read_manifest(chosen.run)
         entries = growth_ledger(chosen.run)
+        # All entries, also those that the table leaves out.
         if chosen.csv is not None:
             write_csv(entries, chosen.csv)
     totals = totals_of(entries)

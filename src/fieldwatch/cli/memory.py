@@ -100,6 +100,7 @@ def _print(console: Console, analyses: Sequence[Analysis]) -> None:
     if len(analyses) > 1:
         console.print(comparison(analyses))
     for analysis in analyses:
+        # With several inputs the table above compares them; each adds only its notes and findings.
         if len(analyses) > 1:
             console.print(f"\n{analysis.trace.label}", soft_wrap=True, highlight=False, markup=False)
             for note in analysis.trace.notes:

@@ -103,6 +103,7 @@ def _process(pid: int) -> psutil.Process:
 
 
 def _record(nsys: str, process: psutil.Process, environment: Mapping[str, str], seconds: float, stem: Path) -> None:
+    # The session name was put into the environment by `fieldwatch nsys train --on-request`.
     session = environment[SESSION]
     _call(start_line(nsys, session, stem), environment)
     try:

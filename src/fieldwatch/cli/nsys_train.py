@@ -56,6 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     capture = Capture(steps=chosen.steps, on_finding=chosen.on_finding, session=session)
     nsys = required_nsys()
     console = Terminal(highlight=False, soft_wrap=True)
+    # On request, the report is written by `fieldwatch nsys snapshot`, not by this command.
     if session:
         console.print(f"To record some seconds: fieldwatch nsys snapshot --seconds 30 {os.getpid()}")
         return _run(nsys, capture, Path(), command)
@@ -78,6 +79,7 @@ def _run(nsys: str, capture: Capture, report: Path, command: Sequence[str]) -> i
         code_file = Path(folder) / "code"
         line = training_line(nsys, capture, report, code_file, command)
         with subprocess.Popen(line, env={**os.environ, **capture.variables()}) as process:  # noqa: S603  no shell reads it
+            # Handlers are restored afterwards, so that a second Ctrl-C ends this command.
             before = {number: signal.signal(number, _pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
             try:
                 code = process.wait()

@@ -17,6 +17,7 @@ def quality_of(pipeline: Pipeline, metrics: Mapping[str, float]) -> Any:
 def quality_table(metrics: Mapping[str, float]) -> Table:
     """Return a table with one row per tag."""
     table = Table(title="quality", title_justify="left", show_header=False)
+    # Six digits: the range of unknown metrics is unknown, too.
     for tag, value in metrics.items():
         table.add_row(tag, f"{value:.6g}")
     return table

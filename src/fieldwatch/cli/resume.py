@@ -23,6 +23,7 @@ SINK_FILES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
+    # --profile-tensors may stand without a number, which tyro cannot parse.
     words = spelled_out(arguments)
     chosen = read_flags(ResumeFlags, prog="fieldwatch resume", arguments=words)
     # Refuses flags that exclude each other, also if the run is finished.
@@ -47,6 +48,7 @@ def run(arguments: Sequence[str]) -> int:
         chosen.run,
         chosen,
         preset=preset,
+        # A folder without a checkpoint must fail instead of starting at step 0.
         resume="must",
         sinks=sinks,
     )

@@ -12,5 +12,6 @@ def rules_of_run(folder: Path) -> tuple[HealthRule, ...]:
     Raises:
         NotARun: the folder holds no run.
     """
+    # A run of an uninstalled pipeline, or of a custom loop, can still be examined.
     name = pipeline_name_of(folder)
     return find_pipeline(name).load("rules") if name is not None and name in pipeline_names() else GENERAL

@@ -42,6 +42,7 @@ def command(runs: Sequence[Path], *, port: int = 6006, bind_all: bool = False) -
         BadInput: TensorBoard's list of folders cannot hold a folder's name.
     """
     whole = [sys.executable, "-m", "tensorboard.main", "--port", str(port)]
+    # TensorBoard has no access control: localhost unless asked otherwise.
     whole += ["--bind_all"] if bind_all else ["--host", "localhost"]
     if len(runs) == 1:
         return [*whole, "--logdir", str(_events_of(runs[0]))]

@@ -67,6 +67,7 @@ class SceneReporter:
     def __call__(self, statuses: Sequence[SceneStatus]) -> None:
         """Display the current state of the scenes."""
         now = time.monotonic()
+        # Speeds are estimated from the updates.
         for status in statuses:
             if status.state == "running":
                 self._speeds.setdefault(status.scene.name, AttemptSpeed()).at(
@@ -83,6 +84,7 @@ class SceneReporter:
 
     def print_summary(self, statuses: Sequence[SceneStatus]) -> None:
         """Print the result of every scene, and the cause of every failed attempt."""
+        # A live table already shows the final state; a log file has none yet.
         if self._table is None:
             self._console.print(self._status_table(statuses, len(statuses)))
         for status in statuses:
@@ -94,6 +96,7 @@ class SceneReporter:
     def _line(self, status: SceneStatus, now: float) -> None:
         name = status.scene.name
         state = (status.state, len(status.attempts))
+        # A line per change of state, and one every LINE_EVERY seconds as a sign of life.
         quiet = now - self._lines.get(name, now) < LINE_EVERY or status.state != "running"
         if self._printed.get(name, ("waiting", 0)) == state and quiet:
             self._lines.setdefault(name, now)

@@ -96,6 +96,7 @@ def _folder(chosen: Arguments) -> Path:
 
 def _watch(watcher: Watcher, chosen: Arguments) -> int:
     console = Terminal(highlight=False)
+    # A dumb terminal has no cursor control: a live view would scroll endlessly.
     if chosen.once or chosen.json or not console.is_terminal or console.is_dumb_terminal:
         view = watcher.refresh()
         # Only reached with --wait: without it, a folder that holds no run was refused before.
@@ -121,6 +122,7 @@ def _watch(watcher: Watcher, chosen: Arguments) -> int:
 
 def status_of(view: RunView) -> int:
     """Return the exit code for a view: that of `fieldwatch health`, and at least 1 for a run that hangs."""
+    # A hung run may have no finding yet.
     status = exit_code(view.findings, stopped=view.state.broken)
     return max(status, int(view.state.word == "hung"))
 
@@ -143,6 +145,7 @@ def _live(watcher: Watcher, console: Console, interval: float) -> Iterator[RunVi
 
 def _rendered(view: RunView, console: Console, *, whole: bool = False) -> Text:
     """Render a view for the current terminal size; ``whole`` leaves room for the prompt below it."""
+    # A pipe has no height.
     height = console.height - _PROMPT * whole if console.is_terminal else PIPED_LINES
     ascii_only = not console.encoding.lower().startswith("utf")
     return render_run(view, width=console.width, height=height, ascii_only=ascii_only)

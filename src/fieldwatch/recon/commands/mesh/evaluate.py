@@ -88,6 +88,7 @@ def true_mesh(chosen: MeshComparisonFlags) -> Triangles:
     """
     if chosen.gt != BUILT_IN:
         return read_mesh(chosen.gt)
+    # The built-in scene has an exact distance function: its mesh is exact up to the grid.
     scene = SolidScene()
     return implicit_surface(
         lambda points: scene.distance(torch.from_numpy(points)).numpy(),

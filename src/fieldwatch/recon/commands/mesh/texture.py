@@ -167,6 +167,7 @@ def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
             color_map = exposures.map_of(position).detach()
             # Undo the affine exposure map that the run learned for this photo.
             image = (image - color_map[:, 3]) @ torch.linalg.inv(color_map[:, :3]).T
+        # degree=0: only opacity is needed, so no view-dependent color is evaluated.
         opaque = stored.model.render(photo.camera, degree=0).alpha > _OPAQUE
         mask = (opaque if photo.mask is None else opaque & (photo.mask[..., 0] > _OPAQUE)).cpu().numpy()
         yield TexturePhoto(image=levels(image), view=photo.camera, mask=mask)
@@ -233,6 +234,7 @@ def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
     """Return the PSNR in dB against one photo, over pixels whose center shows the mesh; None without such pixels."""
     photo = stored.scene.photo_view(index)
     view = replace(photo.camera, camera_from_world=photo.camera.camera_from_world.cpu())
+    # Exact visibility at pixel centers; anti-aliased borders would mix in the background.
     hits = cast_triangles(torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces), view)
     counted = hits.faces >= 0
     if photo.mask is not None:

@@ -34,6 +34,7 @@ def run(arguments: Sequence[str]) -> int:
         mesh = read_mesh(chosen.mesh)
         for path in filter(None, (page, chosen.still, chosen.film)):
             check_writable(path.parent)
+        # Before anything is written: refuses a mesh without faces.
         facts = facts_of(mesh, chosen.mesh)
         files = {"page": write_page(mesh, page, title=chosen.mesh.name, facts=facts, up=upward(chosen))}
         steps = (chosen.still is not None) + (0 if chosen.film is None else frames_in(chosen.seconds))

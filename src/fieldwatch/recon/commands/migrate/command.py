@@ -106,6 +106,7 @@ def _migrate_script(script: Script, line: Sequence[str]) -> Migrated:
         values = [group[0].partition("=")[2]] if "=" in group[0] else group[1:]
         if name in script.fills and values:
             places[script.fills[name]] = values[0]
+        # An explained omission; unknown flags are noted by `_translate`.
         elif name in script.dropped:
             notes.append((group[0], script.dropped[name]))
         elif script.command == "train normals" and name in _CONF_FLAGS and values:
@@ -181,6 +182,7 @@ def _groups(line: Sequence[str]) -> list[list[str]]:
         # A value before any flag: the scripts take none, so it is noted as unknown.
         else:
             groups.append([word])
+    # The two corners become one --bbox and must be translated together.
     for group in list(groups):
         flag = group[0].partition("=")[0]
         if EXTRACT_ORIGINALS.get(flag, dashed(flag)) in CORNERS:

@@ -82,6 +82,7 @@ def read_settings(path: Path) -> list[str]:
         settings = open_splat_folder(path if path.is_dir() else path.parent).settings
     words: list[str] = []
     for name, value in settings.items():
+        # cfg_args lists all settings: False, None and empty ones were not given.
         if value is True:
             words.append(f"--{name}")
         elif value not in (False, None, ""):

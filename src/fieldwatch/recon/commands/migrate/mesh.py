@@ -27,6 +27,7 @@ REFINE_ORIGINALS: Mapping[str, str] = {
 }
 """Flags of `fieldwatch mesh refine` by flag of the original script."""
 CORNERS = ("--bboxmin", "--bboxmax")
+# Corners are written as "(x,y,z)" in the original.
 _CORNER = re.compile(r"[()\[\]\s]")
 _SWITCHES = ("--centred", "--snap")
 

@@ -121,6 +121,7 @@ def _data(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
         ratio = settings.value("train.pc_ratio", 1)
         if ratio < 1:
             raise ConfError(f"{settings.where('train.pc_ratio')} must be 1 or more (one pixel of N), got {ratio:g}")
+        # PMNI uses one of pc_ratio pixels for the point cloud term.
         fields["terms.point_share"] = 1 / ratio
     return fields
 
@@ -143,6 +144,7 @@ def _field(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
         fields["sdf.levels_by"] = int(settings.value("train.increase_bindwidth_every", 1)) * (levels - 1)
     elif encoding:
         fields["sdf.first_levels"] = min(base.sdf.first_levels, float(levels))
+    # NeuS: s = exp(10 v) is the sharpness of the logistic density.
     if settings.has("model.variance_network.init_val"):
         start = settings.value("model.variance_network.init_val", 0.5)
         if not 0 <= start <= 1:
@@ -214,6 +216,7 @@ def _poses(settings: _ConfValues) -> dict[str, Any]:
         )
     if noisy is not None or from_data is not None:
         fields["poses.pose_start"] = "noisy" if noisy else "ring" if from_data is False else "dataset"
+    # PMNI has radians, fieldwatch degrees.
     if settings.has("dataset.rotation_noise_std"):
         fields["poses.rotation_noise"] = math.degrees(settings.value("dataset.rotation_noise_std", 0.0))
     rate = settings.value("train.pose_lr", None)

@@ -233,6 +233,7 @@ def _nearest(name: str) -> str:
     block, _, last = name.rpartition(".")
     here = [each.rpartition(".")[2] for each in KEYS if each.rpartition(".")[0] == block]
     near = [f"{block}.{each}" for each in difflib.get_close_matches(last, here, n=1)]
+    # Keys are often moved to the wrong block.
     near += [each for each in KEYS if each.endswith(f".{last}")]
     near += difflib.get_close_matches(name, KEYS, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known blocks: {', '.join(_blocks())}"

@@ -150,6 +150,7 @@ def write_maps(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Pat
     """
     chunks, options = Chunks(stored.config.rendering.chunk), stored.config.rendering
     views = list[NormalView]()
+    # Names of views come from the data: made safe and unique as file names.
     files = output_names(stored.scene.maps.names)
     for number, camera in cameras.items():
         render = render_view(stored.model, camera, options, options.last_step, chunks=chunks)

@@ -80,6 +80,7 @@ def lens_of(chosen: InferNormalsFlags, scene: NormalsScene) -> Camera | tuple[fl
     if chosen.like is None:
         return chosen.lens
     cameras = dict(zip(scene.maps.names, scene.maps.cameras, strict=True))
+    # cutoff=0: always suggest a name.
     if chosen.like not in cameras:
         near = difflib.get_close_matches(chosen.like, cameras, n=1, cutoff=0)
         raise InputError(

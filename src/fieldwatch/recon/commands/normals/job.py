@@ -77,6 +77,7 @@ def quality_table(metrics: Mapping[str, float]) -> Table:
         values = [metrics.get(tag), *([metrics.get(tag + HELD_OUT)] if held_out else [])]
         if any(value is not None for value in values):
             table.add_row(label, *("-" if value is None else form.format(value) for value in values))
+    # Surface and poses have no held-out part: one value per row.
     table.add_section()
     for label, tag, form in OF_THE_SURFACE:
         if tag in metrics:

@@ -65,6 +65,7 @@ def by_ratios(
     A checkpoint without surface lacks errors that others have, and is ranked last.
     """
     normal = MAE_HELD_OUT if any(row.figures[MAE_HELD_OUT] is not None for row in rows) else MAE
+    # The held-out error counts if there is one: the training error rewards overfitting.
     errors = [name for name in (normal, CHAMFER) if any(row.figures[name] is not None for row in rows)]
     least = {name: min(value for row in rows if (value := row.figures[name]) is not None) for name in errors}
     scored: list[CheckpointRow] = []

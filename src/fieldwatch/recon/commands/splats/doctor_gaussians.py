@@ -51,6 +51,7 @@ def run_findings(*, cameras: int, source: Any) -> Iterator[DataFinding]:
             message="the run has no cameras.json: the poses of its photos are only in the COLMAP folder.",
             remedy="Give the folder of its training data, with images/ and sparse/ (-s).",
         )
+    # The path in cfg_args is that of the machine that trained the model.
     if source and not Path(str(source)).expanduser().is_dir():
         yield DataFinding(
             name="source",

@@ -49,6 +49,7 @@ def photos_report(path: Path, _options: None) -> DataReport:
         findings += [*model_findings(photos, model), *unused_findings(path, photos)]
     elif len(photos.points):
         findings += point_findings(photos)
+    # Findings come in the order of the checks: sort by severity.
     ranks = {"error": 0, "warning": 1, "note": 2}
     return DataReport(
         path=path,
@@ -187,6 +188,7 @@ def point_findings(photos: PhotoSet) -> Iterator[DataFinding]:
 def unused_findings(path: Path, photos: PhotoSet) -> Iterator[DataFinding]:
     """Check how many photos COLMAP could not register."""
     folder = next((path / name for name in _FOLDERS if (path / name).is_dir()), None)
+    # transforms.json and some exports keep photos elsewhere: then there is nothing to count.
     if folder is None:
         return
     # Files of macOS and of some synchronization tools begin with a dot.

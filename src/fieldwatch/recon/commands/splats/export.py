@@ -47,6 +47,7 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
     with reading_input():
         check_writable(path.parent)
         written = write(stored, to, path)
+    # For a folder (--to 3dgs), `written` is the PLY file in it.
     iteration, size = iteration_of(stored), written.stat().st_size
     if chosen.json:
         about = {"run": chosen.run, "step": stored.step, "iteration": iteration}

@@ -194,6 +194,7 @@ def films_of(
 
 def draw_film(chosen: InferSplatsFlags, model: SplatModel, film: Film, on_frame: Callable[[], None]) -> dict[str, Path]:
     """Render a film, with depth and normals side by side if they are requested."""
+    # A film with depth or normals shows all three side by side.
     contents = "all" if chosen.depth or chosen.normals else "colour"
     path = render_path(
         model, film.views, film.path, content=contents, rate=chosen.fps, frames=film.frames, on_frame=on_frame

@@ -44,6 +44,7 @@ def prepare(config: SplatsConfig) -> Job:
         ValueError, OSError: the config or its input cannot be used.
     """
     scene = prepare_scene(config)
+    # LPIPS needs weights that are not part of the package: the training works without them.
     lpips, why = find_lpips()
     return Job(
         headline=headline(config, scene),
@@ -58,6 +59,7 @@ def prepare(config: SplatsConfig) -> Job:
 def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) -> Outcome[Evaluation]:
     """Train, and add the files that the training wrote before its end to the products."""
     outcome = train_splats(config, scene, folder, **how)
+    # Short runs may end before iteration 7000, at which this folder is written.
     stage0 = outcome.folder / STAGE0
     return replace(outcome, products={"3dgs": stage0, **outcome.products}) if stage0.is_dir() else outcome
 

@@ -32,6 +32,7 @@ def parse(arguments: Sequence[str]) -> tuple[RefineFlags, RefineOptions]:
     Raises:
         BadInput: there is no such preset.
     """
+    # The original flags are renamed first; then the preset decides the defaults.
     words = spelled_out(translate_refine(arguments))
     return read_flags(refine_flags(words), prog="fieldwatch mesh refine", arguments=words), refine_preset(words)
 

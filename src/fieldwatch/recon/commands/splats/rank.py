@@ -36,6 +36,7 @@ def rank(folder: Path, device: Device, _options: None, tell: Announce) -> Checkp
         evaluation = evaluate_photos(stored.model, stored.scene)
         held_out = evaluation.held_out
         figures = {PSNR: evaluation.metrics["Test/psnr"], SSIM: evaluation.metrics.get("Test/ssim")}
+        # Steps of a scaled schedule are converted to iterations of the papers.
         rows.append(CheckpointRow(step=step, iteration=round(step / stored.scene.plan.scale), figures=figures))
     refuse_empty_ranking(rows, left_out, folder)
     # Lower scores are better: the score is the distance to the best PSNR, in dB.

@@ -14,6 +14,7 @@ def is_gaussians(path: Path) -> int:
     """
     if path.is_dir():
         return 3 if any(entry.name.startswith("iteration_") for entry in path.glob("point_cloud/*")) else 0
+    # A PLY may also hold a mesh or a point cloud: its reader decides.
     ending = path.suffix.lower()
     if ending in {".obj", ".glb"}:
         raise InputError(f"{path} is a mesh: check it with `fieldwatch mesh quality {path}`")

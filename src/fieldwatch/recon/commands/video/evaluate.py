@@ -35,6 +35,7 @@ def _lines(evaluated: EvaluationFiles, *, patches: bool) -> Iterator[str]:
     # A network that renders whole frames has no untrained positions.
     for row in evaluated.positions if patches else ():
         if row["split"] == "all" and row["category"] != "trained_center":
+            # Trained centers are the reference of the drop.
             drop = float(row["PSNR_drop"] or 0)
             compared = f"{abs(drop):.2f} dB {'below' if drop > 0 else 'above'} the patch centers"
             yield f"  {row['category']}: {row['PSNR_mean']:.2f} dB, {compared}"

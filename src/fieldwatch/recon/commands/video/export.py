@@ -85,6 +85,7 @@ def table(exported: ExportedBitstream) -> Table:
     whole = Table(title="bitstream, decoded from the file", title_justify="left")
     for column in ("", "checkpoint", "file", "change"):
         whole.add_column(column, justify="left" if not column else "right")
+    # Relative to the stored float weights, not to the video.
     ratio = exported.plain_bytes / written.bytes
     whole.add_row("bytes", f"{exported.plain_bytes:,}", f"{written.bytes:,}", f"{ratio:.1f} times smaller")
     whole.add_row("bits per pixel", f"{written.bpp * ratio:.4f}", f"{written.bpp:.4f}", "")

@@ -92,6 +92,7 @@ def open_player(chosen: InferVideoFlags) -> tuple[Playback, Path, str]:
         BadInput: the source is neither, or cannot be read.
     """
     source = chosen.source
+    # The folder of a run, or a single exported file.
     if source.is_file():
         with reading_input():
             player = Playback.of_bitstream(source, chosen.device)

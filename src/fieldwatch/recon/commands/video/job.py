@@ -57,6 +57,7 @@ def headline(config: VideoConfig, scene: VideoScene) -> str:
 
 def shown_values(scene: VideoScene) -> dict[str, str]:
     """Return the tags on the progress bar; the held-out PSNR is shown with that of blending both neighbors."""
+    # Blending both neighbors is the baseline that a useful network must exceed.
     blend = scene.references.get("Reference/val_neighbour_average")
     held_out = "held out {} dB" + (f" (blend {blend:.2f})" if blend is not None else "")
     return {"Loss/total": "loss {}", "Train_Batch/PSNR": "{} dB", "Eval/Pooled/val_psnr": held_out}
