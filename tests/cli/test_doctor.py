@@ -261,7 +261,7 @@ def test_own_captures_are_recognised(examined, scene, refused, tmp_path):
         Image.fromarray(mask).save(folder / "masks" / path.name)
     code, found, names = examined(folder)
     assert (code, names) == (1, ["silhouettes"])
-    assert "own captures" in found["kind"]
+    assert "captures" in found["kind"]
     assert examined(folder, "--kind", "photos")[1]["kind"] == "photos with cameras (COLMAP)"
 
 

@@ -108,7 +108,7 @@ def test_a_finished_run_is_left_alone(splats, fieldwatch):
     code, out, _ = fieldwatch("resume", splats)
     assert code in (0, 1)
     flat = " ".join(out.split())
-    assert "train with --coarse-iterations" in flat
+    assert "larger --coarse-iterations" in flat
     assert "PSNR (dB)" in flat
     assert {path: path.read_bytes() for path in splats.rglob("*") if path.is_file()} == before
 
