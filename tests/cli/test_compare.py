@@ -53,7 +53,7 @@ def test_a_damaged_checkpoint_is_left_out_and_told(normals_run, fieldwatch):
 
 def test_splats_are_ranked_by_psnr(splats, answer):
     got = answer("compare", "--checkpoints", splats, "--device", "cpu")
-    assert got["ranked_by"].split(" of the ") == ["PSNR", "photos held out"]
+    assert got["ranked_by"].split(" of the ") == ["PSNR", "held-out photos"]
     psnr = [row["psnr"] for row in got["checkpoints"]]
     assert psnr == sorted(psnr, reverse=True)
     assert got["checkpoints"][0]["score"] == 0
@@ -82,9 +82,9 @@ def test_what_shows_no_surface_comes_last_and_of_equals_the_later_is_first():
     ("words", "message"),
     [
         ("{run}", "--checkpoints with one run"),
-        ("--checkpoints {run} {run}", "2 runs were given"),
+        ("--checkpoints {run} {run}", "expects one run, got 2"),
         ("", "expected two or more run folders"),
-        ("{run} {run} --resolution 64", "is for --checkpoints"),
+        ("{run} {run} --resolution 64", "needs --checkpoints"),
         ("--checkpoints {run} --resolution 4", "--resolution 4"),
         ("--checkpoints {run}/nothing", "nothing"),
     ],

@@ -84,7 +84,7 @@ def test_the_record_says_how_it_was_made(answer, mesh, out):
 def test_people_are_told_what_was_made_and_where(fieldwatch, mesh, out):
     code, text, _ = fieldwatch(*COMMAND, mesh, "--out", out, *SMALL)
     assert code == 0
-    for part in ("528 triangles", "6 of 32 x 32 pixels", "flat ones differ by", "of the pixels in the masks"):
+    for part in ("528 triangles", "6 of 32 x 32 pixels", "flat normals differ by", "of the pixels in the masks"):
         assert part in text
     assert str(out / "preview.png") in text
     sheet = np.asarray(Image.open(out / "preview.png")).astype(float)

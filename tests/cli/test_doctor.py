@@ -102,12 +102,12 @@ def test_a_healthy_machine_has_no_findings():
     ("machine", "software", "name", "words"),
     [
         ({"gpus": [1]}, {}, "gpu", "CUDA build of torch"),
-        ({"gpus": [1], "driver": "470.82"}, {"torch_build": "CUDA 12.8"}, "gpu", "needs a driver from 525 on"),
+        ({"gpus": [1], "driver": "470.82"}, {"torch_build": "CUDA 12.8"}, "gpu", "needs driver 525 or newer"),
         ({"gpus": [1], "driver": "580.1"}, {"torch_build": "CUDA 12.8"}, "gpu", "CUDA_VISIBLE_DEVICES"),
         ({}, {"tensorboard_tab": False}, "tab", "install the package again"),
-        ({"disk": {"free_bytes": 1 << 30, "folder": "/x"}}, {}, "disk", "1.0 GiB are free in /x"),
-        ({"memory_free_bytes": 1 << 30}, {}, "memory", "1.0 GiB of memory are free"),
-        ({"memory_limit_bytes": 1 << 31}, {}, "memory", "2.0 GiB of memory are free"),
+        ({"disk": {"free_bytes": 1 << 30, "folder": "/x"}}, {}, "disk", "1.0 GiB free in /x"),
+        ({"memory_free_bytes": 1 << 30}, {}, "memory", "1.0 GiB of memory free"),
+        ({"memory_limit_bytes": 1 << 31}, {}, "memory", "2.0 GiB of memory free"),
         ({"shared_memory_bytes": 1 << 26}, {}, "shared memory", "--shm-size"),
         ({"open_files": 64}, {}, "open files", "ulimit -n"),
         ({"runs": {"folder": "/x/runs", "reason": "cannot be written (read-only)"}}, {}, "runs", "read-only"),
@@ -244,7 +244,7 @@ def test_a_contact_sheet_needs_a_place_and_normal_maps(refused, maps, scene, tmp
     assert "ends in .png" in refused("doctor", "--data", maps, "--picture", tmp_path / "x.jpg")
     (tmp_path / "file").write_text("")
     assert "cannot be written" in refused("doctor", "--data", maps, "--picture", tmp_path / "file" / "x.png")
-    assert "about normal maps" in refused("doctor", "--data", scene, "--picture", tmp_path / "x.png")
+    assert "applies to normal maps" in refused("doctor", "--data", scene, "--picture", tmp_path / "x.png")
 
 
 def test_own_captures_are_recognised(examined, scene, refused, tmp_path):
@@ -261,7 +261,7 @@ def test_own_captures_are_recognised(examined, scene, refused, tmp_path):
         Image.fromarray(mask).save(folder / "masks" / path.name)
     code, found, names = examined(folder)
     assert (code, names) == (1, ["silhouettes"])
-    assert "own captures" in found["kind"]
+    assert "captures" in found["kind"]
     assert examined(folder, "--kind", "photos")[1]["kind"] == "photos with cameras (COLMAP)"
 
 

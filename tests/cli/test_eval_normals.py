@@ -103,9 +103,9 @@ def test_maps_of_all_views(normals_run, stored, answer):
     [
         ("export --to 3dgs", "use --to ply or --to glb or --to obj or --to poses or --to maps"),
         ("export --to ply --resolution 1000", "--resolution must be 2 to 512"),
-        ("export --to poses --resolution 100", "--resolution 100: it belongs to meshes"),
+        ("export --to poses --resolution 100", "--resolution 100: it applies to meshes"),
         ("export --to ply -o mesh.obj", "name it mesh.ply"),
-        ("export --to ply --bits 4", "--bits 4: it is for runs of video"),
+        ("export --to ply --bits 4", "--bits 4: it applies to runs of video"),
         ("eval --positions-frames 3", "--positions-frames 3: "),
         ("eval --checkpoint 5", "5"),
     ],

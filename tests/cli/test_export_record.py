@@ -58,8 +58,8 @@ def test_what_is_written_is_what_was_recorded(own, tmp_path, answer):
 def test_bad_input_is_named_and_nothing_is_written(own, tmp_path, refused):
     for words, message in {
         ("--to", "ply"): "a run of a loop of your own: use --to parquet or --to csv or --to tensorboard",
-        ("--to", "csv", "--bits", "4"): "--bits 4: it is about what was trained",
-        ("--to", "csv", "--checkpoint", "last"): "--checkpoint last: it is about what was trained",
+        ("--to", "csv", "--bits", "4"): "--bits 4: it applies to the model",
+        ("--to", "csv", "--checkpoint", "last"): "--checkpoint last: it applies to the model",
         ("--to", "parquet", "-o", "x.parquet"): "x.parquet is a file name",
     }.items():
         assert message in refused("export", own, *words)
@@ -67,7 +67,7 @@ def test_bad_input_is_named_and_nothing_is_written(own, tmp_path, refused):
     begin_run(tmp_path / "splats", pipeline="splats")
     found = refused("export", tmp_path / "splats", "--to", "obj")
     assert "--to ply or --to 3dgs or --to pt or --to parquet" in found
-    assert "--overwrite:" in refused("export", tmp_path / "splats", "--to", "ply", "--overwrite")
+    assert "--overwrite applies" in refused("export", tmp_path / "splats", "--to", "ply", "--overwrite")
     assert not (own / "products").exists()
 
 

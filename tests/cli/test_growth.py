@@ -101,7 +101,7 @@ def test_a_run_without_growth_is_no_error(fieldwatch, answer, tmp_path):
             step.observe(Terms(one=(1.0, weight.sum())))
     code, out, _ = fieldwatch("growth", tmp_path / "run")
     assert code == 0
-    assert "no growth" in out
+    assert "no densification" in out
     assert answer("growth", tmp_path / "run")["events"] == []
 
 

@@ -91,7 +91,7 @@ def empty_mask(tmp_path):
     [
         ("--image {image}", "give its focal lengths and principal point in pixels (--lens FX FY CX CY)"),
         ("--image {image}x.png --like 000", "does not exist"),
-        ("--image {image} --like 007", "the run has no view of that name, but 4 others such as 00"),
+        ("--image {image} --like 007", "the run has no view of that name; its 4 views have names such as 00"),
         ("--image {image} --like 000 --lens 1 1 1 1", "give one"),
         ("--image {image} --lens 0 90 32 32", "focal lengths above 0"),
         ("--image {image} --like 000 --directions 0", "directions must be at least 4, got 0"),

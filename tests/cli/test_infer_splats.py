@@ -72,18 +72,18 @@ def test_a_path_is_a_film(splats, fieldwatch, tmp_path, path, more):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "nothing is asked for: give --views test"),
-        ("--mp4 --path spiral", "--mp4 joins the pictures of --views or --camera"),
-        ("--png --views test", "--png is for the frames of --path"),
-        ("--path spiral --frames 0", "--frames is 0"),
-        ("--path spiral --fps 0", "--fps is 0"),
+        ("", "nothing to render: give --views test"),
+        ("--mp4 --path spiral", "--mp4 needs --views or --camera"),
+        ("--png --views test", "--png needs --path"),
+        ("--path spiral --frames 0", "--frames must be at least 1, as in 96 for four seconds, got 0"),
+        ("--path spiral --fps 0", "at most 1000, got 0"),
         ("--views test --size 10 10 --scale 2", "give one of them"),
-        ("--views test --size 0 10", "--size is 0 10"),
-        ("--views test --scale -1", "--scale is -1"),
-        ("--views test --scale nan", "--scale is nan"),
-        ("--views test --scale 1e4", "wanted at most"),
+        ("--views test --size 0 10", "at least 1 pixel, got 0 10"),
+        ("--views test --scale -1", "half the width, got -1"),
+        ("--views test --scale nan", "half the width, got nan"),
+        ("--views test --scale 1e4", "must have at most"),
         ("--views view_0001", "no photo of that name; give test, train, or names such as view_001"),
-        ("--camera nowhere.json", "nowhere.json is no file: give a cameras.json"),
+        ("--camera nowhere.json", "nowhere.json does not exist: pass the cameras.json"),
         ("--views test --checkpoint 7", "there is no checkpoint of step 7"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_damaged_camera_file_is_named(splats, refused, tmp_path, change):
     rows = json.loads((splats / "3dgs" / "cameras.json").read_text())
     path = tmp_path / "cameras.json"
     path.write_text(json.dumps([rows[0] | change] if change else {"a": 1}))
-    assert "the cameras" in refused("infer", "splats", splats, "--camera", path)
+    assert "cameras.json is not" in refused("infer", "splats", splats, "--camera", path)
 
 
 def test_a_video_run_is_no_run_of_splats(run, refused):

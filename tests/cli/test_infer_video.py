@@ -125,7 +125,7 @@ def test_an_hnerv_file_draws_its_stored_frames_only(hnerv_bitstream, trained_hne
         (("--text", " "), "--text must not be empty"),
         (("--text", "a", "--image", "b.png"), "--text and --image are two searches"),
         (("--image", "nowhere.png"), "nowhere.png cannot be read as an image"),
-        (("--frames", "0", "--top-k", "0"), "--top-k is 0"),
+        (("--frames", "0", "--top-k", "0"), "--top-k must be at least 1, got 0"),
         (("--frames", "0", "--checkpoint", "4"), "there is no checkpoint of step 4"),
     ],
 )

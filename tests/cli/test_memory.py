@@ -148,5 +148,5 @@ def test_a_real_snapshot_is_shown(fieldwatch, answer, real, tmp_path):
 
 
 def test_snapshots_and_logs_are_not_mixed(refused, real, log, tmp_path):
-    assert "two commands" in refused("memory", real, log)
-    assert "one snapshot and 2 were given" in refused("memory", real, real, "--html", tmp_path / "page.html")
+    assert "one command for each" in refused("memory", real, log)
+    assert "one snapshot, got 2" in refused("memory", real, real, "--html", tmp_path / "page.html")

@@ -132,8 +132,8 @@ def test_place_where_nothing_can_be_written_is_said_before_any_work(opaque, refu
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--bboxmin (0,0,0)", "--bboxmin came without the other corner: give --bboxmin and --bboxmax, or --bbox"),
-        ("--bboxmax=(0,0,0)", "--bboxmax came without the other corner"),
+        ("--bboxmin (0,0,0)", "--bboxmin is given without the other corner: give --bboxmin and --bboxmax, or --bbox"),
+        ("--bboxmax=(0,0,0)", "--bboxmax is given without the other corner"),
         ("--bboxmin (0,0) --bboxmax (1,1,1)", "--bboxmin must be three numbers"),
         ("--bboxmax", "--bboxmax must be three numbers"),
         ("--bboxmin (1,0,0) --bboxmax (0,1,1)", "--bbox must have low < high"),

@@ -58,7 +58,7 @@ def test_coverage_of_an_open_mesh_is_none(fieldwatch, ball, tmp_path):
     assert metrics["Mesh/GaussianFit/coverage"] is None
     assert metrics["Mesh/GaussianFit/max_distance"] == pytest.approx(1, abs=0.02)
     _, out, _ = fieldwatch("mesh", "quality", ball / "half.obj", "--gaussians", centres)
-    assert "has no inside" in out
+    assert "is not closed" in out
 
 
 def test_a_missing_file_is_bad_input(refused, tmp_path):

@@ -61,7 +61,7 @@ def test_a_mesh_that_faces_inwards_is_turned(splats, box, answer, tmp_path):
     ("words", "message"),
     [
         ("--layout xatlas --square-size 8", "--square-size 8 needs --layout squares"),
-        ("--square-size 0", "--square-size is 0"),
+        ("--square-size 0", "--square-size must be at least 1 texel, as in 8, got 0"),
         ("--layout squares --size 11", "use a size of at least 12"),
         ("--size 0", "texture size must be from 1 to 16384"),
         ("--checkpoint 7", "7"),
@@ -79,7 +79,7 @@ def test_bad_meshes_and_folders_are_one_message(splats, box, refused, tmp_path):
     )
     assert "these cameras" in refused(*line, away, "--size", 32, "--device", "cpu")
     obj = write_mesh(tmp_path / "a.obj", read_mesh(box))
-    assert "written over" in refused(*line, obj, "--out", tmp_path, "--device", "cpu")
+    assert "overwritten" in refused(*line, obj, "--out", tmp_path, "--device", "cpu")
 
 
 def test_many_faces_get_squares():

@@ -94,7 +94,7 @@ def test_what_lies_in_the_folder_starts_no_sink(interrupted, fieldwatch):
     (interrupted / "wandb").mkdir()
     code, _, said = fieldwatch("resume", interrupted)
     assert code in (0, 1)
-    assert all(f"--{name} turns it on" in " ".join(said.split()) for name in ("csv", "wandb", "mlflow"))
+    assert all(f"enable it with --{name}" in " ".join(said.split()) for name in ("csv", "wandb", "mlflow"))
     assert not (interrupted / "metrics.csv").exists()
     assert not (interrupted / "mlflow.db").exists()
     assert list((interrupted / "wandb").iterdir()) == []

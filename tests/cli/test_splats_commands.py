@@ -83,8 +83,8 @@ def test_export_writes_the_checkpoint_of_the_original(splats, answer, tmp_path):
     ("words", "message"),
     [
         (("--to", "bitstream"), "a run of splats: use --to ply or --to 3dgs or --to pt"),
-        (("--to", "ply", "--bits", "4"), "--bits 4: it is for runs of video"),
-        (("--to", "ply", "-o", "."), ". is a folder: name the file itself"),
+        (("--to", "ply", "--bits", "4"), "--bits 4: it applies to runs of video"),
+        (("--to", "ply", "-o", "."), ". is a folder: give a file"),
         (("--to", "3dgs", "-o", __file__), "is a file, and --to 3dgs writes a folder"),
         (("--to", "ply", "--checkpoint", "12"), "there is no checkpoint of step 12"),
     ],
@@ -108,7 +108,7 @@ def test_a_finished_run_is_left_alone(splats, fieldwatch):
     code, out, _ = fieldwatch("resume", splats)
     assert code in (0, 1)
     flat = " ".join(out.split())
-    assert "train with --coarse-iterations" in flat
+    assert "larger --coarse-iterations" in flat
     assert "PSNR (dB)" in flat
     assert {path: path.read_bytes() for path in splats.rglob("*") if path.is_file()} == before
 

@@ -29,8 +29,8 @@ def plan(tmp_path, monkeypatch):
         (SCENE + 'epochs = "many"', ["scene 'a': epochs:", "invalid literal for int"]),
         (SCENE + "threads = -3\nepochs = 2", ["scene 'a': threads:", "--threads must be 0 or more, got -3"]),
         (SCENE + 'preset = "huge"', ["scene 'a': preset:", "expected one of"]),
-        (SCENE + 'data = "nowhere"', ["scene 'a': data is 'nowhere'", "no such file or folder"]),
-        (SCENE + "help = true", ["scene 'a': help:", "only asks for help"]),
+        (SCENE + 'data = "nowhere"', ["scene 'a': data = 'nowhere'", "no such file or folder"]),
+        (SCENE + "help = true", ["scene 'a': help:", "only requests the help"]),
         (SCENE.replace("video", "splats") + "steps = 3", ["scene 'a': steps:", "`fieldwatch train splats`"]),
         (SCENE.replace("video", "normals") + "epochs = 3", ["scene 'a': epochs:", "`fieldwatch train normals`"]),
         (SCENE + "grid-cells = [4, 2]\ngrid-widths = [8, 8]", ["scene 'a'", "one entry per stage"]),
@@ -50,7 +50,7 @@ def test_a_missing_plan_is_refused(refused):
 
 def test_a_scene_for_which_there_is_no_room_is_refused(plan, refused):
     message = refused("train-many", plan(SCENE + "cpus = 8"), "--ray", "off", "--cpus", "2")
-    assert "scene 'a': cpus is 8, and there is 2: ask for less" in message
+    assert "scene 'a': cpus must be at most 2, got 8" in message
 
 
 def test_without_ray_the_message_says_how_to_get_it_or_do_without(plan, refused, monkeypatch):

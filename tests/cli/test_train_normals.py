@@ -131,7 +131,7 @@ def test_what_the_original_ignored_or_never_had_is_refused(line, said):
         ("--preset best", "--preset 'best' is not known: expected one of default, cpu, poses, seeds, parity"),
         ("--obj-name bear", "give --conf FILE, too"),
         ("--conf nowhere.conf", "--conf nowhere.conf: there is no such file"),
-        (f"--conf {BEAR}", "give the object that CASE_NAME stands for, with --obj-name NAME"),
+        (f"--conf {BEAR}", "give the object that replaces CASE_NAME with --obj-name NAME"),
         (f"--conf {BEAR} --obj-name bear", "data/diligent_mv_normals/bear"),
         ("--snapshot-at 3 --device cpu --views 3 --size 24", "--snapshot-at needs a GPU"),
     ],
@@ -160,7 +160,7 @@ def test_what_is_to_be_known_of_a_conf_file_is_told_at_the_start(line):
     job = NORMALS.load("prepare")(chosen.config)
     assert job.headline.startswith("3 views 24x24, 3 train;")
     assert job.headline.endswith("; 6 steps")
-    assert "tiny.conf: without effect here: train.scale_lr" in chosen.line.notes[0]
+    assert "tiny.conf: without effect: train.scale_lr" in chosen.line.notes[0]
     assert any("is rescaled to 6 steps" in note for note in job.notes)
 
 
@@ -184,7 +184,7 @@ def test_a_finished_run_is_told_by_resume_health_and_tensorboard(finished, field
     assert code in (0, 1)
     flat = " ".join(out.split())
     assert "is finished" in flat
-    assert "train with --steps" in flat
+    assert "larger --steps" in flat
     assert "mean angular error (degrees)" in flat
     code, out, _ = fieldwatch("health", finished, "--json")
     assert json.loads(out)["state"] == "finished"

@@ -238,7 +238,7 @@ def test_a_schedule_that_would_train_nothing(end, trained, photos, refused):
     [
         (("--longer-side", 0), r"--longer-side must be at least 1, got 0"),
         (("--held-out", -1), r"--held-out must be 0 or more, got -1"),
-        (("--surface-level", 0.3), r"--surface-level is a flag of the mesh stages"),
+        (("--surface-level", 0.3), r"--surface-level belongs to the mesh stages"),
         (("--resume-checkpoint", "15000.pt"), r"fieldwatch resume"),
         (("--schedule-scale", 0), r"--schedule-scale must be a finite number above 0, got 0"),
         (("--growth-from", 9000), r"--growth-from 9000"),

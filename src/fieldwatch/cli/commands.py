@@ -1,4 +1,4 @@
-"""Every command of the program: those of the toolkit, and those that installed pipelines add."""
+"""Table of all commands: those of the toolkit, and those that installed pipelines add."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +11,7 @@ TRAIN: Final = "train"
 _TRAIN_WITH: Final = "fieldwatch.cli.train:run"
 _FLAGS_OF_TRAINING: Final = "fieldwatch.cli.train_flags:flags_of_words"
 
+# References instead of functions: listing the commands imports none of them.
 COMMANDS = {
     "train-many": Command(
         run="fieldwatch.cli.train_many:run",
@@ -103,13 +104,13 @@ COMMANDS = {
         about="print a script for tab completion: bash, zsh, fish",
     ),
 }
-"""Commands of the toolkit, by the words they are called with; pipelines add theirs."""
+"""Commands of the toolkit by name; pipelines add theirs."""
 
 
 def all_commands() -> dict[str, Command]:
-    """Return every command by its words: trainings first, then the toolkit's, then what pipelines add.
+    """Return all commands by name: trainings first, then those of the toolkit and of the pipelines.
 
-    A pipeline whose package cannot be used adds none.
+    A pipeline whose package cannot be loaded adds none.
     """
     pipelines, _ = working_pipelines()
     trains = {
@@ -124,6 +125,7 @@ def find_command(words: Sequence[str]) -> str | None:
     Raises:
         PipelineError: the package of the pipeline to train with cannot be used.
     """
+    # Most commands have one word; some have two, such as `nsys train`.
     both = " ".join(words[:2])
     if words[0] in COMMANDS:
         return words[0]
@@ -138,7 +140,7 @@ def find_command(words: Sequence[str]) -> str | None:
 
 
 def runner_of(name: str) -> Callable[[Sequence[str]], Any]:
-    """Import what runs a command.
+    """Import the function that runs a command.
 
     Args:
         name: its words, as `find_command` returns them.

@@ -1,4 +1,4 @@
-"""``fieldwatch compare``: runs beside each other, or the checkpoints of one run."""
+"""``fieldwatch compare``: compare runs, or rank the checkpoints of one run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -84,34 +84,36 @@ def run(arguments: Sequence[str]) -> int:
     # Ranking renders, and so imports torch; comparing reads records only.
     if chosen.checkpoints:
         folder = only_run(chosen.runs)
-        ranking = import_module("fieldwatch.cli.compare_ranking")  # it draws, and so needs torch; the rest does not
+        ranking = import_module("fieldwatch.cli.compare_ranking")
         return int(ranking.rank(folder, chosen.device, chosen, chosen.out, as_json=chosen.json))
-    refuse_options(chosen, "it is for --checkpoints, and runs beside each other are not drawn")
+    refuse_options(chosen, "it needs --checkpoints")
     if not chosen.runs:
         raise BadInput("expected two or more run folders, or one with --checkpoints, got 0")
     return compare_runs(chosen)
 
 
 def only_run(runs: Sequence[Path]) -> Path:
-    """Return the run whose checkpoints are to be ranked.
+    """Return the run whose checkpoints are ranked.
 
     Raises:
-        BadInput: none or several were given.
+        BadInput: there is not exactly one.
     """
     if len(runs) != 1:
         names = " ".join(map(str, runs)) or "none"
         raise BadInput(
-            f"{len(runs)} runs were given ({names}), and --checkpoints ranks those of one: give one run, or leave "
-            "--checkpoints out to compare several"
+            f"--checkpoints expects one run, got {len(runs)} ({names}): give one, or leave --checkpoints out to "
+            "compare several runs"
         )
     return runs[0]
 
 
 def compare_runs(chosen: Arguments) -> int:
-    """Compare the runs; print the answer, and write the page that was asked for."""
+    """Compare the runs; print the result, and write the page of ``--out``."""
     console = Terminal(stderr=chosen.json)
     with reading_input():
+        # Before the comparison, which may take minutes.
         refuse_other_files(chosen.out)
+        # A status line on standard error with --json; see `Terminal` above.
         with console.status("reading the runs"):
             comparison = compare(read_sides(chosen.runs), chosen.metric, repeats=chosen.repeats)
         if chosen.out is not None:
@@ -121,28 +123,29 @@ def compare_runs(chosen: Arguments) -> int:
         print_json({**as_json(comparison), "page": page})
         return 0
     show(console, comparison, chosen.by)
+    # Names come from folders of others: control characters are removed. A page lists more than 20 runs.
     paths = {printable(side.name, 60): printable(side.folder.absolute(), 4096) for side in comparison.sides[:20]}
     print_paths(console, {**paths, **({"page": str(page)} if page else {})})
     if page is None:
-        console.print("-o FILE.html writes all of it as a page, with curves", highlight=False)
+        console.print("-o FILE.html writes the whole comparison as a page, with curves", highlight=False)
     return 0
 
 
 def refuse_other_files(path: Path | None) -> None:
-    """Refuse a place for the page that holds something else.
+    """Refuse to overwrite anything but a page of this program.
 
     Raises:
-        InputError: it is no .html file, a folder, or a file that is no page of ours.
+        InputError: the path is no .html file, is a folder, or is a file that this program did not write.
     """
     if path is None:
         return
     if path.suffix.lower() not in (".html", ".htm") or path.is_dir():
         raise InputError(f"-o {path} must be an HTML file: give a name that ends with .html, such as compare.html")
     if path.exists() and not is_page(path):
-        raise InputError(f"{path} exists and is not a page of fieldwatch: give another file, or remove it")
+        raise InputError(f"{path} exists and is not a page of fieldwatch: choose another file, or remove it")
 
 
 def show(console: Console, comparison: Comparison, by: By) -> None:
-    """Print the answer and its tables."""
+    """Print the result and its tables."""
     for part in tables(comparison, by):
         console.print(part, highlight=False)

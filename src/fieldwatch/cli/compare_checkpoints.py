@@ -1,4 +1,4 @@
-"""The checkpoints of one run, each scored by its pipeline, and ranked; their curves."""
+"""Ranking of the checkpoints of one run, and a picture of their curves."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,27 +13,29 @@ from PIL import Image, ImageDraw, ImageFont
 from fieldwatch import Checkpoints
 from fieldwatch.base import InputError
 
+# Colors of the picture, RGB.
 _PAPER = (24, 25, 29)
 _INK = (236, 236, 236)
 _FAINT = (90, 92, 98)
 _LINES = ((90, 170, 250), (250, 170, 80), (120, 210, 130), (220, 120, 220))
+# Size of one curve and its left margin, pixels.
 _WIDTH = 640
 _HEIGHT = 150
-_MARGIN = 44  # of one curve, and the room at its left
+_MARGIN = 44
 
 Announce = Callable[[int], object]
-"""Called with the step of each checkpoint that is about to be evaluated."""
+"""Callback that receives the step of each checkpoint before it is evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointRow:
-    """One checkpoint.
+    """One checkpoint of a ranking.
 
     Attributes:
-        step: finished steps; the name by which `--checkpoint` opens it.
-        iteration: nominal, as the papers count.
-        figures: by the name of their column; None where there is nothing to measure.
-        score: lower is better.
+        step: number of finished steps, as `--checkpoint` takes it.
+        iteration: nominal iteration, as counted in the papers.
+        figures: measured values by column name; None if a value cannot be measured.
+        score: score of the ranking, lower is better.
     """
 
     step: int
@@ -42,7 +44,7 @@ class CheckpointRow:
     score: float = math.nan
 
     def flat(self) -> dict[str, Any]:
-        """Return one row of a file, with names for programs."""
+        """Return a row for CSV and JSON, with lower-case column names."""
         names = {name: name.lower().replace("%", "percent").replace(" ", "_") for name in self.figures}
         return {
             "step": self.step,
@@ -54,13 +56,13 @@ class CheckpointRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointRanking:
-    """What a comparison found.
+    """Ranking of a run's checkpoints.
 
     Attributes:
-        rows: the best first.
-        columns: how the values of each figure are written.
-        ranked_by: what the score is made of, for people.
-        left_out: why a checkpoint is not among the rows, by its step.
+        rows: checkpoints, the best first.
+        columns: format string of each column.
+        ranked_by: description of the score, for people.
+        left_out: reasons for skipped checkpoints, by step.
     """
 
     rows: tuple[CheckpointRow, ...]
@@ -70,19 +72,19 @@ class CheckpointRanking:
 
 
 def stored_steps(store: Checkpoints, folder: Path) -> list[int]:
-    """Return the steps that have a checkpoint.
+    """Return the steps of the stored checkpoints.
 
     Raises:
-        InputError: there is none.
+        InputError: the run has no checkpoint.
     """
     steps = store.steps()
     if not steps:
-        raise InputError(f"{folder} has no checkpoint: train on, or lower --checkpoint-interval")
+        raise InputError(f"{folder} has no checkpoint: continue the training, or lower --checkpoint-interval")
     return steps
 
 
 def refuse_empty_ranking(rows: Sequence[CheckpointRow], left_out: Mapping[int, str], folder: Path) -> None:
-    """Refuse a run of which nothing could be read.
+    """Refuse a run whose checkpoints are all unreadable.
 
     Raises:
         InputError: there is no row.
@@ -93,7 +95,7 @@ def refuse_empty_ranking(rows: Sequence[CheckpointRow], left_out: Mapping[int, s
 
 
 def curves(ranking: CheckpointRanking) -> UInt8[np.ndarray, "height width 3"]:
-    """Draw each figure over the iterations, one below the other; a ring marks the checkpoint that ranks first."""
+    """Plot each column over the iterations, one below the other; a ring marks the best checkpoint."""
     rows = sorted(ranking.rows, key=lambda row: row.step)
     names = [name for name in ranking.columns if any(row.figures.get(name) is not None for row in rows)]
     canvas = Image.new("RGB", (_WIDTH, max(len(names), 1) * _HEIGHT + 22), _PAPER)
@@ -101,7 +103,7 @@ def curves(ranking: CheckpointRanking) -> UInt8[np.ndarray, "height width 3"]:
     font = ImageFont.load_default(size=12)
     for position, name in enumerate(names):
         points = [(row.iteration, value) for row in rows if (value := row.figures.get(name)) is not None]
-        # The first row ranks first; it may lack this figure.
+        # The best checkpoint may lack this value.
         best = next((p for p in points if p[0] == ranking.rows[0].iteration), None)
         _curve(
             draw, font, position, (name, ranking.columns[name]), points, best, (rows[0].iteration, rows[-1].iteration)
@@ -112,7 +114,7 @@ def curves(ranking: CheckpointRanking) -> UInt8[np.ndarray, "height width 3"]:
     return np.asarray(canvas)
 
 
-def _curve(  # noqa: PLR0913, PLR0917  where it is drawn, what it is called, its points, and what they are scaled by
+def _curve(  # noqa: PLR0913, PLR0917  canvas, position, label, points, marked point and axis range
     draw: ImageDraw.ImageDraw,
     font: Any,
     position: int,
@@ -126,6 +128,7 @@ def _curve(  # noqa: PLR0913, PLR0917  where it is drawn, what it is called, its
     low, high = (end(value for _, value in points) for end in (min, max))
 
     def at(point: tuple[int, float]) -> tuple[float, float]:
+        # One checkpoint, or equal values: no division by zero, and a flat curve in the middle.
         x = (point[0] - across[0]) / max(across[1] - across[0], 1)
         y = (point[1] - low) / (high - low) if high > low else 0.5
         return _MARGIN + x * (_WIDTH - _MARGIN - 16), bottom - y * (bottom - top)

@@ -1,4 +1,4 @@
-"""``fieldwatch compare --checkpoints RUN``: which of a run's checkpoints is best, and by what."""
+"""``fieldwatch compare --checkpoints RUN``: rank the checkpoints of a run."""
 
 import csv
 from pathlib import Path
@@ -22,20 +22,20 @@ FINDINGS = 1
 
 
 def rank(folder: Path, device: Device, chosen: Any, place: Path | None, *, as_json: bool) -> int:
-    """Rank the checkpoints of a run, write table and curves, and say which to use.
+    """Rank the checkpoints of a run, write table and curves, and recommend one.
 
     Args:
-        folder: the run.
-        device: where to draw.
-        chosen: the command line, with the further flags of pipelines.
-        place: the folder for the files; None is the run's products/compare.
-        as_json: print the answer for a script.
+        folder: run folder.
+        device: device to render on.
+        chosen: parsed command line, with the flags of pipelines.
+        place: folder for the files; None means RUN/products/compare.
+        as_json: whether to print JSON.
 
     Returns:
-        0, or 1 when a checkpoint could not be read and was left out.
+        0, or 1 if an unreadable checkpoint was left out.
 
     Raises:
-        BadInput: the run cannot be read, has no checkpoint, or the files cannot be written.
+        BadInput: the run cannot be read or has no checkpoint, or the files cannot be written.
     """
     with reading_input():
         pipeline = pipeline_of(folder, "rank")
@@ -44,8 +44,9 @@ def rank(folder: Path, device: Device, chosen: Any, place: Path | None, *, as_js
     out = place or output_path(folder, "products", "compare")
     console = Terminal(stderr=as_json)
     with reading_input():
+        # Scoring may take minutes: find out first whether the result can be written.
         check_writable(out)
-        with console.status("looking at the checkpoints") as status:
+        with console.status("evaluating the checkpoints") as status:
             ranking = compare(folder, device, options, lambda step: status.update(f"step {step}"))
         files = write_files(ranking, out)
     paths = {name: path.absolute() for name, path in files.items()}
@@ -59,7 +60,7 @@ def rank(folder: Path, device: Device, chosen: Any, place: Path | None, *, as_js
         console.print(table_of(ranking))
         console.print(Text(f"{advice}; ranked by {ranking.ranked_by}"), soft_wrap=True)
         if len(ranking.rows) == 1:
-            console.print("there is only one: train with a larger --keep-last to have others", soft_wrap=True)
+            console.print("there is only one checkpoint: train with a larger --keep-last to keep more", soft_wrap=True)
         print_paths(console, paths)
     for step, why in ranking.left_out.items():
         console.print(Text(f"step {step} was left out: {why}", "yellow"), soft_wrap=True)
@@ -67,8 +68,9 @@ def rank(folder: Path, device: Device, chosen: Any, place: Path | None, *, as_js
 
 
 def table_of(ranking: CheckpointRanking) -> Table:
-    """One row per checkpoint, the best first."""
+    """Return a table with one row per checkpoint, the best first."""
     table = Table(title="checkpoints, the best first", title_justify="left")
+    # Columns without any value are left out, such as held-out PSNR if no photo is held out.
     columns = [name for name in ranking.columns if any(row.figures.get(name) is not None for row in ranking.rows)]
     for name in ("step", "iteration", *columns, "score"):
         table.add_column(name, justify="right")
@@ -79,9 +81,10 @@ def table_of(ranking: CheckpointRanking) -> Table:
 
 
 def write_files(ranking: CheckpointRanking, folder: Path) -> dict[str, Path]:
-    """Write the table and the curves; returns them by what they are."""
+    """Write the table and the curves; return the files by content."""
     rows = [row.flat() for row in ranking.rows]
     table_file = output_path(folder, "checkpoints.csv")
+    # Atomic writes: an interrupted command leaves the previous table.
     with whole_file(table_file) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

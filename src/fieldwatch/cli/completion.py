@@ -35,6 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = read_flags(Arguments, prog="fieldwatch completion", arguments=arguments)
     script = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[chosen.shell]
+    # Everything is resolved now: the script itself must start no Python.
     commands = all_commands()
     take_runs = [name for name, command in commands.items() if command.takes_run]
     sys.stdout.write(script({name: completed_flags(flags_of(name)) for name in commands}, take_runs))

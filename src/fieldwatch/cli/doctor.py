@@ -1,4 +1,4 @@
-"""``fieldwatch doctor``: what machine this is, what is installed, what a data set holds and what is wrong with it."""
+"""``fieldwatch doctor``: check this machine and its installation, or a data set."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -19,11 +19,12 @@ from fieldwatch.registry import resolve
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
+    # Each kind of data may add flags; they are refused for the other kinds.
     options = data_options()
     chosen = read_flags(doctor_flags(), prog="fieldwatch doctor", arguments=arguments)
     if chosen.data is None:
-        refuse_set(chosen, ("kind",), "it is about a data set, and --data is not given")
-        _refuse_options(chosen, options, "it is about a data set, and --data is not given")
+        refuse_set(chosen, ("kind",), "it needs --data, which is not given")
+        _refuse_options(chosen, options, "it needs --data, which is not given")
         machine = describe_machine()
         if chosen.json:
             print_json(asdict(machine))
@@ -52,24 +53,25 @@ def _examined(chosen: Any, path: Path, options: Mapping[str, type]) -> DataRepor
     """Read and check the data.
 
     Raises:
-        BadInput: they cannot be read, or are of no known kind.
+        BadInput: the data cannot be read, or its kind is unknown.
     """
     try:
         kind = kind_of(path) if chosen.kind == AUTO else data_kinds()[chosen.kind]
         others = [name for name in options if name != kind.name]
         for name in others:
-            _refuse_options(chosen, [name], f"it is about {data_kinds()[name].title}, and {path} holds {kind.name}")
+            _refuse_options(chosen, [name], f"it applies to {data_kinds()[name].title}, and {path} holds {kind.name}")
         with reading_input():
             return resolve(kind.report)(path, getattr(chosen, group_field(kind.name), None))
     except PermissionError as error:
         raise _closed(error, path) from error
     except BadInput as error:
         cause = error.__cause__
-        if isinstance(cause, PermissionError) and str(cause) == str(error):  # nobody has said more about it
+        # Replace the system's bare text only; a pipeline may have explained the error better.
+        if isinstance(cause, PermissionError) and str(cause) == str(error):
             raise _closed(cause, path) from error
         raise
 
 
 def _closed(error: PermissionError, path: Path) -> BadInput:
-    what = error.filename or path
-    return BadInput(f"{what} cannot be read or written by you (permission denied): ask its owner, or copy the data")
+    file = error.filename or path
+    return BadInput(f"{file} cannot be read or written (permission denied): ask its owner, or copy the data")

@@ -37,7 +37,7 @@ class DoctorFlags:
 
 
 def data_options() -> dict[str, type]:
-    """Return the further flags of the kinds of data that have some, by kind."""
+    """Return the additional flags of each kind of data that has any, by kind."""
     return {name: resolve(kind.options) for name, kind in data_kinds().items() if kind.options}
 
 

@@ -1,4 +1,4 @@
-"""Where runs go, and the limits around them: is it writable, is the clock right, how many files may be open."""
+"""The folder of runs and its limits: write access, clock, shared memory, open files."""
 
 import tempfile
 import time
@@ -10,12 +10,12 @@ import psutil
 
 
 def inspect_folders(start: Path) -> dict[str, Any]:
-    """Look at where `fieldwatch train` puts runs, started in a folder.
+    """Inspect the folder to which `fieldwatch train`, started in ``start``, writes runs.
 
     Returns:
-        `runs` (folder, reason why it cannot be written, or None), `clock` (now), `clock_skew_seconds` (of the disk
-        against this machine; None where nothing can be written), `shared_memory_bytes` (free in /dev/shm; None where
-        there is none), `open_files` (limit of a process; None for no limit that is known).
+        `runs` (folder, and the reason why it cannot be written, or None), `clock` (current time), `clock_skew_seconds`
+        (disk minus this machine; None if nothing can be written), `shared_memory_bytes` (free in /dev/shm; None if it
+        does not exist), `open_files` (limit per process; None if unlimited or unknown).
     """
     folder = start / "runs"
     reason, skew = try_writing(folder if folder.exists() else start)
@@ -29,11 +29,13 @@ def inspect_folders(start: Path) -> dict[str, Any]:
 
 
 def try_writing(folder: Path) -> tuple[str | None, float | None]:
-    """Try to write in a folder; nothing stays.
+    """Write a temporary file into a folder, and remove it.
 
     Returns:
-        Why it cannot be written (None if it can), and by how many seconds the disk's clock is ahead of this machine's.
+        Reason why it cannot be written (None if it can), and seconds by which the disk's clock is ahead of this
+        machine's.
     """
+    # Access bits alone would miss read-only mounts, quotas and full disks.
     before = time.time()
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
@@ -47,13 +49,14 @@ def try_writing(folder: Path) -> tuple[str | None, float | None]:
     return None, round(written - min(max(written, before), after), 1)
 
 
-def shared_memory(folder: Path = Path("/dev/shm")) -> int | None:  # noqa: S108  only looked at
-    """Bytes that are free for processes to share; None where the system has no such folder."""
+def shared_memory(folder: Path = Path("/dev/shm")) -> int | None:  # noqa: S108  only its free space is read
+    """Return the free bytes of shared memory; None if the system has no such folder."""
     return psutil.disk_usage(str(folder)).free if folder.is_dir() else None
 
 
 def open_files() -> int | None:
-    """How many files a process may have open; None for no limit, or where the system does not say."""
+    """Return the number of files that a process may open; None if unlimited or unknown."""
+    # psutil has resource limits on Linux and FreeBSD only.
     if not hasattr(psutil, "RLIMIT_NOFILE"):
         return None
     limit = psutil.Process().rlimit(psutil.RLIMIT_NOFILE)[0]

@@ -1,4 +1,4 @@
-"""What machine this is and what is installed on it."""
+"""Description of this machine and of the software installed on it."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ from fieldwatch.registry import pipeline_names, resolve, working_pipelines
 
 
 class Library(NamedTuple):
-    """A library that brings something: its package on PyPI, what for, and how to get it."""
+    """An optional library: its package on PyPI, its purpose, and the command that installs it."""
 
     package: str
     purpose: str
@@ -37,31 +37,32 @@ LIBRARIES = (
     Library("mlflow-skinny", "MLflow", "pip install 'fieldwatch[mlflow]'"),
     Library("ray", "many scenes at once", "pip install 'fieldwatch[ray]'"),
 )
-"""What the toolkit itself can use; pipelines name theirs in `Pipeline.libraries`."""
+"""Optional libraries of the toolkit; pipelines list theirs in `Pipeline.libraries`."""
 
 PROGRAMS = {
-    "colmap": "poses of own photos",
+    "colmap": "camera poses of photos",
     "nsys": "GPU timelines",
-    "tmux": "trainings that outlive a connection",
+    "tmux": "trainings that survive a lost connection",
     "chromium": "pictures of reports, tests of pages",
-    "ffmpeg": "cutting films; reading and writing them needs no program",
+    "ffmpeg": "cutting videos; reading and writing them needs no program",
     "cc": "builds the native kernels",
     "git-lfs": "large files in repositories",
 }
+# Distributions that provide the same module under another name.
 _STANDS_FOR = {"mlflow-skinny": ("mlflow-skinny", "mlflow"), "nvidia-ml-py": ("nvidia-ml-py", "pynvml")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineReport:
-    """A machine, for whom trains on it.
+    """Description of a machine, and findings about it.
 
     Attributes:
         machine: processor, cores, memory, GPUs, disk, limits, clock.
-        software: Python, torch, kernels, TensorBoard's tab.
-        libraries: version of each one, None where it is not installed.
-        programs: path of each one, None where it is not found.
-        findings: what is wrong or missing, and what to do; the gravest first.
-        checks: what the pipelines look at.
+        software: Python, torch, kernels, TensorBoard plugin.
+        libraries: installed version by package, None if it is not installed.
+        programs: path by program, None if it is not found.
+        findings: problems and their remedies, the most severe first.
+        checks: results of the pipelines' checks.
     """
 
     machine: Mapping[str, Any]
@@ -73,12 +74,13 @@ class MachineReport:
 
     @property
     def has_problems(self) -> bool:
-        """Whether something is worse than a note."""
+        """Whether a finding is worse than a note."""
         return any(finding.severity != "note" for finding in self.findings)
 
 
 def describe_machine() -> MachineReport:
-    """Look at the machine; no CUDA context is made, and nothing heavy is imported for it."""
+    """Describe this machine, without creating a CUDA context or importing heavy packages."""
+    # No settling time: processor load is not reported here.
     reading = read_machine(settle=0.0)
     limit = memory_limit()
     total = reading.cpu.memory_total_bytes
@@ -91,7 +93,7 @@ def describe_machine() -> MachineReport:
         "cores": {"logical": reading.cpu.cores, "physical": psutil.cpu_count(logical=False), "usable": usable_cores()},
         "memory_bytes": total,
         "memory_free_bytes": total - reading.cpu.memory_used_bytes,
-        # Some systems write a number far beyond the machine's memory for "no limit".
+        # Some systems report "no limit" as a number far beyond the machine's memory.
         "memory_limit_bytes": limit if limit is not None and limit < total else None,
         "gpus": [_gpu(gpu) for gpu in reading.gpus],
         "driver": reading.driver,
@@ -104,14 +106,14 @@ def describe_machine() -> MachineReport:
         "torch": torch.__version__,
         "torch_build": f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only",
         "torch_threads": torch.get_num_threads(),
+        # `about_the_gpu` explains False if there is a GPU.
         "torch_sees_gpu": torch.cuda.is_available(),
         "pipelines": list(pipeline_names()),
         "tensorboard_tab": "fieldwatch" in metadata.entry_points(group="tensorboard_plugins").names,
     }
     for check in checks:
         software.update(check.facts)
-    wanted = libraries_here()
-    libraries = {each.package: installed(each.package) for each in wanted}
+    libraries = {library.package: installed(library.package) for library in libraries_here()}
     others = [*broken_pipelines(), *(finding for check in checks for finding in check.findings)]
     programs = {name: shutil.which(name) for name in PROGRAMS}
     return MachineReport(
@@ -126,28 +128,30 @@ def describe_machine() -> MachineReport:
 
 def libraries_here() -> tuple[Library, ...]:
     """Return the libraries that the toolkit and the installed pipelines can use."""
-    theirs = (Library(*one) for pipeline in working_pipelines()[0] for one in pipeline.libraries)
-    return tuple(dict.fromkeys((*LIBRARIES, *theirs)))
+    added = (Library(*fields) for pipeline in working_pipelines()[0] for fields in pipeline.libraries)
+    # Two pipelines may list the same library.
+    return tuple(dict.fromkeys((*LIBRARIES, *added)))
 
 
 def pipeline_checks() -> list[MachineCheck]:
-    """Have the installed pipelines look at this machine; a check that several share is made once."""
+    """Run the machine checks of the installed pipelines; a check that several share runs once."""
     references = dict.fromkeys(each.machine_check for each in working_pipelines()[0] if each.machine_check)
     return [resolve(reference)() for reference in references]
 
 
 def broken_pipelines() -> list[DataFinding]:
-    """Report packages whose pipeline cannot be used, and that there is no pipeline at all."""
+    """Report packages whose pipeline cannot be loaded, and the absence of any pipeline."""
     working, broken = working_pipelines()
     findings = [
         DataFinding(
             name="pipelines",
             severity="error",
             message=str(error),
-            remedy="repair or uninstall the package that offers it",
+            remedy="repair or uninstall the package that provides it",
         )
         for error in broken.values()
     ]
+    # An editable install from before the entry points existed has none.
     if not working and not broken:
         findings.append(
             DataFinding(
@@ -161,13 +165,13 @@ def broken_pipelines() -> list[DataFinding]:
 
 
 def installed(package: str) -> str | None:
-    """Version of a package, or of one that stands for it; None where there is none."""
-    found = (version(name) for name in _STANDS_FOR.get(package, (package,)))
-    return next((one for one in found if one is not None), None)
+    """Return the version of a package, or of its equivalent; None if neither is installed."""
+    versions = (version(name) for name in _STANDS_FOR.get(package, (package,)))
+    return next((text for text in versions if text is not None), None)
 
 
 def version(package: str) -> str | None:
-    """Version of an installed package, from its metadata alone."""
+    """Return the version of a package from its metadata, without importing it; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -175,18 +179,20 @@ def version(package: str) -> str | None:
 
 
 def usable_cores() -> int:
-    """Logical cores that this process may use (taskset, Slurm, a container's set of cores)."""
+    """Return the number of logical cores that this process may use (taskset, Slurm, or a container limits them)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_limit(file: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
-    """Bytes of memory that this container may use; None without a limit, or where the system does not say."""
+    """Return the memory limit of this container in bytes; None if unlimited or unknown."""
+    # cgroup v2 writes "max" if there is no limit.
     text = file.read_text("ascii").strip() if file.is_file() else ""
     return int(text) if text.isdecimal() else None
 
 
 def processor(file: Path = Path("/proc/cpuinfo")) -> str:
-    """Name of the processor."""
+    """Return the name of the processor."""
+    # platform.processor() is empty on most Linux systems; ARM boards write "Hardware" instead of "model name".
     if file.is_file():
         for line in file.read_text("utf-8", "replace").splitlines():
             if line.lower().startswith(("model name", "hardware")):
@@ -205,7 +211,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
 
 
 def print_machine(console: Console, report: MachineReport) -> None:
-    """Show a machine."""
+    """Print the description of a machine, and its findings."""
     machine = report.machine
     software = report.software
     cores = machine["cores"]
@@ -242,13 +248,13 @@ def print_machine(console: Console, report: MachineReport) -> None:
 
 
 def _add_limits(table: Table, machine: Mapping[str, Any]) -> None:
-    """Disk, shared memory, limits, clock."""
+    """Add rows for disk, limits, folder of runs, and clock."""
     free = gibibytes(machine["disk"]["free_bytes"])
     table.add_row("disk", Text(f"{free} free in {machine['disk']['folder']}"))
     shared = machine["shared_memory_bytes"]
     files = machine["open_files"]
     shared_text = f"{gibibytes(shared)} free" if shared is not None else "unknown"
-    table.add_row("limits", Text(f"{files or 'any number of'} open files, shared memory {shared_text}"))
+    table.add_row("limits", Text(f"{files or 'unlimited'} open files, shared memory {shared_text}"))
     runs = machine["runs"]
-    table.add_row("runs", Text(f"{runs['folder']}: {runs['reason'] or 'can be written'}"))
+    table.add_row("runs", Text(f"{runs['folder']}: {runs['reason'] or 'writable'}"))
     table.add_row("clock", Text(machine["clock"]))

@@ -1,4 +1,4 @@
-"""What the doctor says about a data set."""
+"""Reports of ``fieldwatch doctor`` about a data set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ Severity = Literal["note", "warning", "error"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataFinding:
-    """One thing that is wrong with data, or with a machine.
+    """A problem of a data set or of a machine.
 
     Attributes:
-        name: of the check.
-        severity: `"error"` (training would fail or learn something else), `"warning"` (look at it) or `"note"`.
-        message: what was seen, with numbers.
-        remedy: what to do.
+        name: name of the check.
+        severity: `"error"` (training would fail or learn something else), `"warning"` (worth a look) or `"note"`.
+        message: observation, with numbers.
+        remedy: advice.
     """
 
     name: str
@@ -34,13 +34,13 @@ class DataFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineCheck:
-    """What a pipeline found on this machine.
+    """Result of a pipeline's machine check.
 
     Attributes:
-        facts: for ``--json``, by name.
-        label: of its line in the table.
-        text: that line.
-        findings: what is wrong.
+        facts: values for ``--json``, by name.
+        label: label of its row in the table.
+        text: text of that row.
+        findings: problems.
     """
 
     facts: Mapping[str, Any]
@@ -51,16 +51,16 @@ class MachineCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """What a data set holds.
+    """Contents and problems of a data set.
 
     Attributes:
-        path: where it is.
-        kind: what it is, for people.
-        facts: what it holds, by name.
-        notes: what was done while reading.
-        findings: the gravest first.
-        command: what takes it.
-        files: what was written, by what it is.
+        path: folder or file.
+        kind: description of its kind.
+        facts: contents, by name.
+        notes: remarks of the reader, such as skipped files.
+        findings: problems, the most severe first.
+        command: command that uses the data.
+        files: written files, by content.
     """
 
     path: Path
@@ -73,17 +73,18 @@ class DataReport:
 
     @property
     def has_problems(self) -> bool:
-        """Whether something is worse than a note."""
+        """Whether a finding is worse than a note."""
         return any(finding.severity != "note" for finding in self.findings)
 
 
 def print_report(console: Console, report: DataReport) -> None:
-    """Show what a data set is, what it holds and what is wrong with it."""
+    """Print kind, contents and findings of a data set."""
     console.print(Text.assemble((f"{report.path}", "bold"), f": {report.kind}"), soft_wrap=True)
     table = Table.grid(padding=(0, 2))
     for name, value in report.facts.items():
         table.add_row(f"  {name}", Text(fact_text(value)))
     console.print(table)
+    # `Text`, never markup: paths and names of photos may hold square brackets.
     for note in report.notes:
         console.print(Text(f"  note: {note}"), soft_wrap=True)
     print_checks(console, report.findings)
@@ -91,9 +92,9 @@ def print_report(console: Console, report: DataReport) -> None:
 
 
 def print_checks(console: Console, findings: Sequence[DataFinding]) -> None:
-    """Show what checks found."""
+    """Print the findings of checks."""
     if not findings:
-        console.print("[green]healthy[/]: no check found anything", markup=True)
+        console.print("[green]healthy[/]: no check found a problem", markup=True)
     for finding in findings:
         head = Text.assemble((finding.severity, COLORS[finding.severity]), f"  {finding.name}")
         console.print(head, soft_wrap=True)
@@ -101,11 +102,11 @@ def print_checks(console: Console, findings: Sequence[DataFinding]) -> None:
 
 
 def fact_text(value: Any) -> str:
-    """A fact as people read it."""
+    """Format a fact for people."""
     if value is None:
         return "none"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {fact_text(one)}" for name, one in value.items())
+        return ", ".join(f"{name}: {fact_text(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(fact_text(one) for one in value) or "none"
+        return ", ".join(fact_text(item) for item in value) or "none"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""``fieldwatch eval RUN``: how good a checkpoint is, as tables, files and JSON."""
+"""``fieldwatch eval RUN``: evaluate a checkpoint; the result is printed, and written as tables and JSON."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +27,7 @@ def run(arguments: Sequence[str]) -> int:
         pipeline = pipeline_of(chosen.run, "evaluate")
         options = options_of(chosen, pipeline)
         config = pipeline.stored_config(chosen.run)
+    # With --json, standard output holds the JSON only.
     console = Terminal(stderr=chosen.json)
     scores = evaluate(pipeline, chosen, config, options, console)
     files = {name: path.absolute() for name, path in with_metrics(scores, chosen).items()}
@@ -43,14 +44,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def evaluate(pipeline: Pipeline, chosen: EvaluateFlags, config: object, options: object, console: Terminal) -> Scores:
-    """Have the pipeline evaluate a checkpoint.
+    """Evaluate a checkpoint with the function of its pipeline.
 
     Raises:
-        BadInput: there is no such checkpoint, its data cannot be read, or nothing can be written.
+        BadInput: there is no such checkpoint, its data cannot be read, or the files cannot be written.
     """
     function = pipeline.load("evaluate")
 
     def answer(folder: Path, which: object) -> Scores:
+        # An evaluation may take minutes: check the folder first.
         check_writable(chosen.out or output_path(folder, "products"))
         request = EvaluationRequest(
             run=folder,
@@ -67,7 +69,7 @@ def evaluate(pipeline: Pipeline, chosen: EvaluateFlags, config: object, options:
 
 
 def with_metrics(scores: Scores, chosen: EvaluateFlags) -> Mapping[str, Path]:
-    """Return the files of an evaluation; writes the metrics where the pipeline has not."""
+    """Return the files of an evaluation; write metrics.json if the pipeline has not."""
     if METRICS in scores.files:
         return scores.files
     folder = chosen.out or output_path(chosen.run, "products", f"eval-{scores.step}")

@@ -1,4 +1,4 @@
-"""``fieldwatch export RUN --to ...``: what was trained, or what was recorded, as files for other programs."""
+"""``fieldwatch export RUN --to ...``: write the model or the record of a run as files for other programs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -41,7 +41,7 @@ class Arguments(RunFlags):
 
 
 def flags_class(arguments: Sequence[str]) -> type[Arguments]:
-    """Return the flags, with those that pipelines add.
+    """Return the flags, including those that pipelines add.
 
     Raises:
         PipelineError: the package of the pipeline that trained the run cannot be used.
@@ -56,24 +56,28 @@ def run(arguments: Sequence[str]) -> int:
         # A pipeline that is not installed here can still have its record exported.
         name = pipeline_name_of(chosen.run)
     pipeline = find_pipeline(name) if name in pipeline_names() else None
+    # Every run has a record; the formats of the model depend on the pipeline.
     targets = (*(pipeline.exports if pipeline else ()), *RECORD)
     if chosen.to not in targets:
         raise BadInput(
-            f"--to {chosen.to} is not for {chosen.run}, a run of {name or 'a loop of your own'}: "
+            f"--to {chosen.to} is not available for {chosen.run}, a run of {name or 'a loop of your own'}: "
             f"use --to {' or --to '.join(targets)}"
         )
     if _is_record(chosen.to):
         _refuse_flags(chosen)
         return export_the_record(chosen.run, chosen.to, chosen.out, overwrite=chosen.overwrite, json=chosen.json)
     if chosen.overwrite:
-        raise BadInput(f"--overwrite: it belongs to the record, and --to {chosen.to} replaces its file; leave it out")
+        raise BadInput(
+            f"--overwrite applies to the record only; --to {chosen.to} always replaces its file: leave the flag out"
+        )
+    # Also refuses the flags of other pipelines.
     options = options_of(chosen, pipeline)
     assert pipeline is not None  # noqa: S101  only a pipeline has targets beyond those of the record
     return int(pipeline.load("export")(chosen, chosen.to, chosen.out, options))
 
 
 def _target() -> tuple[str, Any, Any]:
-    """Return the field of what to write: the record, or what any installed pipeline exports."""
+    """Return the field ``to``: the formats of the record, and those of all installed pipelines."""
     trained = (target for pipeline in working_pipelines()[0] for target in pipeline.exports)
     targets = tuple(dict.fromkeys((*RECORD, *trained)))
     kind = Annotated[Literal[targets], tyro.conf.arg(help="Format to write.")]  # pyright: ignore[reportInvalidTypeForm]  the choices are known when it runs
@@ -85,12 +89,12 @@ def _is_record(to: str) -> TypeGuard[Target]:
 
 
 def _refuse_flags(chosen: Any) -> None:
-    """Refuse flags that mean nothing to the record.
+    """Refuse flags that have no effect on the record.
 
     Raises:
-        BadInput: names the first one that is set.
+        BadInput: such a flag is set; the message names the first one.
     """
-    why = f"it is about what was trained, and --to {chosen.to} is the record"
+    why = f"it applies to the model, and --to {chosen.to} writes the record"
     names = [each.name for each in fields(RunFlags) if each.name not in _OF_THE_RECORD]
     refuse_set(chosen, names, why)
     refuse_options(chosen, why)

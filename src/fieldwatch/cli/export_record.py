@@ -1,4 +1,4 @@
-"""``fieldwatch export RUN --to parquet/csv/tensorboard``: the record of any run, for other tools; without torch."""
+"""``fieldwatch export RUN --to parquet/csv/tensorboard``: export the record of any run, without importing torch."""
 
 import shlex
 import sys
@@ -11,21 +11,22 @@ from fieldwatch.record.exports import Target, export_record
 
 
 def export_the_record(run: Path, to: Target, out: Path | None, *, overwrite: bool, json: bool) -> int:
-    """Write a run's rows and events.
+    """Write the rows and events of a run.
 
     Args:
-        run: the run folder; of any pipeline, or of a loop of somebody's own.
-        to: the kind of files.
-        out: the folder to write; None means the run's products.
-        overwrite: whether an earlier export may be replaced.
-        json: print the answer as JSON.
+        run: run folder of any pipeline, or of a custom training loop.
+        to: format of the files.
+        out: folder to write; None means RUN/products.
+        overwrite: whether to replace an earlier export.
+        json: whether to print the result as JSON.
 
     Raises:
-        BadInput: there is no run, nothing was recorded, the folder is there, or pyarrow is not installed.
+        BadInput: there is no run, nothing is recorded, the folder exists, or pyarrow is not installed.
     """
     folder = out or output_path(run, "products", f"record-{to}")
     with reading_input():
         written = export_record(run, to, folder, overwrite=overwrite)
+    # On standard error, so that it does not mix with --json; the sound rows are exported.
     for damage in written.damage:
         sys.stderr.write(f"damaged: {damage.message}\n")
     if json:
@@ -46,6 +47,7 @@ def export_the_record(run: Path, to: Target, out: Path | None, *, overwrite: boo
         console.print(f"{table}: {rows:,} rows{metrics}")
     console.print(f"{sum(written.files.values()):,} bytes")
     paths: dict[str, str | Path] = {to: folder.absolute()}
+    # Quoted: the line is meant to be copied into a shell.
     if to == "tensorboard":
         paths["show"] = f"tensorboard --logdir {shlex.quote(str(folder))}"
     print_paths(console, paths)

@@ -1,4 +1,4 @@
-"""What the training commands' lines have in common: the flags of the original scripts, presets."""
+"""Helpers for command lines of trainings: renamed flags of the original scripts, and presets."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -9,22 +9,23 @@ Config = TypeVar("Config")
 
 
 def dashed(flag: str) -> str:
-    """A long flag with dashes between its words; everything else as it came."""
+    """Return a long flag with dashes instead of underscores; any other word unchanged."""
     return "--" + flag[2:].replace("_", "-") if flag.startswith("--") else flag
 
 
 def renamed(words: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """Give flags the name they have here, with or without a value in the same word (``--flag=value``)."""
+    """Rename flags, with or without a value in the same word (``--flag=value``)."""
     split = (word.partition("=") for word in words)
     return [names.get(dashed(flag), names.get(flag, flag)) + equals + value for flag, equals, value in split]
 
 
 def preset_of(words: Sequence[str], presets: Mapping[str, Callable[[], Config]]) -> Config:
-    """The settings that ``--preset NAME`` names, else the default ones.
+    """Return the config that ``--preset NAME`` selects, or the default one.
 
     Raises:
         BadInput: there is no such preset.
     """
+    # By hand, before tyro: the preset determines the defaults that tyro needs. The last one counts.
     name = "default"
     for i, word in enumerate(words):
         if word.startswith("--preset="):

@@ -1,4 +1,4 @@
-"""The progress bar of commands that draw frame after frame."""
+"""Progress bar of commands that render many frames."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def counting_frames(console: Console, title: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show how many of some drawings are done; the function given out is to be called after each."""
+    """Display a progress bar; the yielded function is called after each frame."""
     columns = (
         TextColumn(f"[bold]{title}"),
         BarColumn(),
@@ -17,6 +17,7 @@ def counting_frames(console: Console, title: str, total: int) -> Iterator[Callab
         TextColumn("left"),
         TimeRemainingColumn(),
     )
+    # Transient: the bar disappears when the result is printed.
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda: progress.advance(task)

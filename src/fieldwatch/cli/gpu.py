@@ -1,4 +1,4 @@
-"""``fieldwatch gpu``: the machine beside the run: GPUs, who uses them, and the runs that are being trained."""
+"""``fieldwatch gpu``: display the GPUs of this machine, their processes, and the runs in progress."""
 
 import math
 import sys
@@ -61,12 +61,15 @@ def _show_once(machine: Machine, *, as_json: bool) -> None:
 def _watch(interval: float, *, as_json: bool) -> None:
     console = Terminal(highlight=False)
     with MachineReader() as reader:
-        reader.read()  # CPU shares begin here
+        # CPU usage is a difference of two readings: without this one the first line would report 0 %.
+        reader.read()
         time.sleep(min(interval, 0.25))
         if as_json or not console.is_terminal:
+            # Never returns; Ctrl-C ends it.
             _write_lines(reader, interval, as_json=as_json)
         with Live(console=console, auto_refresh=False) as live:
             while True:
+                # The height is read each time: the terminal may have been resized.
                 live.update(render_machine(reader.read(), rows=console.height - 1), refresh=True)
                 time.sleep(interval)
 
@@ -78,8 +81,10 @@ def _write_lines(reader: MachineReader, interval: float, *, as_json: bool) -> No
         if as_json:
             sys.stdout.write(orjson.dumps(machine.as_json(), default=str).decode() + "\n")
         else:
+            # A note is written when it appears, not with every line.
             new_notes = [note for note in machine.notes if note not in notes]
             sys.stdout.write("".join(f"note: {note}\n" for note in new_notes) + machine_line(machine) + "\n")
             notes = machine.notes
+        # A pipe is block-buffered; its reader should get each line immediately.
         sys.stdout.flush()
         time.sleep(interval)

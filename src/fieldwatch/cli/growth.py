@@ -1,4 +1,4 @@
-"""``fieldwatch growth RUN``: what every growth, prune and reset did to a run."""
+"""``fieldwatch growth RUN``: the effect of every densification, prune and reset of a run."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,10 +22,10 @@ from fieldwatch.report.growth import (
 )
 
 LEGEND = """
-left: {population}. loss, allocated MiB: means of 20 steps after against 20 before.
-PSNR, dB: of the same steps, each photo against its own last visit.
-back: steps until a fall of over 1 dB was made up; never: not within 200.
-Of two events in one step the second has what came after.
+left: number of {population}. loss, allocated MiB: mean of the 20 steps after, minus mean of the 20 steps before.
+PSNR, dB: over the same steps, each photo compared with its previous visit.
+back: steps until a drop of more than 1 dB was recovered; never: not within 200.
+If one step has two events, the change is attributed to the second.
 """
 
 
@@ -54,6 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     with reading_input():
         read_manifest(chosen.run)
         entries = growth_ledger(chosen.run)
+        # All entries, also those that the table leaves out.
         if chosen.csv is not None:
             write_csv(entries, chosen.csv)
     totals = totals_of(entries)
@@ -68,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
         console.print(totals_text(totals, population), highlight=False)
     else:
         console.print(
-            f"{chosen.run}: no growth, prune or reset is on record: the number of {population} never changed",
+            f"{chosen.run}: no densification, prune or reset is recorded: the number of {population} never changed",
             soft_wrap=True,
             highlight=False,
             markup=False,

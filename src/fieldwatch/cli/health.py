@@ -1,4 +1,4 @@
-"""``fieldwatch health RUN``: what the rules find in a run, finished or not."""
+"""``fieldwatch health RUN``: examine a run with the health rules, finished or not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,17 +37,18 @@ def run(arguments: Sequence[str]) -> int:
     with reading_input():
         read_manifest(chosen.run)
         findings = examine(chosen.run, rules_of_run(chosen.run))
+        # A crash may have ended the process before a rule could report anything.
         deaths = read_post_mortems(chosen.run)
     state = state_of(chosen.run)
     if chosen.json:
-        found = [finding.as_event() for finding in findings]
+        events = [finding.as_event() for finding in findings]
         facts = {"run": chosen.run, "state": state.word, "detail": state.detail, "resume": state.resume}
-        print_json({**facts, "findings": found, "post_mortems": deaths})
+        print_json({**facts, "findings": events, "post_mortems": deaths})
     else:
         console = Terminal()
         console.print(Text(f"{chosen.run}: {state}"), soft_wrap=True)
         print_findings(console, findings)
         for death in deaths:
-            what = f"{death.get('cause', 'unknown')} in step {death.get('step', '?')}: {death.get('error', '')}"
-            console.print(Text(f"died of {what} ({death['place']})"), soft_wrap=True)
+            cause = f"{death.get('cause', 'unknown')} in step {death.get('step', '?')}: {death.get('error', '')}"
+            console.print(Text(f"died of {cause} ({death['place']})"), soft_wrap=True)
     return exit_code(findings, stopped=state.broken)

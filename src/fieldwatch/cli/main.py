@@ -1,4 +1,4 @@
-"""Finds the command that was asked for, runs it, and turns what went wrong into one clear message and an exit code."""
+"""Entry point: finds and runs the command, and turns errors into one message and an exit code."""
 
 import difflib
 import os
@@ -26,9 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program.
 
     Returns:
-        0 done, 1 done with findings that count as failure (of a training: errors, with --strict warnings, too),
-        2 wrong usage or bad input, 3 diverged or failed, 4 supervised and given up, 128 and the signal (130, 143, 138,
-        129) interrupted after saving.
+        0 if done; 1 if done with findings that count as failure (of a training: errors, with --strict also warnings);
+        2 for wrong usage or bad input; 3 if diverged or failed; 4 if the supervisor gave up; 128 + the signal (130,
+        143, 138, 129) if interrupted after saving.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Run a command, and tell what ended it."""
+    """Run a command, and report the error that ended it."""
     name = words[0]
     try:
         command = find_command(words)
@@ -52,25 +52,27 @@ def _run(words: Sequence[str]) -> int:
     except InputError as error:
         _print_input_error(name, error)
         return USAGE
-    except KeyboardInterrupt:  # a training saves first, and ends by itself; all else leaves nothing half written
+    # A training handles Ctrl-C itself and saves; other commands write files atomically.
+    except KeyboardInterrupt:
         sys.stderr.write(f"\nfieldwatch {name}: interrupted\n")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of a pipe (`| head`) has seen enough
+    except BrokenPipeError:
+        # The reader of a pipe (`| head`) has closed it: keep Python from failing again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:  # noqa: BLE001  process border: a bug is shown whole and ends with its own exit code
+    except Exception as error:  # noqa: BLE001  process boundary: a bug is printed with its traceback and has its own exit code
         return _tell_failure(name, error)
 
 
 def _tell_failure(name: str, error: Exception) -> int:
-    """Show a bug whole; an import that only lacks an extra is no bug."""
+    """Print the traceback of a bug; for a missing extra, print how to install it."""
     if isinstance(error, ModuleNotFoundError):
         missing = missing_package(error, needed_for="this", preferred=name.split())
         if missing is not None:
             _print_input_error(name, missing)
             return USAGE
     traceback.print_exception(error)
-    sys.stderr.write(f"fieldwatch {name}: failed; the traceback above says where\n")
+    sys.stderr.write(f"fieldwatch {name}: failed; see the traceback above\n")
     return FAILED
 
 
@@ -93,11 +95,12 @@ def _print_input_error(name: str, error: InputError) -> None:
 
 
 def _unknown(words: Sequence[str]) -> int:
-    asked = " ".join(word for word in words[:2] if not word.startswith("-"))
+    # Flags after the words would only disturb the comparison.
+    entered = " ".join(word for word in words[:2] if not word.startswith("-"))
     commands = all_commands()
-    near = difflib.get_close_matches(asked, commands, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(entered, commands, n=1, cutoff=0.4)
     hint = f"; did you mean `fieldwatch {near[0]}`?" if near else ""
-    sys.stderr.write(f"fieldwatch: there is no command {asked!r}{hint} Commands: {', '.join(commands)}\n")
+    sys.stderr.write(f"fieldwatch: there is no command {entered!r}{hint} Commands: {', '.join(commands)}\n")
     return USAGE
 
 

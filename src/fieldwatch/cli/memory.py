@@ -1,4 +1,4 @@
-"""``fieldwatch memory {FILE,RUN,latest}``: what the memory of a run did, or what a snapshot of the allocator holds."""
+"""``fieldwatch memory {FILE,RUN,latest}``: report on the memory of runs, or on snapshots of the allocator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from fieldwatch.report.ranks import RANKS, ranks_table, read_ranks
 from fieldwatch.report.snapshot import read_snapshot, snapshot_json, snapshot_table, write_view
 
 LATEST = "latest"
+# First byte of every pickle since protocol 2.
 _PICKLE = b"\x80"
 
 
@@ -51,14 +52,14 @@ def run(arguments: Sequence[str]) -> int:
         return _snapshots(chosen, console, paths)
     if any(snapshots):
         raise BadInput(
-            f"{paths[snapshots.index(True)]} is a snapshot of the allocator and "
-            f"{paths[snapshots.index(False)]} is not: give them to two commands"
+            f"{paths[snapshots.index(True)]} is a snapshot of the allocator, and "
+            f"{paths[snapshots.index(False)]} is not: use one command for each kind"
         )
     return _traces(chosen, console, paths)
 
 
 def _resolved(console: Console, name: str) -> Path:
-    """Return the path that a word means; says which, where it had to be looked for."""
+    """Return the path of an input; print the path that ``latest`` stands for."""
     if name != LATEST or Path(name).exists():
         return Path(name)
     path = latest(Path())
@@ -71,6 +72,7 @@ def _is_pickle(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         start = file.read(1)
+    # An old or damaged pickle is still recognized by its name, so that its reader can report the damage.
     return start == _PICKLE or (path.suffix in (".pickle", ".pkl") and start != b"")
 
 
@@ -80,16 +82,17 @@ def _traces(chosen: Arguments, console: Console, paths: Sequence[Path]) -> int:
         analyses = [analyse(trace) for trace in traces]
         if chosen.html is not None:
             write_page(analyses, chosen.html)
-    places = {trace.label: trace.files[-1].absolute() for trace in traces}
-    places |= {"page": chosen.html.absolute()} if chosen.html is not None else {}
+    files = {trace.label: trace.files[-1].absolute() for trace in traces}
+    files |= {"page": chosen.html.absolute()} if chosen.html is not None else {}
     if chosen.json:
         print_json({"inputs": [analysis.as_json() for analysis in analyses], "html": chosen.html})
     else:
         _print(console, analyses)
+        # A run with several processes also has a memory log per rank.
         for path in paths:
             if (path / RANKS).is_dir():
                 console.print(ranks_table(read_ranks(path)))
-        print_paths(console, places)
+        print_paths(console, files)
     return exit_code(finding for analysis in analyses for finding in analysis.findings)
 
 
@@ -97,6 +100,7 @@ def _print(console: Console, analyses: Sequence[Analysis]) -> None:
     if len(analyses) > 1:
         console.print(comparison(analyses))
     for analysis in analyses:
+        # With several inputs the table above compares them; each adds only its notes and findings.
         if len(analyses) > 1:
             console.print(f"\n{analysis.trace.label}", soft_wrap=True, highlight=False, markup=False)
             for note in analysis.trace.notes:
@@ -107,9 +111,9 @@ def _print(console: Console, analyses: Sequence[Analysis]) -> None:
 
 
 def _snapshots(chosen: Arguments, console: Console, paths: Sequence[Path]) -> int:
-    """Show snapshots of the allocator; each has its own page."""
+    """Print tables of allocator snapshots; a page shows one snapshot."""
     if chosen.html is not None and len(paths) > 1:
-        raise BadInput(f"--html shows one snapshot and {len(paths)} were given: call the command once for each")
+        raise BadInput(f"--html shows one snapshot, got {len(paths)}: run the command once for each")
     with reading_input():
         snapshots = [read_snapshot(path) for path in paths]
         if chosen.html is not None:

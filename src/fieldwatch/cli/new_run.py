@@ -1,4 +1,4 @@
-"""The run folder of a training without ``--out``."""
+"""Default run folder of a training without ``--out``."""
 
 import os
 from datetime import datetime
@@ -8,12 +8,12 @@ from fieldwatch.cli.output import BadInput
 
 
 def new_run(pipeline: str) -> Path:
-    """Return the folder of a run that was given none.
+    """Return a new folder name, from pipeline and time.
 
     Raises:
         BadInput: several processes train together, and each would choose another folder.
     """
-    # What `Ranks.of_process` reads, too; importing it would load torch for every --help.
+    # The same variables as in `Ranks.of_process`; importing it would load torch for every --help.
     if "RANK" in os.environ and "MASTER_ADDR" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("several processes train together: give all of them the same run folder with --out")
     return Path("runs") / pipeline / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")

@@ -1,4 +1,4 @@
-"""``fieldwatch nsys snapshot PID``: some seconds of a command that runs under Nsight Systems."""
+"""``fieldwatch nsys snapshot PID``: record some seconds of a command that runs under Nsight Systems."""
 
 import math
 import subprocess
@@ -18,7 +18,7 @@ from fieldwatch.record import Terminal
 
 LONGEST = 3600.0
 WRITING = 60.0
-"""Seconds that nsys may take to write its report after the command ended."""
+"""Longest time for nsys to write its report after the command has ended, seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +52,15 @@ def run(arguments: Sequence[str]) -> int:
     process = _process(chosen.pid)
     nsys = required_nsys()
     environment = {} if chosen.device else prepared(process)
-    place = report_place(chosen.out)
-    report = report_file(place)
+    stem = report_place(chosen.out)
+    report = report_file(stem)
     if chosen.device:
-        _call(device_line(nsys, chosen.seconds, place), environment)
+        _call(device_line(nsys, chosen.seconds, stem), environment)
     else:
-        _record(nsys, process, environment, chosen.seconds, place)
+        _record(nsys, process, environment, chosen.seconds, stem)
     if not report.exists():
-        raise BadInput(f"nsys ended without an error but wrote no {report}: is there room on the disk?")
+        raise BadInput(f"nsys ended without an error but wrote no {report}: check the free space of the disk")
+    # Counters of the device contain no kernels: there are no statistics to print.
     tables = () if chosen.device else statistics(nsys, report)
     if chosen.json:
         print_json({"pid": chosen.pid, "report": report, "statistics": [asdict(table) for table in tables]})
@@ -71,24 +72,25 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def prepared(process: psutil.Process) -> Mapping[str, str]:
-    """Return the environment of a process, or of one that it started, that waits in a session of nsys for a request.
+    """Return the environment of a process, or of its descendant, that runs in an nsys session waiting for a request.
 
     Raises:
-        BadInput: there is none, or it is another user's process.
+        BadInput: there is no such process, or it belongs to another user.
     """
     try:
+        # The user may name the parent (`fieldwatch nsys train`); the session is in its child's environment.
         family = [process, *process.children(recursive=True)]
-        environments = [environment for one in family if SESSION in (environment := one.environ())]
+        environments = [environment for member in family if SESSION in (environment := member.environ())]
     except psutil.Error as error:
         raise BadInput(
-            f"process {process.pid} cannot be looked into ({error}): run this as its user, or root"
+            f"cannot read the environment of process {process.pid} ({error}): run this command as its user, or as root"
         ) from error
     if not environments:
         raise BadInput(
             f"process {process.pid} was not started with `fieldwatch nsys train --on-request`, and Nsight Systems "
-            "cannot attach to the CUDA calls of a running process. Stop it (a fieldwatch run saves itself), go on with "
-            "`fieldwatch nsys train --on-request -- fieldwatch resume RUN` and ask again; or give --device for the "
-            "counters of the whole device"
+            "cannot attach to the CUDA calls of a running process. Stop it (a fieldwatch run saves first), continue "
+            "with `fieldwatch nsys train --on-request -- fieldwatch resume RUN` and repeat this command; or use "
+            "--device for the counters of the whole device"
         )
     return environments[0]
 
@@ -100,21 +102,24 @@ def _process(pid: int) -> psutil.Process:
         raise BadInput(f"there is no process {pid}: `fieldwatch gpu --once` lists those that use a GPU") from error
 
 
-def _record(nsys: str, process: psutil.Process, environment: Mapping[str, str], seconds: float, place: Path) -> None:
+def _record(nsys: str, process: psutil.Process, environment: Mapping[str, str], seconds: float, stem: Path) -> None:
+    # The session name was put into the environment by `fieldwatch nsys train --on-request`.
     session = environment[SESSION]
-    _call(start_line(nsys, session, place), environment)
+    _call(start_line(nsys, session, stem), environment)
     try:
         process.wait(seconds)
-    except (psutil.TimeoutExpired, KeyboardInterrupt):  # as long as was wanted, or enough was seen
+    except (psutil.TimeoutExpired, KeyboardInterrupt):
+        # The duration is over, or the user stopped it early: both keep the report.
         _call(stop_line(nsys, session), environment)
         return
-    end = time.monotonic() + WRITING  # the command ended: nsys stops and writes by itself
-    while not report_file(place).exists() and time.monotonic() < end:
+    # The command ended during the recording: nsys stops and writes the report without being asked.
+    end = time.monotonic() + WRITING
+    while not report_file(stem).exists() and time.monotonic() < end:
         time.sleep(0.1)
 
 
 def _call(line: Sequence[str], environment: Mapping[str, str]) -> None:
-    done = subprocess.run(line, env=whose(environment), capture_output=True, text=True, check=False)  # noqa: S603  a line of ours, no shell
+    done = subprocess.run(line, env=whose(environment), capture_output=True, text=True, check=False)  # noqa: S603  our command line, no shell
     if done.returncode != 0:
         output = (done.stderr or done.stdout).strip()
-        raise BadInput(f"`nsys {line[1]}` failed with exit code {done.returncode}: {output or 'it said nothing'}")
+        raise BadInput(f"`nsys {line[1]}` failed with exit code {done.returncode}: {output or 'no output'}")

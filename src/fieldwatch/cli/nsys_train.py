@@ -1,4 +1,4 @@
-"""``fieldwatch nsys train -- COMMAND``: a command under Nsight Systems, and what it measured."""
+"""``fieldwatch nsys train -- COMMAND``: run a command under Nsight Systems, and print its statistics."""
 
 import os
 import shutil
@@ -46,6 +46,7 @@ class Arguments:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
+    # Words after -- belong to the command, also its flags.
     words = list(arguments)
     border = words.index("--") if "--" in words else len(words)
     chosen = read_flags(Arguments, prog="fieldwatch nsys train", arguments=words[:border])
@@ -55,6 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     capture = Capture(steps=chosen.steps, on_finding=chosen.on_finding, session=session)
     nsys = required_nsys()
     console = Terminal(highlight=False, soft_wrap=True)
+    # On request, the report is written by `fieldwatch nsys snapshot`, not by this command.
     if session:
         console.print(f"To record some seconds: fieldwatch nsys snapshot --seconds 30 {os.getpid()}")
         return _run(nsys, capture, Path(), command)
@@ -71,11 +73,13 @@ def _check(command: Sequence[str]) -> None:
 
 
 def _run(nsys: str, capture: Capture, report: Path, command: Sequence[str]) -> int:
-    """Run the command under nsys; return its own exit code, or nsys's where the command was never started."""
+    """Run the command under nsys; return its exit code, or that of nsys if the command was never started."""
     with tempfile.TemporaryDirectory() as folder:
+        # nsys does not pass on the exit code of the command: a wrapper stores it in this file.
         code_file = Path(folder) / "code"
         line = training_line(nsys, capture, report, code_file, command)
         with subprocess.Popen(line, env={**os.environ, **capture.variables()}) as process:  # noqa: S603  no shell reads it
+            # Handlers are restored afterwards, so that a second Ctrl-C ends this command.
             before = {number: signal.signal(number, _pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
             try:
                 code = process.wait()
@@ -83,27 +87,31 @@ def _run(nsys: str, capture: Capture, report: Path, command: Sequence[str]) -> i
                 for number, handler in before.items():
                     signal.signal(number, handler)
         stored_code = code_file.read_text().strip() if code_file.exists() else ""
+    # Popen reports death by a signal as a negative number; shells report it as 128 + signal.
     return int(stored_code) if stored_code else code if code >= 0 else 128 - code
 
 
 def _pass_on(number: int, _: FrameType | None) -> None:
-    """Let the command save and end; nsys then ends by itself. Ctrl-C reaches the command without us."""
+    """Forward a signal to the command, so that it saves and ends; nsys then ends by itself."""
+    # The terminal sends Ctrl-C to the whole process group: the command has it already.
     if number == signal.SIGINT:
         return
     for child in psutil.Process().children(recursive=True):
         try:
+            # Stopping nsys itself would lose the report.
             if not child.name().startswith(("nsys", "Qdstrm")):
                 child.send_signal(number)
-        except psutil.Error:  # it ended just now
+        except psutil.Error:
+            # It ended in the meantime.
             continue
 
 
 def _report(console: Console, nsys: str, capture: Capture, report: Path, code: int) -> int:
     if not report.exists():
         why = (
-            "the command never switched the profiler on (the steps were not reached, or there was no finding)"
+            "the command never started the profiler (the steps were not reached, or there was no finding)"
             if capture.ranged
-            else "see what nsys said above"
+            else "see the output of nsys above"
         )
         console.print(Text.assemble(("No report was written", "bold red"), f": {why}"))
         return code or FOUND_NOTHING

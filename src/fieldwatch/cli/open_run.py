@@ -1,4 +1,4 @@
-"""Opening what was trained: a run folder at one of its checkpoints."""
+"""Opening a run folder at one of its checkpoints."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +11,10 @@ Stored = TypeVar("Stored")
 
 
 def which_checkpoint(text: str) -> CheckpointSelector:
-    """Read ``best``, ``last`` or a step.
+    """Parse ``best``, ``last`` or a step.
 
     Raises:
-        BadInput: it is none of them.
+        BadInput: the text is none of them.
     """
     if text == "best" or text == "last":  # noqa: PLR1714  the type checker narrows this one
         return text
@@ -34,6 +34,7 @@ def open_stored(open_run: Callable[[Path, CheckpointSelector], Stored], folder: 
         with reading_input():
             return open_run(folder, which)
     except StoredStateError as error:
+        # Before the first evaluation there is no metric by which a checkpoint could be the best.
         unranked = which == "best" and "metric" in str(error)
         message = f"{error}; no evaluation has ranked them: use --checkpoint last" if unranked else str(error)
         raise BadInput(message) from error

@@ -1,4 +1,4 @@
-"""Flags that pipelines add to a command which all of them share, such as ``fieldwatch eval``."""
+"""Flags that pipelines add to shared commands, such as ``fieldwatch eval``."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def flags_with_options(
 
 
 def options_of(chosen: Any, pipeline: Pipeline | None) -> Any:
-    """Return a pipeline's part of a command line; None where it adds no flags.
+    """Return a pipeline's part of a command line; None if it adds no flags.
 
     Args:
         chosen: an instance of what `flags_with_options` returned.
@@ -46,7 +46,7 @@ def options_of(chosen: Any, pipeline: Pipeline | None) -> Any:
     for name in pipeline_names():
         options = getattr(chosen, group_field(name), None)
         if name != owner and options is not None:
-            refuse_changed(options, f"it is for runs of {name}, and this is one of {owner}")
+            refuse_changed(options, f"it applies to runs of {name}, and this is a run of {owner}")
     return getattr(chosen, group_field(owner), None) if pipeline else None
 
 
@@ -66,7 +66,7 @@ def refuse_changed(options: Any, why: str) -> None:
     """Refuse a group of flags of which one is set.
 
     Raises:
-        BadInput: names the flag, its value, and why it means nothing here.
+        BadInput: a flag is set; the message gives flag, value and reason.
     """
     usual = type(options)()
     for each in fields(options):
@@ -105,7 +105,7 @@ def extended(base: type, groups: Mapping[str, type], choices: Sequence[tuple[str
 
 
 def _owner_among(arguments: Sequence[str]) -> str | None:
-    """Return the pipeline of the first word that is a run folder; None where there is none."""
+    """Return the pipeline of the first word that is a run folder; None without such a word."""
     for word in arguments:
         # The flags are not parsed yet: which are valid depends on the run that is named among the words.
         if os.path.isfile(os.path.join(word, "run.json")):  # noqa: PTH113, PTH118  a word may be no path at all

@@ -1,4 +1,4 @@
-"""How a command ends: errors that are the user's to mend, findings as a table, and where things were put."""
+"""Output of commands: errors that the user can fix, findings, file paths and JSON."""
 
 import errno
 import os
@@ -35,28 +35,29 @@ _ABOUT_THE_PATH = frozenset(
         errno.ENODEV,
     }
 )
-"""What the system says when the path is wrong; a full or failing disk, or too many open files, is not among it."""
+"""Error codes of wrong paths; full or failing disks and too many open files are not among them."""
 
 _CONTROL_CHARACTERS = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What JSON leaves as it is, and a terminal obeys; it is only ever found in strings."""
+"""Control characters that JSON does not escape and terminals interpret; they occur only inside strings."""
 
 COLORS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 
 
-class BadInput(InputError):  # noqa: N818  it names what was wrong, not a fault of ours
-    """Wrong usage or bad input: the message says what came, what was expected and what to do. Exit code 2."""
+class BadInput(InputError):  # noqa: N818  an error of the user, not of the program
+    """Wrong usage or bad input (exit code 2); the message gives the value, what was expected and what to do."""
 
 
 @contextmanager
 def reading_input() -> Iterator[None]:
     """Report errors about the user's files: an OSError about a path becomes :class:`BadInput`.
 
-    Every :class:`InputError` passes through as it is. All other errors are bugs of ours, or troubles of the machine
-    such as a full disk: they pass through, too, and keep their traceback.
+    Every :class:`InputError` passes through unchanged. All other errors are bugs, or problems of the machine such as a
+    full disk: they pass through with their traceback.
     """
     try:
         yield
-    except InputError:  # some are OSErrors, too, and say all by themselves
+    # Some InputErrors are also OSErrors, with better messages than the one below.
+    except InputError:
         raise
     except OSError as error:
         if is_about_input(error):
@@ -65,7 +66,7 @@ def reading_input() -> Iterator[None]:
 
 
 def is_about_input(error: BaseException) -> bool:
-    """Whether the user can mend this error: it is an InputError, or the system refused a path that the user gave."""
+    """Return whether the user can fix an error: it is an InputError, or an OSError about a path of the user."""
     if isinstance(error, InputError):
         return True
     # Errors without a file name (sockets, pipes) are not about a path that the user gave.
@@ -75,14 +76,14 @@ def is_about_input(error: BaseException) -> bool:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether a path lies in this package: a file that is missing there is a broken installation."""
+    """Return whether a path is inside this package: a file missing there means a broken installation."""
     return Path(path).is_relative_to(PACKAGE)
 
 
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
-    """Show findings, the gravest first: severity, step, rule and subject, then what was seen and what to do."""
+    """Print findings, the most severe first: severity, rule, subject and step, then message and remedy."""
     if not findings:
-        console.print("[green]healthy[/]: no rule found anything", markup=True)
+        console.print("[green]healthy[/]: no rule found a problem", markup=True)
         return
     counted = ", ".join(f"{number} {name}{'s' * (number > 1)}" for name, number in count(findings).items() if number)
     console.print(Text.assemble((f"{len(findings)} finding{'s' if len(findings) > 1 else ''}", "bold"), f": {counted}"))
@@ -95,19 +96,19 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def count(findings: Sequence[Finding]) -> dict[str, int]:
-    """Count findings by severity, the gravest first; severities without one are 0."""
+    """Count findings by severity, the most severe first; absent severities are 0."""
     return {name: sum(finding.severity == name for finding in findings) for name in reversed(COLORS)}
 
 
 def print_paths(console: Console, paths: Mapping[str, str | Path]) -> None:
-    """Say where things are, one line each, whole paths, ready to be copied."""
+    """Print one line per path; long paths are not wrapped, so that they can be copied."""
     width = max(len(name) for name in paths)
     for name, path in paths.items():
         console.print(Text(f"  {name:<{width}}  {path}"), soft_wrap=True, highlight=False)
 
 
 def print_json(answer: Mapping[str, Any]) -> None:
-    """Write the answer for a script to standard output."""
+    """Write a JSON object to standard output."""
     text = orjson.dumps(answer, option=orjson.OPT_INDENT_2, default=str).decode()
     # orjson leaves these characters as they are; inside a JSON string their escapes mean the same.
     sys.stdout.write(_CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")

@@ -1,4 +1,4 @@
-"""The flags that every training command has for memory: the profiling switch and allocator snapshots."""
+"""Memory flags of every training command: the profiling switch and allocator snapshots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,10 +35,10 @@ class ProfileFlags:
     """Steps (0-based) at whose end a snapshot of the CUDA allocator is written; `fieldwatch memory FILE` reads it."""
 
     def chosen(self) -> Profile | None:
-        """Return the profile that was asked for; None for none.
+        """Return the requested profile; None without one.
 
         Raises:
-            InputError: a flag that needs another, or a number that makes no sense.
+            InputError: a flag needs another one, or a number is invalid.
         """
         if self.profile_tensors is None and self.profile_window is not None:
             raise BadInput(f"--profile-window needs {SWITCH}: give both, or leave the window out")
@@ -55,7 +55,7 @@ class ProfileFlags:
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:
-    """Give the switch its number where it has none; the original's ``--profile_tensors True`` means the same."""
+    """Add the default interval to a switch without number; also accept the original's ``--profile_tensors True``."""
     out: list[str] = []
     rest = list(words)
     while rest:

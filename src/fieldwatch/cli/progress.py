@@ -1,4 +1,4 @@
-"""The progress bar of a training run: a sink like any other."""
+"""Progress bar of a training, as a sink of its record."""
 
 import math
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from fieldwatch.record.disk import DISK_EVENTS, DISK_FULL
 
 
 class ProgressBar:
-    """Shows step, speed, remaining time and the last values of a few metrics.
+    """Displays step, remaining time and the latest values of a few metrics.
 
     Args:
-        total: steps of the whole run.
-        formats: metric name to the text it is shown in, ``{}`` for the value.
-        console: where to draw.
+        total: number of steps of the whole run.
+        formats: text by metric name, with ``{}`` for the value.
+        console: console to print to.
     """
 
     def __init__(self, total: int, formats: Mapping[str, str], console: Console) -> None:
@@ -40,14 +40,15 @@ class ProgressBar:
         self._started_at: int | None = None
 
     def __call__(self, block: Block) -> None:
-        """Take the newest values of a block."""
+        """Display the latest values of a block."""
+        # Metrics are recorded on different axes; each block updates only its own.
         for name in self._formats.keys() & set(block.columns):
             self._last[name] = float(block.values[-1, block.columns.index(name)])
         if block.axis == "step":
             self._advance(int(block.steps[-1]) + 1, int(block.steps[0]))
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Say for as long as the disk is full that it is."""
+        """Display a note while the disk is full."""
         if event["kind"] in DISK_EVENTS:
             self._note = "disk full, rows wait" if event["kind"] == DISK_FULL else ""
             self._show()
@@ -57,14 +58,15 @@ class ProgressBar:
         self._progress.update(self._task, values=" ".join([self._note, *known] if self._note else known))
 
     def _advance(self, done: int, first: int) -> None:
-        if self._started_at is None:  # a resumed run: what was done before says nothing about the speed
+        # In a resumed run, only the steps of this process count for the speed.
+        if self._started_at is None:
             self._started_at = first
             self._progress.reset(self._task, total=self._total, completed=first)
         self._progress.update(self._task, completed=done)
         self._show()
 
     def __enter__(self) -> Self:
-        """Start drawing."""
+        """Start the display."""
         self._progress.start()
         return self
 

@@ -1,4 +1,4 @@
-"""Measures of quality as a table: the pipeline's own, or one row per tag."""
+"""Table of quality metrics: the pipeline's table, or one row per tag."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from fieldwatch.registry import Pipeline
 
 
 def quality_of(pipeline: Pipeline, metrics: Mapping[str, float]) -> Any:
-    """Return the pipeline's table of metrics, or one of all tags where it has none."""
+    """Return the pipeline's table of metrics; if it has none, a table of all tags."""
     table_of = pipeline.load("quality")
     return quality_table(metrics) if table_of is None else table_of(metrics)
 
@@ -17,6 +17,7 @@ def quality_of(pipeline: Pipeline, metrics: Mapping[str, float]) -> Any:
 def quality_table(metrics: Mapping[str, float]) -> Table:
     """Return a table with one row per tag."""
     table = Table(title="quality", title_justify="left", show_header=False)
+    # Six digits: the range of unknown metrics is unknown, too.
     for tag, value in metrics.items():
         table.add_row(tag, f"{value:.6g}")
     return table

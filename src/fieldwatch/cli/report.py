@@ -1,4 +1,4 @@
-"""``fieldwatch report RUN``: a run as one page that can be sent to somebody: no network, no other file."""
+"""``fieldwatch report RUN``: write a run as one self-contained HTML page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _place(folder: Path, output: Path | None) -> Path:
-    """The file to write: as named, or report.html in the folder that is named, or in the run's."""
+    """Return the file to write: the named file, or report.html in the named folder or in the run folder."""
     if output is None:
         return folder / NAME
     is_folder = output.is_dir() or (not output.suffix and not output.exists())
@@ -63,20 +63,21 @@ def _place(folder: Path, output: Path | None) -> Path:
 
 
 def _check(path: Path) -> None:
-    """Refuse a place where something lies that is no report."""
+    """Refuse to overwrite anything but a report."""
     if path.parent.exists() and not path.parent.is_dir():
         msg = (
-            f"{path.parent} is a file, so no report can be written into it: name a folder, or a file with -o FILE.html"
+            f"{path.parent} is a file, so no report can be written into it: give a folder, or a file with -o FILE.html"
         )
         raise BadInput(msg)
     if path.is_dir() or (path.exists() and not is_page(path)):
-        msg = f"{path} is there and is no report, so it is not written over: name another file with -o FILE.html"
+        msg = f"{path} exists and is no report, so it is not overwritten: give another file with -o FILE.html"
         raise BadInput(msg)
 
 
 def _print_verdict(account: dict[str, Any], path: Path) -> None:
     console = Terminal()
     verdict = account["verdict"]
+    # Names in a run may hold control characters, which a terminal would interpret.
     title = "".join(c if c.isprintable() else "?" for c in str(verdict["title"]))
     console.print(Text(title, COLORS.get(verdict["level"], "")), soft_wrap=True, highlight=False)
     size = path.stat().st_size / 2**20

@@ -1,4 +1,4 @@
-"""``fieldwatch resume RUN``: go on with a run as it was started."""
+"""``fieldwatch resume RUN``: continue a run with its stored config."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,21 +18,23 @@ from fieldwatch.registry import Pipeline, pipeline_of
 from fieldwatch.run import ExternalTargets
 
 SINK_FILES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
-"""What each extra sink leaves in the folder of a run."""
+"""File or folder that each extra sink writes into the run folder."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
+    # --profile-tensors may stand without a number, which tyro cannot parse.
     words = spelled_out(arguments)
     chosen = read_flags(ResumeFlags, prog="fieldwatch resume", arguments=words)
-    chosen.profile.chosen()  # refuses flags that exclude each other, also where the run is finished
+    # Refuses flags that exclude each other, also if the run is finished.
+    chosen.profile.chosen()
     with reading_input():
         pipeline = pipeline_of(chosen.run)
         config = pipeline.stored_config(chosen.run)
         preset = pipeline.stored_preset(chosen.run)
         state = read_manifest(chosen.run).state
         check_resumable = pipeline.load("check_resumable")
-        # A finished run needs nothing of what a resumed one does.
+        # A finished run is only read: its inputs may be gone.
         if state != "finished" and check_resumable is not None:
             check_resumable(chosen.run, config)
     if state == "finished":
@@ -46,51 +48,52 @@ def run(arguments: Sequence[str]) -> int:
         chosen.run,
         chosen,
         preset=preset,
+        # A folder without a checkpoint must fail instead of starting at step 0.
         resume="must",
         sinks=sinks,
     )
 
 
 def sinks_of(chosen: ResumeFlags) -> tuple[list[str], list[str]]:
-    """Return the extra sinks of a resumed run, and lines about the others that the folder suggests and the mirror.
+    """Return the extra sinks of a resumed run, and notes about the mirror and about sinks that stay off.
 
-    On are those that a flag names, and those that this user started the run with: not what a folder from elsewhere
-    names or contains.
+    A sink is on if a flag names it, or if this user started the run with it. A folder that was copied from elsewhere
+    cannot turn one on.
     """
     with reading_input():
         stored = ExternalTargets.stored(chosen.run)
-    # A folder from elsewhere must not make this machine send data anywhere.
-    wanted = [name for name in SINK_FILES if getattr(chosen, name) or (stored.trusted and name in stored.sinks)]
+    # Security: a folder from elsewhere must not make this machine send data to a server.
+    enabled = [name for name in SINK_FILES if getattr(chosen, name) or (stored.trusted and name in stored.sinks)]
     notes = [
-        f"{chosen.run} suggests the sink {name}, which you did not choose on this machine: it stays off; --{name} "
-        "turns it on"
+        f"{chosen.run} names the sink {name}, which was not chosen on this machine: it stays off; enable it with "
+        f"--{name}"
         for name, trace in SINK_FILES.items()
-        if name not in wanted and (name in stored.sinks or (chosen.run / trace).exists())
+        if name not in enabled and (name in stored.sinks or (chosen.run / trace).exists())
     ]
     if stored.trusted and stored.mirror and not chosen.mirror:
         notes.append(f"every checkpoint is copied to the mirror {stored.mirror}")
-    return wanted, notes
+    return enabled, notes
 
 
 def report_finished(pipeline: Pipeline, folder: Path, *, as_json: bool, strict: bool) -> int:
-    """Say that there is nothing to do, how good the run was, and what the rules find in it.
+    """Print quality and findings of a finished run.
 
     Returns:
-        0, or 1 with an error among the findings (with ``strict`` also with a warning).
+        0, or 1 if there is an error among the findings (with ``strict`` also a warning).
     """
     with reading_input():
         findings = examine(folder, pipeline.load("rules"))
         metrics = last_metrics(folder, pipeline.measured)
     code = training_exit_code(findings, strict=strict)
     if as_json:
-        found = [finding.as_event() for finding in findings]
+        events = [finding.as_event() for finding in findings]
         about = {"run": folder, "exit_code": code, "metrics": metrics, "counted": count(findings)}
-        print_json({**about, "findings": found})
+        print_json({**about, "findings": events})
         return code
     console = Terminal()
     console.print(
-        f"{folder} is finished: there is nothing to resume. For more steps, train with {pipeline.longer} into a new "
-        "run."
+        f"{folder} is finished: there is nothing to resume. To train for more steps, start a new run with a larger "
+        f"{pipeline.longer}."
     )
     if metrics:
         console.print(quality_of(pipeline, metrics))
@@ -100,6 +103,6 @@ def report_finished(pipeline: Pipeline, folder: Path, *, as_json: bool, strict: 
 
 
 def last_metrics(folder: Path, beginnings: tuple[str, ...]) -> Mapping[str, float]:
-    """The last recorded value of every tag that begins in one of these ways."""
+    """Return the last recorded value of every tag that starts with one of the prefixes."""
     history = read_history(folder)
     return {name: float(history[name].values[-1]) for name in history.names() if name.startswith(beginnings)}

@@ -35,6 +35,7 @@ def refuse_set(chosen: Any, names: Sequence[str], why: str) -> None:
     Raises:
         BadInput: names the first flag that is set.
     """
+    # A flag that is given with its default value cannot be told from one that is not given.
     usual = {each.name: each.default for each in fields(chosen)}
     for name in names:
         if getattr(chosen, name) != usual[name]:

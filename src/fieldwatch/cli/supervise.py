@@ -1,4 +1,4 @@
-"""``--supervise``: a small parent, without torch, that starts the training, watches it, and starts it again."""
+"""``--supervise``: a small parent process without torch that starts, monitors and restarts the training."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -46,10 +46,10 @@ class WatchFlags:
 
     @property
     def timeout(self) -> float | Literal["auto"] | None:
-        """As `Run` takes it.
+        """The timeout as `Run` takes it: seconds, "auto", or None for off.
 
         Raises:
-            BadInput: it is no time.
+            BadInput: the value is negative or not finite.
         """
         if self.hang_timeout is not None and not 0 <= self.hang_timeout < float("inf"):
             raise BadInput(f"--hang-timeout {self.hang_timeout}: expected seconds greater than 0, or 0 to disable it")
@@ -64,10 +64,10 @@ def is_supervised(name: str, arguments: Sequence[str]) -> bool:
 
 
 def supervise(name: str, arguments: Sequence[str]) -> int:
-    """Run the command in processes of its own until it is done.
+    """Run the command in child processes until it is finished.
 
     Returns:
-        The exit code of the last of them; 128 + the signal when stopped; 4 when restarts brought no new step.
+        Exit code of the last child; 128 + the signal if stopped; 4 if restarts brought no new step.
     """
     words = [word for word in arguments if word != FLAG]
     had_checkpoint = False
@@ -88,13 +88,13 @@ def supervise(name: str, arguments: Sequence[str]) -> int:
 
 
 def limit_of(words: Sequence[str]) -> int:
-    """The value of --restarts-per-hour; one that is no count is refused by the training itself."""
+    """Return the value of --restarts-per-hour; the training itself refuses an invalid one."""
     values = [value for flag, value in _pairs(words) if dashed(flag) == LIMIT]
     return int(values[-1]) if values and values[-1].isdecimal() else PER_HOUR
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Flags with their values, written as one word or as two."""
+    """Yield flags with their values, written as one word or as two."""
     for position, word in enumerate(words):
         flag, equals, value = word.partition("=")
         yield flag, value if equals else " ".join(words[position + 1 : position + 2])
@@ -102,7 +102,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def reporting_exit() -> Iterator[None]:
-    """Tell the supervisor, if there is one, what ends this command: only what is refused here is the user's to mend."""
+    """Report to the supervisor, if there is one, what ends this command, and whether the user must fix it."""
     try:
         yield
     except SystemExit as ending:
@@ -115,7 +115,8 @@ def reporting_exit() -> Iterator[None]:
 
 
 def _raised_by_parser(ending: SystemExit) -> bool:
-    """Whether the parser of the flags ended the process: it has printed what it refuses."""
+    """Return whether the parser of the flags ended the process, after it printed its message."""
+    # tyro raises a plain SystemExit: only the traceback tells where it comes from.
     at = ending.__traceback__
     while at is not None:
         if str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "tyro":
@@ -125,12 +126,12 @@ def _raised_by_parser(ending: SystemExit) -> bool:
 
 
 def resume_arguments(words: Sequence[str], folder: Path, *, must: bool = False) -> list[str]:
-    """The same command line, to go on with the run that it began in this folder.
+    """Return the command line that continues the run in a folder.
 
     Args:
-        words: of the first start.
-        folder: the run's.
-        must: whether the run had a checkpoint: then it is continued or refused, and never begun anew.
+        words: words of the first start.
+        folder: run folder.
+        must: whether the run had a checkpoint: then it is continued or refused, but never restarted.
     """
     kept: list[str] = []
     rest = list(words)

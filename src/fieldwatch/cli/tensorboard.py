@@ -1,4 +1,4 @@
-"""``fieldwatch tensorboard RUN...``: TensorBoard on the right folders, with the tab "fieldwatch"."""
+"""``fieldwatch tensorboard RUN...``: start TensorBoard on runs, with the tab "fieldwatch"."""
 
 import os
 import subprocess
@@ -36,12 +36,13 @@ class Arguments:
 
 
 def command(runs: Sequence[Path], *, port: int = 6006, bind_all: bool = False) -> list[str]:
-    """The TensorBoard command for some runs.
+    """Return the TensorBoard command for some runs.
 
     Raises:
         BadInput: TensorBoard's list of folders cannot hold a folder's name.
     """
     whole = [sys.executable, "-m", "tensorboard.main", "--port", str(port)]
+    # TensorBoard has no access control: localhost unless asked otherwise.
     whole += ["--bind_all"] if bind_all else ["--host", "localhost"]
     if len(runs) == 1:
         return [*whole, "--logdir", str(_events_of(runs[0]))]
@@ -81,6 +82,7 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _events_of(folder: Path) -> Path:
+    # The whole run folder also works, but TensorBoard would search all of it.
     inside = folder / "tensorboard"
     return inside if inside.is_dir() else folder
 
@@ -104,5 +106,6 @@ def _names(runs: Sequence[Path]) -> list[str]:
 
 def _name(parts: Sequence[str], others: Sequence[Sequence[str]]) -> str:
     lengths = range(1, len(parts) + 1)
+    # The shortest suffix of the path that no other run has.
     enough = next((n for n in lengths if all(other[-n:] != parts[-n:] for other in others)), len(parts))
     return "/".join(parts[-enough:]).replace(",", "_").replace(":", "_") or "root"

@@ -1,4 +1,4 @@
-"""Flags of the commands that train; no torch is needed for them."""
+"""Flags of the commands that train; importing them needs no torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
@@ -140,13 +140,13 @@ def merged_groups(*parts: Mapping[str, Sequence[str]]) -> FlagGroups:
 
 @dataclass(frozen=True, kw_only=True)
 class ParsedCommand:
-    """A command line, read.
+    """A parsed command line.
 
     Attributes:
-        pipeline: the one that trains.
-        flags: a `NewRunFlags` with the pipeline's settings in ``config``, and its further flags, if any, in ``more``.
-        preset: the settings that ``config`` was derived from.
-        line: what the pipeline made of the words.
+        pipeline: pipeline that trains.
+        flags: `NewRunFlags` with the config in ``config``, and additional flags of the pipeline, if any, in ``more``.
+        preset: config from which ``config`` was derived.
+        line: translation of the words by the pipeline.
     """
 
     pipeline: Pipeline
@@ -164,7 +164,7 @@ class ParsedCommand:
         """The run folder.
 
         Raises:
-            BadInput: several processes train, and none is named.
+            BadInput: several processes train together, and no folder is given.
         """
         return self.flags.out or self.line.out or new_run(self.pipeline.name)
 
@@ -173,11 +173,12 @@ def parse(pipeline: Pipeline, arguments: Sequence[str]) -> ParsedCommand:
     """Read the words after ``fieldwatch train NAME``.
 
     Raises:
-        BadInput: there is no such preset, or a flag means nothing here.
+        BadInput: there is no such preset, or a flag is not available.
     """
     translate = pipeline.load("command_line")
     line = translate(arguments) if translate else CommandLine(arguments=arguments)
     words = spelled_out(line.arguments)
+    # The preset is read before the flags: it supplies their defaults.
     preset = preset_of(words, pipeline.load_presets())
     kind = flags_class(pipeline, line.config or preset)
     flags = read_flags(kind, prog=f"fieldwatch train {pipeline.name}", arguments=words)

@@ -1,4 +1,4 @@
-"""``fieldwatch train-many scenes.toml``: more than one scene, each in processes of its own, on Ray."""
+"""``fieldwatch train-many scenes.toml``: train several scenes, each in its own process, on Ray."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     console = Terminal(stderr=chosen.json)
     with reading_input():
         scenes = read_plan(chosen.plan, trainable())
+    # Check every scene before the first one starts: a typo in the last table must not cost hours.
     for scene in scenes:
         check_scene(scene)
     out = chosen.out or Path("runs") / "many" / chosen.plan.stem
@@ -49,6 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     try:
         with reading_input(), Ledger(out) as ledger:
+            # Checked under the ledger's lock, so that no other command can finish a scene in between.
             check_begun(scenes, out)
             executor = executor_for(chosen, scenes)
             return train(chosen, Driver(scenes, out, executor, ledger, place=Path.cwd(), grace=chosen.grace), console)
@@ -57,16 +59,16 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def trainable() -> tuple[str, ...]:
-    """Return the pipelines that `fieldwatch train` begins with."""
+    """Return the names of the pipelines that `fieldwatch train` can start."""
     return tuple(each.name for each in installed_pipelines() if not each.trained_by)
 
 
 def train(chosen: TrainManyFlags, driver: Driver, console: Console) -> int:
-    """Train, compare, and tell.
+    """Train all scenes, write the comparison, and print the results.
 
     Returns:
-        0 all finished, 1 some with errors among their findings, or with warnings and ``--strict``, 3 some failed, 130
-        or 143 when it was stopped.
+        0 if all finished; 1 if some have an error among their findings (with ``--strict`` also a warning); 3 if some
+        failed; 130 or 143 if stopped by a signal.
     """
     with StopRequest() as stop, SceneReporter(console) as reporter:
         driver.run(lambda: stop.requested is not None, reporter)
@@ -76,23 +78,25 @@ def train(chosen: TrainManyFlags, driver: Driver, console: Console) -> int:
     files = write_summary(out, driver.statuses, measured, code)
     if chosen.json:
         summaries = [scene_summary(status, measured[status.scene.pipeline]) for status in driver.statuses]
+        # The curves are only for the page, and too long for a script's output.
         without_curves = [{name: value for name, value in scene.items() if name != "curve"} for scene in summaries]
         print_json({"out": out, "exit_code": code, "scenes": without_curves, "files": dict(files)})
     reporter.print_summary(driver.statuses)
-    print_paths(console, {"runs": out, **files, "what was done": out / "many.jsonl"})
+    print_paths(console, {"runs": out, **files, "events": out / "many.jsonl"})
     if stop.requested:
-        console.print("stopped: every scene was saved; the same command goes on", soft_wrap=True)
+        console.print("stopped: every scene was saved; run the same command again to continue", soft_wrap=True)
     return code
 
 
 def executor_for(chosen: TrainManyFlags, scenes: Sequence[PlannedScene]) -> Executor:
-    """Who tries the scenes; there has to be room for each.
+    """Return the executor for the scenes, after checking that each scene fits.
 
     Raises:
-        BadInput: a scene needs more than there is.
-        NoRay: Ray is missing, or does not answer.
+        BadInput: a scene needs more than the machine or cluster has.
+        NoRay: Ray is not installed, or does not answer.
     """
     if chosen.ray == "off":
+        # Querying the driver takes time, and only GPU scenes need the count.
         gpus = len(read_machine().gpus) if any(scene.gpus for scene in scenes) else 0
         executor: Executor = ProcessExecutor(capacity_here(chosen.cpus, gpus, psutil.virtual_memory().total))
     else:
@@ -100,13 +104,14 @@ def executor_for(chosen: TrainManyFlags, scenes: Sequence[PlannedScene]) -> Exec
     try:
         check_room(scenes, executor.capacity(), whole_gpus=chosen.ray == "off")
     except BadInput:
+        # Otherwise a Ray instance that was started for this command would stay alive.
         executor.close()
         raise
     return executor
 
 
 def planned(scene: PlannedScene, out: Path) -> dict[str, Any]:
-    """What would be done for one scene."""
+    """Return the plan for one scene, as ``--dry-run --json`` prints it."""
     return {
         "scene": scene.name,
         "command": ["fieldwatch", *scene.command(out / scene.name)],

@@ -1,4 +1,4 @@
-"""Training as a command: input checked first, then the run, then what came of it and where it lies."""
+"""Training as a command: check the input, train, then print results and paths."""
 
 import os
 import shlex
@@ -60,21 +60,21 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
     """Train, then report the findings and the files.
 
     Args:
-        pipeline: what trains.
-        config: its settings.
-        folder: the run folder.
-        flags: flags that every training has.
-        preset: settings from which ``config`` was derived.
-        resume: whether to continue a run that is in the folder.
-        sinks: names of further sinks; None takes those that the flags name.
+        pipeline: pipeline that trains.
+        config: config of the pipeline.
+        folder: run folder.
+        flags: common flags of all trainings.
+        preset: config from which ``config`` was derived.
+        resume: whether to continue a run that is already in the folder.
+        sinks: names of additional sinks; None means those of the flags.
         notes: lines to print at the start.
 
     Returns:
-        0 finished, 1 finished with an error among the findings (with ``--strict`` also with a warning), 3 diverged or
-        failed; 130, 143, 138 or 129 by exception when interrupted.
+        0 if finished; 1 if finished with an error among the findings (with ``--strict`` also a warning); 3 if diverged
+        or failed; 130, 143, 138 or 129 by exception if interrupted.
 
     Raises:
-        InputError: the input, or the run folder, is not usable; before the first step nothing was written.
+        InputError: the input or the run folder cannot be used; nothing has been written then.
     """
     ranks = Ranks.of_process()
     console = Terminal(stderr=flags.json, quiet=not ranks.is_first)
@@ -87,7 +87,7 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
     def train() -> int:
         job = prepared(pipeline, config, folder, resume, profile)
         job = replace(job, notes=(*notes, *job.notes))
-        # After the checks: what is printed here will be trained.
+        # After the checks: whatever is announced is also trained.
         print_start(console, getattr(config, "name", pipeline.name), job, folder)
         bar = ProgressBar(job.total, job.progress_tags, console)
 
@@ -103,7 +103,8 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
         if flags.json and ranks.is_first:
             print_json(summary(outcome, code))
         print_outcome(console, outcome, pipeline, job)
-        return code if ranks.alone else 0  # to torchrun any other code is a crash: it would start again
+        # torchrun takes any other code for a crash, and would restart all ranks.
+        return code if ranks.alone else 0
 
     return report_failure(train, folder, console if ranks.is_first else Terminal(stderr=True))
 
@@ -115,12 +116,13 @@ def prepared(
     resume: Literal["auto", "never", "must", "start-over"],
     profile: Profile | None,
 ) -> Job:
-    """Read and check all input, before anything is written.
+    """Read and check all input before anything is written.
 
     Raises:
-        InputError: the input, or the run folder, is not usable.
+        InputError: the input or the run folder cannot be used.
     """
     with reading_input():
+        # The cheap checks first: reading the data may take minutes.
         check_folder(folder, plain_values(config), resume)
         check_writable(folder)
         job = pipeline.load("prepare")(config)
@@ -130,23 +132,24 @@ def prepared(
 
 
 def report_failure(train: Callable[[], int], folder: Path, console: Console) -> int:
-    """Run a training and show what ended it badly; interruptions and errors of input go on their way.
+    """Run a training and report a failure; interruptions and input errors are raised unchanged.
 
     Returns:
-        Its exit code; 3 when it diverged or failed.
+        Exit code of the training; 3 if it diverged or failed.
 
     Raises:
-        InputError: the user can mend it; the command line shows the message alone.
+        InputError: the user can fix it; the command line prints the message without traceback.
     """
     try:
         return train()
     except InputError:
         raise
-    except Exception as error:  # noqa: BLE001  process border: shown whole, kept in the run folder, and an exit code
+    except Exception as error:  # noqa: BLE001  process boundary: printed, stored in the run folder, turned into an exit code
         # Before the traceback: printing may fail on a full disk or a closed terminal.
         report_exit(error)
         leave_crash_outside(error, folder)
-        if not isinstance(error, Diverged | RankLost):  # these two are no bugs, and their messages say all
+        # These two are no bugs, and their messages are complete.
+        if not isinstance(error, Diverged | RankLost):
             traceback.print_exception(error)
         console.print(f"[bold red]{type(error).__name__}[/]", Text(str(error)), soft_wrap=True)
         for note in getattr(error, "__notes__", ()):
@@ -155,7 +158,7 @@ def report_failure(train: Callable[[], int], folder: Path, console: Console) -> 
 
 
 def check_snapshots(profile: Profile | None, device: str) -> None:
-    """Refuse allocator snapshots where there is no allocator to write one.
+    """Refuse snapshots of the CUDA allocator on other devices.
 
     Raises:
         InputError: the device is no GPU.
@@ -167,17 +170,18 @@ def check_snapshots(profile: Profile | None, device: str) -> None:
 
 
 def check_apart(folder: Path, config: object) -> None:
-    """Refuse a new run folder that is, or lies in, a folder of its own input: inputs are only ever read.
+    """Refuse a new run folder inside one of its input folders: inputs are never changed.
 
-    A run that is there already goes on where it is; a refinement lies in the folder of the run that it refines.
+    Existing runs are exempt, and so are refinements, which are inside the folder of their run.
 
     Raises:
-        InputError: names both.
+        InputError: the run folder is inside an input folder; the message names both.
     """
     if holds_run(folder) or not is_dataclass(config):
         return
     for field in fields(config):
         path = getattr(config, field.name)
+        # A cache is written by definition.
         if field.name == "cache" or not isinstance(path, Path) or not path.is_dir() or holds_run(path):
             continue
         if folder.resolve().is_relative_to(path.resolve()):
@@ -188,10 +192,10 @@ def check_apart(folder: Path, config: object) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a place where nothing can be written, before any work is done.
+    """Refuse a folder that cannot be written, before any work is done.
 
     Raises:
-        InputError: names the nearest folder that exists.
+        InputError: the folder, or its nearest existing parent, is not writable.
     """
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
@@ -199,7 +203,7 @@ def check_writable(folder: Path) -> None:
 
 
 def print_start(console: Console, name: str, job: Job, folder: Path) -> None:
-    """Say what will be trained on what, where."""
+    """Print the headline, the commands for monitoring, and the notes."""
     line = f": {job.headline}, {job.device}; run folder {folder}"
     console.print(Text.assemble((name, "bold"), line), soft_wrap=True)
     place = shlex.quote(str(folder))
@@ -210,7 +214,7 @@ def print_start(console: Console, name: str, job: Job, folder: Path) -> None:
 
 
 def summary(outcome: Outcome[Any], code: int) -> dict[str, Any]:
-    """The outcome for a script; ``code`` is the command's exit code."""
+    """Return the outcome as plain values; ``code`` is the exit code of the command."""
     files = {name: path.absolute() for name, path in outcome.products.items()}
     return {
         "run": outcome.folder,
@@ -223,8 +227,9 @@ def summary(outcome: Outcome[Any], code: int) -> dict[str, Any]:
 
 
 def print_outcome(console: Console, outcome: Outcome[Any], pipeline: Pipeline, job: Job) -> None:
-    """Say how good it became, beside what needs no training, what was found, and where everything is."""
+    """Print quality with the references that need no training, findings, and paths."""
     if outcome.metrics:
+        # References, such as a frame interpolation, put the metrics into perspective.
         console.print(quality_of(pipeline, {**outcome.metrics, **job.references}))
     print_findings(console, outcome.findings)
     folder = outcome.folder.absolute()

@@ -1,4 +1,4 @@
-"""``fieldwatch watch RUN``: a run that another process trains, live in the terminal."""
+"""``fieldwatch watch RUN``: display a run that another process trains, live in the terminal."""
 
 import math
 import signal
@@ -27,9 +27,12 @@ RUNS = Path("runs")
 SHORTEST = 0.1
 LONGEST = 30.0
 SHARE = 0.02
-"""Of one core: a look that took longer is followed by a longer pause."""
+"""Largest fraction of one core used for refreshing: after an expensive refresh the pause is longer."""
 PIPED_LINES = 60
+"""Height of a view that is printed to a pipe, lines."""
+# Longest time per refresh for reading rows, seconds: a long record fills in over several refreshes.
 _READING = 0.5
+# Lines left for the shell prompt below a view that stays on the screen.
 _PROMPT = 2
 
 
@@ -72,29 +75,31 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _folder(chosen: Arguments) -> Path:
-    """Return the folder that is meant.
+    """Return the run folder to watch; with ``--wait``, block until there is one.
 
     Raises:
-        BadInput: there is no run, and nobody waits for one.
+        BadInput: there is no run, and ``--wait`` is not given.
     """
     if chosen.run != LATEST or Path(LATEST).exists():
         if not chosen.wait:
             with reading_input():
                 read_manifest(chosen.run)
         return Path(chosen.run)
-    while (found := newest_run(RUNS)) is None:
+    while (newest := newest_run(RUNS)) is None:
         if not chosen.wait:
             raise BadInput(
-                f"there is no run under {RUNS.resolve()}: name the run's folder, or wait for the first one with --wait"
+                f"there is no run under {RUNS.resolve()}: give the run folder, or wait for the first run with --wait"
             )
         time.sleep(chosen.interval)
-    return found
+    return newest
 
 
 def _watch(watcher: Watcher, chosen: Arguments) -> int:
     console = Terminal(highlight=False)
+    # A dumb terminal has no cursor control: a live view would scroll endlessly.
     if chosen.once or chosen.json or not console.is_terminal or console.is_dumb_terminal:
         view = watcher.refresh()
+        # Only reached with --wait: without it, a folder that holds no run was refused before.
         while view.state.word == "not started":
             time.sleep(chosen.interval)
             view = watcher.refresh()
@@ -103,39 +108,44 @@ def _watch(watcher: Watcher, chosen: Arguments) -> int:
         else:
             console.print(_rendered(view, console, whole=True), no_wrap=True, overflow="crop")
         return status_of(view)
+    # Ctrl-C may arrive before the first refresh: there must be a view to print.
     last = watcher.refresh(0.0)
     try:
         for last in _live(watcher, console, chosen.interval):
             if last.state.ended and not last.reading and not chosen.wait:
                 break
-    finally:  # the live view is gone with its screen: what was seen last stays
+    finally:
+        # The live view disappears with the alternate screen: leave the last one on the normal screen.
         console.print(_rendered(last, console, whole=True), no_wrap=True, overflow="crop")
     return status_of(last)
 
 
 def status_of(view: RunView) -> int:
-    """The exit code that a view stands for: that of `fieldwatch health`, and 1 for a run that hangs."""
+    """Return the exit code for a view: that of `fieldwatch health`, and at least 1 for a run that hangs."""
+    # A hung run may have no finding yet.
     status = exit_code(view.findings, stopped=view.state.broken)
     return max(status, int(view.state.word == "hung"))
 
 
 def _live(watcher: Watcher, console: Console, interval: float) -> Iterator[RunView]:
-    """Show the run again and again, on a screen of its own; yields what was shown."""
+    """Refresh the run on the alternate screen; yield each view after it is displayed."""
     with resizing() as resized, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            # Processor time: waiting for the disk or the terminal is no load.
+            # Processor time, not wall time: waiting for the disk or the terminal is no load.
             began = time.process_time()
             view = watcher.refresh(_READING)
             live.update(_rendered(view, console), refresh=True)
             cost = time.process_time() - began
             yield view
+            # While old rows are still being read, continue at once.
             if not view.reading:
                 resized.wait(min(max(interval, cost / SHARE), LONGEST))
             resized.clear()
 
 
 def _rendered(view: RunView, console: Console, *, whole: bool = False) -> Text:
-    """Draw for this terminal as it is now; ``whole``: to be scrolled, with room left for the prompt."""
+    """Render a view for the current terminal size; ``whole`` leaves room for the prompt below it."""
+    # A pipe has no height.
     height = console.height - _PROMPT * whole if console.is_terminal else PIPED_LINES
     ascii_only = not console.encoding.lower().startswith("utf")
     return render_run(view, width=console.width, height=height, ascii_only=ascii_only)
@@ -143,8 +153,9 @@ def _rendered(view: RunView, console: Console, *, whole: bool = False) -> Text:
 
 @contextmanager
 def resizing() -> Iterator[threading.Event]:
-    """An event that is set when the terminal gets another size: it is drawn again at once."""
+    """Yield an event that is set when the terminal is resized, so that the view is redrawn at once."""
     event = threading.Event()
+    # Windows has no SIGWINCH, and Python allows signal handlers in the main thread only.
     number = getattr(signal, "SIGWINCH", None)
     if number is None or threading.current_thread() is not threading.main_thread():
         yield event
@@ -158,7 +169,7 @@ def resizing() -> Iterator[threading.Event]:
 
 @contextmanager
 def ending_by_signal() -> Iterator[None]:
-    """SIGTERM ends it in order: the terminal gets its own screen back."""
+    """Turn SIGTERM into SystemExit, so that the terminal leaves the alternate screen."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

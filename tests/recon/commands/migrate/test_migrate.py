@@ -92,7 +92,7 @@ def test_a_conf_file_becomes_flags_that_mean_the_same():
     assert ours.config is None
     assert "--data" in migrated.command
     assert f"--out {theirs.out}" in " ".join(migrated.command)
-    assert any("without effect here" in reason for _, reason in migrated.notes)
+    assert any("without effect" in reason for _, reason in migrated.notes)
     assert theirs.config.data != PRESETS["seeds"]().data
 
 

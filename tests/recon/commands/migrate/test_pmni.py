@@ -150,7 +150,7 @@ def test_the_other_published_files_read_unchanged(conf, name):
     found = conf(FILES[name], object_name=name)
     assert str(found.out).startswith("exp/diligent_mv/")
     assert name in str(found.config.data)
-    assert "without effect here" in found.notes[0]
+    assert "without effect" in found.notes[0]
 
 
 def test_what_they_say_otherwise(conf):
@@ -250,7 +250,7 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
         ("train.learning_rate", "null", "train.learning_rate must be a number, such as 1e-3, got null"),
         ("general.clock_wise", "1", "general.clock_wise must be True or False, got 1"),
         ("dataset.exclude_views", "[a]", "dataset.exclude_views must be a list of whole numbers"),
-        ("dataset.data_dir", "3", "dataset.data_dir must be a text, got 3"),
+        ("dataset.data_dir", "3", "dataset.data_dir must be a string, got 3"),
         (
             "general.renderer_class",
             "models.renderer.CPUFallbackRenderer",
@@ -261,17 +261,17 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
         (
             "model.ray_marching.occ_threshold",
             "0.7",
-            "model.ray_marching.occ_threshold sets what is refused here: --grid-threshold must be greater than 0",
+            "model.ray_marching.occ_threshold has an invalid value: --grid-threshold must be greater than 0",
         ),
         (
             "train.learning_rate",
             "-1",
-            "train.learning_rate sets what is refused here: --lr must be a finite number above 0, got -1",
+            "train.learning_rate has an invalid value: --lr must be a finite number above 0, got -1",
         ),
         (
             "train.gradient_method",
             "dfd",
-            "train.patch_size sets what is refused here: --patch must be odd",
+            "train.patch_size has an invalid value: --patch must be odd",
         ),
         ("train.gradient_method", "exact", "must be ad or fd or dfd here"),
         ("train.pc_ratio", "0.5", "train.pc_ratio must be 1 or more (one pixel of N), got 0.5"),
@@ -293,7 +293,7 @@ def test_the_name_of_the_object_is_asked_for(conf):
         conf(object_name=None)
     plain = {"general.base_exp_dir": "exp/x", "dataset.data_dir": "data/x"}
     assert conf(plain, object_name=None).config.data == Path("data/x")
-    assert any("--obj-name bear replaces nothing" in note for note in conf(plain).notes)
+    assert any("--obj-name bear has no effect" in note for note in conf(plain).notes)
 
 
 def test_poses_start_and_move_as_the_file_says(conf):

@@ -87,26 +87,26 @@ def test_the_later_value_counts_and_the_earlier_one_is_told(conf):
     [
         ("a {\n b = 1\n", 1, "the block that opens here is never closed"),
         ("a = 1\nb = [1,\n2", 2, "the list of b is never closed"),
-        ("a = 1\nhello world", 2, "'world' follows hello: wanted hello = VALUE, or hello {"),
-        ("]", 1, "is no name of a setting"),
-        ("a = 1\n}", 2, "is no name of a setting"),
-        ("{ a = 1 } b = 2", 1, "stands after the brace that closes all settings"),
-        ("a = 1 = 2", 1, "'= 2' follows a value: put it on a line of its own"),
-        ('a = "x" y', 1, "'y' follows a value"),
-        ("a = \n", 2, "the end of the file is no value for a"),
-        ("a = ,", 1, "is no value for a"),
-        ("a = [1 {]", 1, "separate its values by commas"),
-        ("a = [[1]]", 1, "is no value for a"),
-        ('a = "\\q"', 1, "has an escape that there is not"),
-        ('a = """x"""', 1, "opens a block of text for a"),
-        ("a = ${HOME}", 1, "is a substitution, which is not read here: write the value of a"),
-        ("a = x${b}", 1, "'${b}' follows a value"),
-        ("a += 3", 1, "adds to a, which is not read here: write the whole list"),
-        ('a = 1\ninclude "b.conf"', 2, "belongs to an include, which is not followed: put the other file's settings"),
+        ("a = 1\nhello world", 2, "'world' after hello: expected hello = VALUE, or hello {"),
+        ("]", 1, "is not the name of a setting"),
+        ("a = 1\n}", 2, "is not the name of a setting"),
+        ("{ a = 1 } b = 2", 1, "after the closing brace of all settings"),
+        ("a = 1 = 2", 1, "'= 2' after a value: put it on a new line"),
+        ('a = "x" y', 1, "'y' after a value"),
+        ("a = \n", 2, "the end of the file is not a value for a"),
+        ("a = ,", 1, "is not a value for a"),
+        ("a = [1 {]", 1, "separate the values by commas"),
+        ("a = [[1]]", 1, "is not a value for a"),
+        ('a = "\\q"', 1, "has an invalid escape"),
+        ('a = """x"""', 1, "opens a multi-line string for a"),
+        ("a = ${HOME}", 1, "is a substitution, which is not supported: write the value of a"),
+        ("a = x${b}", 1, "'${b}' after a value"),
+        ("a += 3", 1, "appends to a, which is not supported: write the whole list"),
+        ('a = 1\ninclude "b.conf"', 2, "belongs to an include, which is not supported: copy the other file's settings"),
         ("include file(b)", 1, "belongs to an include"),
-        ("\x00\x01", 1, "is no name of a setting"),
-        ('{"a": 1, "b": [1, 2], "c" 3}', 1, "'3}' follows c: wanted c = VALUE"),
-        ("a {" * 30, 1, "opens more than 20 blocks within each other"),
+        ("\x00\x01", 1, "is not the name of a setting"),
+        ('{"a": 1, "b": [1, 2], "c" 3}', 1, "'3}' after c: expected c = VALUE"),
+        ("a {" * 30, 1, "nests more than 20 blocks"),
     ],
 )
 def test_what_is_not_read_is_named_with_its_line(conf, tmp_path, text, line, said):
@@ -122,7 +122,7 @@ def test_json_is_hocon(conf):
 
 def test_what_is_no_text_file_is_refused(tmp_path):
     (tmp_path / "picture.conf").write_bytes(b"\x89PNG\xff\xfe")
-    with pytest.raises(ConfError, match="is no text"):
+    with pytest.raises(ConfError, match="is not a text"):
         read_conf(tmp_path / "picture.conf")
     for path in (tmp_path, tmp_path / "none.conf"):
         with pytest.raises(ConfError, match=r"--conf .*\.conf files"):

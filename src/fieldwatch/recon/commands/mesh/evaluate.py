@@ -1,4 +1,4 @@
-"""``fieldwatch mesh evaluate MESH --gt TRUTH``: a mesh against the ground truth."""
+"""``fieldwatch mesh evaluate MESH --gt TRUTH``: compare a mesh with the ground truth."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ from fieldwatch.recon.pipelines.splats import prepare_scene, stored_config
 
 BUILT_IN = "built-in"
 LOW, HIGH = (-1.7, -1.7, -0.2), (1.7, 1.7, 1.1)
-"""Box around the built-in scene."""
+"""Corners of the box around the built-in scene."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -72,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def about(chosen: MeshComparisonFlags) -> dict[str, Any]:
-    """Return a line that names the two meshes."""
+    """Return the inputs of the comparison, for the record."""
     return {
         "mesh": str(chosen.mesh),
         "truth": chosen.gt,
@@ -88,6 +88,7 @@ def true_mesh(chosen: MeshComparisonFlags) -> Triangles:
     """
     if chosen.gt != BUILT_IN:
         return read_mesh(chosen.gt)
+    # The built-in scene has an exact distance function: its mesh is exact up to the grid.
     scene = SolidScene()
     return implicit_surface(
         lambda points: scene.distance(torch.from_numpy(points)).numpy(),
@@ -101,7 +102,7 @@ def visible_cameras(chosen: MeshComparisonFlags) -> tuple[tuple[Camera, ...] | N
     """Return the cameras of the run that --visible-from names, and the masks of its photos if the style needs them.
 
     Raises:
-        ValueError, OSError: there is no such run, or its photos cannot be read any more.
+        ValueError, OSError: there is no such run, or its photos can no longer be read.
     """
     if chosen.visible_from is None:
         return None, None
@@ -112,7 +113,7 @@ def visible_cameras(chosen: MeshComparisonFlags) -> tuple[tuple[Camera, ...] | N
 
 
 def mask_of(photos: PhotoSet, index: int) -> np.ndarray | None:
-    """Return the pixels at which a photo shows the object: inside its mask, and opaque."""
+    """Return the pixels that show the object (inside its mask, and opaque); None without mask and alpha."""
     photo = photos[index]
     masks = [mask.numpy() > 127 for mask in (photo.mask, photo.alpha) if mask is not None]
     return np.logical_and.reduce(masks) if masks else None
@@ -134,6 +135,7 @@ def write_files(evaluation: MeshEvaluation, chosen: MeshComparisonFlags, folder:
 def print_evaluation(console: Console, evaluation: MeshEvaluation) -> None:
     """Print the figures as two small tables."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+    # Relative to the diameter of the ground truth: comparable between scenes of any unit.
     percent = 100 / evaluation.diameter
     for name, value in (
         ("accuracy (mesh to truth)", evaluation.accuracy),
@@ -146,13 +148,13 @@ def print_evaluation(console: Console, evaluation: MeshEvaluation) -> None:
     table.add_row(
         "normal consistency",
         f"{evaluation.normal_consistency:.4f}",
-        f"{100 * evaluation.facing_alike:.1f} % face alike",
+        f"{100 * evaluation.facing_alike:.1f} % have the same orientation",
     )
     console.print(table, highlight=False)
     scores = Table("within", "precision", "recall", "F-score", box=None, pad_edge=False, padding=(0, 2))
     for score in evaluation.scores:
-        shares = (f"{100 * share:.2f} %" for share in (score.precision, score.recall, score.f_score))
-        scores.add_row(f"{score.threshold:.4g}", *shares)
+        percentages = (f"{100 * value:.2f} %" for value in (score.precision, score.recall, score.f_score))
+        scores.add_row(f"{score.threshold:.4g}", *percentages)
     console.print(scores, highlight=False)
     if evaluation.align != "none":
         change = evaluation.alignment

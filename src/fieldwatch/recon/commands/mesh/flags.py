@@ -1,4 +1,4 @@
-"""Flags of the commands about meshes; no torch is needed for them."""
+"""Flags of the commands about meshes; importing them needs no torch."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -16,7 +16,7 @@ RATE = 24.0
 UPWARDS = (0.0, 0.0, 1.0)
 
 
-def write_still_and_film(  # noqa: PLR0913  what, where, how large, how long, what is up, and who counts
+def write_still_and_film(  # noqa: PLR0913  mesh, path, size, duration, direction and callback
     mesh: Triangles,
     stem: Path,
     *,
@@ -28,15 +28,15 @@ def write_still_and_film(  # noqa: PLR0913  what, where, how large, how long, wh
     """Write STEM_still.png, a mesh from four sides, and STEM_turntable.mp4, a film around it.
 
     Args:
-        mesh: with faces.
-        stem: folder and beginning of the names, as in runs/garden/mesh/garden.
-        size: of each view and of the film, pixels each way.
-        seconds: of the film.
-        up: the scene's upward direction.
-        on_frame: called after the still and after each frame; `frames_in(seconds) + 1` times.
+        mesh: mesh with faces.
+        stem: folder and first part of the file names, such as runs/garden/mesh/garden.
+        size: width and height of each view and of the film, pixels.
+        seconds: duration of the film.
+        up: upward direction of the scene.
+        on_frame: callback after the still and after each frame, called `frames_in(seconds) + 1` times.
 
     Returns:
-        The files, by what they are: `still`, `turntable`.
+        Files by content: `still`, `turntable`.
 
     Raises:
         MeshError: the mesh has no faces.
@@ -56,7 +56,7 @@ def frames_in(seconds: float) -> int:
 
 
 def write_still(mesh: Triangles, path: Path, *, size: int, up: Sequence[float] = UPWARDS) -> Path:
-    """Write a mesh from four sides, each `size` pixels across, as PNG; whole or not at all."""
+    """Write a mesh from four sides, each `size` pixels across, as PNG, atomically."""
     picture = Image.fromarray(mesh_still(mesh, size=size, up=up))
     with whole_file(path) as draft:
         picture.save(draft, "PNG")

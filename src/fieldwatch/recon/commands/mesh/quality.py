@@ -1,4 +1,4 @@
-"""``fieldwatch mesh quality MESH``: how good a mesh is, with a grade and the reasons for it."""
+"""``fieldwatch mesh quality MESH``: measure a mesh, and grade it with reasons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from fieldwatch.recon.data import read_gaussian_ply
 from fieldwatch.recon.mesh import MeshGrade, MeshQuality, gaussian_fit, grade_mesh, mesh_quality, read_mesh
 
 GOOD = 75
-"""Least score of GOOD, from which the exit code is 0."""
+"""Lowest score of GOOD; from there on the exit code is 0."""
 
 GROUPS = {
     "Topology": "n_vertices n_faces n_edges is_watertight is_winding_consistent faces_outward n_boundary_edges "
@@ -28,7 +28,7 @@ GROUPS = {
     "Surface": "avg_normal_consistency n_flipped_normals n_degenerate_normals avg_vertex_valence min_vertex_valence "
     "max_vertex_valence",
 }
-"""Figures by group."""
+"""Fields of `MeshQuality` by group of the table, in the order of the rows."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -61,7 +61,7 @@ def print_quality(console: Console, quality: MeshQuality, fit: Mapping[str, floa
         for number, name in enumerate(names.split()):
             table.add_row("" if number else group, name, formatted(getattr(quality, name)))
     for number, (tag, value) in enumerate(fit.items()):
-        text = "none: the mesh has no inside" if value is None else formatted(value)
+        text = "none: the mesh is not closed" if value is None else formatted(value)
         table.add_row("" if number else "GaussianFit", tag.rsplit("/", 1)[-1], text)
     console.print(table, highlight=False)
 
@@ -78,7 +78,8 @@ def print_grade(console: Console, grade: MeshGrade, path: Path) -> None:
 def formatted(value: float | bool | None) -> str:  # noqa: FBT001  a value to be shown, not a switch
     """Return a figure as text."""
     if value is None:
-        return "cannot be said"
+        return "unknown"
+    # bool is a subclass of int: test it first.
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value) if isinstance(value, int) else f"{value:.5g}"

@@ -1,4 +1,4 @@
-"""``fieldwatch mesh texture RUN MESH``: a texture for a mesh, baked from a run's photos."""
+"""``fieldwatch mesh texture RUN MESH``: bake a texture for a mesh from a run's photos."""
 
 import math
 import statistics
@@ -47,13 +47,17 @@ from fieldwatch.recon.pipelines.splats import StoredRun, open_drawn_run, upwards
 from fieldwatch.recon.render import cast_triangles
 
 MANY_FACES = 30_000
-"""Number of faces from which xatlas takes minutes: `--layout auto` then gives every two faces a square."""
+"""Number of faces from which xatlas takes minutes; `--layout auto` then uses squares."""
+# Two texels per pixel along each side (sampling theorem).
 _TEXELS_PER_PIXEL = 4.0
-_FILLED_SHARE = 0.5  # of a texture, by the faces
+# Fraction of a texture that faces cover, roughly; the rest are gaps between charts.
+_FILLED_SHARE = 0.5
+# Texels along a side of the smallest useful square, and limits of the texture's size.
 _LEAST_SQUARE = 6
 _SIZES = (256, 4096)
 _OPAQUE = 0.5
-_AXIS_COSINE = 0.97  # cosine of the angle to an axis below which that axis is meant
+# Upward directions closer to an axis than this cosine are snapped to it.
+_AXIS_COSINE = 0.97
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -66,7 +70,8 @@ def run(arguments: Sequence[str]) -> int:
     stored = open_photo_run(chosen)
     size = fitting_size(mesh, stored, layout) if size is None else size
     folder = chosen.out or output_path(chosen.run, "mesh", "textured")
-    console = Terminal(stderr=True)  # for what comes and goes; results go to standard output
+    # Progress only; results go to standard output.
+    console = Terminal(stderr=True)
     with reading_input():
         check_writable(folder)
         check_apart(chosen.mesh, folder)
@@ -86,7 +91,7 @@ def open_photo_run(chosen: TextureFlags) -> StoredRun:
     """Open the run whose photos are baked: a splats run or a refinement.
 
     Raises:
-        BadInput: it cannot be opened.
+        BadInput: the run cannot be opened.
     """
     return open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
 
@@ -98,11 +103,11 @@ def outward(mesh: Triangles) -> Triangles:
 
 
 def fitting_size(mesh: Triangles, stored: StoredRun, layout: AtlasLayout) -> int:
-    """Return the power of two of texels that holds the resolution of the photos, two texels per pixel each way."""
+    """Return the size of a texture that preserves the resolution of the photos: a power of two, in texels."""
     middle = torch.from_numpy(np.median(mesh.vertices, axis=0))
     views = stored.scene.training_views
     pixel = statistics.median(float((view.position.cpu().double() - middle).norm()) / view.fx for view in views)
-    # Surface area over the area that one texel covers, with the unused share of the atlas.
+    # Surface area over the area of one texel, enlarged by the unused part of the atlas.
     side = math.sqrt(_TEXELS_PER_PIXEL * float(mesh.areas.sum()) / _FILLED_SHARE) / pixel
     if layout == "squares":
         side = max(side, _LEAST_SQUARE * squares_across(len(mesh.faces)))
@@ -113,7 +118,7 @@ def layout_of(chosen: TextureFlags, faces: int) -> tuple[AtlasLayout, int | None
     """Return the layout, and the size of the texture in texels; None if it follows from the photos.
 
     Raises:
-        BadInput: sizes that make no sense, or a size of squares without squares.
+        BadInput: `--square-size` is not positive, or another layout is chosen.
     """
     layout: AtlasLayout = "squares" if faces >= MANY_FACES else "xatlas"
     if chosen.layout != "auto":
@@ -127,7 +132,7 @@ def layout_of(chosen: TextureFlags, faces: int) -> tuple[AtlasLayout, int | None
             f"--square-size {chosen.square_size} needs --layout squares: leave it out, or choose that layout"
         )
     if chosen.square_size < 1:
-        raise BadInput(f"--square-size must be a number of texels, as in 8, got {chosen.square_size}")
+        raise BadInput(f"--square-size must be at least 1 texel, as in 8, got {chosen.square_size}")
     return layout, chosen.square_size * squares_across(faces)
 
 
@@ -135,7 +140,7 @@ def check_apart(mesh: Path, folder: Path) -> None:
     """Refuse to overwrite the input mesh.
 
     Raises:
-        InputError: the files would lie in its place.
+        InputError: a written file would replace the mesh.
     """
     if mesh.suffix.lower() in {".obj", ".glb"} and mesh.absolute().parent == folder.absolute():
         raise InputError(f"{mesh} would be overwritten: choose another folder with --out")
@@ -152,7 +157,7 @@ def bake(chosen: TextureFlags, stored: StoredRun, mesh: Triangles, size: int, co
 def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
     """Yield the training photos where the Gaussians are opaque, without the exposures that the run learned.
 
-    Beside the object a photo shows what is behind it, and a mesh never ends exactly where its object does.
+    Next to the object, a photo shows the background, and no mesh ends exactly at the silhouette of its object.
     """
     exposures = stored.model.exposures
     for position, index in enumerate(stored.scene.photos.train):
@@ -162,6 +167,7 @@ def training_photos(stored: StoredRun) -> Iterator[TexturePhoto]:
             color_map = exposures.map_of(position).detach()
             # Undo the affine exposure map that the run learned for this photo.
             image = (image - color_map[:, 3]) @ torch.linalg.inv(color_map[:, :3]).T
+        # degree=0: only opacity is needed, so no view-dependent color is evaluated.
         opaque = stored.model.render(photo.camera, degree=0).alpha > _OPAQUE
         mask = (opaque if photo.mask is None else opaque & (photo.mask[..., 0] > _OPAQUE)).cpu().numpy()
         yield TexturePhoto(image=levels(image), view=photo.camera, mask=mask)
@@ -182,8 +188,9 @@ def levels(image: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray, "height 
 
 
 def write_files(mesh: Triangles, stem: Path, stored: StoredRun) -> dict[str, Path]:
-    """Write the textured mesh; return the files by content. The GLB is upright as the cameras were."""
+    """Write the textured mesh, the GLB with the upward direction of the cameras; return the files by content."""
     obj = write_mesh(stem.with_name(f"{stem.name}.obj"), mesh)
+    # File names in OBJ and MTL files end at a space: the writer replaces spaces in the names of these two.
     safe_stem = "_".join(stem.name.split())
     glb = stem.with_name(f"{stem.name}.glb")
     write_file(glb, write_glb(mesh, up=upright(stored)))
@@ -203,8 +210,8 @@ class TextureScore:
     """Quality of a textured mesh on held-out photos, inside its silhouette.
 
     Attributes:
-        psnr: mean over the photos, dB; in the exposure of neighboring photos, where the run learned exposures.
-        photos: in which the mesh is seen.
+        psnr: mean PSNR of the photos in dB; with the exposure of neighboring photos if the run learned exposures.
+        photos: number of photos that show the mesh.
     """
 
     psnr: float
@@ -215,7 +222,7 @@ def held_out_score(stored: StoredRun, mesh: Triangles, console: Console) -> Text
     """Render the textured mesh for the held-out photos, and compare; None if none are held out or show it."""
     test = stored.scene.photos.test
     values: list[float] = []
-    with counting_frames(console, "drawing held-out photos", len(test)) as on_photo:
+    with counting_frames(console, "rendering held-out photos", len(test)) as on_photo:
         for index in test:
             psnr = photo_psnr(stored, mesh, index)
             values += [] if psnr is None else [psnr]
@@ -227,6 +234,7 @@ def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
     """Return the PSNR in dB against one photo, over pixels whose center shows the mesh; None without such pixels."""
     photo = stored.scene.photo_view(index)
     view = replace(photo.camera, camera_from_world=photo.camera.camera_from_world.cpu())
+    # Exact visibility at pixel centers; anti-aliased borders would mix in the background.
     hits = cast_triangles(torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces), view)
     counted = hits.faces >= 0
     if photo.mask is not None:
@@ -237,6 +245,7 @@ def photo_psnr(stored: StoredRun, mesh: Triangles, index: int) -> float | None:
     if stored.model.exposures is not None:
         color_map = stored.model.exposures.between(photo.name).detach().cpu()
         rendered = (rendered @ color_map[:, :3].T + color_map[:, 3]).clamp(0, 1)
+    # A perfect match has infinite PSNR: the bound limits it to 100 dB.
     error = float(((rendered - photo.image.cpu())[counted] ** 2).mean())
     return -10 * math.log10(max(error, 1e-10))
 
@@ -249,12 +258,12 @@ def print_results(chosen: TextureFlags, results: dict[str, Any], files: dict[str
         print_json({"run": chosen.run, "mesh": chosen.mesh, "from": chosen.source, **results, "files": paths})
         return
     summary = f"{results['faces']:,} faces, {results['layout']}, {results['size']} x {results['size']} texels"
-    coverage = f"{results['seen']:.1%} of the texels seen, by {results['views_per_texel']:.1f} photos in the mean"
+    coverage = f"{results['seen']:.1%} of the texels seen, by {results['views_per_texel']:.1f} photos on average"
     lines = [f"{chosen.mesh}: {summary}, {results['seconds']:.0f} s", coverage]
     if results["blank_photos"]:
-        lines.append(f"{results['blank_photos']} of {results['photos']} photos show no front of the mesh")
+        lines.append(f"{results['blank_photos']} of {results['photos']} photos show no front face of the mesh")
     if results["held_out_psnr"] is None:
-        lines.append("no held-out photo shows the mesh: how good it is was not measured")
+        lines.append("no held-out photo shows the mesh: its quality was not measured")
     else:
         lines.append(
             f"held-out PSNR inside the silhouette {results['held_out_psnr']:.2f} dB, {results['held_out_photos']} "

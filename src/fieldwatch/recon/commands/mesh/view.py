@@ -1,4 +1,4 @@
-"""``fieldwatch mesh view MESH``: a page to turn a mesh in, a picture from four sides, a film around it."""
+"""``fieldwatch mesh view MESH``: write an interactive page, a picture from four sides, and a film of a mesh."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +34,7 @@ def run(arguments: Sequence[str]) -> int:
         mesh = read_mesh(chosen.mesh)
         for path in filter(None, (page, chosen.still, chosen.film)):
             check_writable(path.parent)
+        # Before anything is written: refuses a mesh without faces.
         facts = facts_of(mesh, chosen.mesh)
         files = {"page": write_page(mesh, page, title=chosen.mesh.name, facts=facts, up=upward(chosen))}
         steps = (chosen.still is not None) + (0 if chosen.film is None else frames_in(chosen.seconds))
@@ -50,6 +51,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def upward(chosen: ViewFlags) -> tuple[float, float, float]:
     """Return the mesh's upward direction."""
+    # glTF defines +y as up; other formats say nothing, and +z is usual for scans.
     usual = (0.0, 1.0, 0.0) if chosen.mesh.suffix.lower() == ".glb" else (0.0, 0.0, 1.0)
     return usual if chosen.up is None else chosen.up
 
@@ -58,16 +60,17 @@ def check_arguments(chosen: ViewFlags) -> None:
     """Refuse values that are wrong for every mesh.
 
     Raises:
-        BadInput: a file of the wrong ending, or a number out of its bounds.
+        BadInput: a file has the wrong suffix, or a number is out of bounds.
     """
-    wanted = (("-o", chosen.out, ".html"), ("--still", chosen.still, ".png"), ("--film", chosen.film, ".mp4"))
-    for flag, path, ending in wanted:
-        if path is not None and path.suffix.lower() != ending:
-            raise BadInput(f"{flag} must be a file that ends in {ending}, as in {path.with_suffix(ending)}, got {path}")
+    outputs = (("-o", chosen.out, ".html"), ("--still", chosen.still, ".png"), ("--film", chosen.film, ".mp4"))
+    for flag, path, suffix in outputs:
+        if path is not None and path.suffix.lower() != suffix:
+            raise BadInput(f"{flag} must be a file that ends in {suffix}, as in {path.with_suffix(suffix)}, got {path}")
     if not 1 <= chosen.size <= MOST_PIXELS:
         raise BadInput(f"--size must be 1 to {MOST_PIXELS} pixels, as in 720, got {chosen.size}")
     if not 0 < chosen.seconds <= LONGEST:
         raise BadInput(f"--seconds must be greater than 0 and at most {LONGEST:g}, as in 6, got {chosen.seconds:g}")
+    # Refuses zero vectors, infinities and NaN with one comparison.
     if not 0 < sum(value * value for value in upward(chosen)) < float("inf"):
         raise BadInput(f"--up must be a direction, as in 0 0 1 for +z, got {' '.join(map(str, upward(chosen)))}")
 
@@ -87,7 +90,7 @@ def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
     return {
         "triangles": f"{quality.n_faces:,}",
         "vertices": f"{quality.n_vertices:,}",
-        "watertight": "yes" if quality.is_watertight else f"no, {quality.n_boundary_edges:,} edges of one face",
+        "watertight": "yes" if quality.is_watertight else f"no, {quality.n_boundary_edges:,} boundary edges",
         "pieces": f"{quality.n_pieces:,}",
         "grade": f"{grade.word}, {grade.score:.0f} of 100",
         "extent": " x ".join(f"{length:.4g}" for length in extent),
@@ -97,13 +100,13 @@ def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
 
 
 def write_page(mesh: Triangles, path: Path, *, title: str, facts: dict[str, str], up: Sequence[float]) -> Path:
-    """Write the page of a mesh; whole or not at all."""
+    """Write the page of a mesh, atomically."""
     page = mesh_page(write_glb(mesh, up=tuple(up)), title=title, facts=facts)
     return write_file(path, page.encode())
 
 
 def write_pictures(chosen: ViewFlags, mesh: Triangles, on_frame: Callable[[], None]) -> dict[str, Path]:
-    """Render the picture and the film that are requested."""
+    """Render the requested picture and film."""
     files: dict[str, Path] = {}
     if chosen.still is not None:
         files["still"] = write_still(mesh, chosen.still, size=chosen.size, up=upward(chosen))

@@ -1,4 +1,4 @@
-"""``fieldwatch migrate``: an original command line or file in, the fieldwatch command out."""
+"""``fieldwatch migrate``: translate an original command line or settings file into a fieldwatch command."""
 
 import re
 import shlex
@@ -16,18 +16,19 @@ from fieldwatch.recon.commands.migrate.pmni import read_pmni
 from fieldwatch.recon.commands.migrate.scripts import SCRIPT_NAMES, VANILLA, Script, script_of
 from fieldwatch.recon.pipelines.normals import PRESETS
 
+# Negative numbers begin like flags.
 _NUMBER = re.compile(r"-\d|-\.\d")
 _CONF_FLAGS = ("--conf", "--obj-name")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Migrated:
-    """A command line of fieldwatch.
+    """A translated command line.
 
     Attributes:
-        command: its words after ``fieldwatch``.
-        missing: words in it that the user has to fill in.
-        notes: pairs of a flag or key and the reason why it has no counterpart, or what is different.
+        command: words after ``fieldwatch``.
+        missing: placeholders in the command that the user has to fill in.
+        notes: pairs of a flag or key, and the reason why it has no counterpart or what differs.
     """
 
     command: tuple[str, ...]
@@ -37,6 +38,7 @@ class Migrated:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
+    # The original line is passed after --, so that its flags are not taken for flags of migrate.
     own, line = split_line(arguments)
     chosen = read_flags(MigrateFlags, prog="fieldwatch migrate", arguments=[*own, "--", *line] if line else own)
     migrated = migrate(chosen.line)
@@ -51,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     if not chosen.run:
         return 0
     if migrated.missing:
-        raise BadInput(f"cannot run it: fill in {' and '.join(migrated.missing)}, and call it yourself")
+        raise BadInput(f"cannot run the command: fill in {' and '.join(migrated.missing)}, and run it yourself")
     return main(list(migrated.command))
 
 
@@ -63,11 +65,12 @@ def split_line(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def migrate(line: Sequence[str]) -> Migrated:
-    """Translate an original command line, or a file of settings.
+    """Translate an original command line, or a settings file.
 
     Raises:
-        BadInput: the script is not known, or the file cannot be read.
+        BadInput: the script is unknown, or the file cannot be read.
     """
+    # Words before the script (python, torchrun, environment variables) are ignored.
     at = next((i for i, word in enumerate(line) if word.endswith(".py")), None)
     if at is not None:
         script = script_of(line[at], line[at + 1 :])
@@ -80,7 +83,7 @@ def migrate(line: Sequence[str]) -> Migrated:
     if path.name == "cfg_args" or (path / "cfg_args").exists():
         return _migrate_script(VANILLA, [*read_settings(path), *line[1:]])
     raise BadInput(
-        f"{line[0]} is no original script, .conf file or cfg_args: give the whole line, as in "
+        f"{line[0]} is not an original script, .conf file or cfg_args: give the whole line, as in "
         "fieldwatch migrate python train.py -s SCENE"
     )
 
@@ -103,6 +106,7 @@ def _migrate_script(script: Script, line: Sequence[str]) -> Migrated:
         values = [group[0].partition("=")[2]] if "=" in group[0] else group[1:]
         if name in script.fills and values:
             places[script.fills[name]] = values[0]
+        # An explained omission; unknown flags are noted by `_translate`.
         elif name in script.dropped:
             notes.append((group[0], script.dropped[name]))
         elif script.command == "train normals" and name in _CONF_FLAGS and values:
@@ -110,7 +114,8 @@ def _migrate_script(script: Script, line: Sequence[str]) -> Migrated:
         else:
             _translate(script, group, known, words, notes)
     if script is VANILLA and "--held-out" not in words:
-        words += ["--held-out", "0"]  # 3DGS holds photos out with --eval only
+        # 3DGS holds photos out with --eval only; our default holds some out always.
+        words += ["--held-out", "0"]
     words = [*_from_conf(conf, words, notes), *_start(script, words), *words]
     missing = tuple(place for place in script.places if places[place] == place)
     return Migrated(command=(*script.command.split(), *places.values(), *words), missing=missing, notes=tuple(notes))
@@ -133,13 +138,13 @@ def _translate(
 
 
 def _start(script: Script, words: Sequence[str]) -> list[str]:
-    """Return the script's first words, without flags that the line gives."""
+    """Return the script's default flags, except those that the line sets."""
     pairs = zip(script.start[::2], script.start[1::2], strict=True)
     return [word for flag, value in pairs if flag not in words for word in (flag, value)]
 
 
 def _from_conf(conf: dict[str, str], words: Sequence[str], notes: list[tuple[str, str]]) -> list[str]:
-    """Return the flags that say what PMNI's .conf file says, apart from those that the line gives."""
+    """Return flags equivalent to PMNI's .conf file, except those that the line sets."""
     if "--conf" not in conf:
         return []
     with reading_input():
@@ -174,8 +179,10 @@ def _groups(line: Sequence[str]) -> list[list[str]]:
             groups.append([word])
         elif groups:
             groups[-1].append(word)
-        else:  # a value before any flag: the scripts take none
+        # A value before any flag: the scripts take none, so it is noted as unknown.
+        else:
             groups.append([word])
+    # The two corners become one --bbox and must be translated together.
     for group in list(groups):
         flag = group[0].partition("=")[0]
         if EXTRACT_ORIGINALS.get(flag, dashed(flag)) in CORNERS:

@@ -1,4 +1,4 @@
-"""Flags of ``fieldwatch migrate``; no torch is needed for them."""
+"""Flags of ``fieldwatch migrate``; importing them needs no torch."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Flags of the original ``train.py`` of 3D Gaussian splatting, and its ``cfg_args``, in our words."""
+"""Translation of the flags of 3D Gaussian splatting's ``train.py``, and of its ``cfg_args``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +29,8 @@ RENAMED: Mapping[str, str] = {
     "--save-iterations": "--checkpoint-milestones",
     "--checkpoint-iterations": "--checkpoint-milestones",
 }
-"""Names in `fieldwatch train splats` of flags of 3DGS."""
+"""Flags of `fieldwatch train splats` by flag of 3DGS."""
+# Flags without a counterpart, and what to do instead.
 _NONE: Mapping[str, str] = {
     "--start-checkpoint": "a run continues with the same --out, or with `fieldwatch resume RUN`",
     "--random-background": "transparent photos are compared over random colors anyway (--transparency)",
@@ -56,7 +57,7 @@ def translate_splatting(group: Sequence[str]) -> list[str]:
     """Translate one flag of 3DGS with its values.
 
     Raises:
-        BadInput: it has no counterpart; the message says why.
+        BadInput: the flag has no counterpart; the message says why.
     """
     flag, equals, value = group[0].partition("=")
     name = dashed(flag).lower()
@@ -69,18 +70,19 @@ def translate_splatting(group: Sequence[str]) -> list[str]:
 
 
 def read_settings(path: Path) -> list[str]:
-    """Return the words of 3DGS for the ``cfg_args`` of a trained model.
+    """Return the 3DGS flags that correspond to the ``cfg_args`` of a trained model.
 
     Args:
-        path: the file, or the folder of the model.
+        path: path of the file, or of the model's folder.
 
     Raises:
-        BadInput: it cannot be read.
+        BadInput: the file cannot be read.
     """
     with reading_input():
         settings = open_splat_folder(path if path.is_dir() else path.parent).settings
     words: list[str] = []
     for name, value in settings.items():
+        # cfg_args lists all settings: False, None and empty ones were not given.
         if value is True:
             words.append(f"--{name}")
         elif value not in (False, None, ""):
@@ -97,7 +99,8 @@ def _images(values: Sequence[str]) -> list[str]:
 
 
 def _resolution(values: Sequence[str]) -> list[str]:
-    if values == ["-1"]:  # the default of both: at most 1600 pixels
+    # -1 is the default of both programs: at most 1600 pixels.
+    if values == ["-1"]:
         return []
     raise BadInput("--longer-side PIXELS scales the photos: give the number of pixels")
 

@@ -1,4 +1,4 @@
-"""Flags of the original SuGaR scripts that extract and refine meshes; no torch is needed for them."""
+"""Flags of the original SuGaR scripts that extract and refine meshes; importing them needs no torch."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ EXTRACT_ORIGINALS: Mapping[str, str] = {
     "-b": "--bboxmin",
     "-B": "--bboxmax",
 }
-"""Names in `fieldwatch mesh extract` of flags of the original script."""
+"""Flags of `fieldwatch mesh extract` by flag of the original script."""
 REFINE_ORIGINALS: Mapping[str, str] = {
     "--refinement-time": "--preset",
     "-g": "--gaussians-per-triangle",
@@ -25,17 +25,18 @@ REFINE_ORIGINALS: Mapping[str, str] = {
     "-o": "--out",
     "--output-dir": "--out",
 }
-"""Names in `fieldwatch mesh refine` of flags of the original script."""
+"""Flags of `fieldwatch mesh refine` by flag of the original script."""
 CORNERS = ("--bboxmin", "--bboxmax")
+# Corners are written as "(x,y,z)" in the original.
 _CORNER = re.compile(r"[()\[\]\s]")
 _SWITCHES = ("--centred", "--snap")
 
 
 def translate_extract(arguments: Sequence[str]) -> list[str]:
-    """Translate the words of the original extraction: names, switches with a value, corners as texts.
+    """Translate the flags of the original extraction: names, switches with a value, corners written as "(x,y,z)".
 
     Raises:
-        BadInput: a corner without the other one, or one that is not three numbers.
+        BadInput: a corner of the box is missing, or is not three numbers.
     """
     rest = renamed(arguments, EXTRACT_ORIGINALS)
     words: list[str] = []
@@ -52,7 +53,9 @@ def translate_extract(arguments: Sequence[str]) -> list[str]:
         else:
             words.append(flag + equals + value)
     if len(corners) == 1:
-        raise BadInput(f"{next(iter(corners))} came without the other corner: give --bboxmin and --bboxmax, or --bbox")
+        raise BadInput(
+            f"{next(iter(corners))} is given without the other corner: give --bboxmin and --bboxmax, or --bbox"
+        )
     return words + (["--bbox", *corners["--bboxmin"], *corners["--bboxmax"]] if corners else [])
 
 

@@ -1,4 +1,4 @@
-"""The command line of ``fieldwatch train normals``: flags of the original script, and its .conf files."""
+"""Command line of ``fieldwatch train normals``: translates the flags of the original script and its .conf files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +10,14 @@ from fieldwatch.recon.commands.migrate.pmni_flags import translate_flags
 from fieldwatch.recon.pipelines.normals import PRESETS
 
 BESIDE_CONF = "seeds"
-"""Preset with the settings that a .conf file does not have, unless --preset names another one."""
+"""Preset for settings that a .conf file does not contain, unless --preset names another one."""
 
 
 def read(words: Sequence[str]) -> CommandLine:
     """Translate the flags of the original script, and read the .conf file that they name.
 
     Raises:
-        BadInput: no such preset, a file that cannot be read, or a flag of the original script that means nothing here.
+        BadInput: there is no such preset, the file cannot be read, or a flag of the original script has no counterpart.
     """
     words = spelled_out(translate_flags(words))
     path = _given(words, "--conf")
@@ -26,6 +26,7 @@ def read(words: Sequence[str]) -> CommandLine:
         if object_name is not None:
             raise BadInput(f"--obj-name {object_name} replaces CASE_NAME in a file: give --conf FILE, too")
         return CommandLine(arguments=words)
+    # In front, so that a --preset of the user would come later and win.
     if _given(words, "--preset") is None:
         words = ["--preset", BESIDE_CONF, *words]
     with reading_input():

@@ -1,4 +1,4 @@
-"""Settings of PMNI's .conf files as ours: every key is used, known to have no effect, or refused."""
+"""Conversion of PMNI's .conf files: every key is used, known to have no effect, or refused."""
 
 import math
 from collections.abc import Mapping
@@ -23,17 +23,17 @@ _CHANGED = {
     "model.ray_marching.occ_resolution": 128,
     "dataset.exclude_views": [],
 }
-"""Values that PMNI uses for these keys, regardless of the file."""
+"""Values that PMNI hard-codes for these keys, regardless of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PmniSettings:
-    """A .conf file of PMNI, read.
+    """Result of reading a .conf file of PMNI.
 
     Attributes:
-        config: our settings; what the file does not say is as in the preset.
-        out: the run folder that it names.
-        notes: what people should know about the file.
+        config: config of the training; settings that are not in the file are those of the preset.
+        out: run folder named in the file, or None.
+        notes: differences that the user should know.
     """
 
     config: NormalsConfig
@@ -45,20 +45,19 @@ def read_pmni(path: Path, base: NormalsConfig, *, object_name: str | None = None
     """Read a .conf file of PMNI (HOCON).
 
     Args:
-        path: of the file.
-        base: settings that the file says nothing about.
-        object_name: what the word CASE_NAME in it stands for.
+        path: path of the file.
+        base: config for settings that are not in the file.
+        object_name: name of the object that replaces CASE_NAME.
 
     Raises:
-        ConfError: file, line, key, what was wanted.
+        ConfError: the file cannot be read or used; the message gives file, line, key and the expected value.
     """
     conf = read_conf(path, object_name=object_name)
     settings = _ConfValues(path, refuse_unknown(conf))
     for name, entry in settings.entries.items():
         if "CASE_NAME" in str(entry.value):
             raise ConfError(
-                f"{path}:{entry.line}: {name} is {format_value(entry.value)}: give the object that CASE_NAME "
-                "stands for, "
+                f"{path}:{entry.line}: {name} is {format_value(entry.value)}: give the object that replaces CASE_NAME "
                 "with --obj-name NAME"
             )
     fields = _direct(settings) | _data(settings, base) | _field(settings, base) | _schedule(settings) | _poses(settings)
@@ -73,7 +72,7 @@ def read_pmni(path: Path, base: NormalsConfig, *, object_name: str | None = None
 
 @dataclass(frozen=True)
 class _ConfValues:
-    """Values of a file, by key."""
+    """Values of a file by key, and error messages with their lines."""
 
     path: Path
     entries: Mapping[str, ConfEntry]
@@ -88,7 +87,7 @@ class _ConfValues:
         return f"{self.path}:{self.entries[name].line}: {name}"
 
     def together(self, names: tuple[str, ...]) -> list[Any] | None:
-        """Return the values of keys that belong together: all of them, or None if none is given."""
+        """Return the values of keys that depend on each other; None if none of them is given."""
         if not self.has(*names):
             return None
         missing = [name for name in names if name not in self.entries]
@@ -111,8 +110,10 @@ def _data(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
     if settings.has("dataset.exclude_views"):
         fields["exclude"] = tuple(map(int, settings.value("dataset.exclude_views", [])))
     if settings.has("train.learning_rate"):
-        fields["rates.lr_table"] = None  # one rate for the table and the network
-    if settings.has("train.batch_size"):  # patches of every view in turn
+        # PMNI has one learning rate for the hash table and the network.
+        fields["rates.lr_table"] = None
+    # PMNI samples batch_size patches of patch_size x patch_size pixels from every view in turn.
+    if settings.has("train.batch_size"):
         pixels = int(settings.value("train.patch_size", base.rendering.patch)) ** 2
         fields["rays.rays_per_view"] = int(settings.value("train.batch_size", 1)) * pixels
         fields |= {"rays.views_per_step": 0, "rays.sample_budget": None}
@@ -120,6 +121,7 @@ def _data(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
         ratio = settings.value("train.pc_ratio", 1)
         if ratio < 1:
             raise ConfError(f"{settings.where('train.pc_ratio')} must be 1 or more (one pixel of N), got {ratio:g}")
+        # PMNI uses one of pc_ratio pixels for the point cloud term.
         fields["terms.point_share"] = 1 / ratio
     return fields
 
@@ -135,14 +137,14 @@ def _field(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
         _refuse_kept(settings)
     for name in ("model.sdf_network.weight_norm", "model.sdf_network.input_concat"):
         if encoding and settings.value(name, True) is False:
-            raise ConfError(
-                f"{settings.where(name)} is False, and here only True is read beside an encoding: remove it"
-            )
+            raise ConfError(f"{settings.where(name)} must be True if there is a model.encoding, got False: remove it")
     if settings.has("train.increase_bindwidth_every"):
-        fields["sdf.first_levels"] = 1.0  # PMNI's counter is 1 from the first iteration on
+        # PMNI's counter of active levels starts at 1.
+        fields["sdf.first_levels"] = 1.0
         fields["sdf.levels_by"] = int(settings.value("train.increase_bindwidth_every", 1)) * (levels - 1)
     elif encoding:
         fields["sdf.first_levels"] = min(base.sdf.first_levels, float(levels))
+    # NeuS: s = exp(10 v) is the sharpness of the logistic density.
     if settings.has("model.variance_network.init_val"):
         start = settings.value("model.variance_network.init_val", 0.5)
         if not 0 <= start <= 1:
@@ -153,7 +155,7 @@ def _field(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
 
 
 def _finest(settings: _ConfValues, levels: int, coarsest: int, scale: float) -> int:
-    """Cells along an edge of the finest level, rounded as tiny-cuda-nn does."""
+    """Return the number of cells along an edge of the finest level, rounded as in tiny-cuda-nn."""
     if not 1 <= scale <= 8:
         raise ConfError(f"{settings.where(ENCODING[2])} must be a factor between levels, 1 to 8, got {scale:g}")
     # tiny-cuda-nn: resolution = ceil(base * scale^level - 1) + 1.
@@ -161,7 +163,7 @@ def _finest(settings: _ConfValues, levels: int, coarsest: int, scale: float) -> 
 
 
 def _refuse_kept(settings: _ConfValues) -> None:
-    """Other keys of the encoding mean nothing without its resolutions."""
+    """Refuse other keys of the encoding, which have no effect without its resolutions."""
     for name in settings.entries:
         if name.startswith("model.encoding."):
             raise ConfError(f"{settings.where(name)} is given without {', '.join(ENCODING)}: give all of them, or none")
@@ -182,13 +184,13 @@ def _schedule(settings: _ConfValues) -> dict[str, Any]:
 
 
 def _stages(settings: _ConfValues, normals_from: int) -> tuple[str, ...]:
-    """PMNI's stages as ours; normals count nowhere before they are let in."""
+    """Convert PMNI's stages; the normal term has weight 0 before ``normals_from``."""
     starts = list(STAGES.items())
     texts: list[str] = []
     for i, (stage, start) in enumerate(starts):
         weights = {ours: settings.value(f"train.{term}_weight_{stage}", 0) for term, ours in TERMS.items()}
         end = starts[i + 1][1] if i + 1 < len(starts) else math.inf
-        # PMNI lets the normal term in late: the stage is split at that iteration.
+        # PMNI enables the normal term at an iteration of its own setting: the stage is split there.
         if weights["normal"] and start < normals_from:
             texts.append(_stage(stage, start, weights | {"normal": 0}))
             if normals_from < end:
@@ -210,15 +212,16 @@ def _poses(settings: _ConfValues) -> dict[str, Any]:
     if noisy and from_data is False:
         raise ConfError(
             f"{settings.where('dataset.add_pose_noise')} is True and model.LearnPose.init_pose False: noise is "
-            "added to the "
-            "poses of the data, which a ring does not use; give one of the two"
+            "added to the poses of the data, which a ring does not use; change one of them"
         )
     if noisy is not None or from_data is not None:
         fields["poses.pose_start"] = "noisy" if noisy else "ring" if from_data is False else "dataset"
+    # PMNI has radians, fieldwatch degrees.
     if settings.has("dataset.rotation_noise_std"):
         fields["poses.rotation_noise"] = math.degrees(settings.value("dataset.rotation_noise_std", 0.0))
     rate = settings.value("train.pose_lr", None)
-    if rate:  # 5e-4 in the published files, and hard-wired as 1e-3, then 5e-4
+    # The published files have 5e-4, while PMNI hard-codes 1e-3, later 5e-4: the file's value is the later one.
+    if rate:
         fields |= {"rates.lr_poses": 2 * rate, "rates.lr_poses_late": rate, "rates.poses_late_from": POSE_RATE_FALLS}
     learned = settings.value("model.LearnPose.learn_pose", True) and rate != 0
     for key, field in (("learn_R", "poses.learn_rotation"), ("learn_t", "poses.learn_translation")):
@@ -229,7 +232,7 @@ def _poses(settings: _ConfValues) -> dict[str, Any]:
 
 
 def _configured(base: NormalsConfig, fields: Mapping[str, Any], settings: _ConfValues) -> NormalsConfig:
-    """The base with some fields changed; a refusal names the line of the key that it is about."""
+    """Return the base with changed fields; an error names the line of the key that caused it."""
     groups: dict[str, dict[str, Any]] = {}
     for name, value in fields.items():
         group, _, last = name.rpartition(".")
@@ -238,11 +241,12 @@ def _configured(base: NormalsConfig, fields: Mapping[str, Any], settings: _ConfV
         parts = {group: replace(getattr(base, group), **changed) for group, changed in groups.items() if group}
         return replace(base, **groups.get("", {}), **parts)
     except InputError as error:
-        raise ConfError(f"{_location(settings, str(error))} sets what is refused here: {error}") from error
+        raise ConfError(f"{_location(settings, str(error))} has an invalid value: {error}") from error
 
 
 def _location(settings: _ConfValues, message: str) -> str:
-    """Line and key of the first flag in a message; the file, where no key of it sets one of them."""
+    """Return line and key of the first flag in a message; the path if no key sets such a flag."""
+    # Errors of the config name flags; the user of a .conf file knows its keys.
     flags = {
         f"--{field.rpartition('.')[2].replace('_', '-')} ": name
         for name in settings.entries
@@ -254,12 +258,12 @@ def _location(settings: _ConfValues, message: str) -> str:
 
 def _notes(conf: Conf, settings: _ConfValues, config: NormalsConfig) -> list[str]:
     notes = [
-        f"{conf.path}:{line}: {name} is given again further down, and that counts"
+        f"{conf.path}:{line}: {name} is given again below, and the later value is used"
         for name, line in conf.replaced.items()
     ]
     idle = [name for name in settings.entries if KEYS[name].silent]
     if idle:
-        notes.append(f"{conf.path}: without effect here: {'; '.join(_reasons(idle))}")
+        notes.append(f"{conf.path}: without effect: {'; '.join(_reasons(idle))}")
     changed = [
         f"{name} = {format_value(settings.entries[name].value)}"
         for name, usual in _CHANGED.items()
@@ -268,17 +272,17 @@ def _notes(conf: Conf, settings: _ConfValues, config: NormalsConfig) -> list[str
         and (name != "general.clock_wise" or config.poses.pose_start == "ring")
     ]
     if changed:
-        notes.append(f"{conf.path}: acts here, while PMNI reads it and does something else: {', '.join(changed)}")
+        notes.append(f"{conf.path}: used as written, while PMNI ignores the value: {', '.join(changed)}")
     if settings.has("model.sdf_network.d_hidden") and not settings.has(*ENCODING):
         notes.append(
-            f"{conf.path} has no model.encoding, which leaves PMNI a plain network; here the field keeps the preset's "
-            "hash encoding (model.sdf_network.weight_norm and input_concat are always on)"
+            f"{conf.path} has no model.encoding: PMNI then trains a plain network, fieldwatch keeps the hash "
+            "encoding of the preset (model.sdf_network.weight_norm and input_concat are always on)"
         )
     return notes
 
 
 def _reasons(names: list[str]) -> list[str]:
-    """Return names grouped by the reason why they have no effect."""
+    """Return lists of keys that have no effect, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for name in names:
         by_reason.setdefault(KEYS[name].why, []).append(name)
@@ -288,4 +292,4 @@ def _reasons(names: list[str]) -> list[str]:
 def _object_notes(conf: Conf, object_name: str | None) -> list[str]:
     if object_name is None or "CASE_NAME" in conf.path.read_text(encoding="utf-8-sig"):
         return []
-    return [f"--obj-name {object_name} replaces nothing: there is no CASE_NAME in {conf.path}"]
+    return [f"--obj-name {object_name} has no effect: {conf.path} has no CASE_NAME"]

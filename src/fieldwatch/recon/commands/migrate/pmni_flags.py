@@ -1,4 +1,4 @@
-"""Flags of PMNI's exp_runner.py; flags without a counterpart are refused with the alternative."""
+"""Translation of the flags of PMNI's exp_runner.py; flags without a counterpart are refused with an alternative."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,16 @@ _INSTEAD = {
     "--case": "--obj-name NAME",
     "--object": "--obj-name NAME",
     "--config": "--conf FILE",
-    "--debug": "--steps 100 for a short run; what a run does is in its log.txt",
+    "--debug": "--steps 100 for a short run; its log is in log.txt",
 }
-"""Flags that people try on PMNI's script and that it never had."""
+"""Flags that users try although PMNI's script never had them, and their alternatives."""
 
 
 def translate_flags(arguments: Sequence[str]) -> list[str]:
     """Translate the flags of the original script; other words stay unchanged.
 
     Raises:
-        BadInput: a flag that means nothing here; the message says what does.
+        BadInput: a flag has no counterpart; the message says what to use instead.
     """
     words: list[str] = []
     rest = list(arguments)

@@ -1,7 +1,7 @@
-"""The part of HOCON that PMNI's files are written in, read with the line of every value.
+"""Reader of the subset of HOCON that PMNI's files use; it records the line of every value.
 
-Braces, dotted keys, `=` or `:`, lists, quoted and unquoted values, comments (`#`, `//`). What else HOCON has and these
-files do not (include, substitutions, `+=`, text blocks) is refused by name.
+Supported are braces, dotted keys, `=` or `:`, lists, quoted and unquoted values, and comments (`#`, `//`). Other
+features of HOCON (include, substitutions, `+=`, multi-line strings) are refused with an error that names them.
 """
 
 import json
@@ -17,16 +17,16 @@ Value = Scalar | list[Scalar]
 
 
 class ConfError(InputError):
-    """A file of settings that cannot be read: file, line, what stands there, what was wanted."""
+    """A settings file cannot be read; the message gives file, line, the text found and the syntax expected."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfEntry:
-    """A value and where it stands.
+    """A value and its line.
 
     Attributes:
-        value: as typed by HOCON: quoted is text; unquoted is a number, a truth value, null or text.
-        line: counted from 1.
+        value: typed value: quoted is a string; unquoted is a number, a boolean, null or a string.
+        line: line number, counted from 1.
     """
 
     value: Value
@@ -38,9 +38,9 @@ class Conf:
     """The settings of a file.
 
     Attributes:
-        path: of the file.
-        entries: by dotted key, in the order of the file.
-        replaced: per key that was given again, the line that no longer counts.
+        path: path of the file.
+        entries: values by dotted key, in the order of the file.
+        replaced: line of the overridden value, by key, for keys that occur again.
     """
 
     path: Path
@@ -48,23 +48,25 @@ class Conf:
     replaced: Mapping[str, int]
 
 
-# Blanks and comments, but no line ends: those separate settings.
+# Spaces and comments, but no line breaks: those separate settings.
 _BLANK = re.compile(r"(?:[ \t\r]|(?:#|//)[^\n]*)+")
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _NAME = re.compile(r"[\w-]+")
-# An unquoted value: anything up to a separator or a comment; a single slash is fine.
+# An unquoted value ends at a separator or a comment; a single slash, as in paths, belongs to it.
 _BARE = re.compile(r"(?:[^\n,\[\]{}\"#=:$/]+|/(?!/))+")
 _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+# PMNI's files write True and False: compared in lower case.
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+# Limit of nested blocks: the parser is recursive.
 _DEEPEST = 20
 
 
 def read_conf(path: Path, *, object_name: str | None = None) -> Conf:
-    """Read a file; the word CASE_NAME in it stands for the object's name.
+    """Read a file; the placeholder CASE_NAME in it is replaced by the name of the object.
 
     Raises:
-        ConfError: there is no such file, it is not of the part of HOCON above, or an object's name is wanted.
+        ConfError: there is no such file, or it uses unsupported syntax.
     """
     if not path.is_file():
         raise ConfError(f"--conf {path}: there is no such file; give one of PMNI's .conf files")
@@ -72,7 +74,8 @@ def read_conf(path: Path, *, object_name: str | None = None) -> Conf:
         # utf-8-sig: editors on Windows write a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfError(f"{path} is no text ({error}): give one of PMNI's .conf files") from error
+        raise ConfError(f"{path} is not a text file ({error}): give one of PMNI's .conf files") from error
+    # Before parsing, as PMNI does: CASE_NAME may be a part of any value.
     if object_name is not None:
         text = text.replace("CASE_NAME", object_name)
     return _HoconReader(path, text).read()
@@ -80,7 +83,7 @@ def read_conf(path: Path, *, object_name: str | None = None) -> Conf:
 
 @dataclass
 class _HoconReader:
-    """Walks through a text once, from left to right."""
+    """Recursive-descent parser: one pass over the text, from left to right."""
 
     path: Path
     text: str
@@ -91,22 +94,20 @@ class _HoconReader:
     replaced: dict[str, int] = field(default_factory=dict)
 
     def read(self) -> Conf:
-        """All of it; braces around everything are allowed."""
+        """Read the whole text; braces around all settings are optional."""
         self._skip()
         whole = self._takes("{")
         self._members("", 0, closed=whole)
         self._skip()
         if self.position < len(self.text):
-            raise self._error(
-                "stands after the brace that closes all settings: put it inside, or leave out the outer braces"
-            )
+            raise self._error("after the closing brace of all settings: move it inside, or remove the outer braces")
         return Conf(path=self.path, entries=self.entries, replaced=self.replaced)
 
     def _members(self, parent: str, depth: int, *, closed: bool) -> None:
-        """Settings up to the brace that closes them, or to the end of the text."""
+        """Read settings up to the closing brace, or to the end of the text."""
         opened = self._line
         if depth > _DEEPEST:
-            raise self._error(f"opens more than {_DEEPEST} blocks within each other")
+            raise self._error(f"nests more than {_DEEPEST} blocks")
         while True:
             self._skip(",")
             if self.position >= len(self.text):
@@ -123,13 +124,14 @@ class _HoconReader:
         name = self._key()
         key = f"{parent}.{name}" if parent else name
         self._skip()
+        # HOCON allows a block without a separator: name { ... }.
         if self._takes("{"):
             self._members(key, depth + 1, closed=True)
             return
         if self.text.startswith("+=", self.position):
-            raise self._error(f"adds to {key}, which is not read here: write the whole list")
+            raise self._error(f"appends to {key}, which is not supported: write the whole list")
         if not (self._takes("=") or self._takes(":")):
-            raise self._error(f"follows {key}: wanted {key} = VALUE, or {name} {{ ... }}")
+            raise self._error(f"after {key}: expected {key} = VALUE, or {name} {{ ... }}")
         self._skip()
         if self._takes("{"):
             self._members(key, depth + 1, closed=True)
@@ -137,7 +139,8 @@ class _HoconReader:
             self._put(key, ConfEntry(value=self._value(key), line=line))
 
     def _put(self, key: str, entry: ConfEntry) -> None:
-        """A later value replaces an earlier one, and blocks of the same name are one block (HOCON)."""
+        """Store a value; as in HOCON, later values override earlier ones, and blocks of the same name are merged."""
+        # A plain value also overrides a block of the same key, and a block a plain value.
         below = f"{key}."
         parts = key.split(".")
         above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
@@ -149,8 +152,9 @@ class _HoconReader:
         names = [self._name()]
         while self._takes("."):
             names.append(self._name())
+        # "include" is a keyword only if it is not itself assigned.
         if names == ["include"] and not re.match(r"\s*[=:{]", self.text[self.position :]):
-            raise self._error("belongs to an include, which is not followed: put the other file's settings here")
+            raise self._error("belongs to an include, which is not supported: copy the other file's settings here")
         return ".".join(names)
 
     def _name(self) -> str:
@@ -159,7 +163,7 @@ class _HoconReader:
             return self._unquoted(match[0])
         match = _NAME.match(self.text, self.position)
         if match is None:
-            raise self._error("is no name of a setting: wanted NAME = VALUE, or NAME { ... }")
+            raise self._error("is not the name of a setting: expected NAME = VALUE, or NAME { ... }")
         self.position = match.end()
         return match[0]
 
@@ -169,6 +173,7 @@ class _HoconReader:
         items: list[Scalar] = []
         opened = self._line
         while True:
+            # Line breaks separate items, too.
             self._skip(",\n")
             if self.position >= len(self.text):
                 raise ConfError(f"{self.path}:{opened}: the list of {key} is never closed: add a ]")
@@ -177,37 +182,40 @@ class _HoconReader:
             items.append(self._scalar(key))
             self._skip()
             if self.text[self.position : self.position + 1] not in (",", "\n", "]", ""):
-                raise self._error(f"stands in the list of {key}: separate its values by commas")
+                raise self._error(f"in the list of {key}: separate the values by commas")
 
     def _scalar(self, key: str) -> Scalar:
         if self.text.startswith('"""', self.position):
-            raise self._error(f"opens a block of text for {key}: write it in one line, in single quotes")
+            raise self._error(f"opens a multi-line string for {key}, which is not supported: write it on one line")
         if match := _QUOTED.match(self.text, self.position):
             self.position = match.end()
             return self._unquoted(match[0])
         if self.text.startswith("$", self.position):
-            raise self._error(f"is a substitution, which is not read here: write the value of {key}")
+            raise self._error(f"is a substitution, which is not supported: write the value of {key}")
         match = _BARE.match(self.text, self.position)
         if match is None or not match[0].strip():
-            raise self._error(f"is no value for {key}: wanted a number, True or False, a text, or a list of them")
+            raise self._error(
+                f"is not a value for {key}: expected a number, True or False, a string, or a list of them"
+            )
         self.position = match.end()
         return _typed(match[0].strip())
 
     def _ends_member(self) -> None:
-        """After a value comes the end of the line, a comma, or the end of the block."""
+        """Check that a value is followed by a line break, a comma, or the end of the block."""
         blank = _BLANK.match(self.text, self.position)
         self.position = blank.end() if blank else self.position
         if self.text[self.position : self.position + 1] not in ("", "\n", ",", "}"):
-            raise self._error("follows a value: put it on a line of its own, or the whole value in quotes")
+            raise self._error("after a value: put it on a new line, or quote the whole value")
 
     def _unquoted(self, text: str) -> str:
+        # HOCON has the string syntax of JSON.
         try:
             return json.loads(text)
         except json.JSONDecodeError as error:
-            raise self._error(f"follows {text}, which has an escape that there is not ({error})") from error
+            raise self._error(f"after {text}, which has an invalid escape ({error})") from error
 
     def _skip(self, also: str = "") -> None:
-        """Blanks, line ends and comments, and what else separates here."""
+        """Skip spaces, line breaks and comments, and the given separators."""
         while self.position < len(self.text):
             match = _BLANK.match(self.text, self.position)
             if match:
@@ -225,7 +233,8 @@ class _HoconReader:
 
     @property
     def _line(self) -> int:
-        self._lines += self.text.count("\n", self._counted_up_to, self.position)  # only what is new since the last look
+        # Incremental: counting from the start for every value would be quadratic.
+        self._lines += self.text.count("\n", self._counted_up_to, self.position)
         self._counted_up_to = self.position
         return self._lines
 
@@ -242,7 +251,7 @@ class _HoconReader:
 
 
 def _typed(text: str) -> Scalar:
-    """What an unquoted value means."""
+    """Return the typed value of an unquoted text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if _WHOLE.fullmatch(text):

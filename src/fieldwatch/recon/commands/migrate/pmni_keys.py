@@ -1,4 +1,4 @@
-"""Every key of PMNI's files: what kind of value it takes, and what it is here."""
+"""Table of all keys of PMNI's files: the kind of their value, and the corresponding setting."""
 
 import difflib
 import math
@@ -14,9 +14,9 @@ class Kind:
     """A kind of value.
 
     Attributes:
-        wanted: what to write, for messages.
-        fits: whether a value is of it.
-        typed: makes a value what Python knows it as.
+        wanted: description of valid values, for messages.
+        fits: function that checks a value.
+        typed: function that converts a value to its Python type.
     """
 
     wanted: str
@@ -25,6 +25,7 @@ class Kind:
 
 
 def _is_number(value: Any) -> bool:
+    # bool is a subclass of int.
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -40,27 +41,27 @@ NUMBER = Kind(wanted="a number, such as 1e-3", fits=_is_number, typed=float)
 WHOLE = Kind(wanted="a whole number", fits=_is_whole, typed=int)
 COUNT = Kind(wanted="a whole number, 1 or more", fits=lambda value: _is_whole(value) and value >= 1, typed=int)
 TRUTH = Kind(wanted="True or False", fits=lambda value: isinstance(value, bool))
-TEXT = Kind(wanted="a text", fits=_is_text)
+TEXT = Kind(wanted="a string", fits=_is_text)
 WHOLES = Kind(
     wanted="a list of whole numbers, such as [0, 4]",
     fits=lambda value: isinstance(value, list) and all(map(_is_whole, value)),
 )
 TEXTS = Kind(
-    wanted="a list of texts, such as [./, ./models]",
+    wanted="a list of strings, such as [./, ./models]",
     fits=lambda value: isinstance(value, list) and all(map(_is_text, value)),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """What a key is here.
+    """A key of PMNI's files.
 
     Attributes:
-        kind: of its value.
-        field: of the config that it sets by itself, as "rates.lr"; None where it sets more, or nothing.
-        only: the values it is accepted at; empty means any.
-        why: it means nothing at another value.
-        silent: it has no effect at any of its values, which is told at the start.
+        kind: kind of its value.
+        field: dotted config field that it sets directly, such as "rates.lr"; None if it sets several fields or none.
+        only: accepted values; empty means any.
+        why: reason why other values are refused, or why the key has no effect.
+        silent: whether no value has an effect, which is noted at the start.
     """
 
     kind: Kind
@@ -71,12 +72,12 @@ class Key:
 
 
 def _fixed(kind: Kind, *only: Value, why: str) -> Key:
-    """One value, which is how it is here."""
+    """Return a key that is accepted at fixed values only: those that fieldwatch implements."""
     return Key(kind=kind, only=only, why=why)
 
 
 def _ignored(kind: Kind, *only: Value, why: str) -> Key:
-    """No effect, there or here; the values of the published files are accepted."""
+    """Return a key without effect; the values of the published files are accepted."""
     return Key(kind=kind, only=only, why=why, silent=True)
 
 
@@ -95,7 +96,7 @@ _DATASET = {
     "normal_dir": Key(kind=TEXT, field="normals"),
     "cameras_name": _fixed(TEXT, "cameras_sphere.npz", why="cameras are read from the file of this name"),
     "exclude_views": Key(kind=WHOLES),
-    "upsample_factor": _fixed(WHOLE, 1, why="maps are never enlarged; --longer-side makes them smaller"),
+    "upsample_factor": _fixed(WHOLE, 1, why="maps are never upsampled; --longer-side reduces them"),
     "depth_dir": Key(kind=TEXT, field="depth"),
     "perspective_dir": _ignored(
         TEXT, "integration/perspective", why="distances along rays are computed from the depth in depth_dir"
@@ -116,7 +117,7 @@ _TRAIN = {
     "increase_bindwidth_every": Key(kind=COUNT),
     "warm_up_end": Key(kind=WHOLE, field="rates.warm_up"),
     "gradient_method": Key(
-        kind=TEXT, field="rendering.gradient_method", only=("ad", "fd", "dfd"), why="gradients come about in these ways"
+        kind=TEXT, field="rendering.gradient_method", only=("ad", "fd", "dfd"), why="these are the implemented methods"
     ),
     "batch_size": Key(kind=COUNT),
     "patch_size": Key(kind=COUNT, field="rendering.patch"),
@@ -136,14 +137,14 @@ TERMS = {
     "sdf": "surface",
     "con": "consistency",
 }
-"""PMNI's name of each term, and ours."""
+"""Names of the loss terms, by PMNI's name."""
 STAGES = {"s1": 0, "s2": 10_000, "s3": 20_000}
 """PMNI's stages and the iterations at which they begin."""
 _WEIGHTS = {f"{term}_weight_{stage}": Key(kind=NUMBER) for stage in STAGES for term in TERMS}
 _VAL = {
     "save_freq": Key(kind=COUNT, field="checkpoint_interval"),
     "val_normal_freq": Key(kind=COUNT, field="pictures_at"),
-    "val_normal_resolution_level": _ignored(WHOLE, 1, 4, why="evaluations look at all pixels"),
+    "val_normal_resolution_level": _ignored(WHOLE, 1, 4, why="evaluations use all pixels"),
     "gradient_method": _fixed(TEXT, "ad", why="evaluations take exact gradients"),
     "val_mesh_freq": Key(kind=COUNT, field="mesh_at"),
     "val_mesh_res": Key(kind=COUNT, field="mesh_resolution"),
@@ -156,9 +157,11 @@ _SDF = {
     "d_in": _fixed(WHOLE, 3, why="points have three coordinates"),
     "d_hidden": Key(kind=COUNT, field="sdf.hidden"),
     "n_layers": Key(kind=COUNT, field="sdf.layers"),
-    "skip_in": _fixed(WHOLES, [-1], why="the network has no skips: one hidden layer behind an encoding needs none"),
+    "skip_in": _fixed(
+        WHOLES, [-1], why="the network has no skip connections: one hidden layer after an encoding needs none"
+    ),
     "bias": Key(kind=NUMBER, field="sdf.radius"),
-    "geometric_init": _fixed(TRUTH, True, why="the field starts as a sphere, else there is no surface to begin with"),
+    "geometric_init": _fixed(TRUTH, True, why="the field starts as a sphere; otherwise there is no initial surface"),
     "weight_norm": Key(kind=TRUTH),
     "input_concat": Key(kind=TRUTH),
 }
@@ -201,14 +204,14 @@ KEYS: dict[str, Key] = {
     }.items()
     for name, key in keys.items()
 }
-"""By dotted name."""
+"""All keys by dotted name."""
 
 
 def refuse_unknown(conf: Conf) -> Mapping[str, ConfEntry]:
-    """Return the settings of a file, each of a known key, of its kind, and at a value that it is accepted at.
+    """Return the settings of a file after checking every key and value.
 
     Raises:
-        ConfError: the first that is not; names file and line.
+        ConfError: a key is unknown or its value is not accepted; the message names file and line of the first one.
     """
     # An empty block `model.encoding: null` means the same as no block.
     known = {name: entry for name, entry in conf.entries.items() if (name, entry.value) != ("model.encoding", None)}
@@ -226,13 +229,14 @@ def refuse_unknown(conf: Conf) -> Mapping[str, ConfEntry]:
 
 
 def _nearest(name: str) -> str:
-    """The known key that was perhaps meant: in the same block, or of the same name in another one."""
+    """Return a hint at a similar key: in the same block, or with the same name in another block."""
     block, _, last = name.rpartition(".")
     here = [each.rpartition(".")[2] for each in KEYS if each.rpartition(".")[0] == block]
     near = [f"{block}.{each}" for each in difflib.get_close_matches(last, here, n=1)]
+    # Keys are often moved to the wrong block.
     near += [each for each in KEYS if each.endswith(f".{last}")]
     near += difflib.get_close_matches(name, KEYS, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; its blocks: {', '.join(_blocks())}"
+    return f"; did you mean {near[0]}?" if near else f"; known blocks: {', '.join(_blocks())}"
 
 
 def _blocks() -> list[str]:
@@ -240,7 +244,7 @@ def _blocks() -> list[str]:
 
 
 def format_value(value: Value) -> str:
-    """A value as it stands in a file."""
+    """Return a value as it is written in a file."""
     if isinstance(value, list):
         return f"[{', '.join(map(format_value, value))}]"
     return "null" if value is None else str(value)

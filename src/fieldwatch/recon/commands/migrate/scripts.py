@@ -1,4 +1,4 @@
-"""The original scripts: which command does the same, how their flags are translated, what has no counterpart."""
+"""Table of the original scripts: the corresponding command, translation of flags, and flags without counterpart."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ class Script:
     """An original script.
 
     Attributes:
-        command: words of our command.
-        start: words that come first, after the positional ones.
-        translate: translates one flag with its values; raises `BadInput`, with the reason, if it has no counterpart.
-        places: positional words of our command, to be filled in.
-        fills: places that flags of the script fill.
-        dropped: why other flags are left out.
+        command: corresponding fieldwatch command.
+        start: default flags, inserted after the positional arguments.
+        translate: function that translates one flag with its values; raises `BadInput` with the reason if it cannot.
+        places: placeholders of the command's positional arguments.
+        fills: placeholders by the script's flag that fills them.
+        dropped: reasons by flag that is left out.
     """
 
     command: str
@@ -101,13 +101,14 @@ def script_of(path: str, words: Sequence[str]) -> Script | None:
     """Return the script that a command line calls; None if it is not known.
 
     Args:
-        path: of the script.
-        words: the words after it. ``train.py`` is SuGaR's if it names a model (-c) or a regularization, else 3DGS's,
+        path: path of the script.
+        words: words after it. ``train.py`` is SuGaR's if it names a model (-c) or a regularization, else 3DGS's,
             where ``-r`` is the resolution.
     """
     name = PurePath(path).name
     if name != "train.py":
         return _SCRIPTS.get(name)
+    # Both projects call their script train.py: only the flags tell them apart.
     flags = {word.partition("=")[0].replace("_", "-") for word in words}
     values = {word.rpartition("=")[2] for word in words}
     ours = {"density", "sdf", "dn_consistency"}

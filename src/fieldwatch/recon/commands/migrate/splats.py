@@ -1,4 +1,4 @@
-"""The command line of ``fieldwatch train splats``: flags of the original scripts."""
+"""Command line of ``fieldwatch train splats``: translates the flags of the original scripts."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,6 @@ def read(words: Sequence[str]) -> CommandLine:
     """Translate the flags of the original scripts.
 
     Raises:
-        BadInput: a flag of theirs that means nothing here; the message says what does.
+        BadInput: a flag has no counterpart; the message says what to use instead.
     """
     return CommandLine(arguments=translate_flags(words))

@@ -1,4 +1,4 @@
-"""Flags of the original SuGaR scripts: names, switches with a value, and flags that other commands take."""
+"""Translation of the flags of the original SuGaR scripts: names, switches with a value, flags of other commands."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -21,7 +21,7 @@ ORIGINAL_FLAGS = {
     "-o": "--out",
     "--output-dir": "--out",
 }
-"""Names in `fieldwatch train splats` of flags of the original scripts."""
+"""Flags of `fieldwatch train splats` by flag of the original scripts."""
 
 _EXTRACT, _REFINE, _TEXTURE = (f"`fieldwatch mesh {command} RUN`" for command in ("extract", "refine", "texture"))
 _MESH = {
@@ -43,6 +43,7 @@ _MESH = {
 }
 """Flags of the later stages, from Gaussians to a mesh, and the command that takes them."""
 
+# Flags without a counterpart in any command, and what to do instead.
 _ELSEWHERE = {
     "--resume-checkpoint": "a run is resumed automatically: give the same command with the same --out again, or "
     "`fieldwatch resume RUN`",
@@ -66,7 +67,7 @@ def translate_flags(arguments: Sequence[str]) -> list[str]:
     """Translate the flags of the original scripts; other words stay unchanged.
 
     Raises:
-        BadInput: a flag that is for a later stage or that is solved otherwise; the message says how.
+        BadInput: a flag belongs to a later stage or has no counterpart; the message says what to use instead.
     """
     words: list[str] = []
     rest = renamed(arguments, ORIGINAL_FLAGS)
@@ -79,21 +80,22 @@ def translate_flags(arguments: Sequence[str]) -> list[str]:
             continue
         # A switch may stand alone; the next word is its value only if it is no flag.
         spelled = value if equals else (rest.pop(0) if rest and not rest[0].startswith("-") else None)
-        words[:0] = _SWITCHES[name](flag, spelled)  # in front: our own flag for the same thing comes later and wins
+        # In front, so that fieldwatch's flag for the same setting comes later and wins.
+        words[:0] = _SWITCHES[name](flag, spelled)
     return words
 
 
 def _refuse_elsewhere(name: str, flag: str) -> None:
     if name in _MESH:
         raise BadInput(
-            f"{flag} is a flag of the mesh stages: leave it out here, and after this training run {_MESH[name]}"
+            f"{flag} belongs to the mesh stages: leave it out here, and run {_MESH[name]} after this training"
         )
     if name in _ELSEWHERE:
-        raise BadInput(f"{flag} of the original scripts is not a flag here: {_ELSEWHERE[name]}")
+        raise BadInput(f"{flag} of the original scripts has no counterpart: {_ELSEWHERE[name]}")
 
 
 def _truth(flag: str, value: str | None) -> bool:
-    """Return the value of a switch, which the original writes as a word; without one it is true."""
+    """Return the value of a switch, which the original writes as a word; without a value it is true."""
     if value is None or value.lower() in _YES:
         return True
     if value.lower() in _NO:

@@ -1,4 +1,4 @@
-"""The command line of ``fieldwatch train video``: flags of the original scripts."""
+"""Command line of ``fieldwatch train video``: translates the flags of the original scripts."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ ORIGINAL_FLAGS = {
     "-e": "--epochs",
     "--manualSeed": "--seed",
 }
-"""Flags of the original scripts, by the name they have here."""
+"""Flags of `fieldwatch train video` by flag of the original scripts."""
 
 
 def read(words: Sequence[str]) -> CommandLine:

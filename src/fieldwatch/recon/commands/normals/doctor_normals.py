@@ -1,4 +1,4 @@
-"""What the doctor says about normal maps."""
+"""Checks of normal maps for ``fieldwatch doctor``."""
 
 from collections import Counter
 from pathlib import Path
@@ -18,19 +18,21 @@ from fieldwatch.recon.mesh import MeshError, read_mesh
 
 KINDS = {
     "cameras_sphere": "normal maps (cameras_sphere.npz, as DiLiGenT-MV, SuperNormal and PMNI have them)",
-    "colmap": "normal maps of own captures (poses from COLMAP)",
+    "colmap": "normal maps of captures (poses from COLMAP)",
 }
-_MAX_POINTS = 5000  # of a true mesh that are looked at
+# Number of vertices of the true mesh that are checked.
+_MAX_POINTS = 5000
+# Smallest fraction of them inside each mask, and largest distance from the center, in radii of the unit sphere.
 _MIN_IN_MASK = 0.95
 _MAX_REACH = 1.01
 
 
 def normals_report(path: Path, options: NormalOptions) -> DataReport:
-    """Read and check normal maps; draw them if asked.
+    """Read and check normal maps; with ``--picture``, also write a contact sheet.
 
     Raises:
         NormalMapError: the set is refused.
-        ColmapError: the model of own captures cannot be read.
+        ColmapError: the COLMAP model cannot be read.
         BadInput: the picture cannot be written.
     """
     layout = normal_layout(path)
@@ -57,11 +59,11 @@ def normals_report(path: Path, options: NormalOptions) -> DataReport:
 
 
 def normal_facts(normal_set: NormalSet) -> dict[str, Any]:
-    """Say what a set holds."""
+    """Return counts, sizes and coverage of a set."""
     views = normal_set.views
     sizes = Counter(f"{width}x{height}" for height, width in normal_set.sizes)
     distances = [float(camera.position.norm()) for camera in normal_set.cameras]
-    share = [float(view.mask.double().mean()) for view in views]
+    in_mask = [float(view.mask.double().mean()) for view in views]
     covered = [float(view.valid.sum() / view.mask.sum().clamp_min(1)) for view in views]
     return {
         "views": len(views),
@@ -69,7 +71,7 @@ def normal_facts(normal_set: NormalSet) -> dict[str, Any]:
         "cameras from the object, in units of its sphere": [min(distances), max(distances)],
         "focal length in pixels": [min(c.fx for c in normal_set.cameras), max(c.fx for c in normal_set.cameras)],
         "world units per unit": normal_set.scale,
-        "share of the picture in the mask": [min(share), max(share)],
+        "share of the picture in the mask": [min(in_mask), max(in_mask)],
         "share of the mask with a normal": [min(covered), max(covered)],
         "views with depth": sum(view.depth is not None for view in views),
         "true mesh": None if normal_set.mesh is None else str(normal_set.mesh),
@@ -77,13 +79,13 @@ def normal_facts(normal_set: NormalSet) -> dict[str, Any]:
 
 
 def mesh_findings(normal_set: NormalSet) -> list[DataFinding]:
-    """Check that the true mesh is in the same world as the views: in the unit sphere, and within the masks."""
+    """Check that the true mesh matches the views: inside the unit sphere, and inside the masks."""
     if normal_set.mesh is None:
         return []
     try:
         mesh = read_mesh(normal_set.mesh, texture=False)
     except MeshError as error:
-        remedy = "Copy the file again, or remove it: training does without, only its error cannot be measured."
+        remedy = "Copy the file again, or remove it: training works without it, but cannot measure the surface error."
         return [
             DataFinding(
                 name="mesh", severity="warning", message=f"the true mesh is unreadable: {error}.", remedy=remedy
@@ -93,15 +95,15 @@ def mesh_findings(normal_set: NormalSet) -> list[DataFinding]:
     step = max(len(corners) // _MAX_POINTS, 1)
     points = (corners[::step] - normal_set.world_from_unit[:3, 3]) / normal_set.scale
     reach = float(points.norm(dim=-1).max())
-    shares = {view.name: _share_in_mask(normal_set, number, points) for number, view in enumerate(normal_set.views)}
-    worst = min(shares, key=lambda name: shares[name])
-    if reach <= _MAX_REACH and shares[worst] >= _MIN_IN_MASK:
+    fractions = {view.name: _share_in_mask(normal_set, number, points) for number, view in enumerate(normal_set.views)}
+    worst = min(fractions, key=lambda name: fractions[name])
+    if reach <= _MAX_REACH and fractions[worst] >= _MIN_IN_MASK:
         return []
     message = (
-        f"the true mesh reaches {reach:.3g} from the origin of the unit sphere, and {shares[worst]:.0%} of it falls "
-        f"into the mask of view {worst} (the worst): it is not where the cameras see the object."
+        f"the true mesh reaches {reach:.3g} from the origin of the unit sphere, and {fractions[worst]:.0%} of it "
+        f"projects into the mask of view {worst} (the worst): it is not where the cameras see the object."
     )
-    remedy = "Bring it to the units and axes of world_mat (millimetres for DiLiGenT-MV); training does not need it."
+    remedy = "Convert it to the units and axes of world_mat (millimeters for DiLiGenT-MV); training does not need it."
     return [DataFinding(name="mesh", severity="warning", message=message, remedy=remedy)]
 
 
@@ -110,6 +112,7 @@ def _share_in_mask(normal_set: NormalSet, number: int, points: Float[Tensor, "n 
     pixels, depth = view.camera.project(points)
     height, width = view.size
     in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels[:, 0] < width) & (pixels[:, 1] < height)
+    # Pixels outside are replaced by (0, 0), a valid index, and masked out below.
     column, row = torch.where(in_picture[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
     # One pixel of tolerance: silhouettes are drawn at pixel centers.
     dilated_mask = torch.nn.functional.max_pool2d(view.mask[None].float(), 3, 1, 1)[0] > 0
@@ -117,7 +120,7 @@ def _share_in_mask(normal_set: NormalSet, number: int, points: Float[Tensor, "n 
 
 
 def write_sheet(normal_set: NormalSet, path: Path) -> None:
-    """Write the contact sheet as PNG; whole or not at all.
+    """Write the contact sheet as PNG, atomically.
 
     Raises:
         BadInput: the name does not end in .png, or the file cannot be written.

@@ -1,4 +1,4 @@
-"""Scoring a surface for ``fieldwatch eval``."""
+"""Evaluation of normals runs for ``fieldwatch eval``."""
 
 import csv
 from collections.abc import Mapping
@@ -30,23 +30,24 @@ from fieldwatch.recon.pipelines.normals import (
 
 
 def evaluate(request: EvaluationRequest) -> Scores:
-    """Score a checkpoint on the views it was trained on and on those held out, and its mesh.
+    """Evaluate a checkpoint on training and held-out views, and its mesh.
 
     Raises:
-        InputError: the run cannot be opened, or nothing can be written.
+        InputError: the run cannot be opened, or the files cannot be written.
     """
     stored = open_run(request.run, request.checkpoint, device=request.device)
     folder = request.folder(stored.step)
     pictures = output_path(folder, "normals")
     names = output_names(stored.scene.maps.names, ".png")
 
-    def shown(sight: Any) -> None:
+    # Pictures are written view by view: all of them together may not fit into memory.
+    def save_view(sight: Any) -> None:
         rendered = sight.rendered
         save_cut_out(output_path(pictures, names[sight.number]), normal_colours(rendered.camera_normals), rendered.mask)
 
-    with request.console.status("drawing and scoring") as status:
-        evaluation = evaluate_surface(stored.model, stored.scene, stored.config, on_view=shown)
-        status.update("measuring the mesh as DiLiGenT does")
+    with request.console.status("rendering and evaluating") as status:
+        evaluation = evaluate_surface(stored.model, stored.scene, stored.config, on_view=save_view)
+        status.update("measuring the mesh by the DiLiGenT-MV protocol")
         benchmark = diligent(stored, evaluation)
         files = {"normals": pictures, **write_files(stored, evaluation, benchmark, folder)}
     tables = [quality_table(evaluation.metrics)]
@@ -63,13 +64,13 @@ def evaluate(request: EvaluationRequest) -> Scores:
 
 
 def diligent(stored: StoredNormalsRun, found: NormalsEvaluation) -> MeshEvaluation | None:
-    """Compare the mesh with the true one as DiLiGenT-MV's benchmark does: first hits of all cameras in their masks.
+    """Compare the mesh with the true one by the DiLiGenT-MV protocol: first hits of all cameras inside their masks.
 
-    Lengths are in units of the world (millimetres there). Learned poses leave a similarity open: the mesh is moved by
-    the one that brings the cameras onto the data's.
+    Lengths are in world units (millimeters in DiLiGenT-MV). Learned poses are determined up to a similarity: the mesh
+    is moved by the similarity that aligns the cameras with those of the data.
 
     Returns:
-        None where the truth is unknown, the surface is empty, or the cameras see nothing of it in the masks.
+        None if there is no ground truth, the surface is empty, or the cameras see nothing of it inside the masks.
     """
     scene, surface = stored.scene, found.surface
     if scene.truth is None or surface is None or surface.empty:
@@ -80,6 +81,7 @@ def diligent(stored: StoredNormalsRun, found: NormalsEvaluation) -> MeshEvaluati
     try:
         return evaluate_mesh(mesh, truth, style="diligent", cameras=cameras, masks=masks)
     except MeshError:
+        # No silhouette overlaps its mask: nothing to measure. Any other error is a bug.
         if found.metrics.get("Eval/iou", 0.0) == 0:
             return None
         raise
@@ -88,7 +90,7 @@ def diligent(stored: StoredNormalsRun, found: NormalsEvaluation) -> MeshEvaluati
 def write_files(
     stored: StoredNormalsRun, found: NormalsEvaluation, benchmark: MeshEvaluation | None, folder: Path
 ) -> dict[str, Path]:
-    """Write tables and pictures; returns them by what they are."""
+    """Write tables and pictures; return the files by content."""
     rows = [row.row() for row in found.rows]
     figures: Mapping[str, Any] = {
         "step": stored.step,
@@ -104,6 +106,7 @@ def write_files(
     with whole_file(per_view) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
+        # Names of views come from the data: no cell may start a spreadsheet formula.
         writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
     return {
         "per view": per_view,
@@ -113,7 +116,7 @@ def write_files(
 
 
 def pose_rows(scene: NormalsScene, found: NormalsEvaluation) -> list[dict[str, Any]] | None:
-    """Errors of the learned poses after the similarity that fits best; None where poses are the data's own."""
+    """Return the errors of the learned poses after the best similarity alignment; None if poses were not learned."""
     if found.poses is None:
         return None
     errors = torch.stack([found.poses.rotations, found.poses.positions], 1).tolist()
@@ -127,8 +130,8 @@ def pose_rows(scene: NormalsScene, found: NormalsEvaluation) -> list[dict[str, A
 
 
 def benchmark_table(found: MeshEvaluation) -> Table:
-    """The mesh in units of the world."""
-    table = Table(title="mesh, DiLiGenT-MV's protocol (units of the world)", title_justify="left", show_header=False)
+    """Return a table of the mesh errors in world units."""
+    table = Table(title="mesh, DiLiGenT-MV's protocol (world units)", title_justify="left", show_header=False)
     table.add_row("accuracy (mesh to truth)", f"{found.accuracy:.4g}")
     table.add_row("completeness (truth to mesh)", f"{found.completeness:.4g}")
     table.add_row("Chamfer (their mean)", f"{found.chamfer:.4g}", f"{found.chamfer_percent:.3f} % of the diameter")

@@ -1,4 +1,4 @@
-"""A trained surface, its poses and what its cameras see, in the files of other programs, for ``fieldwatch export``."""
+"""Export of a trained surface, its poses and its renders to other formats, for ``fieldwatch export``."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,26 +43,26 @@ from fieldwatch.recon.render import Chunks
 
 MESHES = ("ply", "glb", "obj")
 POINT_CELLS = 40
-"""Cells of the mesh whose vertices are COLMAP's points."""
+"""Grid resolution of the mesh whose vertices become COLMAP's points."""
 NAMES = {"poses": "poses-{}", "maps": "maps-{}"} | {kind: f"mesh-{{}}.{kind}" for kind in MESHES}
-"""What is written where no name is given, the step left open."""
+"""Default file names, with a placeholder for the step."""
 
 
 def export_normals(chosen: RunFlags, to: str, out: Path | None, options: MeshOptions) -> int:
     """Write a run's surface, poses or maps.
 
     Args:
-        chosen: the run, its checkpoint and device.
-        to: ply, glb, obj, poses or maps.
-        out: the file or folder; None means the run's products.
-        options: the resolution of a mesh; None takes the run's own.
+        chosen: flags, with run, checkpoint and device.
+        to: format: ply, glb, obj, poses or maps.
+        out: file or folder; None means RUN/products.
+        options: resolution of a mesh; None means that of the run.
 
     Raises:
-        BadInput: the run cannot be opened, there is no surface, or nothing can be written.
+        BadInput: the run cannot be opened, there is no surface, or the files cannot be written.
     """
     resolution = options.resolution
     if to not in MESHES:
-        refuse_set(options, ("resolution",), f"it belongs to meshes, and --to is {to}")
+        refuse_set(options, ("resolution",), f"it applies to meshes, and --to is {to}")
     if resolution is not None and not 2 <= resolution <= MOST_NODES:
         raise BadInput(f"--resolution must be 2 to {MOST_NODES} nodes along a side of the box, got {resolution}")
     stored = open_stored(partial(open_run, device=chosen.device), chosen.run, chosen.checkpoint)
@@ -71,12 +71,12 @@ def export_normals(chosen: RunFlags, to: str, out: Path | None, options: MeshOpt
     console = Terminal(stderr=chosen.json)
     with reading_input(), console.status("writing"):
         check_writable(path.parent)
-        found = write(stored, to, path, resolution)
+        counts = write(stored, to, path, resolution)
     about = {"run": chosen.run, "step": stored.step, "iteration": round(stored.scene.schedule.iteration(stored.step))}
     if chosen.json:
-        print_json({**about, **found, "file": path.absolute()})
+        print_json({**about, **counts, "file": path.absolute()})
         return 0
-    console.print(", ".join(f"{value:,} {name}" for name, value in found.items()) + f" of step {stored.step}")
+    console.print(", ".join(f"{value:,} {name}" for name, value in counts.items()) + f" of step {stored.step}")
     print_paths(console, {to: path.absolute()})
     return 0
 
@@ -85,14 +85,14 @@ def check_kind(path: Path, to: str) -> None:
     """Refuse a file in place of a folder, a folder in place of a file, and a mesh with the wrong suffix.
 
     Raises:
-        BadInput: the path is of another kind.
+        BadInput: the path does not fit the format.
     """
     if to in MESHES and path.is_dir():
         raise BadInput(f"{path} is a folder: give a file, as in -o {path / f'mesh.{to}'}")
     if to in MESHES and path.suffix.lower() != f".{to}":
-        raise BadInput(f"--to {to} writes a .{to} file, and -o is {path}: name it {path.with_suffix(f'.{to}').name}")
+        raise BadInput(f"--to {to} writes a .{to} file, got -o {path}: name it {path.with_suffix(f'.{to}').name}")
     if to not in MESHES and path.is_file():
-        raise BadInput(f"{path} is a file, and --to {to} writes a folder: give another name with -o")
+        raise BadInput(f"{path} is a file, but --to {to} writes a folder: give another name with -o")
 
 
 def write(stored: StoredNormalsRun, to: str, path: Path, resolution: int | None) -> dict[str, int]:
@@ -101,7 +101,9 @@ def write(stored: StoredNormalsRun, to: str, path: Path, resolution: int | None)
         nodes = stored.config.mesh_resolution if resolution is None else resolution
         mesh = surface_mesh(stored.model, stored.scene, nodes)
         if not len(mesh.faces):
-            raise InputError(f"the field of step {stored.step} is nowhere 0, so it has no mesh: choose a --checkpoint")
+            raise InputError(
+                f"the field of step {stored.step} has no zero level set, so no mesh: choose another --checkpoint"
+            )
         write_mesh(path, mesh)
         return {"vertices": len(mesh.vertices), "faces": len(mesh.faces)}
     cameras = learned_cameras(stored)
@@ -109,17 +111,17 @@ def write(stored: StoredNormalsRun, to: str, path: Path, resolution: int | None)
 
 
 def learned_cameras(stored: StoredNormalsRun) -> dict[int, Camera]:
-    """Return cameras by the number of their view, in the frame of the scene's sphere.
+    """Return cameras by view number, in the frame of the unit sphere.
 
-    Those that were trained on stand where the training put them; those held out where the data has them, brought into
-    the frame of the learned ones.
+    Training views have their learned poses; held-out views have the poses of the data, transformed into the frame of
+    the learned ones.
     """
     scene, model = stored.scene, stored.model
     poses = dict(zip(scene.train, model.poses().detach().double().cpu(), strict=True))
     errors = pose_errors(model, scene)
     for number in scene.test:
         pose = scene.maps.views[number].camera.world_from_camera.double().cpu()
-        # Held-out cameras were not trained: bring them into the frame of the learned ones.
+        # The alignment maps learned poses to those of the data: its inverse brings held-out cameras along.
         poses[number] = pose if errors is None else errors.alignment.inverse().apply_to_pose(pose)
     return {number: scene.camera(number, poses[number]) for number in sorted(poses)}
 
@@ -127,14 +129,14 @@ def learned_cameras(stored: StoredNormalsRun) -> dict[int, Camera]:
 def write_poses(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Path) -> int:
     """Write the data set with the trained poses, and these poses as COLMAP text files.
 
-    Other programs of the layout read `cameras_sphere.npz` and the maps beside it; COLMAP's `sparse/0` holds the cameras
-    in the world of the run's meshes, with some of the mesh's vertices as points. The true mesh stays out
-    where poses were learned: it lies in the frame of the data's poses.
+    Programs for this layout read `cameras_sphere.npz` and the maps next to it. COLMAP's `sparse/0` holds the cameras
+    in the world frame of the run's meshes, with some vertices of the mesh as points. If poses were learned, the true
+    mesh is left out, since it is in the frame of the data's poses.
     """
     maps = stored.scene.maps
     views = tuple(replace(maps.views[number], camera=camera) for number, camera in cameras.items())
-    own = pose_errors(stored.model, stored.scene) is None
-    write_normal_maps(replace(maps, views=views, mesh=maps.mesh if own else None), folder)
+    unchanged = pose_errors(stored.model, stored.scene) is None
+    write_normal_maps(replace(maps, views=views, mesh=maps.mesh if unchanged else None), folder)
     placed = [camera_in_world(camera, stored.scene) for camera in cameras.values()]
     points = surface_mesh(stored.model, stored.scene, POINT_CELLS).vertices
     write_colmap_text(placed, points, output_path(folder, "sparse", "0"))
@@ -144,14 +146,15 @@ def write_poses(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Pa
 def write_maps(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Path) -> int:
     """Render every view: normals, masks and depth as a data set of the layout, and pictures.
 
-    Depth in the layout is in units of the scene's sphere, as `cameras_sphere.npz` has it.
+    Depth in this layout is in radii of the unit sphere, as in `cameras_sphere.npz`.
     """
     chunks, options = Chunks(stored.config.rendering.chunk), stored.config.rendering
     views = list[NormalView]()
+    # Names of views come from the data: made safe and unique as file names.
     files = output_names(stored.scene.maps.names)
     for number, camera in cameras.items():
-        seen = render_view(stored.model, camera, options, options.last_step, chunks=chunks)
-        normals, depth, mask = (part.cpu() for part in (seen.camera_normals, seen.depth, seen.mask))
+        render = render_view(stored.model, camera, options, options.last_step, chunks=chunks)
+        normals, depth, mask = (part.cpu() for part in (render.camera_normals, render.depth, render.mask))
         name = stored.scene.maps.names[number]
         views.append(NormalView(name=name, camera=camera, normals=normals.float(), mask=mask, depth=depth.float()))
         save_cut_out(output_path(folder, "pictures", f"{files[number]}_normals.png"), normal_colours(normals), mask)
@@ -167,27 +170,30 @@ def write_colmap_text(cameras: Sequence[Camera], points: Float64[np.ndarray, "n 
     """Write cameras and points as COLMAP's text model: cameras.txt, images.txt, points3D.txt; no tracks.
 
     Args:
-        cameras: in the world; each gets a lens of its own, PINHOLE. COLMAP's pixels are ours.
-        points: of the surface, in the world; grey. COLMAP's readers refuse a model without any.
-        folder: made if missing.
+        cameras: cameras in the world frame; each gets its own PINHOLE entry. COLMAP has the same pixel convention.
+        points: points on the surface in the world frame, written in gray. COLMAP's readers refuse a model without
+            points.
+        folder: output folder, created if missing.
     """
     lenses, images = list[str](), list[str]()
     for number, camera in enumerate(cameras, 1):
         lens = (camera.width, camera.height, camera.fx, camera.fy, camera.cx, camera.cy)
         lenses.append(f"{number} PINHOLE " + _words(lens))
-        motion = inverse_rigid(camera.world_from_camera.double())
-        turn = matrix_to_quaternion(motion[:3, :3])
-        values = torch.cat([turn, motion[:3, 3]]).tolist()
+        # COLMAP stores camera_from_world, as quaternion (w first) and translation.
+        camera_from_world = inverse_rigid(camera.world_from_camera.double())
+        quaternion = matrix_to_quaternion(camera_from_world[:3, :3])
+        values = torch.cat([quaternion, camera_from_world[:3, 3]]).tolist()
         images.append(f"{number} {_words(values)} {number} {camera.name}.png\n")
-    places = [f"{number} {_words(point)} 128 128 128 0" for number, point in enumerate(points.tolist(), 1)]
+    rows = [f"{number} {_words(point)} 128 128 128 0" for number, point in enumerate(points.tolist(), 1)]
     for name, about, lines in (
         ("cameras.txt", "CAMERA_ID MODEL WIDTH HEIGHT PARAMS[]", lenses),
         ("images.txt", "IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME; then POINTS2D[] (none)", images),
-        ("points3D.txt", "POINT3D_ID X Y Z R G B ERROR TRACK[] (none)", places),
+        ("points3D.txt", "POINT3D_ID X Y Z R G B ERROR TRACK[] (none)", rows),
     ):
         write_file(output_path(folder, name), ("\n".join([f"# {about}", *lines]) + "\n").encode())
     return folder
 
 
 def _words(values: Sequence[Any]) -> str:
+    # repr is the shortest text that reads back as the same float64.
     return " ".join(repr(value) for value in values)

@@ -1,4 +1,4 @@
-"""Flags of the commands about normal maps; no torch is needed for them."""
+"""Flags of the commands about normal maps; importing them needs no torch."""
 
 from dataclasses import dataclass
 from pathlib import Path

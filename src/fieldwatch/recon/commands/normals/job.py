@@ -1,4 +1,4 @@
-"""Normals runs for the commands: preparation, headline, quality table."""
+"""Training of normals for the commands: preparation, headline, quality table."""
 
 from collections.abc import Mapping
 
@@ -14,13 +14,13 @@ OF_THE_VIEWS = (
     ("median angular error (degrees)", "Eval/median_error", "{:.2f}"),
     ("pixels of the mask without a surface", "Eval/missed", "{:.2%}"),
 )
-"""Rows of the quality table that depend on the views: label, tag, how its value is written."""
+"""Rows of the quality table for the views: label, tag, format of the value."""
 OF_THE_SURFACE = (
     ("Chamfer distance (% of the diameter)", "Eval/chamfer_percent", "{:.3f}"),
     ("rotation of the cameras, error (degrees)", "Eval/pose_rotation", "{:.3f}"),
     ("position of the cameras, error (units)", "Eval/pose_position", "{:.4f}"),
 )
-"""Rows that do not."""
+"""Rows of the quality table for the surface and the poses."""
 SHOWN = {
     "Loss/total": "loss {}",
     "Loss/component_normal": "normal {}",
@@ -35,7 +35,7 @@ def prepare(config: NormalsConfig) -> Job:
     """Read maps, masks and cameras, and initialize the poses.
 
     Raises:
-        ValueError, OSError: what came, what was wanted, what to do.
+        ValueError, OSError: the config or its input cannot be used.
     """
     scene = prepare_scene(config)
     return Job(
@@ -77,6 +77,7 @@ def quality_table(metrics: Mapping[str, float]) -> Table:
         values = [metrics.get(tag), *([metrics.get(tag + HELD_OUT)] if held_out else [])]
         if any(value is not None for value in values):
             table.add_row(label, *("-" if value is None else form.format(value) for value in values))
+    # Surface and poses have no held-out part: one value per row.
     table.add_section()
     for label, tag, form in OF_THE_SURFACE:
         if tag in metrics:

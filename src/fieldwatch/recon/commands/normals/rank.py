@@ -1,4 +1,4 @@
-"""Ranking the checkpoints of a run by mesh and normals, for ``fieldwatch compare --checkpoints``."""
+"""Ranking of a run's checkpoints by mesh and normals, for ``fieldwatch compare --checkpoints``."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ MAE, MAE_HELD_OUT, CHAMFER, IOU = "MAE train", "MAE held out", "Chamfer %", "IoU
 
 
 def rank(folder: Path, device: Device, options: RankOptions, on_step: Announce) -> CheckpointRanking:
-    """Score the checkpoints of a normals run by mesh and normals.
+    """Rank the checkpoints of a normals run by mesh and normals.
 
     Args:
-        folder: the run.
-        device: where to draw.
-        options: nodes of the meshes; None takes the run's own.
-        on_step: called with each step before it is looked at.
+        folder: run folder.
+        device: device to render on.
+        options: resolution of the meshes; None means that of the run.
+        on_step: callback that receives each step before its checkpoint is evaluated.
 
     Raises:
-        ValueError: the run or its maps cannot be read, or there is no sound checkpoint.
+        ValueError: the run or its maps cannot be read, or no checkpoint is intact.
     """
     if options.resolution is not None and not 8 <= options.resolution <= 512:
         raise BadInput(f"--resolution {options.resolution}: expected 8 to 512 nodes along a side of the box")
@@ -35,6 +35,7 @@ def rank(folder: Path, device: Device, options: RankOptions, on_step: Announce) 
     for step in stored_steps(store, folder):
         on_step(step)
         try:
+            # Maps and masks are read once, with the first intact checkpoint.
             if scene is None:
                 stored = open_run(folder, step, device=device)
                 scene, model = stored.scene, stored.model
@@ -61,9 +62,10 @@ def by_ratios(
 ) -> CheckpointRanking:
     """Rank by the geometric mean of each error over its best value.
 
-    A checkpoint that lacks an error that others have (it shows no surface) comes last.
+    A checkpoint without surface lacks errors that others have, and is ranked last.
     """
     normal = MAE_HELD_OUT if any(row.figures[MAE_HELD_OUT] is not None for row in rows) else MAE
+    # The held-out error counts if there is one: the training error rewards overfitting.
     errors = [name for name in (normal, CHAMFER) if any(row.figures[name] is not None for row in rows)]
     least = {name: min(value for row in rows if (value := row.figures[name]) is not None) for name in errors}
     scored: list[CheckpointRow] = []
@@ -73,6 +75,6 @@ def by_ratios(
         logs = [math.inf if value is None else math.log(max(value, 1e-12) / max(low, 1e-12)) for value, low in values]
         score = math.exp(sum(logs) / len(logs)) if logs else math.inf
         scored.append(CheckpointRow(step=row.step, iteration=row.iteration, figures=row.figures, score=score))
-    words = " and ".join(errors) or "nothing: no checkpoint shows a surface"
+    ranked_by = " and ".join(errors) or "nothing: no checkpoint shows a surface"
     scored.sort(key=lambda row: (row.score, -row.step))
-    return CheckpointRanking(rows=tuple(scored), columns=columns, ranked_by=words, left_out=left_out)
+    return CheckpointRanking(rows=tuple(scored), columns=columns, ranked_by=ranked_by, left_out=left_out)

@@ -1,4 +1,4 @@
-"""Recognizing normal maps by the names of what a folder holds."""
+"""Recognition of normal maps, by names of files and folders."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ _MASKS = {"mask", "masks"}
 
 
 def is_normal_maps(path: Path) -> int:
-    """Return 4 for a folder of normal maps, more than photos with cameras: such a folder may be among them; else 0."""
+    """Return 4 for a folder of normal maps, else 0; more than photos have, since such a folder may hold photos, too."""
     if not path.is_dir():
         return 0
     names = {entry.name for entry in path.iterdir()}

@@ -61,12 +61,12 @@ class CountingScene:
     """A `NormalScene` that counts pixels while it is rendered.
 
     Attributes:
-        scene: the mesh.
-        on_view: called after each view.
-        pixels: in the masks.
-        away: of them, with a normal that faces away from the camera.
-        angle: sum of the angles between smooth and flat normals over them, degrees.
-        empty: names of views in which nothing is seen.
+        scene: scene of the mesh.
+        on_view: callback after each view.
+        pixels: number of pixels inside the masks.
+        away: number of these pixels whose normal faces away from the camera.
+        angle: sum of the angles between smooth and flat normals over these pixels, degrees.
+        empty: names of views that show nothing.
     """
 
     scene: MeshScene
@@ -79,21 +79,21 @@ class CountingScene:
     def depth(self, camera: Camera) -> Float64[Tensor, "height width"]:
         """Return the scene's depth, and count its pixels."""
         depth = self.scene.depth(camera)
-        seen = int((depth > 0).sum())
-        self.pixels += seen
+        visible = int((depth > 0).sum())
+        self.pixels += visible
         self.away += int(self.scene.facing_away(camera).sum())
         self.angle += float(self.scene.shading_angle(camera).sum())
-        self.empty += [] if seen else [camera.name]
+        self.empty += [] if visible else [camera.name]
         return depth
 
     def normals(self, camera: Camera) -> Float64[Tensor, "height width 3"]:
-        """Return the scene's normals; the last call for each view."""
+        """Return the scene's normals, and report the view: this is its last call."""
         self.on_view()
         return self.scene.normals(camera)
 
     @property
     def facts(self) -> dict[str, float]:
-        """Counts, for the record."""
+        """Counts and means for the record."""
         return {
             "mask_pixels": self.pixels,
             "facing_away_share": self.away / self.pixels,
@@ -103,14 +103,14 @@ class CountingScene:
 
 @dataclass(frozen=True, kw_only=True)
 class RenderedSet:
-    """A data set that is not written yet.
+    """A rendered data set before it is written.
 
     Attributes:
-        views: the maps.
-        mesh: as it is written beside them, faces outwards.
-        facts: see `CountingScene`.
-        notes: about the mesh.
-        checks: what the check of the set found.
+        views: normal maps.
+        mesh: mesh with faces pointing outwards, which is written with the maps.
+        facts: counts of `CountingScene`.
+        notes: remarks about the mesh.
+        checks: findings of the check of the set.
     """
 
     views: NormalSet
@@ -148,7 +148,7 @@ def check_arguments(chosen: RenderNormalsFlags) -> None:
     """Refuse values that are wrong for every mesh.
 
     Raises:
-        BadInput: a number out of its bounds.
+        BadInput: a number is out of bounds.
     """
     if min(chosen.views, chosen.size) < 1 or chosen.views * chosen.size**2 > MOST_PIXELS:
         raise BadInput(
@@ -158,8 +158,8 @@ def check_arguments(chosen: RenderNormalsFlags) -> None:
     if not (math.isfinite(chosen.distance) and chosen.distance > 1):
         raise BadInput(f"--distance must be greater than 1 (the unit sphere), as in 4, got {chosen.distance:g}")
     if not chosen.elevations or not all(abs(degrees) < 90 for degrees in chosen.elevations):
-        shown = " ".join(f"{degrees:g}" for degrees in chosen.elevations)
-        raise BadInput(f"--elevations must be degrees between -90 and 90, as in 25 -25, got {shown or 'none'}")
+        values = " ".join(f"{degrees:g}" for degrees in chosen.elevations)
+        raise BadInput(f"--elevations must be degrees between -90 and 90, as in 25 -25, got {values or 'none'}")
     if not 0 < math.hypot(*chosen.up) < math.inf:
         raise BadInput(f"--up must be a direction, as in 0 0 1 for +z, got {' '.join(map(str, chosen.up))}")
     if not 0 < chosen.fill <= 1:
@@ -171,9 +171,9 @@ def check_arguments(chosen: RenderNormalsFlags) -> None:
 
 
 def turned_ring(chosen: RenderNormalsFlags) -> tuple[Camera, ...]:
-    """Return the cameras in the unit frame, around the axis that `--up` names."""
+    """Return the ring of cameras in the unit frame, around the axis of `--up`."""
     ring = ring_cameras(chosen.views, chosen.size, distance=chosen.distance, elevations=chosen.elevations)
-    # a camera that looks along the axis has it as z; one whose z is z is the ring as it is
+    # The rotation from +z to the axis, as that between two cameras that look along them.
     axes = look_at((0.0, 0.0, 0.0), tuple(chosen.up), (1.0, 0.0, 0.0))[:3, :3]
     plain = look_at((0.0, 0.0, 0.0), (0.0, 0.0, 1.0), (1.0, 0.0, 0.0))[:3, :3]
     turn = rigid(axes @ plain.T, torch.zeros(3, dtype=torch.float64))
@@ -184,10 +184,11 @@ def render(chosen: RenderNormalsFlags, mesh: Triangles, cameras: Sequence[Camera
     """Render the maps, and check them.
 
     Raises:
-        BadInput: the mesh is inside out and has no inside to tell by, or too small to be seen.
-        ValueError: there is nothing that could be seen.
+        BadInput: the mesh is open and inside out, or covers no pixel.
+        ValueError: there is nothing to render.
     """
     places, faces = torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces)
+    # Only vertices of faces: stray vertices of a scan must not enlarge the sphere.
     world_from_unit = unit_sphere_of(places[torch.unique(faces)], fill=chosen.fill)
     unit = (places - world_from_unit[:3, 3]) / world_from_unit[0, 0]
     scene = MeshScene(unit, faces, shading=chosen.shading)
@@ -197,14 +198,13 @@ def render(chosen: RenderNormalsFlags, mesh: Triangles, cameras: Sequence[Camera
         views = synthetic_normal_maps(counting, cameras=cameras, **options)
     if counting.empty:
         raise BadInput(
-            f"{chosen.mesh}: nothing is seen in views {', '.join(counting.empty[:8])}: no ray through a pixel's center "
-            "hits the mesh; choose a larger --size"
+            f"{chosen.mesh}: views {', '.join(counting.empty[:8])} show nothing: no ray through a pixel's center hits "
+            "the mesh; choose a larger --size"
         )
     if counting.facts["facing_away_share"] > MOST_AWAY:
         raise BadInput(
-            f"{chosen.mesh}: {counting.facts['facing_away_share']:.0%} of what is seen faces away from the "
-            "cameras, and "
-            "the mesh is open, so that nothing says which side is outside: turn its faces, and try again"
+            f"{chosen.mesh}: {counting.facts['facing_away_share']:.0%} of the visible pixels face away from the "
+            "cameras, and the mesh is open, so its outside is unknown: flip its faces, and try again"
         )
     views = replace(views, world_from_unit=world_from_unit)
     return RenderedSet(
@@ -218,9 +218,10 @@ def render(chosen: RenderNormalsFlags, mesh: Triangles, cameras: Sequence[Camera
 
 def record_of(chosen: RenderNormalsFlags, rendered: RenderedSet, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the record of how the maps were made, which is stored with them."""
-    made = asdict(chosen)
+    # What changes the maps is recorded; where they are written is not.
+    settings = asdict(chosen)
     for name in ("mesh", "out", "overwrite", "json"):
-        made.pop(name)
+        settings.pop(name)
     return {
         "kind": KIND,
         "version": metadata.version("fieldwatch"),
@@ -228,7 +229,7 @@ def record_of(chosen: RenderNormalsFlags, rendered: RenderedSet, arguments: Sequ
         "mesh": str(chosen.mesh.absolute()),
         "mesh_sha256": hashlib.sha256(chosen.mesh.read_bytes()).hexdigest(),
         "triangles": len(rendered.mesh.faces),
-        **made,
+        **settings,
         "world_from_unit": rendered.views.world_from_unit.tolist(),
         **rendered.facts,
         "notes": list(rendered.notes),
@@ -240,7 +241,7 @@ def files_to_replace(chosen: RenderNormalsFlags) -> tuple[Path, ...]:
     """Return the files of an earlier data set in the folder, relative to it; nothing is changed yet.
 
     Raises:
-        BadInput: the folder holds something, and it is not to be replaced, or something else would be in the way.
+        BadInput: the folder holds files that this command did not write, or `--overwrite` is not given.
     """
     out = chosen.out
     if not out.exists():
@@ -258,7 +259,7 @@ def files_to_replace(chosen: RenderNormalsFlags) -> tuple[Path, ...]:
         )
     earlier = _earlier_files(out)
     if earlier is None:
-        raise BadInput(f"--out {out} holds {listed} and no {RECORD} of this command: give another folder")
+        raise BadInput(f"--out {out} holds {listed}, but no {RECORD} of this command: give another folder")
     folders = {path.parts[0] for path in earlier if len(path.parts) > 1}
     inside = (path for name in folders for path in (out / name).rglob("*") if not path.is_dir())
     if foreign := sorted({path.relative_to(out) for path in inside} - set(earlier)):
@@ -293,7 +294,7 @@ def write_folder(
     """
     out = chosen.out
     out.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that the final move is a rename on one file system.
+    # Next to the target, so that the final move is a rename on one file system.
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as room:
         draft = Path(room) / "set"
         draft.mkdir()
@@ -304,26 +305,28 @@ def write_folder(
         content = orjson.dumps({**record, "files": files}, option=orjson.OPT_INDENT_2)
         (draft / RECORD).write_bytes(content + b"\n")
         if not replaced:
-            draft.replace(out)  # which is not there, or empty
+            # rename() replaces an empty folder, but no other.
+            draft.replace(out)
             return files
         for path in replaced:
             if str(path) != RECORD:
                 output_path(out, *path.parts).unlink()
-        # the record first: whatever interrupts this, it names all files that are to be replaced the next time
+        # The record first: after an interruption it names all files that the next --overwrite may replace.
         for name in sorted(files, key=RECORD.__ne__):
-            place = output_path(out, *Path(name).parts)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            (draft / name).replace(place)
+            target = output_path(out, *Path(name).parts)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (draft / name).replace(target)
     return files
 
 
 def contact_sheet(views: Sequence[NormalView]) -> UInt8[np.ndarray, "height width 3"]:
-    """Return all views in one picture: red right, green up, blue towards the camera; dark outside of the masks."""
+    """Return a contact sheet of all views: red right, green up, blue towards the camera; dark outside of the masks."""
     columns = math.ceil(math.sqrt(1.25 * len(views)))
     rows = math.ceil(len(views) / columns)
     sheet = Image.new("RGB", (columns * (TILE + GAP) + GAP, rows * (TILE + GAP) + GAP), BACKGROUND)
     pen = ImageDraw.Draw(sheet)
     for number, view in enumerate(views):
+        # Camera axes are OpenCV's (y down, z forward); the colors are those of OpenGL normal maps.
         colors = (view.normals * torch.tensor([1.0, -1.0, -1.0]) + 1) * 127.5
         masked = torch.where(view.valid[..., None], colors, torch.tensor(BACKGROUND))
         tile = Image.fromarray(masked.round().clamp(0, 255).byte().numpy())
@@ -341,10 +344,11 @@ def print_rendered(console: Console, chosen: RenderNormalsFlags, rendered: Rende
     angle, away = facts["smooth_to_flat_degrees"], facts["facing_away_share"]
     rows = " ".join(f"{degrees:g}" for degrees in chosen.elevations)
     lines = {
-        "mesh": f"{len(rendered.mesh.faces):,} triangles, its sphere of radius "
-        f"{rendered.views.scale * chosen.fill:.4g} brought to {chosen.fill:g}",
-        "views": f"{chosen.views} of {chosen.size} x {chosen.size} pixels, {chosen.distance:g} away, at {rows} degrees",
-        "normals": f"{chosen.shading}; {other} ones differ by {angle:.2f} degrees (mean over the masks)",
+        "mesh": f"{len(rendered.mesh.faces):,} triangles, bounding sphere of radius "
+        f"{rendered.views.scale * chosen.fill:.4g}, scaled to {chosen.fill:g}",
+        "views": f"{chosen.views} of {chosen.size} x {chosen.size} pixels, at "
+        f"distance {chosen.distance:g} and {rows} degrees",
+        "normals": f"{chosen.shading}; {other} normals differ by {angle:.2f} degrees (mean over the masks)",
         "facing away": f"{away:.2%} of the pixels in the masks" + (", before the noise" if chosen.noise else ""),
         "depth": chosen.depth,
     }

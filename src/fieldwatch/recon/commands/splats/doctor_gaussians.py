@@ -1,4 +1,4 @@
-"""What the doctor says about trained Gaussians."""
+"""Checks of trained Gaussians for ``fieldwatch doctor``."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +9,10 @@ import torch
 from fieldwatch.cli.kit import DataFinding, DataReport
 from fieldwatch.recon.data import GaussianCloud, open_splat_folder, read_gaussian_ply
 
+# Opacity at which 3DGS prunes, and the fraction of such Gaussians that is reported.
 _TRANSPARENT = 0.005
 _NEARLY_ALL = 0.5
+# Largest axis of a Gaussian, as a multiple of the extent of the scene.
 _HUGE = 1.0
 _SCALE_FLOOR = -60.0
 
@@ -19,8 +21,8 @@ def gaussians_report(path: Path, _options: None) -> DataReport:
     """Read and check a PLY of Gaussians, or the folder of a 3DGS run.
 
     Raises:
-        PlyError: the file is no PLY of Gaussians, or damaged.
-        SplatFolderError: the folder holds no trained splats, or a file that cannot be read.
+        PlyError: the file is damaged, or no PLY of Gaussians.
+        SplatFolderError: the folder holds no trained splats, or an unreadable file.
     """
     facts: dict[str, Any] = {}
     findings: list[DataFinding] = []
@@ -41,25 +43,27 @@ def gaussians_report(path: Path, _options: None) -> DataReport:
 
 
 def run_findings(*, cameras: int, source: Any) -> Iterator[DataFinding]:
-    """Check that the run left what training goes on from."""
+    """Check that cameras and photos for further training exist."""
     if not cameras:
         yield DataFinding(
             name="cameras",
             severity="warning",
-            message="the run left no cameras.json: its photos cannot be placed without their COLMAP folder.",
-            remedy="Give the folder that it was trained from, with images/ and sparse/ (-s).",
+            message="the run has no cameras.json: the poses of its photos are only in the COLMAP folder.",
+            remedy="Give the folder of its training data, with images/ and sparse/ (-s).",
         )
+    # The path in cfg_args is that of the machine that trained the model.
     if source and not Path(str(source)).expanduser().is_dir():
         yield DataFinding(
             name="source",
             severity="note",
-            message=f"it was trained from {source}, which is not on this machine.",
-            remedy="Say where the photos are here (-s).",
+            message=f"it was trained on {source}, which does not exist on this machine.",
+            remedy="Give the folder of the photos on this machine (-s).",
         )
 
 
 def cloud_facts(cloud: GaussianCloud) -> dict[str, Any]:
-    """Say what a cloud of Gaussians holds."""
+    """Return counts and sizes of a cloud of Gaussians."""
+    # float64: the exponential of an extreme log scale overflows in float32.
     sizes = cloud.log_scales.double().exp()
     return {
         "Gaussians": len(cloud),
@@ -73,17 +77,16 @@ def cloud_facts(cloud: GaussianCloud) -> dict[str, Any]:
 
 
 def cloud_findings(cloud: GaussianCloud) -> Iterator[DataFinding]:
-    """Check for Gaussians that show nothing, and for ones as large as the scene."""
-    transparent_share = float((cloud.opacity_logits.double().sigmoid() < _TRANSPARENT).double().mean())
-    if transparent_share > _NEARLY_ALL:
+    """Check for transparent Gaussians, and for Gaussians as large as the scene."""
+    transparent = float((cloud.opacity_logits.double().sigmoid() < _TRANSPARENT).double().mean())
+    if transparent > _NEARLY_ALL:
         yield DataFinding(
             name="transparent",
             severity="warning",
-            message=(
-                f"{transparent_share:.0%} of the Gaussians have an opacity below {_TRANSPARENT}: they show nothing."
-            ),
-            remedy="The model was taken right after an opacity reset, or is no trained one: take a later iteration.",
+            message=(f"{transparent:.0%} of the Gaussians have an opacity below {_TRANSPARENT}: they are invisible."),
+            remedy="The model is untrained, or was saved right after an opacity reset: use a later iteration.",
         )
+    # torch.quantile accepts at most 16 million values: subsample. Outliers must not define the extent.
     spread = torch.quantile(
         cloud.means.double()[:: max(len(cloud) // 100000, 1)], torch.tensor([0.05, 0.95]).double(), 0
     )
@@ -93,6 +96,6 @@ def cloud_findings(cloud: GaussianCloud) -> Iterator[DataFinding]:
         yield DataFinding(
             name="huge",
             severity="note",
-            message=f"{huge} Gaussians are larger than the middle of the scene ({extent:.3g} units across).",
-            remedy="Backgrounds have some; where there are many, the scene was trained with a wrong extent.",
+            message=f"{huge} Gaussians are larger than the central 90 % of the scene ({extent:.3g} units across).",
+            remedy="Some are normal in backgrounds; many mean that the scene was trained with a wrong extent.",
         )

@@ -1,4 +1,4 @@
-"""What the doctor says about photos with cameras: COLMAP's folders and transforms.json."""
+"""Checks of photos with cameras (COLMAP or transforms.json) for ``fieldwatch doctor``."""
 
 import math
 from collections import Counter
@@ -17,22 +17,26 @@ from fieldwatch.recon.geometry import Camera
 MODELS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
 _FOLDERS = ("images", "input", "rgb", "photos")
-_MAX_DECODED, _BRIGHTNESS_SIDE = 40, 96  # photos that are decoded, and their longer side, for exposure
+# Exposure: number of photos that are decoded, their longer side in pixels, and the tolerance in stops.
+_MAX_DECODED, _BRIGHTNESS_SIDE = 40, 96
 _MAX_STOPS = 1.0
+# Fractions of unregistered photos, of observations behind their camera, and of points outside of all photos.
 _MAX_UNUSED_SHARE, _MAX_BEHIND_SHARE, _MAX_UNSEEN_SHARE = 0.1, 0.01, 0.05
+# Points per photo, mean reprojection error in pixels, and points per scene.
 _MIN_POINTS_PER_PHOTO, _MAX_REPROJECTION_ERROR = 30, 2.0
-_MIN_POINTS = 100  # points of a scene
+_MIN_POINTS = 100
 
 
 def photos_report(path: Path, _options: None) -> DataReport:
     """Read and check a scene of photos with cameras.
 
     Raises:
-        ColmapError: no model, or a damaged one.
-        TransformsError: no transforms.json that can be read.
-        PhotoError: photos are missing, unreadable or of another shape than their cameras.
-        PlyError: the file of points that a transforms.json names cannot be read.
+        ColmapError: the model is missing or damaged.
+        TransformsError: transforms.json cannot be read.
+        PhotoError: photos are missing or unreadable, or their sizes do not match the cameras.
+        PlyError: the point cloud named in transforms.json cannot be read.
     """
+    # Full size: the check must see what the files hold, whatever a training would scale down to.
     options = PhotoOptions(longer_side=1 << 16)
     model = None
     if path.is_file() or has_transforms(path):
@@ -45,6 +49,7 @@ def photos_report(path: Path, _options: None) -> DataReport:
         findings += [*model_findings(photos, model), *unused_findings(path, photos)]
     elif len(photos.points):
         findings += point_findings(photos)
+    # Findings come in the order of the checks: sort by severity.
     ranks = {"error": 0, "warning": 1, "note": 2}
     return DataReport(
         path=path,
@@ -57,19 +62,20 @@ def photos_report(path: Path, _options: None) -> DataReport:
 
 
 def has_transforms(folder: Path) -> bool:
-    """Whether a folder has a file of the kind transforms.json."""
+    """Return whether a folder has a transforms.json or transforms_train.json."""
     return any((folder / name).is_file() for name in ("transforms.json", "transforms_train.json"))
 
 
 def has_colmap(folder: Path) -> bool:
-    """Whether a folder has some part of a COLMAP model where one is looked for."""
-    places = [folder / name for name in MODELS] + [p for p in sorted((folder / "sparse").glob("*")) if p.is_dir()]
+    """Return whether a folder has a part of a COLMAP model in one of the usual subfolders."""
+    # One part is enough: an incomplete model should be reported as damaged, not as an unknown kind.
+    folders = [folder / name for name in MODELS] + [p for p in sorted((folder / "sparse").glob("*")) if p.is_dir()]
     files = [f"{name}.{ending}" for name in ("cameras", "images") for ending in ("bin", "txt")]
-    return any((place / file).is_file() for place in places for file in files)
+    return any((place / file).is_file() for place in folders for file in files)
 
 
 def photo_facts(photos: PhotoSet, model: ColmapModel | None) -> dict[str, Any]:
-    """Say what a scene holds."""
+    """Return counts, sizes and intrinsics of a scene."""
     focal = [camera.fx for camera in photos.cameras]
     facts: dict[str, Any] = {
         "photos": len(photos),
@@ -90,78 +96,80 @@ def photo_facts(photos: PhotoSet, model: ColmapModel | None) -> dict[str, Any]:
 
 
 def camera_findings(photos: PhotoSet) -> Iterator[DataFinding]:
-    """Check that cameras are rotations and stand in different places."""
-    bent = [c.name for c in photos.cameras if _off_rotation(c) > 1e-3]
-    if bent:
+    """Check that poses are rotations, and that the cameras have different positions."""
+    invalid = [c.name for c in photos.cameras if _off_rotation(c) > 1e-3]
+    if invalid:
         yield DataFinding(
             name="rotation",
             severity="error",
-            message=f"{len(bent)} of {len(photos)} poses are no rotations: {_listed(bent)}.",
+            message=f"{len(invalid)} of {len(photos)} poses are no rotations: {_listed(invalid)}.",
             remedy="Write poses with orthonormal axes and determinant 1.",
         )
-    places = torch.stack([camera.position.double() for camera in photos.cameras])
-    spread = float((places - places.mean(0)).norm(dim=-1).max())
-    if len(photos) > 1 and spread <= 1e-9 * max(float(places.abs().max()), 1.0):
+    positions = torch.stack([camera.position.double() for camera in photos.cameras])
+    spread = float((positions - positions.mean(0)).norm(dim=-1).max())
+    # Relative to the coordinates: far from the origin, equal positions differ by rounding.
+    if len(photos) > 1 and spread <= 1e-9 * max(float(positions.abs().max()), 1.0):
         yield DataFinding(
             name="cameras",
             severity="error",
-            message=f"all {len(photos)} cameras stand in one place: nothing tells how far away anything is.",
-            remedy="Take photos from different places, not by turning the camera, and reconstruct again.",
+            message=f"all {len(photos)} cameras have the same position: without parallax, depth is unknown.",
+            remedy="Take photos from different positions instead of turning the camera, and reconstruct again.",
         )
     if len(photos.train) < 3:
         yield DataFinding(
             name="photos",
             severity="warning",
-            message=f"{len(photos.train)} photos are there to train on.",
-            remedy="Give more photos: tens for an object, more for a room.",
+            message=f"only {len(photos.train)} photos for training.",
+            remedy="Use more photos: tens for an object, more for a room.",
         )
 
 
 def model_findings(photos: PhotoSet, model: ColmapModel) -> Iterator[DataFinding]:
-    """Check a sparse model: points behind cameras, few points, large errors, photos that see hardly any point."""
+    """Check a sparse model: points behind cameras, few points, large errors, photos with few observations."""
     points, cameras = model.points, {camera.name: camera for camera in photos.cameras}
     observed = _observed(model)
-    seen = {name: len(rows) for name, rows in observed.items()}
+    counts = {name: len(rows) for name, rows in observed.items()}
     behind = {name: _behind(points.positions[rows], cameras[name]) for name, rows in observed.items()}
-    total = sum(seen.values())
+    total = sum(counts.values())
     if total and (count := sum(behind.values())) > _MAX_BEHIND_SHARE * total:
         worst = max(behind, key=lambda name: behind[name])
         yield DataFinding(
             name="behind",
             severity="error",
             message=f"{count} of {total} observed points are behind the camera, most in {worst} ({behind[worst]}).",
-            remedy="Poses or points are mirrored or of another model: export it again with 'colmap model_converter'.",
+            remedy="Poses or points are mirrored or from another model: export it again with 'colmap model_converter'.",
         )
     elif not total:
+        # Models of other programs often have no tracks: check visibility by projection.
         yield from point_findings(photos)
-    if total and (weak := [name for name, number in seen.items() if number < _MIN_POINTS_PER_PHOTO]):
+    if total and (weak := [name for name, number in counts.items() if number < _MIN_POINTS_PER_PHOTO]):
         yield DataFinding(
             name="weak",
             severity="warning",
             message=(
                 f"{len(weak)} photos see fewer than {_MIN_POINTS_PER_PHOTO} points: {_listed(weak)}; their poses "
-                "are loose."
+                "are unreliable."
             ),
-            remedy="Look at them; leave them out of the model, or take photos between them and the others.",
+            remedy="Inspect them; remove them from the model, or take photos between them and the others.",
         )
     if float(points.errors.mean()) > _MAX_REPROJECTION_ERROR:
         yield DataFinding(
             name="reprojection",
             severity="warning",
-            message=f"points are {float(points.errors.mean()):.1f} pixels off on average; good models have below 1.",
+            message=f"mean reprojection error of {float(points.errors.mean()):.1f} pixels; it should be below 1.",
             remedy="Run 'colmap bundle_adjuster', or reconstruct again with one camera for all photos of it.",
         )
     if len(points.positions) < _MIN_POINTS:
         yield DataFinding(
             name="points",
             severity="warning",
-            message=f"the model has {len(points.positions)} points: little to start Gaussians from.",
-            remedy="Take photos that overlap more, of a scene with texture.",
+            message=f"the model has only {len(points.positions)} points to initialize Gaussians from.",
+            remedy="Take photos of a textured scene with more overlap.",
         )
 
 
 def point_findings(photos: PhotoSet) -> Iterator[DataFinding]:
-    """Check points of which nobody says who sees them: some camera has to show each one."""
+    """Check points without tracks: each one must project into some photo."""
     in_some_photo = torch.zeros(len(photos.points), dtype=torch.bool)
     for camera in photos.cameras:
         pixels, depth = camera.project(photos.points.to(camera.world_from_camera))
@@ -172,16 +180,18 @@ def point_findings(photos: PhotoSet) -> Iterator[DataFinding]:
         yield DataFinding(
             name="points",
             severity="error" if unseen > 0.5 * len(in_some_photo) else "warning",
-            message=f"{unseen} of {len(in_some_photo)} points are in no photo: behind all cameras or beside them.",
-            remedy="Points and poses are of different worlds: check applied_transform, and the axes of the poses.",
+            message=f"{unseen} of {len(in_some_photo)} points are in no photo: behind or outside of every camera.",
+            remedy="Points and poses have different coordinates: check applied_transform, and the axes of the poses.",
         )
 
 
 def unused_findings(path: Path, photos: PhotoSet) -> Iterator[DataFinding]:
-    """Check how many photos COLMAP could not place."""
+    """Check how many photos COLMAP could not register."""
     folder = next((path / name for name in _FOLDERS if (path / name).is_dir()), None)
+    # transforms.json and some exports keep photos elsewhere: then there is nothing to count.
     if folder is None:
         return
+    # Files of macOS and of some synchronization tools begin with a dot.
     files = [p for p in folder.rglob("*") if p.suffix.lower() in PICTURES and not p.name.startswith(".")]
     unused = len(files) - len(photos)
     if unused > 0:
@@ -189,35 +199,35 @@ def unused_findings(path: Path, photos: PhotoSet) -> Iterator[DataFinding]:
             name="unregistered",
             severity="warning" if unused > _MAX_UNUSED_SHARE * len(files) else "note",
             message=f"{unused} of {len(files)} photos in {folder} are not in the model and are not used.",
-            remedy="COLMAP could not place them: take photos that overlap more; some blurred ones are no loss.",
+            remedy="COLMAP could not register them: take photos with more overlap; a few blurred ones do not matter.",
         )
 
 
 def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
-    """Compare the brightness of photos, at most forty of them, spread over the set."""
-    chosen = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
-    # Without a cache: each photo is looked at once.
+    """Compare the brightness of at most about forty photos, evenly spaced over the set."""
+    indices = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
+    # Without a cache: each photo is decoded once.
     small = photos.having(memory_budget=0)
-    stops = {photos.names[i]: _brightness(small[i].image) for i in chosen}
-    middle = float(torch.tensor(list(stops.values())).median())
+    stops = {photos.names[i]: _brightness(small[i].image) for i in indices}
+    median = float(torch.tensor(list(stops.values())).median())
     if black := [name for name, value in stops.items() if value == -math.inf]:
         yield DataFinding(
             name="black",
             severity="error",
-            message=f"{len(black)} of {len(stops)} photos that were looked at are black: {_listed(black)}.",
+            message=f"{len(black)} of {len(stops)} checked photos are black: {_listed(black)}.",
             remedy="Copy these photos again, or leave them out.",
         )
-    odd = {name: value - middle for name, value in stops.items() if _MAX_STOPS < abs(value - middle) < math.inf}
-    if odd:
-        worst = max(odd, key=lambda name: abs(odd[name]))
+    outliers = {name: value - median for name, value in stops.items() if _MAX_STOPS < abs(value - median) < math.inf}
+    if outliers:
+        worst = max(outliers, key=lambda name: abs(outliers[name]))
         yield DataFinding(
             name="exposure",
             severity="note",
             message=(
-                f"{len(odd)} of {len(stops)} photos that were looked at are brighter or darker than the middle one by "
-                f"more than {_MAX_STOPS:g} stop: {_listed(list(odd))} (worst: {worst}, {odd[worst]:+.1f})."
+                f"{len(outliers)} of {len(stops)} checked photos differ from the median brightness by more than "
+                f"{_MAX_STOPS:g} stop: {_listed(list(outliers))} (worst: {worst}, {outliers[worst]:+.1f})."
             ),
-            remedy="If it is the exposure and not what they show, train with --exposure True.",
+            remedy="If the exposure differs, and not the content, train with --exposure True.",
         )
 
 
@@ -242,6 +252,7 @@ def _images(folder: Path) -> Path:
 
 def _off_rotation(camera: Camera) -> float:
     turn = camera.world_from_camera[:3, :3].double()
+    # A mirrored pose has orthonormal axes, too: only the determinant reveals it.
     mirrored = float(torch.linalg.det(turn)) < 0
     return 2.0 if mirrored else float((turn @ turn.T - torch.eye(3, dtype=torch.float64)).abs().max())
 
@@ -262,7 +273,7 @@ def _behind(points: Tensor, camera: Camera) -> int:
 
 
 def _brightness(image: Tensor) -> float:
-    """Mean of a photo in stops below white; minus infinity if it is black."""
+    """Return the mean brightness of a photo in stops relative to white; minus infinity if it is black."""
     step = max(max(image.shape[:2]) // _BRIGHTNESS_SIDE, 1)
     mean = float(image[::step, ::step].float().mean()) / 255
     return math.log2(mean) if mean > 0.5 / 255 else -math.inf

@@ -1,4 +1,4 @@
-"""Scoring splats for ``fieldwatch eval``."""
+"""Evaluation of splats runs for ``fieldwatch eval``."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,17 +21,17 @@ from fieldwatch.recon.pipelines.splats import (
 
 
 def evaluate_run(request: EvaluationRequest) -> Scores:
-    """Score a checkpoint on its held-out photos and on those it was trained on.
+    """Evaluate a checkpoint on its held-out photos and on its training photos.
 
     Raises:
-        InputError: the run cannot be opened, or nothing can be written.
+        InputError: the run cannot be opened, or the files cannot be written.
     """
     stored = open_drawn_run(request.run, request.checkpoint, device=request.device)
     lpips, why = find_lpips()
-    with request.console.status("drawing and scoring") as status:
+    with request.console.status("rendering and evaluating") as status:
         held_out = evaluate(stored.model, stored.scene, lpips=lpips)
         trained = on_training_photos(stored, held_out)
-        status.update("drawing pictures")
+        status.update("rendering pictures")
         files = write_files(stored, held_out, trained, request.folder(stored.step))
     training = None if trained is None else trained.metrics
     missing = () if lpips else (f"  no LPIPS: {why}",)
@@ -46,10 +46,10 @@ def evaluate_run(request: EvaluationRequest) -> Scores:
 
 
 def on_training_photos(stored: StoredRun, held_out: Evaluation) -> Evaluation | None:
-    """Score the training photos, too; None if they were scored already."""
+    """Evaluate the training photos, too; return None if they have been evaluated already."""
     if not held_out.held_out:
         return None
-    # Without a test split, `evaluate` scores the training photos.
+    # Without a test split, `evaluate` uses the training photos.
     return evaluate(stored.model, replace(stored.scene, photos=stored.scene.photos.having(test=())))
 
 

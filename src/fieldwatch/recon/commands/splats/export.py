@@ -1,4 +1,4 @@
-"""Trained Gaussians in the files of other programs, for ``fieldwatch export``."""
+"""Export of trained Gaussians to the formats of other programs, for ``fieldwatch export``."""
 
 import shlex
 from functools import partial
@@ -34,12 +34,12 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
     """Write a run's Gaussians.
 
     Args:
-        chosen: the run, its checkpoint and device.
-        to: ply, 3dgs or pt.
-        out: the file or folder; None means the run's products.
+        chosen: flags, with run, checkpoint and device.
+        to: format: ply, 3dgs or pt.
+        out: file or folder; None means RUN/products.
 
     Raises:
-        BadInput: the run cannot be opened, or the file not be written.
+        BadInput: the run cannot be opened, or the file cannot be written.
     """
     stored = open_stored(partial(open_drawn_run, device=chosen.device), chosen.run, chosen.checkpoint)
     path = out or output_path(chosen.run, "products", NAMES[to].format(stored.step))
@@ -47,6 +47,7 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
     with reading_input():
         check_writable(path.parent)
         written = write(stored, to, path)
+    # For a folder (--to 3dgs), `written` is the PLY file in it.
     iteration, size = iteration_of(stored), written.stat().st_size
     if chosen.json:
         about = {"run": chosen.run, "step": stored.step, "iteration": iteration}
@@ -54,10 +55,10 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
         return 0
     console = Terminal()
     console.print(f"{len(stored.model.gaussians):,} Gaussians of step {stored.step}, {size:,} bytes")
-    places: dict[str, str | Path] = {to: path.absolute()}
+    lines: dict[str, str | Path] = {to: path.absolute()}
     if to == "3dgs":
-        places["go on from it"] = f"fieldwatch train splats -c {shlex.quote(str(path))} -i {iteration}"
-    print_paths(console, places)
+        lines["train from it"] = f"fieldwatch train splats -c {shlex.quote(str(path))} -i {iteration}"
+    print_paths(console, lines)
     return 0
 
 
@@ -68,13 +69,13 @@ def check_kind(path: Path, to: str) -> None:
         BadInput: the path is of the other kind.
     """
     if to == "3dgs" and path.is_file():
-        raise BadInput(f"{path} is a file, and --to 3dgs writes a folder: give another name with -o")
+        raise BadInput(f"{path} is a file, but --to 3dgs writes a folder: give another name with -o")
     if to != "3dgs" and path.is_dir():
-        raise BadInput(f"{path} is a folder: name the file itself, as in -o {path / NAMES[to].format('garden')}")
+        raise BadInput(f"{path} is a folder: give a file, as in -o {path / NAMES[to].format('garden')}")
 
 
 def iteration_of(stored: StoredRun) -> int:
-    """Return the nominal iteration of the checkpoint, as the papers count it, for any --schedule-scale."""
+    """Return the nominal iteration of the checkpoint, as counted in the papers, for any --schedule-scale."""
     return round(stored.step / stored.scene.plan.scale)
 
 

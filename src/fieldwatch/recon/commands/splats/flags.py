@@ -1,4 +1,4 @@
-"""Flags of the commands about splats, from pictures to meshes; no torch is needed for them."""
+"""Flags of the commands about splats, from pictures to meshes; importing them needs no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass

@@ -44,7 +44,7 @@ _EXTENSION = re.compile(r"\.(png|jpe?g|webp|tiff?|bmp)$", re.IGNORECASE)
 
 
 class Film(NamedTuple):
-    """A film to render: content, cameras, file, and the folder of its frames; None keeps no frames."""
+    """A film to render: title, cameras, file, and the folder of its frames (None: frames are not kept)."""
 
     title: str
     views: Sequence[View]
@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
         check_writable(folder)
     films = films_of(chosen, views, path_frames, folder)
     files: dict[str, Path] = {}
-    with counting_frames(console, "drawing", len(views) + sum(len(film.views) for film in films)) as on_frame:
+    with counting_frames(console, "rendering", len(views) + sum(len(film.views) for film in films)) as on_frame:
         for name, view in views.items():
             files |= draw_view(chosen, stored.model, view, name, folder)
             on_frame()
@@ -83,31 +83,31 @@ def check_arguments(chosen: InferSplatsFlags) -> None:
     """Refuse values that are wrong for every run.
 
     Raises:
-        BadInput: nothing is asked for, a number is out of its bounds, or two flags exclude each other.
+        BadInput: nothing is requested, a number is out of bounds, or two flags exclude each other.
     """
     if not (chosen.views or chosen.camera or chosen.path):
-        raise BadInput("nothing is asked for: give --views test, --camera cameras.json, or --path turntable")
+        raise BadInput("nothing to render: give --views test, --camera cameras.json, or --path turntable")
     if chosen.mp4 and not (chosen.views or chosen.camera):
-        raise BadInput("--mp4 joins the pictures of --views or --camera, and there are none; a path is a film already")
+        raise BadInput("--mp4 needs --views or --camera, whose pictures it joins; --path always writes a film")
     if chosen.png and chosen.path is None:
-        raise BadInput("--png is for the frames of --path, and there is none; views are written as pictures already")
+        raise BadInput("--png needs --path, whose frames it writes; --views and --camera always write pictures")
     if chosen.frames < 1:
-        raise BadInput(f"--frames is {chosen.frames}: wanted at least 1, as in 96 for four seconds")
+        raise BadInput(f"--frames must be at least 1, as in 96 for four seconds, got {chosen.frames}")
     if not 0 < chosen.fps <= 1000:
-        raise BadInput(f"--fps is {chosen.fps:g}: wanted frames per second above 0, at most 1000")
+        raise BadInput(f"--fps must be greater than 0 and at most 1000, got {chosen.fps:g}")
     if chosen.size is not None and chosen.scale != 1:
-        raise BadInput(f"--size and --scale {chosen.scale:g} both say how large pictures are: give one of them")
+        raise BadInput(f"--size and --scale {chosen.scale:g} both set the size of the pictures: give one of them")
     if chosen.size is not None and min(chosen.size) < 1:
-        raise BadInput(f"--size is {' '.join(map(str, chosen.size))}: wanted WIDTH HEIGHT, each at least 1 pixel")
+        raise BadInput(f"--size must be WIDTH HEIGHT, each at least 1 pixel, got {' '.join(map(str, chosen.size))}")
     if not 0 < chosen.scale < math.inf:
-        raise BadInput(f"--scale is {chosen.scale:g}: wanted a number above 0, as in 0.5 for half the width")
+        raise BadInput(f"--scale must be greater than 0, as in 0.5 for half the width, got {chosen.scale:g}")
 
 
 def chosen_views(chosen: InferSplatsFlags, scene: Scene) -> dict[str, View]:
     """Return the cameras of photos and of a file, by the name of their pictures, in the requested size.
 
     Raises:
-        InputError: a photo that there is not, or one view after another of other sizes for a film.
+        InputError: there is no such photo, or the views of a film have different sizes.
         SplatFolderError: the file cannot be read.
     """
     photos = scene.photos
@@ -118,7 +118,7 @@ def chosen_views(chosen: InferSplatsFlags, scene: Scene) -> dict[str, View]:
     views = {name: in_size(chosen, view) for name, (_, view) in zip(names, cameras, strict=True)}
     sizes = {(view.width, view.height) for view in views.values()}
     if chosen.mp4 and len(sizes) > 1:
-        raise InputError(f"--mp4 of views of {len(sizes)} sizes cannot be one film: give --size WIDTH HEIGHT, too")
+        raise InputError(f"--mp4 needs views of one size, got {len(sizes)} sizes: give --size WIDTH HEIGHT, too")
     return views
 
 
@@ -126,16 +126,17 @@ def photo_indices(wanted: Sequence[str], scene: Scene) -> list[int]:
     """Return photos by set, or by names with or without folder and extension.
 
     Raises:
-        InputError: nothing is held out, or there is no such photo; the message says what there is.
+        InputError: nothing is held out, or there is no such photo; the message suggests a name.
     """
     photos = scene.photos
     sets = {"test": photos.test, "train": photos.train}
     index_by_name = {file_stem(name): index for index, name in enumerate(photos.names)}
+    # Full names win over stems, which may be ambiguous.
     index_by_name |= {name: index for index, name in enumerate(photos.names)}
     indices: list[int] = []
     for name_or_set in wanted:
         if name_or_set == "test" and not photos.test:
-            raise InputError("--views test: this run held no photo out; use --views train, or the name of a photo")
+            raise InputError("--views test: this run has no held-out photo; use --views train, or the name of a photo")
         if name_or_set in sets:
             indices += sets[name_or_set]
         elif name_or_set in index_by_name:
@@ -160,7 +161,7 @@ def in_size(chosen: InferSplatsFlags, view: View) -> View:
     """Return a camera with the requested size; another aspect ratio shows more or less at the sides.
 
     Raises:
-        InputError: the picture would be absurdly large.
+        InputError: the picture would be larger than `MOST_PIXELS`.
     """
     if chosen.size is None:
         view = view if chosen.scale == 1 else view.scaled(chosen.scale)
@@ -173,8 +174,7 @@ def in_size(chosen: InferSplatsFlags, view: View) -> View:
         view = replace(view, width=width, height=height, **lens)
     if view.width * view.height > MOST_PIXELS:
         raise InputError(
-            f"a picture of {view.width}x{view.height} pixels was asked for: wanted at most {MOST_PIXELS} pixels; lower "
-            "--size or --scale"
+            f"a picture must have at most {MOST_PIXELS} pixels, got {view.width}x{view.height}: lower --size or --scale"
         )
     return view
 
@@ -194,6 +194,7 @@ def films_of(
 
 def draw_film(chosen: InferSplatsFlags, model: SplatModel, film: Film, on_frame: Callable[[], None]) -> dict[str, Path]:
     """Render a film, with depth and normals side by side if they are requested."""
+    # A film with depth or normals shows all three side by side.
     contents = "all" if chosen.depth or chosen.normals else "colour"
     path = render_path(
         model, film.views, film.path, content=contents, rate=chosen.fps, frames=film.frames, on_frame=on_frame

@@ -1,4 +1,4 @@
-"""Splats runs for the commands: preparation, headline, quality table."""
+"""Training of splats for the commands: preparation, headline, quality table."""
 
 import math
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ QUALITY = (
     ("SSIM, color map fitted", "Test/ssim_fitted", "{:.4f}"),
     ("LPIPS", "Test/lpips", "{:.4f}"),
     ("mean absolute error", "Test/l1", "{:.4f}"),
-    ("drawing one photo (ms)", "Test/render_time_ms", "{:.1f}"),
+    ("rendering one photo (ms)", "Test/render_time_ms", "{:.1f}"),
 )
-"""Rows of the quality table that depend on the photos: label, tag, how its value is written."""
+"""Rows of the quality table for the photos: label, tag, format of the value."""
 OF_THE_GAUSSIANS = (
     ("distance to the true surface, mean", "Surface/mean_distance", "{:.4f}"),
     ("distance to the true surface, median", "Surface/median_distance", "{:.4f}"),
     ("nearer to it than 1 % of the extent", "Surface/within_1_percent", "{:.1%}"),
 )
-"""Rows that do not."""
+"""Rows of the quality table for the Gaussians."""
 SHOWN = {
     "Loss/total": "loss {}",
     "Train/PSNR": "{} dB",
@@ -41,9 +41,10 @@ def prepare(config: SplatsConfig) -> Job:
     """Read photos, cameras and Gaussians, and plan the steps.
 
     Raises:
-        ValueError, OSError: what came, what was wanted, what to do.
+        ValueError, OSError: the config or its input cannot be used.
     """
     scene = prepare_scene(config)
+    # LPIPS needs weights that are not part of the package: the training works without them.
     lpips, why = find_lpips()
     return Job(
         headline=headline(config, scene),
@@ -56,8 +57,9 @@ def prepare(config: SplatsConfig) -> Job:
 
 
 def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) -> Outcome[Evaluation]:
-    """Add the files that the training wrote before its end to the products."""
+    """Train, and add the files that the training wrote before its end to the products."""
     outcome = train_splats(config, scene, folder, **how)
+    # Short runs may end before iteration 7000, at which this folder is written.
     stage0 = outcome.folder / STAGE0
     return replace(outcome, products={"3dgs": stage0, **outcome.products}) if stage0.is_dir() else outcome
 
@@ -82,9 +84,10 @@ def quality_table(metrics: Mapping[str, float], training: Mapping[str, float] | 
     """Return a table of quality on held-out and, if measured, training photos; other values have no row.
 
     Args:
-        metrics: of the held-out photos; of the training photos, where none is held out.
-        training: of all training photos; None means that only the mean PSNR of some is known, or none.
+        metrics: metrics of the held-out photos; of the training photos if none is held out.
+        training: metrics of all training photos; None if at most the mean PSNR of some of them is known.
     """
+    # The gap between training and test PSNR exists only if photos are held out.
     held_out = "Test/psnr_gap" in metrics
     table = Table(title="quality", title_justify="left")
     table.add_column()
@@ -92,14 +95,14 @@ def quality_table(metrics: Mapping[str, float], training: Mapping[str, float] | 
     if held_out:
         table.add_column("train", justify="right")
     others = training or {"Test/psnr": metrics.get("Test/train_psnr", math.nan)}
-    for label, tag, written in QUALITY:
+    for label, tag, form in QUALITY:
         if tag in metrics:
-            beside = [written.format(others[tag]) if tag in others else "-"] if held_out else []
-            table.add_row(label, written.format(metrics[tag]), *beside)
+            train = [form.format(others[tag]) if tag in others else "-"] if held_out else []
+            table.add_row(label, form.format(metrics[tag]), *train)
     table.add_section()
     if "Test/num_gaussians_K" in metrics:
         table.add_row("Gaussians", f"{1e3 * metrics['Test/num_gaussians_K']:,.0f}")
-    for label, tag, written in OF_THE_GAUSSIANS:
+    for label, tag, form in OF_THE_GAUSSIANS:
         if tag in metrics:
-            table.add_row(label, written.format(metrics[tag]))
+            table.add_row(label, form.format(metrics[tag]))
     return table

@@ -1,4 +1,4 @@
-"""``fieldwatch mesh extract RUN``: from trained Gaussians to a mesh."""
+"""``fieldwatch mesh extract RUN``: extract a mesh from trained Gaussians."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +33,7 @@ from fieldwatch.recon.pipelines.splats import Extraction, StoredRun, extract_mes
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = parse(arguments)
+    # The extraction runs on the CPU, whatever device trained the run.
     stored = open_stored(partial(open_run, device="cpu"), chosen.run, chosen.checkpoint)
     folder = chosen.out or output_path(chosen.run, "mesh")
     console = Terminal(stderr=chosen.json)
@@ -59,7 +60,7 @@ def parse(arguments: Sequence[str]) -> ExtractFlags:
     """Read the command line, with our flags or those of the original script.
 
     Raises:
-        InputError: options that exclude each other, a corner without the other, or what is no corner.
+        InputError: options exclude each other, or a corner of the box is missing or invalid.
     """
     words = translate_extract(arguments)
     return read_flags(ExtractFlags, prog="fieldwatch mesh extract", arguments=words)
@@ -68,7 +69,7 @@ def parse(arguments: Sequence[str]) -> ExtractFlags:
 def write_meshes(
     extraction: Extraction, stored: StoredRun, chosen: ExtractFlags, folder: Path
 ) -> tuple[dict[str, Path], Mapping[str, MeshQuality]]:
-    """Write every mesh with its pictures and its facts; return the files by content, and the qualities by mesh."""
+    """Write every mesh with pictures and a JSON file; return the files by content, and the quality by mesh."""
     files: dict[str, Path] = {}
     qualities: dict[str, MeshQuality] = {}
     for name, mesh in extraction.meshes.items():
@@ -113,11 +114,12 @@ def progress_bars(console: Console) -> Iterator[Callable[[str, float], None]]:
     with Progress(*columns, console=console) as progress:
         tasks: dict[str, Any] = {}
 
-        def on_progress(stage: str, share: float) -> None:
+        def on_progress(stage: str, fraction: float) -> None:
             if stage not in tasks:
+                # Stages are sequential; an earlier one may end without reporting 1.0.
                 for earlier in tasks.values():
                     progress.update(earlier, completed=1.0)
                 tasks[stage] = progress.add_task(stage, total=1.0)
-            progress.update(tasks[stage], completed=min(share, 1.0))
+            progress.update(tasks[stage], completed=min(fraction, 1.0))
 
         yield on_progress

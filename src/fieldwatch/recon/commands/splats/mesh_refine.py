@@ -1,4 +1,4 @@
-"""``fieldwatch mesh refine RUN MESH``: a mesh and the Gaussians on it, trained together on the run's photos."""
+"""``fieldwatch mesh refine RUN MESH``: train a mesh together with the Gaussians bound to it, on the run's photos."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from fieldwatch.recon.commands.splats.flags import RefineFlags, refine_flags, re
 from fieldwatch.recon.pipelines.splats import RefineConfig, RefineOptions
 
 PRODUCTS = "refined"
-"""Folder, in the run's, of refinements without ``--out``."""
+"""Subfolder of the run for refinements without ``--out``."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -32,6 +32,7 @@ def parse(arguments: Sequence[str]) -> tuple[RefineFlags, RefineOptions]:
     Raises:
         BadInput: there is no such preset.
     """
+    # The original flags are renamed first; then the preset decides the defaults.
     words = spelled_out(translate_refine(arguments))
     return read_flags(refine_flags(words), prog="fieldwatch mesh refine", arguments=words), refine_preset(words)
 

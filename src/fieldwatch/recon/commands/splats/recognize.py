@@ -1,4 +1,4 @@
-"""Recognizing photos with cameras, and trained Gaussians, by the names of what a path holds."""
+"""Recognition of photos with cameras and of trained Gaussians, by file names."""
 
 from pathlib import Path
 
@@ -10,13 +10,14 @@ def is_gaussians(path: Path) -> int:
     """Return 3 for a PLY file, or the folder of a 3DGS training; else 0.
 
     Raises:
-        InputError: the path is a mesh, which another command checks.
+        InputError: the path is a mesh, which `fieldwatch mesh quality` checks.
     """
     if path.is_dir():
         return 3 if any(entry.name.startswith("iteration_") for entry in path.glob("point_cloud/*")) else 0
+    # A PLY may also hold a mesh or a point cloud: its reader decides.
     ending = path.suffix.lower()
     if ending in {".obj", ".glb"}:
-        raise InputError(f"{path} is a mesh: `fieldwatch mesh quality {path}` says how good it is")
+        raise InputError(f"{path} is a mesh: check it with `fieldwatch mesh quality {path}`")
     return 3 if ending == ".ply" else 0
 
 

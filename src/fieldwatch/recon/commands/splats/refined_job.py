@@ -1,4 +1,4 @@
-"""Refinements for the commands: preparation, headline."""
+"""Refinement of a mesh for the commands: preparation, headline."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from fieldwatch.recon.pipelines.splats import (
 
 
 def prepare(config: RefineConfig) -> Job:
-    """Read run and mesh, and put Gaussians on it.
+    """Read run and mesh, and bind Gaussians to the triangles.
 
     Raises:
         InputError, OSError: the run, its checkpoint, its photos or the mesh cannot be used.
@@ -27,6 +27,7 @@ def prepare(config: RefineConfig) -> Job:
         notes=(*refinement.scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
         device=str(refinement.scene.device),
         total=config.iterations,
+        # The number of Gaussians is fixed by the mesh.
         progress_tags={tag: text for tag, text in SHOWN.items() if tag != "Model/size"},
         train=lambda folder, how: refine_mesh(config, refinement, folder, **how),
     )
@@ -44,14 +45,14 @@ def headline(config: RefineConfig, refinement: Refinement) -> str:
 
 
 def check_resumable(folder: Path, config: RefineConfig) -> None:
-    """Refuse to resume a refinement whose run or mesh is gone.
+    """Refuse to resume a refinement whose run or mesh no longer exists.
 
     Raises:
-        InputError: one of them is gone.
+        InputError: the run or the mesh is missing.
     """
-    for what, place in (("run", config.run), ("mesh", config.mesh)):
-        if not place.expanduser().exists():
+    for what, path in (("run", config.run), ("mesh", config.mesh)):
+        if not path.expanduser().exists():
             raise InputError(
-                f"{folder} refines the {what} {place}, which no longer exists: restore it to resume; evaluating "
+                f"{folder} refines the {what} {path}, which no longer exists: restore it to resume; evaluating "
                 "and rendering the stored model work without it"
             )

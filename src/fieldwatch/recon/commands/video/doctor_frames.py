@@ -1,4 +1,4 @@
-"""What the doctor says about clips."""
+"""Checks of clips for ``fieldwatch doctor``."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +9,17 @@ import torch
 from fieldwatch.cli.kit import DataFinding, DataReport
 from fieldwatch.recon.data import Clip, read_clip
 
+# Smallest number of frames that leaves some to hold out.
 _FEW = 8
-_FLAT = 1.0  # of 255: a frame with less spread shows nothing
+# Standard deviation (of 255) below which a frame counts as one color.
+_FLAT = 1.0
 
 
 def frames_report(path: Path, _options: None) -> DataReport:
     """Read and check a folder of frames or a video file; every frame is decoded once.
 
     Raises:
-        ClipError: no frames, or some that cannot be read.
+        ClipError: there are no frames, or one cannot be read.
     """
     clip = read_clip(path)
     try:
@@ -37,7 +39,8 @@ def frames_report(path: Path, _options: None) -> DataReport:
 
 
 def clip_findings(clip: Clip) -> Iterator[DataFinding]:
-    """Check for repeated frames, frames of one color, and clips of a few frames."""
+    """Check for repeated frames, frames of one color, and very short clips."""
+    # One pass: decoding is the slow part.
     repeated: list[str] = []
     flat: list[str] = []
     previous = None
@@ -52,20 +55,20 @@ def clip_findings(clip: Clip) -> Iterator[DataFinding]:
         yield DataFinding(
             name="repeated",
             severity="warning" if len(repeated) > 0.05 * len(clip) else "note",
-            message=f"{len(repeated)} of {len(clip)} frames equal the one before, the first is {repeated[0]}.",
-            remedy="A film whose rate was raised repeats frames: use --stride, or export it at its own rate.",
+            message=f"{len(repeated)} of {len(clip)} frames repeat the previous frame; the first is {repeated[0]}.",
+            remedy="A video with a raised frame rate repeats frames: use --stride, or export it at its original rate.",
         )
     if flat:
         yield DataFinding(
             name="flat",
             severity="warning",
-            message=f"{len(flat)} of {len(clip)} frames have one color, the first is {flat[0]}.",
-            remedy="Leave black beginnings and ends out, with --start and --count.",
+            message=f"{len(flat)} of {len(clip)} frames have a single color; the first is {flat[0]}.",
+            remedy="Skip black frames at the beginning and end with --start and --count.",
         )
     if len(clip) < _FEW:
         yield DataFinding(
             name="frames",
             severity="warning",
             message=f"the clip has {len(clip)} frames: too few to hold some out.",
-            remedy="Give a longer clip, or hold out none (--data-split 1_1_1).",
+            remedy="Use a longer clip, or hold out none (--data-split 1_1_1).",
         )

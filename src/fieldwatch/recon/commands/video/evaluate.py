@@ -1,4 +1,4 @@
-"""Scoring a neural video for ``fieldwatch eval``."""
+"""Evaluation of neural videos for ``fieldwatch eval``."""
 
 from collections.abc import Iterator
 
@@ -9,16 +9,16 @@ from fieldwatch.recon.pipelines.video import EvaluationFiles, frames_to_render, 
 
 
 def evaluate(request: EvaluationRequest) -> Scores:
-    """Score a checkpoint on the frames it was trained on and on those held out, beside what needs no network.
+    """Evaluate a checkpoint on training and held-out frames, with references that need no network.
 
     Raises:
-        InputError: the number of frames is negative, the run cannot be opened, or nothing can be written.
+        InputError: the number of frames is negative, the run cannot be opened, or the files cannot be written.
     """
     frames = request.options.positions_frames
     if frames < 0:
         raise BadInput(f"--positions-frames {frames}: expected a number of frames, 0 for none")
     stored = open_run(request.run, request.checkpoint, device=request.device)
-    with counting_frames(request.console, "drawing", frames_to_render(stored, frames)) as on_frame:
+    with counting_frames(request.console, "rendering", frames_to_render(stored, frames)) as on_frame:
         evaluated = write_evaluation(stored, request.folder(stored.step), positions_frames=frames, on_frame=on_frame)
     return Scores(
         step=stored.step,
@@ -31,9 +31,11 @@ def evaluate(request: EvaluationRequest) -> Scores:
 
 
 def _lines(evaluated: EvaluationFiles, *, patches: bool) -> Iterator[str]:
-    """Yield a line for each kind of untrained place, and one about the embeddings."""
-    for row in evaluated.positions if patches else ():  # a network that draws whole frames has no untrained places
+    """Yield a line for each kind of untrained position, and one about the embeddings."""
+    # A network that renders whole frames has no untrained positions.
+    for row in evaluated.positions if patches else ():
         if row["split"] == "all" and row["category"] != "trained_center":
+            # Trained centers are the reference of the drop.
             drop = float(row["PSNR_drop"] or 0)
             compared = f"{abs(drop):.2f} dB {'below' if drop > 0 else 'above'} the patch centers"
             yield f"  {row['category']}: {row['PSNR_mean']:.2f} dB, {compared}"

@@ -1,4 +1,4 @@
-"""A neural video as one small file, for ``fieldwatch export``: written, read back and measured."""
+"""Export of a neural video to a compressed file, for ``fieldwatch export``; the file is decoded and evaluated."""
 
 import shlex
 from functools import partial
@@ -23,23 +23,23 @@ COMPARED = (
     ("semantic similarity train", "Eval/Frame/train_clip_sim", 4),
     ("semantic similarity held out", "Eval/Frame/val_clip_sim", 4),
 )
-"""Rows of the table: label, tag, digits."""
+"""Rows of the table: label, tag, number of decimals."""
 DROPPED_MORE = 1
 
 
 def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOptions) -> int:
-    """Write a run's network as one compressed file, decode it, and report its size and its loss of quality.
+    """Write a run's network as one compressed file, decode it, and report size and loss of quality.
 
     Args:
-        chosen: the run, its checkpoint and device.
-        out: the file; None means the run's products.
-        options: bits, whether the semantic head is stored, and the dB that may be lost, see `export_bitstream`.
+        chosen: flags, with run, checkpoint and device.
+        out: file to write; None means RUN/products.
+        options: bits, whether to store the semantic head, and the allowed drop in dB, see `export_bitstream`.
 
     Returns:
-        0, or 1 when the file loses more than `--psnr-drop`.
+        0, or 1 if PSNR drops by more than `--psnr-drop`.
 
     Raises:
-        BadInput: the run cannot be opened, or the file not be written.
+        BadInput: the run cannot be opened, or the file cannot be written.
     """
     psnr_drop = options.psnr_drop
     codec = CodecOptions(bits=options.bits, embedding_bits=options.embedding_bits, with_clip_head=options.clip_head)
@@ -51,38 +51,41 @@ def export_video(chosen: RunFlags, _to: str, out: Path | None, options: ExportOp
         check_writable(path.parent)
         with console.status("exporting") as status:
             exported = export_bitstream(stored, path, codec, psnr_drop=psnr_drop, stage=status.update)
+    # The file is kept either way; the exit code reports that the goal was missed.
     too_much = psnr_drop is not None and exported.drop > psnr_drop
     if chosen.json:
         print_json({"run": chosen.run, "step": stored.step, **figures(exported)})
     else:
         console.print(table(exported))
         print_paths(
-            console, {"bitstream": path.absolute(), "draw it": f"fieldwatch infer video {shlex.quote(str(path))} --mp4"}
+            console,
+            {"bitstream": path.absolute(), "render it": f"fieldwatch infer video {shlex.quote(str(path))} --mp4"},
         )
     if too_much:
-        lost = f"{exported.drop:.3f} dB where --psnr-drop {psnr_drop:g} was asked for"
+        lost = f"{exported.drop:.3f} dB, more than --psnr-drop {psnr_drop:g}"
         Terminal(stderr=True).print(
-            Text.assemble((f"the file loses {lost}", "yellow"), ": raise --bits or the drop"), soft_wrap=True
+            Text.assemble((f"the file loses {lost}", "yellow"), ": raise --bits or --psnr-drop"), soft_wrap=True
         )
     return DROPPED_MORE if too_much else 0
 
 
 def check_file(path: Path) -> None:
-    """Refuse to replace a folder by a file.
+    """Refuse a folder in place of the file.
 
     Raises:
-        InputError: the path is one.
+        InputError: the path is a folder.
     """
     if path.is_dir():
-        raise InputError(f"{path} is a folder: name the file itself, as in -o {path / 'clip.fwv'}")
+        raise InputError(f"{path} is a folder: give a file, as in -o {path / 'clip.fwv'}")
 
 
 def table(exported: ExportedBitstream) -> Table:
-    """Return a table of size, quality and speed of the file and of the checkpoint."""
+    """Return a table that compares size, quality and speed of the file and the checkpoint."""
     written = exported.written
     whole = Table(title="bitstream, decoded from the file", title_justify="left")
     for column in ("", "checkpoint", "file", "change"):
         whole.add_column(column, justify="left" if not column else "right")
+    # Relative to the stored float weights, not to the video.
     ratio = exported.plain_bytes / written.bytes
     whole.add_row("bytes", f"{exported.plain_bytes:,}", f"{written.bytes:,}", f"{ratio:.1f} times smaller")
     whole.add_row("bits per pixel", f"{written.bpp * ratio:.4f}", f"{written.bpp:.4f}", "")
@@ -96,7 +99,7 @@ def table(exported: ExportedBitstream) -> Table:
 
 
 def figures(exported: ExportedBitstream) -> dict[str, Any]:
-    """Return the same as plain values, with the bytes of every part."""
+    """Return the result as plain values, with the size of every part in bytes."""
     written = exported.written
     return {
         "file": written.path.absolute(),

@@ -1,4 +1,4 @@
-"""``fieldwatch infer video SOURCE``: render a trained clip, whole or in parts, and search it."""
+"""``fieldwatch infer video SOURCE``: render a trained clip, completely or in parts, and search it."""
 
 import re
 from collections.abc import Sequence
@@ -45,6 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     player, folder, teacher = open_player(chosen)
     console = Terminal(stderr=chosen.json)
     with reading_input():
+        # Everything is checked before the first frame is rendered.
         check_drawable(chosen, player)
         query = query_of(chosen, player, teacher)
         check_writable(folder)
@@ -70,7 +71,7 @@ def check_arguments(chosen: InferVideoFlags) -> None:
     """Refuse values that are wrong for every source.
 
     Raises:
-        BadInput: nothing is asked for, or a number is out of its bounds.
+        BadInput: nothing is requested, or a number is out of bounds.
     """
     if not (chosen.frames or chosen.time or chosen.patch or chosen.mp4 or chosen.text is not None or chosen.image):
         raise BadInput("nothing to render: give --frames, --time, --patch, --mp4, --text or --image")
@@ -88,9 +89,10 @@ def open_player(chosen: InferVideoFlags) -> tuple[Playback, Path, str]:
     """Open the run or the file; return it, the default folder for pictures, and the teacher setting.
 
     Raises:
-        BadInput: it is neither, or cannot be read.
+        BadInput: the source is neither, or cannot be read.
     """
     source = chosen.source
+    # The folder of a run, or a single exported file.
     if source.is_file():
         with reading_input():
             player = Playback.of_bitstream(source, chosen.device)
@@ -106,7 +108,7 @@ def check_drawable(chosen: InferVideoFlags, player: Playback) -> None:
     """Refuse frames and patches that the clip does not have, before anything is rendered.
 
     Raises:
-        ValueError: names what there is.
+        ValueError: a frame or patch is out of range; the message gives the range.
     """
     for time in (*chosen.frames, *chosen.time):
         player.check_time(time)
@@ -119,7 +121,7 @@ def query_of(chosen: InferVideoFlags, player: Playback, teacher: str) -> Tensor 
     """Return the embedding of the search; None without a search.
 
     Raises:
-        ValueError: there is no semantic head, no fitting encoder, or no readable picture.
+        ValueError: there is no semantic head, no matching encoder, or no readable picture.
     """
     if chosen.text is not None:
         return encode_text(player, chosen.text, teacher)
@@ -166,14 +168,12 @@ def print_search(console: Console, result: SearchResult, title: str) -> None:
     console.print(table)
     agreement = result.agreement
     if agreement is None:
-        console.print("  ranked by predicted embeddings only: the file holds none of the true frames to compare with")
+        console.print("  ranked by predicted embeddings only: the file holds no ground-truth frames to compare with")
         return
     for k, recall in agreement.recall.items():
-        console.print(
-            f"  of the best {k} by the true frames, {recall:.0%} are found (by chance {agreement.chance[k]:.1%})"
-        )
+        console.print(f"  recall of the top {k} by the true frames: {recall:.0%} (by chance {agreement.chance[k]:.1%})")
     margins = f"{agreement.margin:.4f} predicted, {agreement.target_margin:.4f} by the true frames"
-    console.print(f"  rank correlation {agreement.spearman:.3f}; best less median similarity: {margins}")
+    console.print(f"  rank correlation {agreement.spearman:.3f}; best minus median similarity: {margins}")
 
 
 def search_json(result: SearchResult) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Video runs for the commands: preparation, headline, quality table."""
+"""Training of neural videos for the commands: preparation, headline, quality table."""
 
 from collections.abc import Mapping
 
@@ -25,14 +25,14 @@ QUALITY = (
     ("baseline: mean embedding", "Eval/Baseline/{}_clip_sim_mean", 4),
     ("baseline: shuffled", "Eval/Baseline/{}_clip_sim_shuffled", 4),
 )
-"""Rows of the quality table: label, tag with a placeholder for the set, digits."""
+"""Rows of the quality table: label, tag with a placeholder for the set, number of decimals."""
 
 
 def prepare(config: VideoConfig) -> Job:
     """Read the clip and compute its targets.
 
     Raises:
-        ClipError, ValueError: what came, what was wanted, what to do.
+        ClipError, ValueError: the config or the clip cannot be used.
     """
     scene = prepare_scene(config)
     return Job(
@@ -57,6 +57,7 @@ def headline(config: VideoConfig, scene: VideoScene) -> str:
 
 def shown_values(scene: VideoScene) -> dict[str, str]:
     """Return the tags on the progress bar; the held-out PSNR is shown with that of blending both neighbors."""
+    # Blending both neighbors is the baseline that a useful network must exceed.
     blend = scene.references.get("Reference/val_neighbour_average")
     held_out = "held out {} dB" + (f" (blend {blend:.2f})" if blend is not None else "")
     return {"Loss/total": "loss {}", "Train_Batch/PSNR": "{} dB", "Eval/Pooled/val_psnr": held_out}

@@ -1,4 +1,4 @@
-"""Recognizing clips: folders of frames, and video files."""
+"""Recognition of clips: folders of frames, and video files."""
 
 from pathlib import Path
 
@@ -10,12 +10,13 @@ _OTHERS = frozenset({".ply", ".json", ".obj", ".glb"})
 
 
 def is_frames(path: Path) -> int:
-    """Return 1 for a folder with pictures, and for a file that may be a video; else 0.
+    """Return 1 for a folder with pictures, or a file that may be a video; else 0.
 
     Raises:
-        InputError: the path is one picture or array out of a data set.
+        InputError: the path is a single picture or array of a data set.
     """
     if path.is_dir():
+        # Lowest certainty: folders of photos or normal maps hold pictures, too.
         names = (entry.name for entry in path.iterdir())
         return int(any(Path(name).suffix.lower() in _PICTURES and not name.startswith(".") for name in names))
     ending = path.suffix.lower()
