@@ -244,7 +244,7 @@ def test_a_contact_sheet_needs_a_place_and_normal_maps(refused, maps, scene, tmp
     assert "ends in .png" in refused("doctor", "--data", maps, "--picture", tmp_path / "x.jpg")
     (tmp_path / "file").write_text("")
     assert "cannot be written" in refused("doctor", "--data", maps, "--picture", tmp_path / "file" / "x.png")
-    assert "applies to normal maps" in refused("doctor", "--data", scene, "--picture", tmp_path / "x.png")
+    assert "normal maps" in refused("doctor", "--data", scene, "--picture", tmp_path / "x.png")
 
 
 def test_own_captures_are_recognised(examined, scene, refused, tmp_path):

@@ -77,7 +77,7 @@ def test_places_between_the_patches_are_shown_for_networks_that_draw_patches(tra
     patches = train("--model", "dual", "--fc-dim", "8", "--lower-width", "4", "--epochs", "1", "--batch", "12")
     _, out, _ = fieldwatch("eval", patches, "--out", tmp_path / "patches")
     assert "untrained_corner: " in out
-    assert "the patch centres" in out
+    assert "the patch centers" in out
     _, out, _ = fieldwatch("eval", trained, "--out", tmp_path / "frames", "--positions-frames", 1)
     assert "untrained_corner" not in out
 

@@ -42,10 +42,10 @@ def test_snapshots_need_no_profile():
     ("flags", "message"),
     [
         ({"profile_window": (1, 2)}, "--profile-window needs --profile-tensors"),
-        ({"profile_tensors": -5}, "every -5 steps"),
-        ({"profile_tensors": 0}, "every 0 steps"),
-        ({"profile_tensors": 5, "profile_window": (9, 2)}, "window 9 2"),
-        ({"snapshot_at": (-2,)}, "0-based step numbers"),
+        ({"profile_tensors": -5}, "interval.*got -5"),
+        ({"profile_tensors": 0}, "interval.*got 0"),
+        ({"profile_tensors": 5, "profile_window": (9, 2)}, "window.*got 9 2"),
+        ({"snapshot_at": (-2,)}, r"snapshot.*0-based.*\(-2,\)"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused(flags, message):

@@ -50,7 +50,7 @@ def test_a_missing_plan_is_refused(refused):
 
 def test_a_scene_for_which_there_is_no_room_is_refused(plan, refused):
     message = refused("train-many", plan(SCENE + "cpus = 8"), "--ray", "off", "--cpus", "2")
-    assert "scene 'a': cpus must be at most 2, got 8" in message
+    assert "at most 2, got 8" in message
 
 
 def test_without_ray_the_message_says_how_to_get_it_or_do_without(plan, refused, monkeypatch):

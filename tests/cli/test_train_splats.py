@@ -70,7 +70,7 @@ def test_the_ending_names_quality_and_every_place(trained_splats, fieldwatch, tm
     code, out, _ = fieldwatch(*words, "--iteration_to_load", "7000", "--device", "cpu")
     assert code in (0, 1)
     flat = " ".join(out.split())
-    for text in ("Gaussians of iteration 7000", "steps 14 to 30", "note: every iteration", "held out", "SSIM"):
+    for text in ("Gaussians of iteration 7000", "steps 14 to 30", "note: each iteration", "held out", "SSIM"):
         assert text in flat
     for place in ("log.txt", "checkpoints", "products/point_cloud.ply", "products/coarse_30.pt", "products/renders"):
         assert str(tmp_path / "run" / place) in out

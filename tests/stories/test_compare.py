@@ -100,7 +100,7 @@ def test_two_of_ours_in_the_terminal_with_a_page(runs, finish, tmp_path):
 
 def test_the_same_training_twice_is_equal_to_the_bit(runs, ask):
     found = ask(runs / "one", runs / "again")
-    assert found["verdict"]["title"].startswith("The 2 runs are equal")
+    assert found["verdict"]["title"].startswith("The 2 runs are bitwise equal")
     (pair,) = found["first_difference"]
     assert pair["identical"]
     assert pair["equal_rows"] == STEPS
@@ -178,8 +178,8 @@ def test_nothing_hostile_reaches_the_terminal(runs, tell):
         ("{runs}/again {runs}/nowhere", "there is no"),
         ("{runs}/again {empty}", "contain neither a fieldwatch run"),
         ("{runs}/again {runs}/slow/seed0 --metric Los", "no run has a metric 'Los'"),
-        ("{runs}/again {runs}/slow/seed0 -o {runs}/again", "is no HTML file"),
-        ("{runs}/again {runs}/slow/seed0 -o {other}", "is no page of fieldwatch"),
+        ("{runs}/again {runs}/slow/seed0 -o {runs}/again", "must be an HTML file"),
+        ("{runs}/again {runs}/slow/seed0 -o {other}", "not a page of fieldwatch"),
     ],
 )
 def test_bad_input_is_one_message_and_nothing_is_written(runs, capsys, tmp_path, words, message):

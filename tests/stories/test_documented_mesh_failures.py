@@ -177,7 +177,7 @@ def test_memory_that_does_not_suffice_is_said_before_it_is_taken(refused):
 def test_holes_bumps_and_detail_have_flags(capsys):
     """There: quantile, depth and outlier ratio are edited in the source (#75, #105, #132, #137, #194)."""
     with pytest.raises(SystemExit):
-        main(["mesh", "extract", "--help"])
+        main(["mesh", "extract", "--help-all"])
     words = set(capsys.readouterr().out.replace(",", " ").replace("|", " ").split())
     names = ["--" + each.name.replace("_", "-") for each in fields(ExtractOptions)]
     assert [name for name in names if name not in words] == []

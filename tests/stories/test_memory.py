@@ -78,7 +78,7 @@ def titles(part):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--profile-tensors", "-3"), "every -3 steps"),
+        (("--profile-tensors", "-3"), "got -3"),
         (("--profile-tensors=often",), "expected a number of steps"),
         (("--profile-window", "1", "2"), "--profile-window needs --profile-tensors"),
         (("--snapshot-at", "10"), "--snapshot-at needs a GPU"),

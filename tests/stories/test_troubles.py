@@ -112,8 +112,8 @@ def test_a_numpy_header_that_lies_is_refused_with_a_name(tmp_path, shape):
 @pytest.mark.parametrize("keep", [(), ("model",), ("optimizer",)])
 def test_what_is_not_kept_is_said_and_found(tmp_path, capsys, keep):
     fit(tmp_path, keep=keep)
-    assert "kept" in capsys.readouterr().err
-    assert [one for one in examine(tmp_path, GENERAL) if "kept" in one.message]
+    assert "tracked" in capsys.readouterr().err
+    assert [finding for finding in examine(tmp_path, GENERAL) if "tracked" in finding.message]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -60,7 +60,7 @@ def _run(words: Sequence[str]) -> int:
         # The reader of a pipe (`| head`) has closed it: keep Python from failing again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:  # noqa: BLE001  process boundary: a bug is printed with its traceback and has its own exit code
+    except Exception as error:  # noqa: BLE001  process border: a bug is printed with its traceback and has its own exit code
         return _tell_failure(name, error)
 
 

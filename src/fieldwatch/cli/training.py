@@ -144,7 +144,7 @@ def report_failure(train: Callable[[], int], folder: Path, console: Console) -> 
         return train()
     except InputError:
         raise
-    except Exception as error:  # noqa: BLE001  process boundary: printed, stored in the run folder, turned into an exit code
+    except Exception as error:  # noqa: BLE001  process border: printed, stored in the run folder, turned into an exit code
         # Before the traceback: printing may fail on a full disk or a closed terminal.
         report_exit(error)
         leave_crash_outside(error, folder)

@@ -124,7 +124,7 @@ def test_a_pointer_instead_of_a_model_says_how_to_get_it(real_data):
 
 def test_the_first_points_of_a_run_are_no_gaussians(real_data):
     path = real_data / "splat_files" / "snowmiku_input.ply"
-    with pytest.raises(PlyError, match=r"f_dc_0.*of 25784 vertices.*point_cloud.ply"):
+    with pytest.raises(PlyError, match=r"f_dc_0.*25784 vertices.*point_cloud.ply"):
         read_gaussian_ply(path)
     points, colours = read_point_ply(path)
     assert points.shape == colours.shape == (25784, 3)

@@ -26,12 +26,12 @@ def test_the_report_starts_as_people_know_it(log_file, printed):
     assert text.startswith(
         f"{rule}\nTENSOR PROFILING SUMMARY\n{rule}\n\nIteration Range: 40000 - 50000\nTotal Snapshots: 201\n"
     )
-    assert "\nMemory Allocated:         Start: 8,073.4 MiB  →  End: 8,156.2 MiB\n" in text
+    assert "\nMemory Allocated:         Start: 8073.4 MB  →  End: 8156.2 MB\n" in text
     assert "\nFragmentation:            Start: 32.7%  →  End: 32.0%\n" in text
-    assert "\nTotal Tensors:            Start: 1,267  →  End: 1,267\n" in text
-    assert "\nTensor Categories (at end):\n  parameters     :   4,893.7 MiB  ( 60.0%)\n" in text
-    assert "\nData Types (at end):\n  float32        :   8,156.2 MiB  (100.0%)\n" in text
-    assert "\nLarge Tensors (> 100 MiB): 0\n" in text
+    assert "\nTotal Tensors:            Start: 1267  →  End: 1267\n" in text
+    assert "\nTensor Categories (at end):\n  parameters     :   4893.7 MB  ( 60.0%)\n" in text
+    assert "\nData Types (at end):\n  float32        :   8156.2 MB  (100.0%)\n" in text
+    assert "\nLarge Tensors (>100MB): 0\n" in text
     assert "TREND ANALYSIS" in text
 
 

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from fieldwatch.base import number
 from fieldwatch.report.compare.align import By
 from fieldwatch.report.compare.comparison import ComparedMetric, Comparison
 from fieldwatch.report.compare.difference import Divergence

@@ -10,7 +10,7 @@ from rich.text import Text
 from fieldwatch.base import number, percent
 from fieldwatch.report.memory.analysis import Analysis, Quantity, largest_jumps
 from fieldwatch.report.memory.jumps import Jump, Link
-from fieldwatch.report.memory.trace import LargestTensor, in_mib
+from fieldwatch.report.memory.trace import LargestTensor
 
 RULE = "=" * 80
 NOTHING = "-"
@@ -76,10 +76,15 @@ def _summary(analysis: Analysis) -> Iterator[Text]:
 
 
 def amount(value: float, unit: str) -> str:
-    """Format a quantity of the trace: memory in MiB, a percentage or a count; ``-`` if it is not finite."""
+    """Format a quantity of the trace: memory, a percentage or a count; ``-`` if it is not finite."""
     if not np.isfinite(value):
         return NOTHING
-    return in_mib(value) if unit == "MB" else percent(value / 100) if unit == "%" else number(round(value))
+    return megabytes(value) if unit == "MB" else percent(value / 100) if unit == "%" else f"{value:.0f}"
+
+
+def megabytes(value: float, digits: int = 1, *, signed: bool = False) -> str:
+    """Format a size as the original profiler's summary does, whose readers parse it: ``8073.4 MB``, of 2**20 bytes."""
+    return f"{value:{'+' if signed else ''}.{digits}f} MB" if np.isfinite(value) else NOTHING
 
 
 def _table(title: str, sizes: Mapping[str, float]) -> Iterator[Text]:
@@ -91,7 +96,7 @@ def _table(title: str, sizes: Mapping[str, float]) -> Iterator[Text]:
     yield Text(title)
     for name, size in sorted(used.items(), key=lambda pair: -pair[1]):
         share = f"({percent(size / whole):>6})" if whole > 0 else ""
-        yield Text(f"  {sanitized(name, 40):<15}: {in_mib(size):>13}  {share}")
+        yield Text(f"  {sanitized(name, 40):<15}: {megabytes(size):>11}  {share}")
 
 
 def _large(analysis: Analysis) -> Iterator[Text]:
@@ -99,14 +104,14 @@ def _large(analysis: Analysis) -> Iterator[Text]:
     if not np.isfinite(trace.large_counts[-1]):
         return
     yield Text()
-    yield Text(f"Large Tensors (> {trace.large_threshold} MiB): {number(round(trace.large_counts[-1]))}")
+    yield Text(f"Large Tensors (>{trace.large_threshold}MB): {trace.large_counts[-1]:.0f}")
     if trace.largest:
         yield Text(f"Top {len(trace.largest)} largest:")
         yield from map(_large_tensor_line, trace.largest)
 
 
 def _large_tensor_line(one: LargestTensor) -> Text:
-    size = in_mib(one.size, 2)
+    size = megabytes(one.size, 2)
     line = f"  {size:>14} | shape={sanitized(one.shape, 60)} | dtype={sanitized(one.dtype, 20)}"
     owner = f" | {sanitized(one.owner, 60)}" if one.owner else ""
     return Text(line + owner + (f" | {one.views} views" if one.views > 1 else ""))
@@ -118,13 +123,13 @@ def _account(analysis: Analysis) -> Iterator[Text]:
         return
     yield from _heading("ACCOUNT", "at the last snapshot, by owner")
     for name, size in parts.items():
-        yield Text(f"  {sanitized(name, 40):<15}: {in_mib(size):>13}")
+        yield Text(f"  {sanitized(name, 40):<15}: {megabytes(size):>11}")
     missing = float(analysis.trace.allocated[-1]) - sum(parts.values())
     if (
         abs(missing) > 1e-3
     ):  # the parts of our own census sum exactly to the allocated memory, those of other logs may not
-        yield Text(f"  {'unaccounted':<15}: {in_mib(missing):>13}", "bold yellow")
-    yield Text(f"  {'= allocated':<15}: {in_mib(analysis.trace.allocated[-1]):>13}")
+        yield Text(f"  {'unaccounted':<15}: {megabytes(missing):>13}", "bold yellow")
+    yield Text(f"  {'= allocated':<15}: {megabytes(analysis.trace.allocated[-1]):>13}")
 
 
 def _trends(analysis: Analysis) -> Iterator[Text | Padding]:
@@ -149,7 +154,7 @@ def _trend(quantity: Quantity) -> Text:
     verdict = (quantity.verdict, COLOURS.get(quantity.verdict, "dim"))
     if quantity.trend is None:
         return Text.assemble(name, f"{'':>12}   {'':^23}   ", verdict)
-    unit = f" {'MiB' if quantity.unit == 'MB' else quantity.unit}".rstrip()
+    unit = f" {quantity.unit}".rstrip()
     trend = quantity.trend
     interval = f"{rate(trend.low)} .. {rate(trend.high)}"
     return Text.assemble(name, f"{rate(trend.per_1000) + unit:>12}   {interval:^23}   ", verdict)
@@ -166,7 +171,9 @@ def _fragmentation(analysis: Analysis) -> Iterator[Text | Padding]:
         return
     yield from _heading("FRAGMENTATION", f"mean {percent(idle.mean / 100)}, highest {percent(idle.highest / 100)}")
     for name, values in analysis.trace.fragments.items():
-        yield Text(f"  {sanitized(name, 40):<15}: {in_mib(values[-1]):>13} at the end, at most {in_mib(values.max())}")
+        yield Text(
+            f"  {sanitized(name, 40):<15}: {megabytes(values[-1]):>11} at the end, at most {megabytes(values.max())}"
+        )
     yield _paragraph(IDLE)
 
 
@@ -183,10 +190,10 @@ def _jumps(analysis: Analysis) -> Iterator[Text | Padding]:
 
 
 def _jump(jump: Jump) -> Text:
-    part = f"  {sanitized(jump.parts[0][0], 20)} {in_mib(jump.parts[0][1], 0, signed=True)}" if jump.parts else ""
+    part = f"  {sanitized(jump.parts[0][0], 20)} {megabytes(jump.parts[0][1], 0, signed=True)}" if jump.parts else ""
     near = f"  [{sanitized(', '.join(jump.near), 60)}]" if jump.near else ""
     quiet = f"  {jump.quiet} quiet before" if jump.quiet >= 20 else ""
-    size = f"{in_mib(jump.change, signed=True)} ({percent(jump.share, signed=True)})"
+    size = f"{megabytes(jump.change, signed=True)} ({percent(jump.share, signed=True)})"
     return Text(f"  {jump.step:>9}  {jump.shape:<5} {size:<19}{part}{near}{quiet}")
 
 

@@ -106,7 +106,7 @@ def test_the_later_value_counts_and_the_earlier_one_is_told(conf):
         ("include file(b)", 1, "belongs to an include"),
         ("\x00\x01", 1, "is not the name of a setting"),
         ('{"a": 1, "b": [1, 2], "c" 3}', 1, "'3}' after c: expected c = VALUE"),
-        ("a {" * 30, 1, "nests more than 20 blocks"),
+        ("a {" * 30, 1, "at most 20 nested blocks, got 21"),
     ],
 )
 def test_what_is_not_read_is_named_with_its_line(conf, tmp_path, text, line, said):

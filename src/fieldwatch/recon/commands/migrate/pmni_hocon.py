@@ -107,7 +107,7 @@ class _HoconReader:
         """Read settings up to the closing brace, or to the end of the text."""
         opened = self._line
         if depth > _DEEPEST:
-            raise self._error(f"nests more than {_DEEPEST} blocks")
+            raise self._error(f"expected at most {_DEEPEST} nested blocks, got {depth}")
         while True:
             self._skip(",")
             if self.position >= len(self.text):

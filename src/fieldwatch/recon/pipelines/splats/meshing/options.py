@@ -1,7 +1,7 @@
 """Options of mesh extraction."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from fieldwatch import InputError
 
@@ -57,6 +57,10 @@ class ExtractOptions:
 
     def __post_init__(self) -> None:
         """Check the bounds."""
+        if self.method not in get_args(Method):
+            raise InputError(
+                f"--method must be one of {', '.join(get_args(Method))}, got {self.method!r}; use poisson, the default"
+            )
         wrong = [level for level in self.surface_level if not 0 < level < 1]
         if not self.surface_level or wrong:
             raise InputError(
