@@ -10,15 +10,12 @@ from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.profiling import spelled_out
 from fieldwatch.cli.quality import quality_of
-from fieldwatch.cli.train_flags import ResumeFlags
+from fieldwatch.cli.train_flags import EXTRA_SINKS, ResumeFlags
 from fieldwatch.cli.training import train_and_report
 from fieldwatch.health import examine, training_exit_code
 from fieldwatch.record import Terminal, read_history, read_manifest
 from fieldwatch.registry import Pipeline, pipeline_of
 from fieldwatch.run import ExternalTargets
-
-SINK_FILES = {"csv": "metrics.csv", "wandb": "wandb", "mlflow": "mlflow.db"}
-"""File or folder that each extra sink writes into the run folder."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -63,12 +60,12 @@ def sinks_of(chosen: ResumeFlags) -> tuple[list[str], list[str]]:
     with reading_input():
         stored = ExternalTargets.stored(chosen.run)
     # Security: a folder from elsewhere must not make this machine send data to a server.
-    enabled = [name for name in SINK_FILES if getattr(chosen, name) or (stored.trusted and name in stored.sinks)]
+    enabled = [name for name in EXTRA_SINKS if getattr(chosen, name) or (stored.trusted and name in stored.sinks)]
     notes = [
         f"{chosen.run} names the sink {name}, which was not chosen on this machine: it stays off; enable it with "
         f"--{name}"
-        for name, trace in SINK_FILES.items()
-        if name not in enabled and (name in stored.sinks or (chosen.run / trace).exists())
+        for name, sink in EXTRA_SINKS.items()
+        if name not in enabled and (name in stored.sinks or (chosen.run / sink.path).exists())
     ]
     if stored.trusted and stored.mirror and not chosen.mirror:
         notes.append(f"every checkpoint is copied to the mirror {stored.mirror}")

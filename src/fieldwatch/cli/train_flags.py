@@ -1,17 +1,20 @@
 """Flags of the commands that train; importing them needs no torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import tyro
 
+from fieldwatch.base import output_path
 from fieldwatch.cli.flag_help import FlagGroups, read_flags
 from fieldwatch.cli.flags import preset_of
 from fieldwatch.cli.new_run import new_run
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.supervise import WatchFlags
+from fieldwatch.record import Sink
+from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.registry import CommandLine, Pipeline, find_pipeline
 
 DATA: Final = "data and output"
@@ -29,6 +32,32 @@ products/. After a kill or a crash, the same command (or `fieldwatch resume RUN`
 Exit codes: 0 finished; 1 finished with an error among the findings (with --strict, or a warning); 2 bad input;
 3 diverged or failed; 4 --supervise gave up; 128 + the signal if one stopped it after saving (130 ctrl-C, 143 SIGTERM).
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtraSink:
+    """A sink that a flag of its name adds to the default ones.
+
+    Attributes:
+        path: file or folder that it writes, in the run folder.
+        make: makes the sink from that path.
+    """
+
+    path: str
+    make: Callable[[Path], Sink]
+
+    def of_run(self, folder: Path) -> Sink:
+        """Return the sink of a run."""
+        return self.make(output_path(folder, self.path))
+
+
+# A new sink needs an entry here, a switch of that name below, and its name in `NewRunFlags.main_flags`.
+EXTRA_SINKS: Final[Mapping[str, ExtraSink]] = {
+    "csv": ExtraSink(path="metrics.csv", make=Csv),
+    "wandb": ExtraSink(path="wandb", make=Wandb),
+    "mlflow": ExtraSink(path="mlflow.db", make=lambda path: MLflow(f"sqlite:///{path.absolute()}")),
+}
+"""Sinks that flags add to the default ones, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)

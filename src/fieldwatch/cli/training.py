@@ -13,17 +13,16 @@ from rich.console import Console
 from rich.text import Text
 
 from fieldwatch import Diverged
-from fieldwatch.base import InputError, output_path
+from fieldwatch.base import InputError
 from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.cli.quality import quality_of
-from fieldwatch.cli.train_flags import TrainingFlags
+from fieldwatch.cli.train_flags import EXTRA_SINKS, TrainingFlags
 from fieldwatch.health import training_exit_code
 from fieldwatch.monitor import report_exit
 from fieldwatch.record import Sink, Terminal, holds_run
 from fieldwatch.record.config import plain_values
 from fieldwatch.record.memory import MEMORY_LOG
-from fieldwatch.record.sinks import Csv, MLflow, Wandb
 from fieldwatch.registry import Job, Pipeline
 from fieldwatch.run import (
     Outcome,
@@ -36,13 +35,6 @@ from fieldwatch.run import (
     leave_crash_outside,
 )
 
-_EXTRA: dict[str, Callable[[Path], Sink]] = {
-    "csv": lambda folder: Csv(output_path(folder, "metrics.csv")),
-    "wandb": lambda folder: Wandb(output_path(folder, "wandb")),
-    "mlflow": lambda folder: MLflow(f"sqlite:///{output_path(folder, 'mlflow.db').absolute()}"),
-}
-EXTRA_SINKS = tuple(_EXTRA)
-"""Names of the sinks that flags add to the default ones."""
 FAILED = 3
 
 
@@ -92,7 +84,7 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
         bar = ProgressBar(job.total, job.progress_tags, console)
 
         def every_sink(place: Path) -> list[Sink]:
-            return [*default_sinks(place), *(_EXTRA[name](place) for name in extra), bar]
+            return [*default_sinks(place), *(EXTRA_SINKS[name].of_run(place) for name in extra), bar]
 
         how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile, mirror=flags.mirror)
         how["hang_timeout"] = flags.watch.timeout

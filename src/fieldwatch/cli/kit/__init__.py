@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
     from fieldwatch.cli.profiling import ProfileFlags, spelled_out
     from fieldwatch.cli.run_flags import RunFlags, refuse_set
-    from fieldwatch.cli.train_flags import NewRunFlags, TrainingFlags, merged_groups
-    from fieldwatch.cli.training import EXTRA_SINKS, check_writable, train_and_report
+    from fieldwatch.cli.train_flags import EXTRA_SINKS, NewRunFlags, TrainingFlags, merged_groups
+    from fieldwatch.cli.training import check_writable, train_and_report
     from fieldwatch.record import Terminal
 
 __all__ = [
