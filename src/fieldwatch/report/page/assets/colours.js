@@ -1,4 +1,4 @@
-// Colours of Okabe and Ito, which people of every colour vision tell apart, made darker or lighter for their background.
+// The colors of Okabe and Ito, which remain distinct with any color vision, adjusted for a light or a dark background.
 
 const LINES = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b5528c", "#c98500", "#3a9bd6", "#5d5d66", "#8a6d1b"],

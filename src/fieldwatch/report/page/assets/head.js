@@ -13,12 +13,12 @@ function drawHead(view) {
 
 function themeButton(view) {
   const order = [null, "light", "dark"];
-  const names = { null: "Colours: auto", light: "Colours: light", dark: "Colours: dark" };
+  const names = { null: "Colors: auto", light: "Colors: light", dark: "Colors: dark" };
   const press = () => {
     view.paint(order[(order.indexOf(view.wanted) + 1) % order.length]);
     toggle.textContent = names[view.wanted];
   };
-  const toggle = button(names[view.wanted], press, { class: "tool theme", "aria-label": "Colours: as the system, light or dark" });
+  const toggle = button(names[view.wanted], press, { class: "tool theme", "aria-label": "Colors: as the system, light or dark" });
   return toggle;
 }
 
