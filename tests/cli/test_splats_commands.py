@@ -85,7 +85,7 @@ def test_export_writes_the_checkpoint_of_the_original(splats, answer, tmp_path):
         (("--to", "bitstream"), "a run of splats: use --to ply or --to 3dgs or --to pt"),
         (("--to", "ply", "--bits", "4"), "--bits 4: it applies to runs of video"),
         (("--to", "ply", "-o", "."), ". is a folder: give a file"),
-        (("--to", "3dgs", "-o", __file__), "is a file, and --to 3dgs writes a folder"),
+        (("--to", "3dgs", "-o", __file__), "is a file, but --to 3dgs writes a folder"),
         (("--to", "ply", "--checkpoint", "12"), "there is no checkpoint of step 12"),
     ],
 )
