@@ -251,4 +251,4 @@ def test_a_run_survives_a_real_out_of_memory_error(tmp_path):
     events = events_of(tmp_path / "run")
     assert {event["step"] for event in events} == {1}
     assert events[0]["requested"] == 2**28
-    assert "256 MiB were requested" in events[0]["why"]
+    assert "256.00 MiB were requested" in events[0]["why"]
