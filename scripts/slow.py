@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 ALWAYS_SLOW = ["stories"]
-DEFAULT_LIMIT = 0.25
+DEFAULT_LIMIT = 0.12
 
 
 def durations(report: Path) -> dict[str, dict[str, float]]:
