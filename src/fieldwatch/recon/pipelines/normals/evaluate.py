@@ -112,10 +112,8 @@ def evaluate_surface(  # noqa: PLR0913  model, scene and settings, and options t
     poses = pose_errors(model, scene)
     error_pool = _ErrorPool(poses, scene)
     strips: list[np.ndarray] = []
-    for number, split, camera in _cameras(model, scene, poses):
-        stop_point()
-        rendered = render_view(model, camera, config.rendering, step, chunks=chunks, rays=rays)
-        comparison = ViewComparison.of(number, scene.maps.views[number], rendered, split)
+    cameras = _cameras(model, scene, poses)
+    for comparison in _compared(model, scene, config, cameras, step, chunks=chunks, rays=rays, stop_point=stop_point):
         error_pool.add(comparison)
         strips.append(strip_of(comparison, TILE))
         if on_view is not None:
@@ -165,11 +163,25 @@ def compare_views(  # noqa: PLR0913  model, scene, settings, which views, and ho
     """
     chunks = Chunks(micro_batches.chunk(config.rendering.chunk, least=LEAST))
     rays = micro_batches.chunk(RAYS, least=LEAST)
-    for number, split, camera in _cameras(model, scene, pose_errors(model, scene)):
-        if number in numbers:
-            stop_point()
-            rendered = render_view(model, camera, config.rendering, step, chunks=chunks, rays=rays)
-            yield ViewComparison.of(number, scene.maps.views[number], rendered, split)
+    cameras = (each for each in _cameras(model, scene, pose_errors(model, scene)) if each[0] in numbers)
+    return _compared(model, scene, config, cameras, step, chunks=chunks, rays=rays, stop_point=stop_point)
+
+
+def _compared(  # noqa: PLR0913  model, scene, settings and views, and how they are rendered
+    model: NormalsModel,
+    scene: NormalsScene,
+    config: NormalsConfig,
+    cameras: Iterable[tuple[int, Split, Camera]],
+    step: float,
+    *,
+    chunks: Chunks,
+    rays: int,
+    stop_point: Callable[[], object],
+) -> Iterator[ViewComparison]:
+    for number, split, camera in cameras:
+        stop_point()
+        rendered = render_view(model, camera, config.rendering, step, chunks=chunks, rays=rays)
+        yield ViewComparison.of(number, scene.maps.views[number], rendered, split)
 
 
 def pose_errors(model: NormalsModel, scene: NormalsScene) -> PoseErrors | None:
