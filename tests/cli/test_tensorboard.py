@@ -1,5 +1,6 @@
 """Which TensorBoard is started for which runs; the tab in it is told in tests/stories."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,9 @@ def test_flags_of_tensorboard_are_passed_on_with_what_follows_them(tmp_path, cap
 )
 def test_a_line_is_split_at_the_first_flag_that_is_not_ours(words, own, passed_on):
     assert split_flags(words) == (own, passed_on)
+
+
+def test_without_its_package_the_command_says_what_installs_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    assert main(["tensorboard", str(tmp_path)]) == 2
+    assert "pip install 'fieldwatch[tensorboard]'" in capsys.readouterr().err

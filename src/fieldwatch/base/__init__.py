@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fieldwatch.base import protobuf
     from fieldwatch.base.arrays import ArrayFileError, ArrayHeader, read_npy, read_npz, read_npz_headers
     from fieldwatch.base.errors import ExistingPathError, InputError, MissingPackageError, MissingPathError
-    from fieldwatch.base.extras import import_extra, missing_package
+    from fieldwatch.base.extras import missing_package
     from fieldwatch.base.files import (
         open_for_append,
         open_for_update,
@@ -46,7 +46,6 @@ __all__ = [
     "decoding",
     "disk_full",
     "duration",
-    "import_extra",
     "lacks_space",
     "mebibytes",
     "missing_package",

@@ -1,9 +1,8 @@
-"""On-demand imports of optional libraries; the error for a missing one contains the install command."""
+"""Extras: the error for a library that is not installed contains the command that installs it."""
 
 import re
 from collections.abc import Collection
-from importlib import import_module, metadata
-from types import ModuleType
+from importlib import metadata
 
 from fieldwatch.base.errors import MissingPackageError
 
@@ -21,36 +20,11 @@ _EXTRA = re.compile(r"""^([\w.-]+).*;.*\bextra\s*==\s*["']([\w-]+)["']""")
 _GATHERING = {"all", "dev"}
 
 
-def import_extra(module: str, *, extra: str, needed_for: str) -> ModuleType:
-    """Import an optional library.
-
-    Args:
-        module: top-level module of the library.
-        extra: extra of fieldwatch that installs the library.
-        needed_for: feature that needs the library, as the subject of the message.
-
-    Raises:
-        MissingPackageError: the library is not installed; the message contains the command that installs it.
-    """
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        # Convert the error only if the library itself is missing: the extra does not fix a broken installation.
-        if error.name != module:
-            raise
-        raise MissingPackageError(
-            f"{needed_for} needs the package {module}, which is not installed: pip install 'fieldwatch[{extra}]'"
-        ) from error
-
-
-def missing_package(
-    error: ModuleNotFoundError, *, needed_for: str, preferred: Collection[str]
-) -> MissingPackageError | None:
+def missing_package(error: ModuleNotFoundError, *, preferred: Collection[str]) -> MissingPackageError | None:
     """Explain an import that failed because an extra is not installed.
 
     Args:
         error: error of the failed import.
-        needed_for: feature that needs the library, as the subject of the message.
         preferred: extras to recommend if several install the library.
 
     Returns:
@@ -63,7 +37,7 @@ def missing_package(
         return None
     extra = next((extra for extra in extras if extra in preferred), extras[0])
     return MissingPackageError(
-        f"{needed_for} needs the package {distribution}, which is not installed: pip install 'fieldwatch[{extra}]'"
+        f"this needs the package {distribution}, which is not installed: pip install 'fieldwatch[{extra}]'"
     )
 
 

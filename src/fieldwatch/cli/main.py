@@ -67,7 +67,7 @@ def _run(words: Sequence[str]) -> int:
 def _tell_failure(name: str, error: Exception) -> int:
     """Print the traceback of a bug; for a missing extra, print how to install it."""
     if isinstance(error, ModuleNotFoundError):
-        missing = missing_package(error, needed_for="this", preferred=name.split())
+        missing = missing_package(error, preferred=name.split())
         if missing is not None:
             _print_input_error(name, missing)
             return USAGE

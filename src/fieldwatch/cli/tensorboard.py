@@ -4,14 +4,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from fieldwatch.base import import_extra
-from fieldwatch.cli.flag_help import HELP, HELP_ALL, read_flags
+from fieldwatch.cli.flag_help import HELP, HELP_ALL, flag_fields, read_flags
 from fieldwatch.cli.output import BadInput
 
 
@@ -62,7 +61,8 @@ def run(arguments: Sequence[str]) -> int:
     if chosen.print_only:
         sys.stdout.write(" ".join(line) + "\n")
         return 0
-    import_extra("tensorboard", extra="tensorboard", needed_for="fieldwatch tensorboard")
+    import tensorboard  # noqa: F401, PLC0415  optional: asked for here, so that a missing one is named before the start
+
     return subprocess.run(line, check=False).returncode  # noqa: S603  our own interpreter, folders checked above
 
 
@@ -72,8 +72,8 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     Returns:
         The words of this command, and those for TensorBoard. ``--print`` is ours wherever it is.
     """
-    own = {f"--{each.name.replace('_', '-')}" for each in fields(Arguments)} - {"--runs", "--print-only"}
-    own |= {"--print", "--no-print", "--no-bind-all", HELP_ALL, *HELP}
+    flags = [each for each in flag_fields(Arguments) if not each.positional]
+    own = {*HELP, HELP_ALL, *(word for each in flags for word in each.spellings)}
     words = [word for word in arguments if word != "--print"]
     foreign = (i for i, word in enumerate(words) if word.startswith("--") and word.partition("=")[0] not in own)
     at = next(foreign, len(words))

@@ -31,7 +31,7 @@ def resolve(reference: Reference) -> Any:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         # A package that lies in `...commands.splats...` asks for the extra of that name, if there is one.
-        missing = missing_package(error, needed_for="this", preferred=module.split("."))
+        missing = missing_package(error, preferred=module.split("."))
         if missing is None:
             raise
         raise missing from error
