@@ -2,9 +2,12 @@
 
 import ast
 import importlib
+import re
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -51,6 +54,19 @@ def sources() -> list[Source]:
     assert files, f"no Python files under {PACKAGE}"
     texts = {path: path.read_text() for path in files}
     return [Source(path, text, ast.parse(text)) for path, text in texts.items()]
+
+
+@pytest.fixture(scope="session")
+def project() -> dict[str, Any]:
+    """The table ``project`` of pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="session")
+def requirements(project) -> dict[str, set[str]]:
+    """Distributions that pyproject.toml requires, by extra; those of the toolkit alone under the empty name."""
+    lists = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {extra: {re.split(r"[\[<>=!~; ]", line)[0].lower() for line in lines} for extra, lines in lists.items()}
 
 
 @pytest.fixture(scope="session", params=PUBLIC)
