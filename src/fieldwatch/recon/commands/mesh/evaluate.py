@@ -46,7 +46,8 @@ def run(arguments: Sequence[str]) -> int:
     with reading_input(), console.status("reading") as status:
         folder = chosen.out or chosen.mesh.expanduser().parent
         check_writable(folder)
-        mesh, truth = read_mesh(chosen.mesh), true_mesh(chosen)
+        mesh = read_mesh(chosen.mesh)
+        truth = true_mesh(chosen)
         cameras, masks = visible_cameras(chosen)
         status.update("measuring")
         evaluation = evaluate_mesh(

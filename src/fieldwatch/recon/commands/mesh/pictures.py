@@ -42,7 +42,8 @@ def write_still_and_film(  # noqa: PLR0913  mesh, path, size, duration, directio
         MeshError: the mesh has no faces.
         OSError: a file cannot be written.
     """
-    still, film = stem.with_name(f"{stem.name}_still.png"), stem.with_name(f"{stem.name}_turntable.mp4")
+    still = stem.with_name(f"{stem.name}_still.png")
+    film = stem.with_name(f"{stem.name}_turntable.mp4")
     write_still(mesh, still, size=size, up=up)
     if on_frame is not None:
         on_frame()
@@ -73,7 +74,8 @@ def write_turntable(  # noqa: PLR0913  as above
     on_frame: Callable[[], None] | None = None,
 ) -> Path:
     """Write a film around a mesh, in its colors or as clay; `on_frame` is called after each frame."""
-    cameras, renderer = turntable_cameras(mesh, frames_in(seconds), size, up=up), MeshRenderer(mesh)
+    cameras = turntable_cameras(mesh, frames_in(seconds), size, up=up)
+    renderer = MeshRenderer(mesh)
 
     # A generator: a long film is never in memory as a whole.
     def frames() -> Iterator[UInt8[Tensor, "3 height width"]]:

@@ -148,7 +148,8 @@ def write_maps(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Pat
 
     Depth in this layout is in radii of the unit sphere, as in `cameras_sphere.npz`.
     """
-    chunks, options = Chunks(stored.config.rendering.chunk), stored.config.rendering
+    chunks = Chunks(stored.config.rendering.chunk)
+    options = stored.config.rendering
     views = list[NormalView]()
     # Names of views come from the data: made safe and unique as file names.
     files = output_names(stored.scene.maps.names)
@@ -175,7 +176,8 @@ def write_colmap_text(cameras: Sequence[Camera], points: Float64[np.ndarray, "n 
             points.
         folder: output folder, created if missing.
     """
-    lenses, images = list[str](), list[str]()
+    lenses = list[str]()
+    images = list[str]()
     for number, camera in enumerate(cameras, 1):
         lens = (camera.width, camera.height, camera.fx, camera.fy, camera.cx, camera.cy)
         lenses.append(f"{number} PINHOLE " + _words(lens))

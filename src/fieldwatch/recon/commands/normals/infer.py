@@ -105,7 +105,8 @@ def fit_table(figures: dict[str, Any]) -> Table:
 
 def verdict(registration: Registration) -> list[str]:
     """Return the problems of the fit, with their possible causes."""
-    error, lines = registration.comparison.error, list[str]()
+    error = registration.comparison.error
+    lines = list[str]()
     if not registration.fits:
         mae = "no pixel in common" if error.mae is None else f"mean angular error {error.mae:.2f} deg"
         lines.append(

@@ -187,7 +187,8 @@ def render(chosen: RenderNormalsFlags, mesh: Triangles, cameras: Sequence[Camera
         BadInput: the mesh is open and inside out, or covers no pixel.
         ValueError: there is nothing to render.
     """
-    places, faces = torch.from_numpy(mesh.vertices), torch.from_numpy(mesh.faces)
+    places = torch.from_numpy(mesh.vertices)
+    faces = torch.from_numpy(mesh.faces)
     # Only vertices of faces: stray vertices of a scan must not enlarge the sphere.
     world_from_unit = unit_sphere_of(places[torch.unique(faces)], fill=chosen.fill)
     unit = (places - world_from_unit[:3, 3]) / world_from_unit[0, 0]

@@ -28,14 +28,16 @@ def gaussians_report(path: Path, _options: None) -> DataReport:
     findings: list[DataFinding] = []
     if path.is_dir():
         folder = open_splat_folder(path)
-        cloud, kind = folder.gaussians(), "a folder of 3D Gaussian splatting"
+        cloud = folder.gaussians()
+        kind = "a folder of 3D Gaussian splatting"
         facts |= {"iterations": list(folder.iterations), "cameras": len(folder.cameras)}
         source = folder.settings.get("source_path")
         facts["trained from"] = source
         command = f"fieldwatch train splats -c {path} -s {source or 'PHOTOS'}"
         findings += run_findings(cameras=len(folder.cameras), source=source)
     else:
-        cloud, kind = read_gaussian_ply(path), "Gaussians (PLY)"
+        cloud = read_gaussian_ply(path)
+        kind = "Gaussians (PLY)"
         command = "fieldwatch mesh quality MESH --gaussians, and splat viewers"
     facts |= cloud_facts(cloud)
     findings += cloud_findings(cloud)

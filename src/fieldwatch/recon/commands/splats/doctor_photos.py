@@ -40,9 +40,11 @@ def photos_report(path: Path, _options: None) -> DataReport:
     options = PhotoOptions(longer_side=1 << 16)
     model = None
     if path.is_file() or has_transforms(path):
-        photos, kind = read_transforms(path, options), "photos with cameras (transforms.json)"
+        photos = read_transforms(path, options)
+        kind = "photos with cameras (transforms.json)"
     else:
-        photos, kind = read_colmap(path, options), "photos with cameras (COLMAP)"
+        photos = read_colmap(path, options)
+        kind = "photos with cameras (COLMAP)"
         model = _model(path)
     findings = [*camera_findings(photos), *exposure_findings(photos)]
     if model is not None:
@@ -262,7 +264,8 @@ def _observed(model: ColmapModel) -> dict[str, Tensor]:
     # Sorted by photo, so that each photo's observations are one slice.
     images, order = model.points.track_images.sort()
     numbers = torch.tensor([image.image_id for image in model.images])
-    first, last = torch.searchsorted(images, numbers), torch.searchsorted(images, numbers, right=True)
+    first = torch.searchsorted(images, numbers)
+    last = torch.searchsorted(images, numbers, right=True)
     rows = model.points.track_points[order]
     spans = zip(model.images, first.tolist(), last.tolist(), strict=True)
     return {image.name: rows[begin:end] for image, begin, end in spans}

@@ -48,7 +48,8 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
         check_writable(path.parent)
         written = write(stored, to, path)
     # For a folder (--to 3dgs), `written` is the PLY file in it.
-    iteration, size = iteration_of(stored), written.stat().st_size
+    iteration = iteration_of(stored)
+    size = written.stat().st_size
     if chosen.json:
         about = {"run": chosen.run, "step": stored.step, "iteration": iteration}
         print_json({**about, "gaussians": len(stored.model.gaussians), "file": written.absolute(), "bytes": size})
@@ -81,7 +82,9 @@ def iteration_of(stored: StoredRun) -> int:
 
 def write(stored: StoredRun, to: str, path: Path) -> Path:
     """Write the Gaussians; return the file that holds them."""
-    model, scene, iteration = stored.model, stored.scene, iteration_of(stored)
+    model = stored.model
+    scene = stored.scene
+    iteration = iteration_of(stored)
     if to == "ply":
         return write_gaussian_ply(path, fused_cloud(model))
     if to == "3dgs":

@@ -90,7 +90,8 @@ def table(exported: ExportedBitstream) -> Table:
     whole.add_row("bytes", f"{exported.plain_bytes:,}", f"{written.bytes:,}", f"{ratio:.1f} times smaller")
     whole.add_row("bits per pixel", f"{written.bpp * ratio:.4f}", f"{written.bpp:.4f}", "")
     for label, tag, digits in COMPARED:
-        before, after = exported.before.get(tag), exported.after.get(tag)
+        before = exported.before.get(tag)
+        after = exported.after.get(tag)
         if before is not None and after is not None:
             whole.add_row(label, f"{before:.{digits}f}", f"{after:.{digits}f}", f"{after - before:+.{digits}f}")
     whole.add_row("decoding (frames per second)", "", f"{exported.frames_per_second:.1f}", "")
