@@ -755,7 +755,7 @@ BUDGETS = (
     ),
     Mutant(
         name="a conflict is not said",
-        breaks="nobody is told that limit and budget cannot both hold",
+        breaks="no event reports that the loss limit and the time budget cannot both hold",
         file="checkpoint/interval.py",
         edits=(
             (

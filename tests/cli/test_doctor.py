@@ -288,7 +288,7 @@ def test_points_beside_the_photos_unused_ones_and_odd_exposure_are_findings(exam
     code, found, names = examined(folder)
     assert code == 1
     assert set(names) == {"points", "unregistered", "exposure", "black"}
-    assert names[0] in {"points", "black"}  # the gravest first
+    assert names[0] in {"points", "black"}  # the most severe first
     assert any(second.name in f["message"] for f in found["findings"] if f["name"] == "exposure")
 
 

@@ -1,4 +1,4 @@
-"""fieldwatch gpu: what is told, with and without a driver, once and again and again."""
+"""`fieldwatch gpu`: its output with and without a driver, once and repeatedly."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which TensorBoard is started for which runs; the tab in it is told in tests/stories."""
+"""The command that `fieldwatch tensorboard` starts. tests/stories tests the tab in TensorBoard."""
 
 import sys
 from pathlib import Path

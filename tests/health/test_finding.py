@@ -60,7 +60,7 @@ def test_impossible_ones_are_refused(changes, words):
 
 
 @pytest.mark.parametrize(
-    ("grades", "gravest", "code"),
+    ("grades", "most_severe", "code"),
     [
         ((), None, 0),
         (("note", "note"), "note", 0),
@@ -68,9 +68,9 @@ def test_impossible_ones_are_refused(changes, words):
         (("error", "warning", "note"), "error", 1),
     ],
 )
-def test_the_gravest_decides_the_exit_code(grades, gravest, code):
+def test_the_most_severe_finding_decides_the_exit_code(grades, most_severe, code):
     found = [finding(grade) for grade in grades]
-    assert worst(found) == gravest
+    assert worst(found) == most_severe
     assert exit_code(found) == code
     assert exit_code(found, stopped=True) == 3
 

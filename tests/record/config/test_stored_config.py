@@ -33,7 +33,7 @@ class Outer:
 
     def __post_init__(self):
         if self.name == "":
-            raise ValueError("a name of no letters was given, wanted is one letter or more")
+            raise ValueError("name must have at least one letter, got no letters")
 
 
 FULL = Outer(

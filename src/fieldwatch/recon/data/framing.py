@@ -101,14 +101,14 @@ class Framing:
         return _crop_image(image, crop, name) if crop is not None and last else image
 
 
-def _resized_size(size: Size, wanted: Size | int | None) -> Size:
-    if wanted is None:
+def _resized_size(size: Size, resize: Size | int | None) -> Size:
+    if resize is None:
         return size
-    if isinstance(wanted, tuple):
-        return wanted
+    if isinstance(resize, tuple):
+        return resize
     shorter = min(size)
     # Integer division truncates like torchvision's resize; max keeps at least one pixel of very elongated frames.
-    height, width = (max(side * wanted // shorter, 1) for side in size)
+    height, width = (max(side * resize // shorter, 1) for side in size)
     return height, width
 
 
