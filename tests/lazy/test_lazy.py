@@ -45,3 +45,10 @@ def test_an_unknown_name_raises_with_the_public_names():
     package = importlib.import_module("fieldwatch.recon.pipelines.video")
     with pytest.raises(AttributeError, match=r"'fieldwatch.recon.pipelines.video'.*'nothing'.*VIDEO_RULES"):
         _ = package.nothing
+
+
+def test_a_name_is_looked_up_once():
+    """A loop may write `fieldwatch.Terms` in every step."""
+    package = importlib.import_module("fieldwatch")
+    first = package.Terms
+    assert vars(package)["Terms"] is first

@@ -45,7 +45,10 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         if module == package:
             return import_module(f"{package}.{original}")
         # Import as a from-import does, since the name may be a submodule that is not loaded yet.
-        return getattr(__import__(module, fromlist=[original]), original)
+        value = getattr(__import__(module, fromlist=[original]), original)
+        # From now on an ordinary attribute: a loop may write `fieldwatch.Terms` in every step.
+        setattr(sys.modules[package], name, value)
+        return value
 
     def public() -> list[str]:
         return sorted(sys.modules[package].__all__)
