@@ -13,7 +13,7 @@ from fieldwatch.recon.commands.migrate.gaussian_splatting import read_settings
 from fieldwatch.recon.commands.migrate.mesh import CORNERS, EXTRACT_ORIGINALS
 from fieldwatch.recon.commands.migrate.normals import BESIDE_CONF
 from fieldwatch.recon.commands.migrate.pmni import read_pmni
-from fieldwatch.recon.commands.migrate.scripts import SCRIPT_NAMES, VANILLA, Script, script_of
+from fieldwatch.recon.commands.migrate.scripts import PMNI, SCRIPT_NAMES, VANILLA, Script, script_of
 from fieldwatch.recon.pipelines.normals import PRESETS
 
 # Negative numbers begin like flags.
@@ -79,19 +79,13 @@ def migrate(line: Sequence[str]) -> Migrated:
         return _migrate_script(script, line[at + 1 :])
     path = Path(line[0])
     if path.suffix == ".conf":
-        return _migrate_script(_script("exp_runner.py"), ["--conf", *line])
+        return _migrate_script(PMNI, ["--conf", *line])
     if path.name == "cfg_args" or (path / "cfg_args").exists():
         return _migrate_script(VANILLA, [*read_settings(path), *line[1:]])
     raise BadInput(
         f"{line[0]} is not an original script, .conf file or cfg_args: give the whole line, as in "
         "fieldwatch migrate python train.py -s SCENE"
     )
-
-
-def _script(name: str) -> Script:
-    script = script_of(name, ())
-    assert script is not None  # noqa: S101  the name is a literal of this module
-    return script
 
 
 def _migrate_script(script: Script, line: Sequence[str]) -> Migrated:

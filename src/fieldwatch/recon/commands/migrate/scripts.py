@@ -46,6 +46,8 @@ VANILLA = Script(
     command="train splats", start=("--regularization", "none", "--preset", "full"), translate=translate_splatting
 )
 """``train.py`` of 3DGS."""
+PMNI = Script(command="train normals", translate=pmni_flags.translate_flags)
+"""``exp_runner.py`` of PMNI."""
 _SCRIPTS: Mapping[str, Script] = {
     "train.py": Script(command="train splats", translate=sugar.translate_flags),
     "train_coarse_density.py": Script(
@@ -73,7 +75,7 @@ _SCRIPTS: Mapping[str, Script] = {
     ),
     "mesh_quality.py": Script(command="mesh quality", places=("MESH",), fills={"--mesh": "MESH"}),
     "metrics.py": Script(command="eval", places=("RUN",), dropped={"--scene-config": "call it once for each run"}),
-    "exp_runner.py": Script(command="train normals", translate=pmni_flags.translate_flags),
+    "exp_runner.py": PMNI,
     "evaluate_mesh.py": Script(command="mesh evaluate", places=("MESH",), fills={"--mesh": "MESH"}),
     "inference.py": Script(
         command="infer normals",
