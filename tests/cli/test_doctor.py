@@ -74,8 +74,8 @@ def test_the_machine_is_described(fieldwatch):
     assert all(word in out for word in words)
     again, printed, _ = fieldwatch("doctor", "--json")
     found = json.loads(printed)
-    graver = [finding for finding in found["findings"] if finding["severity"] != "note"]
-    assert code == again == (1 if graver else 0)
+    above_notes = [finding for finding in found["findings"] if finding["severity"] != "note"]
+    assert code == again == (1 if above_notes else 0)
     assert found["software"]["torch"] == torch.__version__
     assert found["machine"]["cores"]["usable"] == len(os.sched_getaffinity(0))
     assert found["machine"]["disk"]["free_bytes"] > 0
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_named_with_a_remedy(machine, software, name, words):
     assert words in f"{finding.message} -> {finding.remedy}"
 
 
-def test_the_gravest_come_first():
+def test_the_most_severe_come_first():
     found = checked(HEALTHY_MACHINE | {"gpus": [1], "open_files": 9}, HEALTHY_SOFTWARE | {"tensorboard_tab": False})
     assert [finding.severity for finding in found] == ["error", "warning", "note"]
 

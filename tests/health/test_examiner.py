@@ -132,7 +132,7 @@ def test_a_border_starts_the_baseline_again(make):
         assert LossJump()(make({"Loss/total": jump}, **declared)) == ()
 
 
-def test_it_tells_again_only_what_has_become_graver(make):
+def test_a_finding_is_reported_again_only_if_its_severity_has_risen(make):
     """A refused NaN is a warning; an applied one of the same term later is an error; a third one is not reported."""
     values = np.ones(96)
     values[[5, 40, 70]] = np.nan
