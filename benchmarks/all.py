@@ -1,6 +1,6 @@
-"""Runs the benchmarks and rewrites their sections of docs/benchmarks.md.
+"""Runs the benchmarks and rewrites their sections of docs/benchmarks.md. benchmarks/README.md lists those left out.
 
-python benchmarks/all.py                        every benchmark
+python benchmarks/all.py                        all benchmarks of COMMANDS
 python benchmarks/all.py overhead               one of them
 python benchmarks/all.py --take overhead FILE   a section from what the benchmark printed earlier
 """
@@ -25,6 +25,7 @@ PLUSH = "data/real/colmap_plush"
 SPOT = "data/real/meshes/spot/spot_triangulated.obj"
 """A cow, as a closed mesh."""
 COMMANDS = {
+    "install_sizes": ["install_sizes.py"],
     "overhead": ["overhead.py"],
     "guard_cost": ["guard_cost.py"],
     "reading": ["reading.py"],
@@ -52,8 +53,9 @@ COMMANDS = {
 }
 HEAD = """# Benchmarks
 
-Every section is what its command printed; `make bench` runs them all again and rewrites this page. None of this has
-been run on a GPU yet.
+Run all benchmarks with `make bench`, which rewrites this page, or one section with `python benchmarks/all.py overhead`
+(its name in lower case, with underscores). Each section shows the command, the date, the machine and the output. No
+benchmark has been run on a GPU yet.
 """
 
 

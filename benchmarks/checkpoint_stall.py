@@ -102,9 +102,11 @@ class Behind:
     """Ours as a run does it: a snapshot, and a thread that writes it."""
 
     def __init__(self, scene: Scene, folder: Path, times: Times) -> None:
-        self._scene, self._times = scene, times
+        self._scene = scene
+        self._times = times
         self._checkpoints = Checkpoints(folder, keep=Retention(last=1))
-        self._buffers, self._saver = HostBuffers(free_memory), BackgroundWorker()
+        self._buffers = HostBuffers(free_memory)
+        self._saver = BackgroundWorker()
         self._checkpoints.take(0, scene.items(), self._buffers.copy_arrays)  # type: ignore[arg-type]  # as a run's rehearsal does
 
     def __call__(self, step: int) -> bool:
@@ -136,7 +138,8 @@ def measure(scene: Scene, save: Callable[[int], bool] | None, times: Times, step
     """Run some steps, saving after every so many; the pause between two saves lets the disk settle."""
     busy = (lambda: save.busy) if isinstance(save, Behind) else (lambda: False)
     for index in range(steps):
-        before, began = busy(), time.perf_counter()
+        before = busy()
+        began = time.perf_counter()
         scene.step()
         took = (time.perf_counter() - began) * 1e3
         (times.beside if before else times.steps).append(took)
@@ -159,14 +162,16 @@ def percent(values: list[float], which: float) -> float:
 
 def table(count: int, share: float, steps: int, every: int) -> None:
     """Measure one size, and print its rows."""
-    scene, found = Scene(count, share), dict[str, Times]()
+    scene = Scene(count, share)
+    found = dict[str, Times]()
     scene.step()
     nbytes = 3 * sum(one.numel() * one.element_size() for one in scene.parameters.values())
     print(f"\n{count:,} Gaussians, {nbytes / 1e6:,.0f} MB with moments, saved every {every} of {steps} steps")
     print("| saving | step p50 ms | p99 | beside writing p50 | stall p50 ms | p99 | stall / torch.save |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for name in ("none", "torch.save + fsync", "fieldwatch, waiting", "fieldwatch, behind"):
-        folder, times = Path(tempfile.mkdtemp(prefix="stall-")), Times()
+        folder = Path(tempfile.mkdtemp(prefix="stall-"))
+        times = Times()
         ways = {"torch.save + fsync": with_torch, "fieldwatch, waiting": waiting}
         save = ways[name](scene, folder) if name in ways else None
         measure(scene, Behind(scene, folder, times) if name.endswith("behind") else save, times, steps, every)
@@ -181,7 +186,9 @@ def table(count: int, share: float, steps: int, every: int) -> None:
 
 def tell(theirs: Times, ours: Times) -> None:
     """Print what the promises say, and what the interval makes of it."""
-    interval, total, stall = Interval("auto", Autosave()), 0.0, percent(ours.stalls, 99) / 1e3
+    interval = Interval("auto", Autosave())
+    total = 0.0
+    stall = percent(ours.stalls, 99) / 1e3
     for waited, wrote in zip(ours.stalls, ours.writing, strict=True):  # the run that these saves would have been
         interval.snapshot_taken(waited / 1e3)
         interval.written(wrote)
@@ -189,7 +196,8 @@ def tell(theirs: Times, ours: Times) -> None:
     seconds = interval.seconds
     slower = percent(ours.beside, 50) / percent(ours.steps, 50) - 1
     ratio = percent(ours.stalls, 99) / percent(theirs.stalls, 99)
-    share, step = sum(ours.stalls) / 1e3 / total, percent(ours.steps, 50)
+    share = sum(ours.stalls) / 1e3 / total
+    step = percent(ours.steps, 50)
     print(f"p99 stall / torch.save's: {ratio:.3f} (promised: at most 0.1); in steps: {stall * 1e3 / step:.2f}")
     print(f"last interval chosen: {seconds:.1f} s; all stalls, ", end="")
     print(f"share of the run: {share:.4%} (promised: at most {BUDGET:.1%})")

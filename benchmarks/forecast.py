@@ -292,30 +292,30 @@ def _print_outcomes(label: str, by: str, found: list[Outcome]) -> None:
 
 
 def _leak_table(seeds: int) -> None:
-    print("\n| leak | runs | named | median delay | longest delay | within 200 steps |")
+    print("\n| leak | runs | detected | median delay | longest delay | within 200 steps |")
     print("|---|---|---|---|---|---|")
     for leak in (0.1, 0.2, 0.5, 1.0):
         begins = np.random.default_rng(7).integers(300, 6000, seeds).tolist()
         delays = [leak_delay(Setting(leak=leak, leak_from=begin), seed) for seed, begin in enumerate(begins, FRESH)]
         named = [delay for delay in delays if delay is not None]
         soon, middle = sum(delay <= 200 for delay in named), statistics.median(named)
-        print(f"| {leak} MB/step | {seeds} | {len(named)} | {middle:.0f} | {max(named)} | {soon / seeds:.0%} |")
+        print(f"| {leak} MiB/step | {seeds} | {len(named)} | {middle:.0f} | {max(named)} | {soon / seeds:.0%} |")
     some = range(FRESH, FRESH + max(seeds // 8, 1))
     found = [false_alarms(Setting(curve=curve), seed) for curve in CURVES for seed in some]
     alarms, looks = np.sum(found, axis=0).tolist()
-    print(f"\nwithout a leak: {alarms} alarms in {looks} looks\n")
+    print(f"\nwithout a leak: {alarms} alarms in {looks} checks\n")
 
 
 def _cost() -> None:
     history = simulate(Setting(), 0).history(6016, 6016 - 4096)
-    for name, work in {"forecast": lambda: forecast(history), "leak rule": lambda: MemoryLeak()(history)}.items():
+    for name, work in {"forecast": lambda: forecast(history), "leak check": lambda: MemoryLeak()(history)}.items():
         spent: list[float] = []
         for _ in range(50):
             begin = time.thread_time()
             work()
             spent.append(time.thread_time() - begin)
         low, middle = 1e3 * min(spent), 1e3 * statistics.median(spent)
-        print(f"one {name} on 4096 steps: {low:.2f} ms CPU at least, {middle:.2f} ms median of 50")
+        print(f"one {name} on 4096 steps: minimum {low:.2f} ms, median {middle:.2f} ms of CPU time (50 repetitions)")
 
 
 def main() -> None:

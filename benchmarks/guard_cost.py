@@ -31,7 +31,7 @@ from fieldwatch.measure import ParameterGroups, gradient_norms
 SIZES = {"2k": (2, 32), "295k": (16, 136), "50M": (12, 2041)}
 """Number of square matrices and their width: 2,048, 295,936 and 49,988,172 parameters."""
 FACTOR, MICROSECONDS = 1.15, 20.0
-NEEDS = {"LBFGS": "needs a closure; step.update(...) refuses it with a TypeError"}
+NEEDS = {"LBFGS": "needs a closure; step.update(...) raises a TypeError"}
 SPARSE = "SparseAdam"
 
 
@@ -120,7 +120,7 @@ def measure(name: str, kind: type[Optimizer], size: str, seconds: float) -> Cost
 def table(costs: list[Cost]) -> str:
     """The costs in Markdown, and how many meet the target."""
     lines = [
-        "| optimizer | parameters | bare, us | guarded adds, us | factor | whole update, us | target |",
+        "| optimizer | parameters | bare, us | added by the guard, us | factor | whole update, us | goal |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
     for one in costs:
@@ -129,7 +129,7 @@ def table(costs: list[Cost]) -> str:
         lines.append(f"| {one.optimizer} | {one.size} | {times} | {met} |")
     lines += [f"| {name} | | | | | | {why} |" for name, why in NEEDS.items()]
     met = sum(one.holds for one in costs)
-    lines.append(f"\n{met} of {len(costs)} at most {FACTOR} times the bare step, or {MICROSECONDS:.0f} us more.")
+    lines.append(f"\n{met} of {len(costs)} take at most {FACTOR} times the bare step, or {MICROSECONDS:.0f} us more.")
     return "\n".join(lines)
 
 

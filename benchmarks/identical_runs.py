@@ -56,13 +56,15 @@ COMPARABLE = ("cpu", "torch", "numpy", "machine")
 """Facts of the header that have to agree before hashes can be compared."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 SEEDED = (
-    "import random, runpy, numpy; random.seed(0); numpy.random.seed(0); "
+    "import random, runpy, numpy; random.seed({seed}); numpy.random.seed({seed}); "
     "runpy.run_module('fieldwatch', run_name='__main__', alter_sys=True)"
 )
-"""Starts the command line. ``--seed`` leaves the global generators of Python and NumPy alone, and checkpoints hold
-them: seeded here, they are the same in every run until something draws from them."""
+"""Starts the command line. In older checkouts (`--source`), ``--seed`` leaves the global generators of Python and NumPy
+alone, and checkpoints hold them: seeded here, they are the same in every run until something draws from them."""
 
 EVERYWHERE = "--device cpu --threads 1"
+FORMER_FLAGS = {"--first-colors": "--first-colours"}
+"""Spelling of flags in sources that do not know the current one, for `--source`."""
 VIDEO = (
     "--rows 1 --columns 2 --batch 4 --data-split 7_7_8 --teacher descriptor --between-weight 0.5 --epochs 6 "
     "--eval-freq 2 --pixel-loss-warmup-epochs 2 --checkpoint-epochs 2 --attribute-every 10 "
@@ -76,7 +78,7 @@ SPLATS = (
 SURFACE = "--regularization dn_consistency --exposure --mip --beta learnable --prune-below 0.05 --growth-cap 3000"
 REFINE = (
     "--iterations 24 --degree 1 --degree-every 8 --test-iterations 12 --checkpoint-interval 8 --stats-every 3 "
-    "--turntable 0 --gaussians-per-triangle 3 --first-colours vertices"
+    "--turntable 0 --gaussians-per-triangle 3 --first-colors vertices"
 )
 NORMALS = (
     "--views 3 --size 24 --steps 48 --nominal 480 --mesh-resolution 12 --mesh-at 240 --evaluate-at 160 --poses-at 80 "
@@ -200,11 +202,14 @@ def train(name: str, folder: Path, *, source: Path = SOURCE, more: Sequence[str]
     *before, last = RUNS[name](folder)
     run = folder / "run"
     for words in (*before, [*last, *EVERYWHERE.split(), *more, "--out", str(run)]):
-        line = [sys.executable, "-c", SEEDED, *words]
+        spelled = words if knows_current_flags(source) else [FORMER_FLAGS.get(word, word) for word in words]
+        seed = words[words.index("--seed") + 1] if "--seed" in words else "0"
+        line = [sys.executable, "-c", SEEDED.format(seed=seed), *spelled]
         ended = subprocess.run(
             line, cwd=folder, env=_environment(source, folder), capture_output=True, text=True, check=False
         )
-        if ended.returncode != 0:
+        # 1 is an error among the findings: runs this short may end worse than a prediction without training.
+        if ended.returncode not in (0, 1):
             raise TrainingFailedError(
                 f"fieldwatch {' '.join(words)}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}"
             )
@@ -215,6 +220,12 @@ def _environment(source: Path, folder: Path) -> dict[str, str]:
     """The environment of a child: one thread, the toolkit of ``source``, nothing of this user and no network."""
     own = {"XDG_STATE_HOME": str(folder / "state"), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     return {**os.environ, **ONE_THREAD, **own, "PYTHONPATH": str(source)}
+
+
+def knows_current_flags(source: Path) -> bool:
+    """Whether the sources have the settings under their current, American names."""
+    config = source / "fieldwatch" / "recon" / "pipelines" / "splats" / "refined" / "config.py"
+    return config.is_file() and "first_colors" in config.read_text("utf-8")
 
 
 def run_hashes(run: Path) -> Hashes:
@@ -383,7 +394,8 @@ def write(file: Path, names: Sequence[str], source: Path) -> int:
 
 def check(file: Path, names: Sequence[str], source: Path | None) -> int:
     """Compare with a baseline: 0 when all is the same, 1 when something differs, 2 when it cannot be compared."""
-    stored, here = json.loads(file.read_text()), header(source or SOURCE)
+    stored = json.loads(file.read_text())
+    here = header(source or SOURCE)
     was = stored["header"]
     unlike = [f"{key} {was[key]!r}, here {here[key]!r}" for key in COMPARABLE if was[key] != here[key]]
     if unlike:

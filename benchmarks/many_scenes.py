@@ -173,7 +173,8 @@ def row(scene: Mapping[str, Any], place: Path) -> dict[str, Any]:
     words = scene["command"].split()[1:]
     words[words.index("--out") + 1] = str(alone)
     quietly(words)
-    one, other = Path(scene["run"]), alone
+    one = Path(scene["run"])
+    other = alone
     losses = [read_history(folder)["Loss/total"].values.tolist() for folder in (one, other)]
     return {
         "scene": name,

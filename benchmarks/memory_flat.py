@@ -78,9 +78,11 @@ def main() -> None:
         print(json.dumps(found))
         return
     print(f"video, demo preset on {options.device}, {found['steps']:.0f} steps, {found['accounts']:.0f} accounts")
-    print(f"owners             {found['owned_bytes'] / 2**20:10.2f} MiB   drift {found['owned_drift']:.0f} B, wanted 0")
-    print(f"saved for backward {'':14}   drift {found['saved_drift']:.0f} B, wanted 0")
-    print(f"heap               {found['heap_bytes'] / 2**20:10.2f} MiB   {found['heap_bytes_per_step']:+.0f} B a step")
+    print(f"owners             {found['owned_bytes'] / 2**20:10.2f} MiB   drift {found['owned_drift']:.0f} B, goal 0")
+    print(f"saved for backward {'':14}   drift {found['saved_drift']:.0f} B, goal 0")
+    print(
+        f"heap               {found['heap_bytes'] / 2**20:10.2f} MiB   {found['heap_bytes_per_step']:+.0f} B per step"
+    )
     print(f"loops that empty the allocator's cache: {found['emptied_caches']:.0f}")
 
 

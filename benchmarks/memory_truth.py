@@ -1,7 +1,7 @@
 """Where the bytes are, by three tools, on a model of which every byte is known.
 
 The model is shaped like 3D Gaussian splatting: 200 000 Gaussians of 59 numbers in six parameters (45 MiB), their
-gradients (45), Adam's moments (90), images and neighbours (11, with views and an expanded tensor on top), a few
+gradients (45), Adam's moments (90), images and neighbors (11, with views and an expanded tensor on top), a few
 buffers, and what autograd keeps between forward and backward. It is rendered by a function, not by
 ``Module.forward``, as splat trainers do; after one step the Gaussians are densified: new parameters, Adam's state
 carried over.
@@ -37,7 +37,8 @@ from fieldwatch.measure import ParameterGroups
 from fieldwatch.measure.census import SavedTensors, take_census
 
 MB = 2**20
-COUNT, GROWN = 200_000, 233_333
+COUNT = 200_000
+GROWN = 233_333
 SHAPES: dict[str, tuple[int, ...]] = {
     "means": (3,),
     "sh0": (1, 3),
@@ -63,22 +64,22 @@ class Scene:
         groups = [{"params": [parameter], "name": name} for name, parameter in self.model.items()]
         self.optimizer = torch.optim.Adam(groups, lr=1e-3)
         self.images = torch.zeros(7, 768, 512, 3, dtype=torch.uint8, device=device)
-        self.neighbours = torch.zeros(COUNT, 2, dtype=torch.int64, device=device)
-        self.views = [*self.images.unbind(), self.neighbours[:, 1:]]
+        self.neighbors = torch.zeros(COUNT, 2, dtype=torch.int64, device=device)
+        self.views = [*self.images.unbind(), self.neighbors[:, 1:]]
         self.white = torch.ones(3, device=device).expand(768, 512, 3)
         self.loss: Tensor | None = None
 
     @property
     def data(self) -> dict[str, Any]:
         """What the run holds beside the model."""
-        return {"images": self.images, "knn": self.neighbours, "views": self.views, "white": self.white}
+        return {"images": self.images, "knn": self.neighbors, "views": self.views, "white": self.white}
 
     def render(self) -> None:
         """Leave a loss behind, and in its graph 19 numbers per Gaussian."""
         model = self.model
         points = model["means"] * model["scales"].exp()  # keeps exp
-        colour = model["sh0"].sum(1) + model["shN"].sum(1) + model["quats"][:, :3].tanh()  # keeps tanh
-        seen = points * colour * model["opacities"].sigmoid()[:, None]  # keeps points, colour, their product, sigmoid
+        color = model["sh0"].sum(1) + model["shN"].sum(1) + model["quats"][:, :3].tanh()  # keeps tanh
+        seen = points * color * model["opacities"].sigmoid()[:, None]  # keeps points, color, their product, sigmoid
         self.loss = seen.square().mean()  # keeps seen
 
     def backward(self) -> None:
@@ -93,10 +94,12 @@ class Scene:
         for group in self.optimizer.param_groups:
             name = group["name"]
             old = self.model[name]
-            state, fresh = self.optimizer.state.pop(old), nn.Parameter(old.detach()[rows])
+            state = self.optimizer.state.pop(old)
+            fresh = nn.Parameter(old.detach()[rows])
             kept = {key: value[rows] if key != "step" else value for key, value in state.items()}
             self.optimizer.state[fresh] = kept
-            self.model[name], group["params"] = fresh, [fresh]
+            self.model[name] = fresh
+            group["params"] = [fresh]
 
     def truth(self, *, gradients: bool, adam: bool, graph: bool) -> Sizes:
         """What is there, from the numbers of Gaussians alone."""
@@ -117,7 +120,7 @@ class Scene:
 
 Stage = tuple[str, Callable[[Scene], Any], dict[str, bool]]
 STAGES: tuple[Stage, ...] = (
-    ("made", lambda _: None, {"gradients": False, "adam": False, "graph": False}),
+    ("created", lambda _: None, {"gradients": False, "adam": False, "graph": False}),
     ("after forward", Scene.render, {"gradients": False, "adam": False, "graph": True}),
     ("after backward", Scene.backward, {"gradients": True, "adam": False, "graph": False}),
     ("after step", lambda s: s.optimizer.step(), {"gradients": True, "adam": True, "graph": False}),
@@ -169,7 +172,7 @@ def looks_like(tensor: Tensor) -> str:
 def tracker_of(scene: Scene) -> Iterator[Callable[[], Sizes]]:
     """The tracker of torch, from its own names to ours; temporary memory and what it cannot name is ``other``."""
     tracker = MemTracker()
-    tracker.track_external(scene.model, scene.optimizer, scene.images, scene.neighbours, scene.white)
+    tracker.track_external(scene.model, scene.optimizer, scene.images, scene.neighbors, scene.white)
     names = {"Parameter": "parameters", "Gradient": "gradients", "Optstate": "optimizer", "Buffer": "buffers"}
     names |= {"Activation": "activations", "Temp": "other", "Other": "data"}
 
@@ -213,13 +216,15 @@ class Answer:
 
 def ask(tool: str, device: torch.device) -> Iterator[Answer]:
     """Take a fresh model through all stages and read the tool after each; a tool that raises is done."""
-    scene, stage = Scene(device), "start"
+    scene = Scene(device)
+    stage = "start"
     try:
         with TOOLS[tool](scene) as read:
             for stage, action, held in STAGES:
                 action(scene)
                 gc.collect()
-                truth, sizes = scene.truth(**held), read()
+                truth = scene.truth(**held)
+                sizes = read()
                 wrong = sum(abs(sizes.get(name, 0) - truth[name]) for name in CATEGORIES)
                 yield Answer(stage=stage, tool=tool, sizes=sizes, wrong=wrong)
     except (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, KeyError) as error:
@@ -236,7 +241,7 @@ def truths(device: torch.device) -> Iterator[Answer]:
 
 def show(answers: list[Answer]) -> None:
     """Print one small table per stage."""
-    print(f"{'MiB':24}" + "".join(f"{name:>13}" for name in (*CATEGORIES, "wrong")))
+    print(f"{'MiB':24}" + "".join(f"{name:>13}" for name in (*CATEGORIES, "error")))
     for stage, _, _ in STAGES:
         print(stage)
         for answer in (a for a in answers if a.stage == stage):
@@ -252,7 +257,7 @@ def show(answers: list[Answer]) -> None:
             worst = max(own, key=lambda answer: answer.wrong)
             print(
                 f"{tool}: exact at {sum(not a.wrong for a in own)} of {len(STAGES)} stages, "
-                f"at worst {worst.wrong / MB:.2f} MiB wrong ({worst.stage}, {worst.wrong} bytes)"
+                f"largest error {worst.wrong / MB:.2f} MiB ({worst.stage}, {worst.wrong} bytes)"
             )
 
 

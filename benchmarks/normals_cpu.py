@@ -48,7 +48,8 @@ STEPS = (1000, 2000, 5000, 10_000)
 
 def step_of(config: NormalsConfig, scene: NormalsScene, model: NormalsModel) -> Callable[[int], int]:
     """Return a training step without record; it returns the samples that it blended."""
-    learning, plan = NormalsOptimizers(config, model, scene.schedule), scene.schedule
+    learning = NormalsOptimizers(config, model, scene.schedule)
+    plan = scene.schedule
     source = RaySource(scene.pixels, config.rays, seed=config.seed)
 
     def step(index: int) -> int:
@@ -100,7 +101,8 @@ def plain_field(model: NormalsModel) -> ExitStack:
 
 def median_of(step: Callable[[int], int], index: int, repeats: int, clock: Callable[[], float]) -> tuple[float, float]:
     """Median time of a step, and its samples."""
-    times, samples = [], []
+    times = []
+    samples = []
     step(index)
     for number in range(repeats):
         began = clock()
@@ -148,7 +150,8 @@ def quality(mesh: Path) -> None:
             done = subprocess.run(
                 [*fieldwatch, *words, "--out", f"{made}/{steps}", "--json"], check=True, capture_output=True, text=True
             )
-            seconds, metrics = time.monotonic() - began, json.loads(done.stdout)["metrics"]
+            seconds = time.monotonic() - began
+            metrics = json.loads(done.stdout)["metrics"]
             cells = f"{metrics['Eval/mae']:.2f} | {metrics['Eval/chamfer_percent']:.4f} | {seconds:.0f}"
             print(f"| {steps:,} | {cells} |", flush=True)
 
@@ -160,7 +163,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=30, help="steps that are timed")
     parser.add_argument("--mesh", type=Path, help="a closed mesh: also print quality against time (20 minutes)")
     options = parser.parse_args()
-    print("| threads | rays | samples | steps/s | reference | ratio | wanted |")
+    print("| threads | rays | samples | steps/s | reference | ratio | goal |")
     print("|---:|---:|---:|---:|---:|---:|---:|")
     for threads in options.threads:
         speed(threads, options.repeats)

@@ -85,7 +85,9 @@ def surfaces(sets: dict[str, tuple[str, ...]]) -> None:
 
 def guessed(mesh: Path, flags: list[str], folder: Path) -> None:
     """Print how far poses are off at the start and at the end."""
-    around, ring, flat = folder / "around", folder / "ring", folder / "flat"
+    around = folder / "around"
+    ring = folder / "ring"
+    flat = folder / "flat"
     command("data", "render-normals", str(mesh), "--out", str(around))
     command("data", "render-normals", str(mesh), "--out", str(ring), *RING_ELEVATION)
     command("data", "render-normals", str(mesh), "--out", str(flat), *RING_ELEVATION, "--shading", "flat")

@@ -30,15 +30,16 @@ from fieldwatch.record.exports import export_record
 from fieldwatch.record.sinks import TensorBoard
 
 METRICS = tuple(f"Loss/component_{i:02d}" for i in range(24))
-SPIKED, HOLED = METRICS[3], METRICS[5]
+SPIKED = METRICS[3]
+HOLED = METRICS[5]
 SPIKE = 1e5
 BLOCK = 500
 SHARE = 10
 """The part of the rows that the reader of everything gets, 1 in so many."""
 WAYS = {
     "ours": "fieldwatch, read_history",
-    "default": "EventAccumulator, as it comes",
-    "unlimited": "EventAccumulator, everything",
+    "default": "EventAccumulator, default limits",
+    "unlimited": "EventAccumulator, no limits",
 }
 
 
@@ -49,10 +50,13 @@ def spike_of(rows: int) -> int:
 
 def write(place: Path, rows: int) -> None:
     """Write the journal, the event file, and the event file of the first rows."""
-    rng, spike = np.random.default_rng(0), spike_of(rows)
+    rng = np.random.default_rng(0)
+    spike = spike_of(rows)
     Manifest(config={"rows": rows}).write(place)
     (place / "default").mkdir()
-    journal, whole, part = Journal(place), TensorBoard(place / "default"), TensorBoard(place / "unlimited")
+    journal = Journal(place)
+    whole = TensorBoard(place / "default")
+    part = TensorBoard(place / "unlimited")
     for first in range(0, rows, BLOCK):
         steps = np.arange(first, min(first + BLOCK, rows))
         values = np.exp(0.1 * rng.standard_normal((len(steps), len(METRICS))) - 1e-6 * steps[:, None])
@@ -90,7 +94,8 @@ def read_events(place: Path, guidance: dict[str, int] | None) -> tuple[Any, Call
 def read(way: str, place: Path, rows: int) -> dict[str, Any]:
     """Read in one way, and say what it took and what is seen."""
     spike = spike_of(rows)
-    start, cpu = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    cpu = time.process_time()
     if way == "ours":
         kept, series = read_ours(place)
     else:
@@ -105,7 +110,7 @@ def read(way: str, place: Path, rows: int) -> dict[str, Any]:
         "rows": rows // SHARE if way == "unlimited" else rows,
         "seconds": seconds,
         "cpu": cpu,
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "points": len(steps),
         "spike": spikes == [spike],
         "nan": holes == [spike - 1],
@@ -125,7 +130,7 @@ def also(place: Path, rows: int) -> dict[str, float]:
         follower.poll()
     look = (time.perf_counter() - start) / looks
     size = (place / "journal.jsonl").stat().st_size
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    mebibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "rows": rows,
         "journal_bytes_per_row": size / rows,
@@ -133,7 +138,7 @@ def also(place: Path, rows: int) -> dict[str, float]:
         "parquet_bytes_per_row": sum(written.files.values()) / rows,
         "parquet_minutes_of_1e7": parquet / rows * 1e7 / 60,
         "look_microseconds": 1e6 * look,
-        "megabytes": megabytes,
+        "mebibytes": mebibytes,
     }
 
 
@@ -153,23 +158,26 @@ def show(found: list[dict[str, Any]], more: dict[str, float]) -> None:
     """Print the table."""
     ours = found[0]["seconds"] / found[0]["rows"]
     spike = spike_of(found[0]["rows"])
-    print(f"| reader | rows of {len(METRICS)} metrics | s | us a row | / ours | MB | points a curve | spike | NaN |")
+    metrics = len(METRICS)
+    print(f"| reader | rows of {metrics} metrics | s | us per row | relative | MiB | points per curve | spike | NaN |")
     print("|---|---|---|---|---|---|---|---|---|")
     for one in found:
         each = one["seconds"] / one["rows"]
         seen = " | ".join("shown" if one[what] else "**lost**" for what in ("spike", "nan"))
         print(
             f"| {WAYS[one['way']]} | {one['rows']:,} | {one['seconds']:.2f} | {1e6 * each:.1f} | {each / ours:.1f} "
-            f"| {one['megabytes']:.0f} | {one['points']:,} | {seen} |"
+            f"| {one['mebibytes']:.0f} | {one['points']:,} | {seen} |"
         )
     print(
-        f"\nspike: one step ({spike:,}) of {SPIKE:,.0f} where others are near 1; NaN: the step before, another metric"
+        f"\nspike: a value of {SPIKE:,.0f} at one step ({spike:,}), others are near 1; "
+        "NaN: one value of another metric, a step earlier"
     )
     print(
-        f"journal: {more['journal_bytes_per_row']:.0f} B a row; to Parquet in {more['parquet_seconds']:.1f} s, ", end=""
+        f"journal: {more['journal_bytes_per_row']:.0f} B per row; to Parquet in {more['parquet_seconds']:.1f} s, ",
+        end="",
     )
-    print(f"{more['parquet_bytes_per_row']:.0f} B a row: 10^7 rows take {more['parquet_minutes_of_1e7']:.1f} min")
-    print(f"a look at a run that has nothing new: {more['look_microseconds']:.0f} us")
+    print(f"{more['parquet_bytes_per_row']:.0f} B per row: 10^7 rows take {more['parquet_minutes_of_1e7']:.1f} min")
+    print(f"polling a run without new rows: {more['look_microseconds']:.0f} us")
 
 
 def main() -> None:

@@ -71,7 +71,8 @@ class Score:
 def kills(method: Method, folder: Path, count: int) -> str:
     """Kill -9 while it saves in a loop."""
     results = kill_loop(method, folder, count, SIZE)
-    kept, raised = sum(one.kept for one in results), sum(bool(one.raised) for one in results)
+    kept = sum(one.kept for one in results)
+    raised = sum(bool(one.raised) for one in results)
     back = sum(not one.raised and one.step < one.promised for one in results)
     return f"{kept}/{count}" + (f", {raised} raise" if raised else "") + (f", {back} go back" if back else "")
 
@@ -122,7 +123,8 @@ def attempt(save: Callable[[], None]) -> str:
     try:
         save()
     except BaseException as error:  # noqa: BLE001  whatever a library raises, BaseException too, is what is asked for
-        chain, codes = error, list[str]()
+        chain = error
+        codes = list[str]()
         while chain is not None:
             number = getattr(chain, "errno", None)
             codes += [os.strerror(number)] if number else []
@@ -161,7 +163,8 @@ def measure(names: Sequence[str], *, count: int, flips: int) -> list[Score]:
     """Score what is installed here; say so of the rest."""
     torch.set_num_threads(1)
     chosen = [make for make in METHODS if not names or any(name in make().name for name in names)]
-    scores, present = list[Score](), list[Callable[[], Method]]()
+    scores = list[Score]()
+    present = list[Callable[[], Method]]()
     with tempfile.TemporaryDirectory(prefix="scoreboard-") as place:
         for number, make in enumerate(chosen):
             module = NEEDS.get(make)  # type: ignore[call-overload]  a class is looked up, and may not be there

@@ -23,7 +23,7 @@ import numpy as np
 from fieldwatch.record import Block, Journal, Manifest
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-TERMS = ("colour", "depth", "normal", "smooth")
+TERMS = ("color", "depth", "normal", "smooth")
 METRICS = (
     "Loss/total",
     *(f"Loss/{kind}_{term}" for kind in ("component", "weighted", "share") for term in TERMS),
@@ -31,7 +31,8 @@ METRICS = (
     *("Time/step", "Time/data", "Time/backward"),
     *("Memory/allocated_MB", "Memory/peak_MB", "Train/PSNR", "LearningRate/field", "LearningRate/poses"),
 )
-BLOCK, SPIKE = 8192, 1000.0
+BLOCK = 8192
+SPIKE = 1000.0
 HIGH = """() => {
     const canvas = document.querySelector("#panel-losses .box canvas");
     const over = document.querySelector("#panel-losses .box .u-over");
@@ -45,7 +46,7 @@ HIGH = """() => {
         }
     return places;
 }"""
-"""Where, from 0 to 1, the upper half of the first chart holds the colour of its line."""
+"""Where, from 0 to 1, the upper half of the first chart holds the color of its line."""
 
 
 def write_run(folder: Path, rows: int) -> int:
@@ -126,7 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
     part = 10 if parser.parse_args().quick else 1
-    print("| rows | `fieldwatch report` | page | spike held | opened in | spike drawn at its step | requests |")
+    print("| rows | `fieldwatch report` | page | spike in the data | opened in | spike drawn at its step | requests |")
     print("|---|---|---|---|---|---|---|")
     for rows in (30_000 // part, 1_000_000 // part):
         print(measure(rows), flush=True)

@@ -103,7 +103,8 @@ def timed(line: Sequence[str]) -> float:
 def storage_row(pipeline: str, place: Path) -> str:
     """Train twice, and take what grows with the steps apart from what does not."""
     flags, lengths = TINY[pipeline]
-    folders, seconds = [], []
+    folders = []
+    seconds = []
     for length in lengths:
         folders.append(place / f"{pipeline}{length}")
         words = ["train", pipeline, *COMMON, *flags.split(), length, "--out", str(folders[-1])]

@@ -54,7 +54,7 @@ def scene(count: int) -> Scene:
     """Rays from all around, most of which meet the sphere."""
     torch.manual_seed(0)
     cells = Cells(resolution=128)
-    distance = cells.centres(torch.arange(cells.count)).norm(dim=-1).view(128, 128, 128) - RADIUS
+    distance = cells.centers(torch.arange(cells.count)).norm(dim=-1).view(128, 128, 128) - RADIUS
     origins = torch.randn(count, 3)
     origins = 3 * origins / origins.norm(dim=-1, keepdim=True)
     directions = 0.4 * torch.randn(count, 3) - origins
@@ -153,7 +153,9 @@ def blending(at: Scene, step: float, repeats: int) -> None:
     ways = [this.whole, lambda: this.in_parts(native=True), lambda: this.in_parts(native=False)]
     row("blend, forward", size, least(list(ways), repeats))
     row("blend, backward", size, least([backward(way, this.leaves) for way in ways], repeats))
-    values, sections, samples = this.values.detach(), this.sections, this.samples
+    values = this.values.detach()
+    sections = this.sections
+    samples = this.samples
 
     def alpha(of: Callable[..., Tensor]) -> Tensor:
         return of(values[sections.start], values[sections.end], SHARPNESS)

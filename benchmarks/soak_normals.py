@@ -35,7 +35,11 @@ from fieldwatch.recon.pipelines.normals.config import FieldOptions, NormalsRateO
 from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from fieldwatch.record import read_events
 
-NAN, EMPTIED, LOST, FAILING, KILLS = (0.2, 0.55), 0.35, 0.65, 0.5, (0.3, 0.8)
+NAN = (0.2, 0.55)
+EMPTIED = 0.35
+LOST = 0.65
+FAILING = 0.5
+KILLS = (0.3, 0.8)
 """When the faults come, in shares of the steps."""
 GRID_EVERY = 32
 """Steps between updates of the grid: more than the patience with a collapse, or the grid mends itself before."""
@@ -92,10 +96,14 @@ class Faults:
     """
 
     def __init__(self, steps: int, folder: Path) -> None:
-        self.step, self._folder = -1, folder
+        self.step = -1
+        self._folder = folder
         emptied = round(EMPTIED * steps) // GRID_EVERY * GRID_EVERY + 1  # just after an update of the grid
         nan = [round(share * steps) + more for share in NAN for more in range(2)]
-        self._nan, self._emptied, self._lost, self._failing = set(nan), emptied, round(LOST * steps), FAILING * steps
+        self._nan = set(nan)
+        self._emptied = emptied
+        self._lost = round(LOST * steps)
+        self._failing = FAILING * steps
 
     def nan(self) -> bool:
         """Whether the normals of this step's rays are to be NaN."""
@@ -129,8 +137,8 @@ def plant(faults: Faults) -> None:
             faults.disturb(self._model)
 
     class FaultyRays(RaySource):
-        def draw(self, rays: int) -> list[RayBatch]:
-            batches = super().draw(rays)
+        def draw(self, rays: int, most: int | None = None) -> list[RayBatch]:
+            batches = super().draw(rays, most)
             if not faults.nan():
                 return batches
             return [replace(batch, normals=torch.full_like(batch.normals, torch.nan)) for batch in batches]
@@ -142,11 +150,9 @@ def plant(faults: Faults) -> None:
             raise OSError(28, "No space left on device (planted)")
         return evaluate(*arguments, **named)
 
-    algorithm.NormalsOptimizers, algorithm.RaySource, planned_evaluations.evaluate_surface = (
-        FaultyLearning,
-        FaultyRays,
-        failing,
-    )
+    algorithm.NormalsOptimizers = FaultyLearning
+    algorithm.RaySource = FaultyRays
+    planned_evaluations.evaluate_surface = failing
 
 
 def work(folder: Path, steps: int, *, disturbed: bool) -> None:
@@ -198,13 +204,15 @@ def ended(process: subprocess.Popen[str]) -> None:
 
 def soak(steps: int, folder: Path) -> dict[str, Any]:
     """Train both runs, kill the disturbed one twice, and return what came out."""
-    quiet, disturbed = folder / "quiet", folder / "disturbed"
+    quiet = folder / "quiet"
+    disturbed = folder / "disturbed"
     began = time.monotonic()
     twin = start(quiet, steps, disturbed=False)
     places = [killed(start(disturbed, steps, disturbed=True), disturbed, round(share * steps)) for share in KILLS]
     ended(start(disturbed, steps, disturbed=True))
     ended(twin)
-    events, undisturbed = list(read_events(disturbed)), list(read_events(quiet))
+    events = list(read_events(disturbed))
+    undisturbed = list(read_events(quiet))
     counted = {kind: sum(event["kind"] == kind for event in events) for kind in WORDS}
     errors = {name: json.loads((folder / f"{name}.json").read_text())["mae"] for name in ("quiet", "disturbed")}
     return {

@@ -1,9 +1,9 @@
-"""What a training step of splats costs on a CPU: the rasteriser, the whole step part by part, the instruments.
+"""What a training step of splats costs on a CPU: the rasterizer, the whole step part by part, the instruments.
 
     python benchmarks/splats_cpu.py                  # one thread and two, about four minutes
     python benchmarks/splats_cpu.py --threads 1 --steps 60
 
-Everything is measured against something named, in the same process. The rasteriser and the whole picture against the
+Everything is measured against something named, in the same process. The rasterizer and the whole picture against the
 torch reference (splats_kernels.py has more sizes, stage by stage). Training steps are those of the pipeline, on the
 built-in scene with as many points as wanted, between two growth steps: photo, projection, harmonics, blending, L1 and
 SSIM, backward, densification statistics, Adam on the visible rows. Figures are medians per step: processor time of the
@@ -26,12 +26,12 @@ from fieldwatch.recon.pipelines.splats.config import Regularization
 from fieldwatch.recon.render import VisibleAdam, image_similarity, image_similarity_reference, native_available
 from fieldwatch.recon.render.splats.native import NATIVE
 from fieldwatch.recon.render.splats.reference import REFERENCE
-from splats_kernels import cells, least, rasteriser, there_and_back
+from splats_kernels import cells, least, rasterizer, there_and_back
 from splats_kernels import scene as random_gaussians
 from splats_steps import BLOCK, Laps, Steps, recorded
 
 TARGETS = {(5_000, 128): (75, "23-27"), (20_000, 256): (30, "17")}
-"""Steps per second to beat on two cores (kernels.md): 3DGS alone, and with SuGaR's 8192 samples x 16 neighbours."""
+"""Steps per second to beat on two cores (kernels.md): 3DGS alone, and with SuGaR's 8192 samples x 16 neighbors."""
 PARTS = ("data", "render", "loss", "zero_grad", "backward", "statistics", "optimizer")
 KINDS: dict[Regularization, str] = {
     "none": "3DGS",
@@ -51,13 +51,13 @@ def drawing(count: int, size: int, repeats: int) -> None:
     """Print native kernels and reference, forward and backward."""
     at = random_gaussians(count, size)
     stages = {
-        "rasteriser alone": tuple(rasteriser(stages, at, n) for stages, n in ((NATIVE, repeats), (REFERENCE, 3))),
-        "whole picture": tuple(
+        "rasterizer alone": tuple(rasterizer(stages, at, n) for stages, n in ((NATIVE, repeats), (REFERENCE, 3))),
+        "whole image": tuple(
             there_and_back(lambda: at.whole(backend), at.parameters, n)  # noqa: B023  used at once
             for backend, n in (("native", repeats), ("reference", 3))
         ),
     }
-    print(f"\n| {count:,} @ {size}, ms forward / backward | native | torch reference | ratio | wanted |")
+    print(f"\n| {count:,} @ {size}, ms forward / backward | native | torch reference | ratio | goal |")
     print("|---|---:|---:|---:|---:|")
     for name, (ours, theirs) in stages.items():
         ratio = (theirs.sum() / ours.sum()).item()
@@ -78,7 +78,7 @@ def timed(steps: Steps, count: int, threads: int) -> tuple[float, dict[str, floa
 
 def whole_steps(count: int, threads: int) -> None:
     """Print steps per second and where the time goes."""
-    print("\n| 3DGS step | steps/s | wanted (2 cores) | " + " | ".join(f"{part}, ms" for part in PARTS) + " |")
+    print("\n| 3DGS step | steps/s | goal (2 cores) | " + " | ".join(f"{part}, ms" for part in PARTS) + " |")
     print("|---|---:|---:|" + "---:|" * len(PARTS))
     for (gaussians, size), (wanted, _) in TARGETS.items():
         whole, parts = timed(Steps(gaussians, size), count, threads)
@@ -88,7 +88,7 @@ def whole_steps(count: int, threads: int) -> None:
 
 def kinds_of_steps(count: int, threads: int) -> None:
     """Print what the surface terms add."""
-    print("\n| step with | Gaussians @ pixels | ms | steps/s | wanted (2 cores) | against 3DGS |")
+    print("\n| step with | Gaussians @ pixels | ms | steps/s | goal (2 cores) | relative to 3DGS |")
     print("|---|---|---:|---:|---:|---:|")
     for (gaussians, size), (alone, surface) in TARGETS.items():
         plain = 0.0
@@ -122,16 +122,17 @@ def around(repeats: int) -> None:
         (f"Adam, {seen:.0%} of the rows visible", "torch's fused Adam", *adam),
         (f"Adam, {seen / 2:.0%} of the rows visible", "torch's fused Adam", least(half.step, repeats), adam[1]),
     ]
-    print("\n| 20,000 @ 256 | ours, ms | against | its ms | ratio |\n|---|---:|---|---:|---:|")
+    print("\n| 20,000 @ 256 | fieldwatch, ms | compared with | ms | ratio |\n|---|---:|---|---:|---:|")
     for name, against, own, other in rows:
         print(f"| {name} | {own:.2f} | {against} | {other:.2f} | {other / own:.1f}x |", flush=True)
 
 
 def instruments(pairs: int) -> None:
     """Print what recording costs."""
-    print("\n| instruments | ms/step without | ms/step more with | share |\n|---|---:|---:|---:|")
+    print("\n| recording | ms/step without | added ms/step | fraction |\n|---|---:|---:|---:|")
     for gaussians, size in TARGETS:
-        off, on = Steps(gaussians, size), Steps(gaussians, size)
+        off = Steps(gaussians, size)
+        on = Steps(gaussians, size)
         spent = {"off": list[float](), "on": list[float]()}
         with tempfile.TemporaryDirectory() as folder:
             run = recorded(on, Path(folder) / "run", (pairs + 1) * BLOCK + 1)

@@ -7,7 +7,7 @@ Both train the same Gaussians on the same photos of the built-in scene, with the
 in torch), harmonics of degree 3, one fused Adam step, and gradients tallied for growth but no growth: gsplat's loop is
 written on its public functions, `rasterization` and `DefaultStrategy`, with one fused Adam per parameter as the
 strategy asks for. Blocks of the three (gsplat, ours, ours with the pipeline's run around it) take turns in one process;
-each ends with a synchronisation, and figures are medians of blocks by the clock.
+each ends with a synchronization, and figures are medians of blocks by the clock.
 """
 
 import argparse
@@ -53,7 +53,10 @@ class GsplatLoop:
         import gsplat  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  optional: it needs CUDA
 
         self.gsplat: Any = gsplat
-        self.config, self.scene, self.packed, self.taken = steps.config, steps.scene, packed, 0
+        self.config = steps.config
+        self.scene = steps.scene
+        self.packed = packed
+        self.taken = 0
         rows = {name: getattr(steps.gaussians, own).detach().clone() for name, own in NAMES.items()}
         rows["sh0"] = rows["sh0"][:, None, :]
         self.parameters = nn.ParameterDict({name: nn.Parameter(values) for name, values in rows.items()})
@@ -169,7 +172,7 @@ def main() -> None:
     print(
         f"{torch.cuda.get_device_name()}, milliseconds per step, medians of {options.blocks} blocks of {BLOCK} steps\n"
     )
-    print("| Gaussians @ pixels | gsplat's loop | ours | gsplat's / ours | with instruments | they cost (< 1 %) |")
+    print("| Gaussians @ pixels | gsplat's loop | fieldwatch | ratio | with recording | recording adds (goal: < 1 %) |")
     print("|---|---:|---:|---:|---:|---:|")
     for size in options.sizes:
         count, pixels = map(int, size.split("x"))

@@ -3,7 +3,7 @@
     python benchmarks/splats_kernels.py                      # one and two threads, with the reference
     python benchmarks/splats_kernels.py --threads 1 --no-reference
 
-Random Gaussians in a cube before the camera, sized so that each is a few pixels wide; 7 channels (colour, depth,
+Random Gaussians in a cube before the camera, sized so that each is a few pixels wide; 7 channels (color, depth,
 normal). Every figure is the least of several runs: processor time of the calling thread with one thread, the clock with
 more. `whole` is `splat` with spherical harmonics of degree 3, depth and normals, from the parameters and back to them.
 """
@@ -35,7 +35,7 @@ from fieldwatch.recon.render.splats.stages import (
 
 SIZES = ((5_000, 128), (5_000, 512), (20_000, 256), (50_000, 256), (50_000, 512))
 EARLIER = {(5_000, 128): "0.45 / 1.3", (5_000, 512): "3.8 / 8.9", (50_000, 256): "3.3 / 14", (50_000, 512): "7.1 / 23"}
-"""Forward / backward of the prototype this was built after, rasteriser alone, 7 channels, two cores (ms)."""
+"""Forward / backward of the prototype this was built after, rasterizer alone, 7 channels, two cores (ms)."""
 LONG = 1.0  # seconds after which one run is enough
 
 
@@ -53,12 +53,12 @@ class Scene:
         return (*self.gaussians, self.harmonics.dc, self.harmonics.rest)
 
     def whole(self, backend: str) -> tuple[Tensor, ...]:
-        """Draw colours, alpha, depth and normals."""
+        """Draw colors, alpha, depth and normals."""
         drawn = rasterize(
             *self.gaussians,
             self.view,
             spherical_harmonics=self.harmonics[:2],
-            depth="centre",
+            depth="center",
             normals=True,
             backend=backend,
         )
@@ -104,7 +104,7 @@ def there_and_back(forward: Callable[[], tuple[Tensor, ...]], inputs: tuple[Tens
     )
 
 
-def rasteriser(stages: RasterBackend, at: Scene, repeats: int) -> Tensor:
+def rasterizer(stages: RasterBackend, at: Scene, repeats: int) -> Tensor:
     """Milliseconds of tiles and blending alone."""
     with torch.no_grad():
         seen = stages.project(at.gaussians, at.view, RasterOptions())
@@ -119,7 +119,8 @@ def rasteriser(stages: RasterBackend, at: Scene, repeats: int) -> Tensor:
 def other_stages(at: Scene, repeats: int) -> tuple[Tensor, Tensor]:
     """Milliseconds of the projection and of the harmonics."""
     seen = NATIVE.project(at.gaussians, at.view, RasterOptions(normals=True))
-    ids, means = seen.ids, at.gaussians.means
+    ids = seen.ids
+    means = at.gaussians.means
     projection = there_and_back(
         lambda: NATIVE.project(at.gaussians, at.view, RasterOptions(normals=True))[1:5], tuple(at.gaussians), repeats
     )
@@ -138,16 +139,19 @@ def table(threads: int, repeats: int, *, reference: bool) -> None:
     """One row per number of Gaussians and size of image."""
     torch.set_num_threads(threads)
     print(f"\n{threads} thread{'s' * (threads > 1)}, ms forward / backward\n")
-    print("| Gaussians @ pixels | rasteriser | prototype | projection | harmonics | whole | reference, whole | ratio |")
+    print("| Gaussians @ pixels | rasterizer | prototype | projection | SH | total | reference, total | ratio |")
     print("|---|---|---|---|---|---|---|---|")
     for count, size in SIZES:
         at = scene(count, size)
         whole = there_and_back(lambda: at.whole("native"), at.parameters, repeats)  # noqa: B023  used at once
-        alone, (projection, harmonics) = rasteriser(NATIVE, at, repeats), other_stages(at, repeats)
-        shown, ratio = "-", "-"
+        alone = rasterizer(NATIVE, at, repeats)
+        projection, harmonics = other_stages(at, repeats)
+        shown = "-"
+        ratio = "-"
         if reference:
             slow = there_and_back(lambda: at.whole("reference"), at.parameters, 3)  # noqa: B023  used at once
-            shown, ratio = cells(slow), f"{(slow.sum() / whole.sum()).item():.0f}x"
+            shown = cells(slow)
+            ratio = f"{(slow.sum() / whole.sum()).item():.0f}x"
         row = [cells(alone), EARLIER.get((count, size), "-"), cells(projection), cells(harmonics), cells(whole)]
         print(f"| {count:,} @ {size} | " + " | ".join([*row, shown, ratio]) + " |", flush=True)
 
@@ -156,18 +160,19 @@ def around(threads: int, repeats: int) -> None:
     """Print the loss and the optimizer, which a step needs beside the drawing."""
     torch.set_num_threads(threads)
     print("\n| L1 and SSIM, 256 x 256 x 3 | forward | backward |\n|---|---|---|")
-    image, photo = torch.rand(256, 256, 3, requires_grad=True), torch.rand(256, 256, 3)
+    image = torch.rand(256, 256, 3, requires_grad=True)
+    photo = torch.rand(256, 256, 3)
     for name, compare in (("native", image_similarity), ("torch, depthwise", image_similarity_reference)):
         pair = there_and_back(lambda: tuple(compare(image, photo)), (image,), repeats)  # noqa: B023  used at once
         print(f"| {name} | " + cells(pair).replace(" / ", " | ") + " |")
-    print("\n| Adam, 50,000 Gaussians of 59 numbers | ms |\n|---|---|")
+    print("\n| Adam, 50,000 Gaussians of 59 parameters | ms |\n|---|---|")
     at = scene(50_000, 256)
     for part in at.parameters:
         part.grad = torch.randn_like(part)
     ours = VisibleAdam(at.parameters)
     for name, ids in (("all visible", None), ("half visible", torch.arange(0, 50_000, 2))):
         ours.visible = ids
-        print(f"| ours, {name} | {least(ours.step, repeats):.2f} |")
+        print(f"| fieldwatch, {name} | {least(ours.step, repeats):.2f} |")
     print(f"| torch, fused | {least(torch.optim.Adam(at.parameters, fused=True).step, repeats):.2f} |")
 
 

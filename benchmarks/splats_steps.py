@@ -15,7 +15,7 @@ from fieldwatch.recon.pipelines.splats import Gaussians, Rates, make_optimizer
 from fieldwatch.recon.pipelines.splats.algorithm import loss_terms
 from fieldwatch.recon.pipelines.splats.config import DensificationOptions, Regularization, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.model import SplatModel, view_of
-from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
+from fieldwatch.recon.pipelines.splats.neighborhood import Neighborhood
 from fieldwatch.recon.pipelines.splats.objective import Span, geometry_outputs, step_psnr
 from fieldwatch.recon.pipelines.splats.population import PopulationMonitor
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
@@ -97,11 +97,11 @@ class Steps:
         )
         self.scene = made_up(self.config, count, size, torch.device(device))
         photos = self.scene.photos
-        gaussians = Gaussians.from_points(photos.points, photos.colours, opacity=OPACITY).to(device)
+        gaussians = Gaussians.from_points(photos.points, photos.colors, opacity=OPACITY).to(device)
         self.model = SplatModel(gaussians, self.scene.background)
         self.optimizer = make_optimizer(gaussians, Rates(), self.scene.extent)
         self.statistics = DensificationStatistics(len(gaussians), device)
-        self.neighbourhood = Neighbourhood(self.config.surface.neighbours)
+        self.neighborhood = Neighborhood(self.config.surface.neighbors)
         self.taken = 0
 
     @property
@@ -122,7 +122,7 @@ class Steps:
             drawn = self.model.render(view.camera, **geometry)
         with span("loss"):
             one = RenderedSurface.of(number, self.model, drawn, view)
-            terms = loss_terms(config, scene, one, self.neighbourhood, span)
+            terms = loss_terms(config, scene, one, self.neighborhood, span)
             total = terms.total
         with span("zero_grad"):
             self.optimizer.zero_grad()

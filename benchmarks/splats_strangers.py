@@ -33,7 +33,8 @@ from fieldwatch.recon.data.solids import forward_photos
 from fieldwatch.recon.geometry import Camera, transform_points
 from fieldwatch.recon.mesh import Triangles, implicit_surface, read_mesh, write_mesh
 
-WANTED_DIFFERENCE, WANTED_CHAMFER = 0.5, 0.5
+WANTED_DIFFERENCE = 0.5
+WANTED_CHAMFER = 0.5
 LIGHT = torch.tensor([-0.48, -0.36, 0.80], dtype=torch.float64)
 SIDES = {"z": torch.eye(3), "y": torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])}
 OPENGL = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
@@ -69,7 +70,7 @@ def write_photos(folder: Path, photos: PhotoSet) -> None:
     folder.mkdir(parents=True)
     for photo in photos:
         Image.fromarray(photo.image.numpy()).save(folder / photo.name)
-    write_point_ply(folder / "points.ply", photos.points, photos.colours)
+    write_point_ply(folder / "points.ply", photos.points, photos.colors)
     write_transforms(folder, photos.cameras, "points.ply")
 
 
@@ -88,7 +89,8 @@ def write_object(folder: Path, mesh: Triangles, *, views: int, size: int, up: st
     folder.mkdir(parents=True)
     turned = torch.from_numpy(np.asarray(mesh.vertices)).double() @ SIDES[up].double().T
     unit = torch.linalg.inv(unit_sphere_of(turned))
-    vertices, faces = transform_points(unit, turned), torch.from_numpy(np.asarray(mesh.faces)).long()
+    vertices = transform_points(unit, turned)
+    faces = torch.from_numpy(np.asarray(mesh.faces)).long()
     scene = MeshScene(vertices, faces, shading="smooth")
     cameras = ring_cameras(views, size, elevations=(-20.0, 5.0, 30.0, 55.0))
     cameras = [replace(camera, name=f"r_{number:03d}.png") for number, camera in enumerate(cameras)]
@@ -101,14 +103,15 @@ def write_object(folder: Path, mesh: Triangles, *, views: int, size: int, up: st
 def rendered(scene: MeshScene, camera: Camera, samples: int = 3) -> np.ndarray:
     """Return a lit and textured render, (height, width, 4), 8 bit: transparent where the mesh is not."""
     fine = camera.scaled(samples)
-    depth, normals = scene.depth(fine), scene.normals(fine)
+    depth = scene.depth(fine)
+    normals = scene.normals(fine)
     seen = depth > 0
     points = fine.to(torch.device("cpu"), torch.float64).unproject(depth)
     waves = torch.stack([torch.sin(points @ torch.tensor(w, dtype=torch.float64)) for w in WAVES], -1)
     lit = 0.45 + 0.55 * (normals @ LIGHT).clamp_min(0)
-    colours = (torch.tensor([0.62, 0.5, 0.42], dtype=torch.float64) + 0.16 * waves).clamp(0.05, 1) * lit[..., None]
+    colors = (torch.tensor([0.62, 0.5, 0.42], dtype=torch.float64) + 0.16 * waves).clamp(0.05, 1) * lit[..., None]
     cover = seen.double()[..., None]
-    blocks = torch.cat([colours * cover, cover], -1).reshape(camera.height, samples, camera.width, samples, 4)
+    blocks = torch.cat([colors * cover, cover], -1).reshape(camera.height, samples, camera.width, samples, 4)
     means = blocks.mean((1, 3))
     straight = means[..., :3] / means[..., 3:].clamp_min(1e-9)  # PNG's alpha is not premultiplied
     return np.rint(255 * torch.cat([straight, means[..., 3:]], -1).clamp(0, 1).numpy()).astype(np.uint8)

@@ -27,13 +27,13 @@ NETWORKS = ("literal", "dual", "hnerv", "nerv", "small")
 LABELS = {
     "literal": "dual, literal (resized)",
     "dual": "dual, exact geometry",
-    "hnerv": "HNeRV (its encoder sees the held-out frame)",
+    "hnerv": "HNeRV (encodes the held-out frame itself)",
     "nerv": "NeRV",
     "small": "grid",
 }
 REFERENCES = {
-    "neighbour_average": "mean of both neighbours",
-    "copy_previous": "copy previous",
+    "neighbor_average": "mean of both neighbors",
+    "copy_previous": "previous frame",
     "mean_frame": "mean frame",
 }
 
@@ -60,7 +60,8 @@ def step_seconds(name: str, data: Path | None) -> tuple[float, int]:
     scene = prepare_scene(config)
     steps = total_steps(config, scene)
     with tempfile.TemporaryDirectory() as folder:
-        wall, used = time.monotonic(), time.process_time()
+        wall = time.monotonic()
+        used = time.process_time()
         train_video(config, scene, Path(folder) / "probe", sinks=())
         share = (time.process_time() - used) / (time.monotonic() - wall)
         times = read_history(Path(folder) / "probe")["Time/step"].values[2:]
@@ -102,7 +103,7 @@ def in_own_process(name: str, core: int, options: argparse.Namespace) -> dict[st
 def table(rows: list[dict[str, float | str]], seconds: float) -> str:
     """The Markdown table, with the references below the networks."""
     lines = [
-        f"About {seconds:.0f} CPU seconds of training each, one thread each; pooled frame PSNR in dB.",
+        f"About {seconds:.0f} CPU seconds of training and one thread for each network; pooled frame PSNR in dB.",
         "",
         "| | parameters | CPU ms/step | steps | CPU seconds | train | held out |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -119,7 +120,7 @@ def table(rows: list[dict[str, float | str]], seconds: float) -> str:
     by_name = {row["name"]: row for row in rows}
     if {"small", "literal"} <= by_name.keys():
         gain = [by_name["small"][part] - by_name["literal"][part] for part in ("train", "val")]
-        lines += ["", f"Grid above literal: {gain[0]:+.2f} dB train, {gain[1]:+.2f} dB held out."]
+        lines += ["", f"Grid compared with literal: {gain[0]:+.2f} dB train, {gain[1]:+.2f} dB held out."]
     return "\n".join(lines)
 
 

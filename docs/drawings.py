@@ -20,7 +20,7 @@ ROOMS: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (
     ("public surface", (("fieldwatch  .pipeline  .rules  .files  .lazy  .cli.kit", "user"),)),
     ("command line", (("cli", "box"), ("many", "box"))),
     ("reading a run (no torch)", (("report", "box"), ("registry", "box"))),
-    ("a live run", (("run", "box"), ("monitor (no torch)", "box"))),
+    ("a live run", (("replay", "box"), ("run", "box"), ("monitor (no torch)", "box"))),
     ("what a run uses", (("checkpoint", "box"), ("guard", "box"), ("measure", "box"), ("health (no torch)", "box"))),
     ("the record (no torch)", (("record", "disk"), ("base", "box"))),
 )

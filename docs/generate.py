@@ -1,4 +1,4 @@
-"""Rewrites the generated pages and drawings. With --check: are they current?"""
+"""Rewrite the generated pages and drawings; with --check, only report whether they are current."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ HEAD = "<!-- Made by docs/generate.py; change the declarations, not this page. -
 
 
 def pages() -> dict[str, str]:
-    """Every generated file, by its place in the repository."""
+    """Return the content of every generated file by its path in the repository."""
     pipelines = [pipeline for pipeline in installed_pipelines() if not pipeline.trained_by]
     catalogues = {each.name.capitalize(): each.load("metrics") for each in pipelines}
     catalogues = {"Every run": TOOLKIT, **catalogues}
@@ -32,7 +32,7 @@ def pages() -> dict[str, str]:
 
 
 def main() -> int:
-    """Write the files, or compare them."""
+    """Write the files, or compare them with ``--check``."""
     wanted = pages()
     stale = [name for name, text in wanted.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != text]
     if "--check" in sys.argv:

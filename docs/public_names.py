@@ -1,4 +1,4 @@
-"""The page about the public modules, made from their names and from what the source says of them."""
+"""Generate the page of public names from the modules and their docstrings."""
 
 import ast
 import importlib
@@ -16,7 +16,7 @@ PUBLIC = {
     "fieldwatch.lazy": "For packages that import their names at first use.",
     "fieldwatch.cli.kit": "For commands of a pipeline: [pipelines.md](pipelines.md#commands-of-your-own).",
 }
-"""The public modules, and whom each is for."""
+"""Public modules and their purpose."""
 
 _ROLE = re.compile(r":\w+:`[~.]?(?:[\w.]*\.)?(\w+)`")
 """A reference as docstrings write it: :class:`~fieldwatch.Run`."""

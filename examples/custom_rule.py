@@ -1,4 +1,4 @@
-"""A rule of your own: any callable that takes the history and returns a finding, or None."""
+"""A custom health rule: any callable that takes the history and returns a finding or None."""
 
 import sys
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fieldwatch import Finding, History, Outputs, Run
 
 @dataclass(frozen=True, kw_only=True)
 class StuckAt:
-    """The metric has not moved by more than ``by`` for ``steps`` steps."""
+    """The metric has not changed by more than ``by`` for ``steps`` steps."""
 
     metric: str
     steps: int = 64
@@ -22,8 +22,8 @@ class StuckAt:
             return None
         series = history[self.metric]
         # The last step at which the metric still differed from its final value.
-        moved = np.flatnonzero(np.abs(series.values - series.values[-1]) > self.by)
-        first = int(moved[-1]) + 1 if len(moved) else 0
+        changed = np.flatnonzero(np.abs(series.values - series.values[-1]) > self.by)
+        first = int(changed[-1]) + 1 if len(changed) else 0
         if len(series) - first < self.steps:
             return None
         return Finding(
@@ -42,8 +42,9 @@ def main() -> None:
         outputs=Outputs(rules=(StuckAt(metric="Field/sharpness"),)),
     ) as run:
         for step in run.steps(256):
-            moving = min(100, step.index)
-            step.record({"Field/sharpness": torch.tensor(2.0 + 0.01 * moving)})
+            # The metric grows for 100 steps and then stays constant.
+            growth = 0.01 * min(100, step.index)
+            step.record({"Field/sharpness": torch.tensor(2.0 + growth)})
     for finding in run.findings:
         print(finding)
 

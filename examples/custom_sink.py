@@ -1,4 +1,4 @@
-"""A sink of your own: any callable that takes blocks of rows."""
+"""A custom sink: any callable that takes blocks of rows."""
 
 import sys
 
@@ -8,16 +8,19 @@ from fieldwatch import Block, Outputs, Run
 
 
 class Best:
-    """Remembers the best value of a metric and the step it was reached at."""
+    """Keeps the lowest value of a metric and its step."""
 
     def __init__(self, metric: str) -> None:
-        self.metric, self.value, self.step = metric, float("inf"), -1
+        self.metric = metric
+        self.value = float("inf")
+        self.step = -1
 
     def __call__(self, block: Block) -> None:
         if self.metric in block.columns:
             values = block.values[:, block.columns.index(self.metric)]
             if values.min() < self.value:
-                self.value, self.step = float(values.min()), int(block.steps[values.argmin()])
+                self.value = float(values.min())
+                self.step = int(block.steps[values.argmin()])
 
 
 def main() -> None:

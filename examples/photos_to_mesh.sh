@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From photos to a textured mesh, and how far it is from the true surface: the built-in scene, in a few minutes on two cores.
-# Usage: examples/photos_to_mesh.sh [RUN]      (RUN: where everything goes; default runs/photos_to_mesh)
-# Your own photos: the same, with `train splats --data FOLDER`, and `mesh evaluate` only if you have the true mesh.
+# From photos to a textured mesh and its distance to the true surface: the built-in scene, in a few minutes on two cores.
+# Usage: examples/photos_to_mesh.sh [RUN]      (RUN: output folder, default runs/photos_to_mesh)
+# For your own photos: the same, with `train splats --data FOLDER`, and `mesh evaluate` only if you have the true mesh.
 set -euo pipefail
 run=${1:-runs/photos_to_mesh}
 fieldwatch=$(dirname "$0")/../.venv/bin/fieldwatch

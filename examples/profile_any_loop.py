@@ -1,4 +1,4 @@
-"""Where the bytes of your own loop are: no run, no other change; a list that grows is named with its owner."""
+"""Profile the tensor memory of any loop, without a `Run`; the profile names the list that grows."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,8 @@ def main() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1))
     optimizer = torch.optim.Adam(model.parameters())
-    images, renders = torch.randn(4096, 64), []
+    images = torch.randn(4096, 64)
+    renders = []
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/profile_any_loop")
 
     data = {"images": images, "renders": renders}
@@ -26,12 +27,12 @@ def main() -> None:
                 loss = (render - 1).square().mean()
                 loss.backward()
                 optimizer.step()
-                renders.append(render.detach())  # kept for a picture that is never made: this is the leak
+                renders.append(render.detach())  # the leak: nothing ever uses or frees these renders
 
     (log,) = (folder / "profiles").glob("*.log")
     kept = sum(render.nbytes for render in renders)
     print(f"renders hold {kept / 2**20:.2f} MiB after 200 iterations")
-    print(f"fieldwatch memory {folder}   # or the log by itself: {log.name}")
+    print(f"fieldwatch memory {folder}   # or only the log: {log.name}")
 
 
 if __name__ == "__main__":

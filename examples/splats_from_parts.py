@@ -1,6 +1,6 @@
-"""Gaussian splats from the parts, in a loop of one screen: grown, recorded, profiled, guarded, resumable.
+"""Train Gaussian splats in a short custom loop: densified, recorded, profiled, guarded and resumable.
 
-What `fieldwatch train splats` does in its first stage (Kerbl 2023), for loops of your own; on the built-in scene.
+The loop does what `fieldwatch train splats` does in its first stage (Kerbl 2023), on the built-in scene.
 
     python examples/splats_from_parts.py [FOLDER] [STEPS]
 """
@@ -23,7 +23,7 @@ from fieldwatch.recon.pipelines.splats.densification import (
 from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View, image_similarity, rasterize
 
 
-def draw(gaussians: Gaussians, view: View, step: int) -> RenderOutput:
+def render(gaussians: Gaussians, view: View, step: int) -> RenderOutput:
     parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
     return rasterize(
         *parts, view, spherical_harmonics=gaussians.harmonics, sh_degree=gaussians.degree_at(step, every=500)
@@ -47,9 +47,10 @@ def main() -> None:
     schedule = DensificationSchedule().scaled(steps / 30_000)
     thresholds = DensificationThresholds(cap=20_000)
     rates = Rates(decay_steps=steps)
-    gaussians = Gaussians.from_points(photos.points, photos.colours, degree=3)
+    gaussians = Gaussians.from_points(photos.points, photos.colors, degree=3)
     optimizer = make_optimizer(gaussians, rates, photos.extent)
-    statistics, order = DensificationStatistics(len(gaussians)), Shuffled(len(photos.train), 1, seed=0)
+    statistics = DensificationStatistics(len(gaussians))
+    order = Shuffled(len(photos.train), 1, seed=0)
 
     with Run(folder, profile=Profile(interval=50), outputs=Outputs(rules=SPLATS_RULES)) as run:
         run.track(
@@ -65,21 +66,21 @@ def main() -> None:
             number = photos.train[int(next(order))]
             rates.apply(optimizer, step.index, photos.extent)
             with step.span("render"):
-                drawn = draw(gaussians, views[number], step.index)
+                output = render(gaussians, views[number], step.index)
             with step.span("loss"):
-                alike = image_similarity(drawn.features, images[number])
-                terms = Terms(l1=(0.8, alike.l1), dssim=(0.2, 1 - alike.ssim))
+                similarity = image_similarity(output.features, images[number])
+                terms = Terms(l1=(0.8, similarity.l1), dssim=(0.2, 1 - similarity.ssim))
             optimizer.zero_grad()
             with step.span("backward"):
                 terms.total.backward()
             step.observe(terms, sample=photos.names[number])
             if schedule.collects_statistics(step.index):
-                statistics.add(drawn, views[number])
+                statistics.add(output, views[number])
             # Only the Gaussians of this view have gradients; the optimizer skips the others.
-            optimizer.visible = drawn.ids
+            optimizer.visible = output.ids
             with step.span("optimizer"):
                 step.update(optimizer)
-            step.record({"Model/size": len(gaussians), "Model/work": len(drawn.ids)})
+            step.record({"Model/size": len(gaussians), "Model/work": len(output.ids)})
 
             if schedule.densifies_after(step.index):
                 with step.span("densify"):
@@ -94,7 +95,7 @@ def main() -> None:
                 run.event("reset", lowered=reset_opacity(gaussians))
 
         with torch.no_grad():
-            errors = [(draw(gaussians, views[i], steps).features - images[i]).square().mean() for i in photos.test]
+            errors = [(render(gaussians, views[i], steps).features - images[i]).square().mean() for i in photos.test]
         psnr = -10 * math.log10(float(torch.stack(errors).mean()))
         run.record({"Eval/psnr": psnr})
     print(f"{len(gaussians)} Gaussians, {psnr:.2f} dB on {len(photos.test)} held-out views")

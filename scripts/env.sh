@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with everything that constraints.txt pins. Usage: scripts/env.sh [EXTRAS], e.g. scripts/env.sh dev,wandb
+# Create .venv with the pinned packages of constraints.txt. Usage: scripts/env.sh [EXTRAS], e.g. scripts/env.sh dev,wandb
 # `make env` calls this only when pyproject.toml, constraints.txt or this script changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,7 +8,7 @@ log=.venv/install.log
 export PIP_CONSTRAINT=$PWD/constraints.txt       # old pip reads this for the build backend too,
 export PIP_BUILD_CONSTRAINT=$PWD/constraints.txt # new pip (>= 25.3) this
 
-# The first Python that starts, is new enough and can make a virtual environment.
+# Find the first Python that starts, is new enough and can create a virtual environment.
 usable() { "$1" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 find_python() {
     local name
@@ -20,8 +20,8 @@ find_python() {
     return 1
 }
 
-# PyPI's torch for Linux brings gigabytes of CUDA libraries. Where no GPU could use them, ask for the CPU build by name:
-# from the index that pip is configured with if it has one, else from PyTorch's own. TORCH=torch overrules this.
+# PyPI's torch for Linux includes gigabytes of CUDA libraries. Without a GPU, request the CPU build explicitly: from the
+# index that pip is configured with if it has one, else from PyTorch's own. TORCH=torch overrides this.
 has_nvidia_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
 wants_cpu_build() { [ "$(uname -s)" = Linux ] && ! has_nvidia_gpu; }
 
@@ -47,8 +47,8 @@ fi
 : >"$log"
 if ! install; then
     tail -n 25 "$log" >&2
-    echo "env: the installation failed; the lines above end $log. Try again with: make env" >&2
-    echo "env: (torch's CPU build comes from https://download.pytorch.org; to take PyPI's CUDA build: make env TORCH=torch)" >&2
+    echo "env: the installation failed; the last lines of $log are above. Try again with: make env" >&2
+    echo "env: (torch's CPU build is on https://download.pytorch.org; for PyPI's CUDA build: make env TORCH=torch)" >&2
     exit 1
 fi
 echo "env: ready ($(.venv/bin/python -c 'import sys, torch; print("Python %d.%d" % sys.version_info[:2] + ", torch " + torch.__version__)'))"

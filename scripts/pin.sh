@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Rewrites constraints.txt: one exact pin for every package that the extras below bring. Usage: make pin
-# Versions already pinned stay, unless UPGRADE=1. Nothing is installed: pip only resolves. torch's version is chosen here.
+# Rewrite constraints.txt: one exact pin for every package that the extras below install. Usage: make pin
+# Existing pins are kept unless UPGRADE=1. Nothing is installed: pip only resolves. The version of torch is set here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch=2.13.0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What to run before a commit, in 90 seconds on two cores: lint, formatting, import contracts, the types of the changed
-# files, and every test that is not slow. `make quick` calls this. Usage: scripts/quick.sh WORKERS [pytest arguments]
+# Checks to run before a commit, 90 seconds on two cores: lint, formatting, import contracts, the types of the changed
+# files, and every test that is not slow. `make quick` calls this script. Usage: scripts/quick.sh WORKERS [pytest arguments]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 workers=$1

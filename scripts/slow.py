@@ -1,7 +1,7 @@
-"""Rewrite tests/slow.txt: the tests that `make quick` leaves out. `make slow` calls this.
+"""Rewrite tests/slow.txt, the list of tests that `make quick` skips. `make slow` calls this script.
 
-It takes the durations of a whole run of the tests (pytest's ``--junitxml``). A function is slow if all its cases
-together took longer than the limit; a file with no other function is named as a whole, and is then not even imported.
+It reads the durations of a run of all tests (pytest's ``--junitxml``). A function is slow if all its cases together
+took longer than the limit. A file with only slow functions is listed as a whole, and is then not even imported.
 
 Usage: slow.py REPORT.xml [SECONDS]
 """
@@ -18,7 +18,7 @@ DEFAULT_LIMIT = 0.12
 
 
 def durations(report: Path) -> dict[str, dict[str, float]]:
-    """Seconds of each test function, by file."""
+    """Return the duration of each test function in seconds, by file."""
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for case in ET.parse(report).iter("testcase"):  # noqa: S314  the file is pytest's own
         file = case.attrib["classname"].removeprefix("tests.").replace(".", "/") + ".py"
@@ -29,7 +29,7 @@ def durations(report: Path) -> dict[str, dict[str, float]]:
 
 
 def slow_entries(found: dict[str, dict[str, float]], limit: float) -> list[str]:
-    """Lines of slow.txt: folders, files, and functions as file::function."""
+    """Return the lines of slow.txt: folders, files, and functions as file::function."""
     entries = list(ALWAYS_SLOW)
     for file, functions in found.items():
         if any(file.startswith(f"{folder}/") for folder in ALWAYS_SLOW):

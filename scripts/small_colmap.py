@@ -1,9 +1,9 @@
-"""Make a small COLMAP scene of a large one: every n-th photo at half the size, and what of the model these photos see.
+"""Reduce a COLMAP scene: keep every n-th photo at half the size, and the points that these photos observe.
 
 Usage: small_colmap.py SCENE OUT [EVERY]
 
-It made data/real/colmap_plush of the 97 photos that its SOURCE.md names. Cameras and observations are scaled exactly;
-points keep their position and color, and stay if two of the photos observe them.
+It produced data/real/colmap_plush from 97 photos (see data/real/README.md). Cameras and observations are scaled
+exactly; points keep their position and color, and are kept if at least two of the photos observe them.
 """
 
 import struct
@@ -18,7 +18,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Photo:
-    """A record of images.bin: its head as it is, its name, its observations (x, y, point)."""
+    """A record of images.bin: unchanged head, name, and observations (x, y, point)."""
 
     number: int
     head: bytes
@@ -43,7 +43,7 @@ def read_photos(path: Path) -> list[Photo]:
 
 
 def read_points(path: Path) -> dict[int, tuple[bytes, list[tuple[int, int]]]]:
-    """Read points3D.bin: by number, what is kept as it is (position, color, error), and the track."""
+    """Read points3D.bin: the unchanged part (position, color, error) and the track of each point, by number."""
     data = path.read_bytes()
     (count,) = struct.unpack_from("<Q", data)
     at = 8
@@ -74,7 +74,7 @@ def halved_cameras(path: Path) -> bytes:
 
 
 def main(scene: Path, out: Path, every: int) -> None:
-    """Write the small scene."""
+    """Write the reduced scene."""
     model = scene / "sparse" / "0"
     photos = sorted(read_photos(model / "images.bin"), key=lambda photo: photo.name)[::every]
     chosen = {photo.number for photo in photos}

@@ -84,7 +84,8 @@ ALONE = ("stall", "intervals", "soak")
 """Parts that measure time, and have the machine for themselves."""
 LONGEST = sorted(PARTS, key=lambda name: name not in ("logs", "signals", "faults", "resume", "kill"))
 """The order in which parts are begun when two run at a time."""
-PATIENCE, PATIENCE_EACH = 900, 3
+PATIENCE = 900
+PATIENCE_EACH = 3
 """Seconds after which a part counts as hung, and so many more for each kill."""
 
 
@@ -115,10 +116,12 @@ def run_apart(name: str, asked: argparse.Namespace, folder: Path) -> list[Row]:
     ):
         patience = PATIENCE + PATIENCE_EACH * asked.count + 3 * asked.soak_seconds
         try:
-            output, why = process.communicate(timeout=patience)[0], ""
+            output = process.communicate(timeout=patience)[0]
+            why = ""
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)  # its finally clauses unmount
-            output, why = "", f"it was not done after {patience} s"
+            output = ""
+            why = f"it was not done after {patience} s"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=30)
         finally:

@@ -21,8 +21,11 @@ from fieldwatch import Outputs, Run, Saving
 from fieldwatch.checkpoint import Checkpoints, Retention
 from fieldwatch.record import read_events
 
-SIZE, STEPS, EVERY = 250_000, 60, 5
-FULL, FREE = 12, 42
+SIZE = 250_000
+STEPS = 60
+EVERY = 5
+FULL = 12
+FREE = 42
 """The steps at which the disk of the run becomes full, and is freed again."""
 ROOM = 300_000
 """Bytes left on the full disk: enough for the record, not for a checkpoint of 1 MB."""
@@ -50,8 +53,11 @@ def small_disk(point: Path, size: str = "8m") -> Iterator[str]:
 
 def train(disk: Path) -> dict[str, Any]:
     """A run on a disk that is full for a while: what it said, and what was there meanwhile."""
-    folder, filler, seen = disk / "run", disk / "filler", list[int]()
-    x, n = torch.zeros(SIZE), torch.zeros((), dtype=torch.int64)
+    folder = disk / "run"
+    filler = disk / "filler"
+    seen = list[int]()
+    x = torch.zeros(SIZE)
+    n = torch.zeros((), dtype=torch.int64)
     with Run(folder, saving=Saving(every=EVERY, keep=Retention(last=1)), outputs=Outputs(sinks=(), rules=())) as run:
         run.track(x=x, n=n)
         run.resume()
@@ -130,7 +136,8 @@ def run_small_disk(folder: Path) -> list[Row]:
             return [judged("P7", *texts, "it raised", good=False, why=str(error)[-300:]) for texts in names.values()]
     with small_disk(folder / "other", "16m"):  # the first one was left read-only
         of_run = run_full(folder / "other")
-    full, frozen = results["full_disk"], results["read_only"]
+    full = results["full_disk"]
+    frozen = results["read_only"]
     good = {
         "full_disk": full["errno"] == 28 and full["step"] == 1 and full["written"] == 0 and bool(full["again"]),
         "read_only": frozen["errno"] == 30 and frozen["step"] == frozen["fell_back_to"] == 1,

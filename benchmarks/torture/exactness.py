@@ -18,7 +18,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from fieldwatch import Outputs, Run, Saving
 from fieldwatch.checkpoint import Shuffled
 
-EPOCH, TOTAL, STOP = 16, 48, 24
+EPOCH = 16
+TOTAL = 48
+STOP = 24
 """Steps of an epoch, of the run, and before the stop."""
 
 Train = Callable[[Path, int, bool], list[float]]
@@ -55,7 +57,8 @@ def by_recipe(method: Method) -> Train:
 
     def train(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  two ways to begin
         torch.manual_seed(0)
-        model, losses = network(), list[float]()
+        model = network()
+        losses = list[float]()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
         done = 0
         if resumed:
@@ -92,8 +95,11 @@ def unflat(state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
 def by_run(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  two ways to begin
     """Ours: ``Run`` keeps what it is given, and the random state."""
     torch.manual_seed(7 if resumed else 0)
-    model, losses, samples = network(), list[float](), data().tensors
-    optimizer, order = torch.optim.Adam(model.parameters(), lr=1e-2), Shuffled(64, 4)
+    model = network()
+    losses = list[float]()
+    samples = data().tensors
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    order = Shuffled(64, 4)
     with Run(folder, saving=Saving(every=None), outputs=Outputs(sinks=(), rules=())) as run:
         run.track(model=model, optimizer=optimizer, order=order)
         run.resume()
@@ -179,7 +185,8 @@ def exactness(method: Method, folder: Path) -> str:
 
 def one_trial(method: Method, folder: Path) -> str:
     """Train without a stop and with one, and compare."""
-    train, answers = trainer_of(method), list[Any]()
+    train = trainer_of(method)
+    answers = list[Any]()
     for name, until, resumed in (("whole", TOTAL, False), ("parts", STOP, False), ("parts", TOTAL, True)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         random.seed(0)
@@ -187,7 +194,8 @@ def one_trial(method: Method, folder: Path) -> str:
         if isinstance(answers[-1], dict):
             print(f"{method.name}: {answers[-1]['raised']}", file=sys.stderr)
             return f"raises {answers[-1]['raised'].split(':')[0]}"
-    whole, parts = answers[0], [*answers[1], *answers[2]]
+    whole = answers[0]
+    parts = [*answers[1], *answers[2]]
     if len(parts) != len(whole):
         return f"{len(parts)} steps instead of {len(whole)}"
     wrong = [i for i, (one, other) in enumerate(zip(whole, parts, strict=True)) if one != other]

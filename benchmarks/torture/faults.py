@@ -24,9 +24,12 @@ from fieldwatch.monitor import BLACK_BOX, GAVE_UP, STACKS, Attempt, Supervisor, 
 
 TOY = Path(__file__).with_name("toy_training.py")
 GROUP = "FIELDWATCH_TORTURE_CGROUP"
-AT, TIMEOUT, LATE = 12, 2.0, 5.0
+AT = 12
+TIMEOUT = 2.0
+LATE = 5.0
 LIMIT = 1 << 30
-CRAWLS, PAUSE = 5, 0.1
+CRAWLS = 5
+PAUSE = 0.1
 """Restarts an hour that the crash which gets further is allowed (the default is 10), and seconds before the first."""
 SUPERVISE = """
 import json, sys

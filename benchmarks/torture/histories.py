@@ -17,7 +17,8 @@ from fieldwatch import Outputs, Run, Saving, Shuffled, Terms
 from fieldwatch.record import DamageTally, read_blocks, read_events
 from fieldwatch.record.sinks import TensorBoard
 
-EVERY, RESUMES = 20, 20
+EVERY = 20
+RESUMES = 20
 TORN = (b"[0,17,3.25,17,[],0.4", b'{"kind":"note","st', b'{"segment":', b"[", b"\0" * 40)
 """What a process that was killed, or a power cut, may leave of a last line."""
 
@@ -25,7 +26,8 @@ TORN = (b"[0,17,3.25,17,[],0.4", b'{"kind":"note","st', b'{"segment":', b"[", b"
 def train(folder: Path, steps: int, die: tuple[int, int] | None, say: Callable[[bytes], Any]) -> None:
     """A small training with TensorBoard that dies at a step by a signal."""
     torch.manual_seed(0)
-    model, order = nn.Linear(2, 1), Shuffled(8, 2, seed=1)
+    model = nn.Linear(2, 1)
+    order = Shuffled(8, 2, seed=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Run(
         folder,
@@ -69,7 +71,8 @@ def of_tensorboard(folder: Path) -> dict[str, list[int]]:
 def wrong_with(folder: Path, twin: Path, steps: int) -> dict[str, str]:
     """What is wrong with the journal, the events and the event files of TensorBoard."""
     damage = DamageTally()
-    rows, clean = steps_of(folder, damage), steps_of(twin, damage)
+    rows = steps_of(folder, damage)
+    clean = steps_of(twin, damage)
     numbers = [step for step, _ in rows]
     twice = [step for step, count in Counter(numbers).items() if count > 1]
     journal = [f"steps {twice[:5]} twice"] if twice else []
@@ -91,7 +94,9 @@ def run_histories(folder: Path, resumes: int = RESUMES, seed: int = 20) -> list[
     torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported once, not after every fork
     draw, at, steps = random.Random(seed), 0, 9 * resumes + EVERY  # noqa: S311  chance that repeats, not secrets
     folder.mkdir(parents=True, exist_ok=True)
-    run, twin, ends = folder / "run", folder / "twin", list[int]()
+    run = folder / "run"
+    twin = folder / "twin"
+    ends = list[int]()
     for _ in range(resumes):
         at, number = at + draw.randint(3, 9), draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
         child = forked(lambda say, die=(at, int(number)): train(run, steps, die, say))

@@ -24,7 +24,9 @@ MEMORY = 256 << 20
 """Bytes that opening a small hostile checkpoint may take."""
 SECONDS = 20.0
 """Seconds after which opening one counts as hung."""
-MANIFEST, SEAL, TENSORS = "manifest.json", "manifest.sha256", "tensors.safetensors"
+MANIFEST = "manifest.json"
+SEAL = "manifest.sha256"
+TENSORS = "tensors.safetensors"
 Forge = Callable[[Path], None]
 Fields = dict[str, Any]
 
@@ -213,7 +215,8 @@ def run_links(folder: Path, only: tuple[str, ...] = ()) -> list[Row]:
     )
     wrong = list[str]()
     for number, name in enumerate(names):
-        place, outside = folder / f"run-{number}", folder / f"outside-{number}"
+        place = folder / f"run-{number}"
+        outside = folder / f"outside-{number}"
         shutil.copytree(folder / "good", place, symlinks=True)
         outside.mkdir()
         (place / name).rename(outside / "taken")
@@ -235,7 +238,8 @@ def run_links(folder: Path, only: tuple[str, ...] = ()) -> list[Row]:
 
 def run_hostile(folder: Path, kinds: tuple[str, ...] = ("code", "bombs", "links", "folders")) -> list[Row]:
     """The rows of P17."""
-    canary, good = folder / "canary", folder / "good"
+    canary = folder / "canary"
+    good = folder / "good"
     good.mkdir(parents=True)
 
     def save() -> None:

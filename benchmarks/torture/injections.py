@@ -188,7 +188,8 @@ class Seen:
 
 def inject(folder: Path, kind: Kind, steps: Sequence[int]) -> Seen:
     """Train once with something put in at some steps; what is planted is put in only when they first come."""
-    toy, seen = Toy(), Seen()
+    toy = Toy()
+    seen = Seen()
     try:
         with Run(
             folder,

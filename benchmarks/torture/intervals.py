@@ -33,7 +33,8 @@ class Slow:
     """
 
     def __init__(self, seconds: Callable[[float], float]) -> None:
-        self._seconds, self._made = seconds, time.monotonic()
+        self._seconds = seconds
+        self._made = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
         """Take the time."""
@@ -84,8 +85,12 @@ def watched(  # noqa: PLR0913  each is one thing that is slow or missing
         sync: seconds by which each sync to the disk is slower.
         full: from when to when the disk has no room.
     """
-    seen, ended, place = Seen(), dict[int, float](), folder / "checkpoints"
-    real_sync, real_reserve, began = os.fsync, os.posix_fallocate, [time.monotonic()]
+    seen = Seen()
+    ended = dict[int, float]()
+    place = folder / "checkpoints"
+    real_sync = os.fsync
+    real_reserve = os.posix_fallocate
+    began = [time.monotonic()]
 
     def slow_sync(descriptor: int) -> None:
         time.sleep(sync)
@@ -147,7 +152,8 @@ def row(what: str, wanted: str, seen: Seen | str, shown: Callable[[Seen], tuple[
 
 def budget(folder: Path) -> Row:
     """Snapshots that take 30 ms, and after a while 80 ms."""
-    share, turn = 0.05, 5.0
+    share = 0.05
+    turn = 5.0
     seen = seen_of(
         folder,
         2 * turn,
@@ -168,7 +174,8 @@ def budget(folder: Path) -> Row:
 
 def disks(folder: Path) -> Row:
     """The same state on a quick disk and on one whose every sync takes 30 ms longer."""
-    autosave, long = Autosave(stall_budget=0.5, loss_limit=None, least=0.1), 4.0
+    autosave = Autosave(stall_budget=0.5, loss_limit=None, least=0.1)
+    long = 4.0
     quick = seen_of(folder / "quick", long, autosave)
     slow = seen_of(folder / "slow", 2 * long, autosave, sync=0.03)
     what = "a quick disk, and one whose every sync takes 30 ms more"

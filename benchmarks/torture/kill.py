@@ -116,7 +116,8 @@ def training(folder: Path, size: int) -> Callable[[Callable[[bytes], Any]], None
     """A whole run that is never done: resumes, says where and of what, trains and saves every third step."""
 
     def work(say: Callable[[bytes], Any]) -> None:
-        x, n = torch.zeros(size), torch.zeros((), dtype=torch.int64)
+        x = torch.zeros(size)
+        n = torch.zeros((), dtype=torch.int64)
         with Run(
             folder, saving=Saving(every=EVERY, keep=Retention(last=2)), outputs=Outputs(sinks=(), rules=())
         ) as run:
@@ -177,7 +178,8 @@ def kill_run(folder: Path, kills: int, size: int = SIZE, within: float = 0.25, s
 
 def shown(results: list[Kill]) -> str:
     """The figures of a kill loop in one line."""
-    kept, during = sum(one.kept for one in results), sum(one.during for one in results)
+    kept = sum(one.kept for one in results)
+    during = sum(one.during for one in results)
     back = sum(not one.raised and one.step < one.promised for one in results)
     raised = sum(bool(one.raised) for one in results)
     return (

@@ -19,7 +19,8 @@ from fieldwatch.record import read_blocks, read_events
 
 PACE = 0.02
 """Seconds that a step of the watched run takes at least."""
-BEFORE, AFTER = 300, 300
+BEFORE = 300
+AFTER = 300
 """Steps before the disk becomes full, and after it is free again."""
 Act = Callable[[], None]
 
@@ -29,7 +30,10 @@ def keep_full(disk: Path, flags: Path, seconds: float, *, greedy: bool = True) -
     flags.mkdir(parents=True, exist_ok=True)
     while not (flags / "fill").exists():
         time.sleep(0.005)
-    filler, until, looks, empty = disk / "filler", time.monotonic() + seconds, 0, 0
+    filler = disk / "filler"
+    until = time.monotonic() + seconds
+    looks = 0
+    empty = 0
     file = os.open(filler, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     (flags / "filling").touch()
     while time.monotonic() < until:
@@ -130,7 +134,9 @@ def goes_on(disk: Path, elsewhere: Path, seconds: float) -> dict[str, Any]:
 
 def ends(disk: Path, elsewhere: Path, number: int, seconds: float, *, greedy: bool = True) -> dict[str, Any]:
     """A run that gets a signal while its disk is full, resumed when it is free; and its twin."""
-    flags, at, steps = elsewhere / "flags", BEFORE + 30, BEFORE + AFTER
+    flags = elsewhere / "flags"
+    at = BEFORE + 30
+    steps = BEFORE + AFTER
     filler = forked(lambda _: keep_full(disk, flags, seconds, greedy=greedy))
     act = under_a_full_disk(flags, lambda: os.kill(os.getpid(), number), at=at)
     child = forked(lambda _: train(disk / "run", steps, act))

@@ -23,7 +23,9 @@ from torch.utils.data import DataLoader, Dataset
 from fieldwatch import Checkpoints, Outputs, ResumableLoader, Run, Saving, Terms, read_history
 from torture.rows import Row, judged
 
-SAMPLES, BATCH, STEPS = 37, 5, 24
+SAMPLES = 37
+BATCH = 5
+STEPS = 24
 KILLED_AT = 13
 """In the middle of the second epoch of 8 batches, and between two checkpoints."""
 EVERY = 5

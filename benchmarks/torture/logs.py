@@ -30,10 +30,13 @@ from fieldwatch.record.lines import checksum_of
 from fieldwatch.report.account import account_of
 from fieldwatch.report.compare import compare, read_sides
 
-HEARTBEAT, FIELDS = "black_box/heartbeat", 352
+HEARTBEAT = "black_box/heartbeat"
+FIELDS = 352
 """The page of signs of life, and its bytes that hold something: the rest of its 4,096 is zero."""
 FILES = ("run.json", JOURNAL, EVENTS, HEARTBEAT, ".lock", "black_box/end.json")
-LAST, EVERY, MORE = 60, 20, 2
+LAST = 60
+EVERY = 20
+MORE = 2
 """Steps of the run that is damaged, steps between its checkpoints, and steps that a resume does."""
 RESUMED = 20
 """The step from which the run went on in its second start."""
@@ -128,7 +131,8 @@ def junk(content: bytearray, draw: random.Random) -> bytes:
 
 def swap(content: bytearray, draw: random.Random) -> bytes:
     """Put a part of the file over another part of it, as a file system that loses track does."""
-    start, other = draw.randrange(len(content)), draw.randrange(len(content))
+    start = draw.randrange(len(content))
+    other = draw.randrange(len(content))
     size = min(draw.randrange(1, PAGE), len(content) - max(start, other))
     content[start : start + size] = content[other : other + size]
     return bytes(content)
@@ -221,7 +225,8 @@ def _step(line: Any) -> float:
 
 def journal_problems(good: Path, bad: Path) -> list[str]:
     """What the readers of a damaged journal show that was not recorded, or do not show though its line is whole."""
-    truth, shown = rows_of_run(good), rows_of_run(bad)
+    truth = rows_of_run(good)
+    shown = rows_of_run(bad)
     strange = [key for key, value in shown.items() if repr(truth.get(key)) != repr(value)]
     strange = strange if tells_of_segment(bad, JOURNAL) else [key for key in strange if key[1] < RESUMED]
     lines: list[Any] = whole_lines(good, bad, JOURNAL)

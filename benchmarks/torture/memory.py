@@ -41,7 +41,9 @@ video_loop, video_looks, normals_loop, normals_surface, normals_views, splats_lo
     )
 )
 
-AT, PARTS, MOST = 11, 2, 8
+AT = 11
+PARTS = 2
+MOST = 8
 """The step that runs out of memory, the parts with which it no longer does, and how often it may be tried."""
 MOST_LOOKS = 300
 """How often all looks of a run may run out of memory: the parts double each time."""
@@ -93,13 +95,17 @@ class Loop:
     @contextmanager
     def failing(self) -> Iterator[None]:
         """Run out of memory at one step, at the second call of the function in it, while there are too few parts."""
-        armed, calls, tries, made = [False], [0], [0], getattr(self.module, self.function)
+        armed = [False]
+        calls = [0]
+        tries = [0]
+        made = getattr(self.module, self.function)
 
         def look(step: int, parts: Any) -> None:
             tries[0] += step == AT
             if tries[0] > MOST:
                 raise RuntimeError(f"step {AT} was done {tries[0]} times, and still in {parts.count} parts")
-            armed[0], calls[0] = step == AT and parts.count < PARTS, 0
+            armed[0] = step == AT and parts.count < PARTS
+            calls[0] = 0
 
         def function(*arguments: Any, **named: Any) -> object:
             calls[0] += 1
@@ -259,9 +265,11 @@ def training(loop: Loop, place: Path) -> Row:
 def evaluation(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
     """Memory runs out while views or frames are drawn, all at once."""
     failed = trained(loop, place / "look", looks_fail(loop, always=False))
-    told, lost = events(place / "look", "out_of_memory"), events(place / "look", "validation_failed")
+    told = events(place / "look", "out_of_memory")
+    lost = events(place / "look", "validation_failed")
     wrong = differences(failed, plain, but=EVALUATION_STATE)
-    found_figures, wanted_figures = read_history(place / "look"), read_history(place / "plain")
+    found_figures = read_history(place / "look")
+    wanted_figures = read_history(place / "plain")
     names = [name for name in wanted_figures.names() if name in MEASURED]
     for name in names:
         if name not in found_figures or not alike(found_figures[name].values, wanted_figures[name].values):
@@ -294,7 +302,8 @@ def looks_fail(loop: Loop, *, always: bool) -> Iterator[None]:
         "splats": (splats_looks, "_timed"),
     }
     module, name = places[loop.name]
-    made, calls = getattr(module, name), [0]
+    made = getattr(module, name)
+    calls = [0]
 
     def drawn(*arguments: Any, **named: Any) -> object:
         torch.rand(7)  # it may have drawn numbers before
@@ -321,7 +330,8 @@ def mesh(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
     wrong = differences(failed, plain, but=EVALUATION_STATE)
     histories = [read_history(place / name) for name in ("mesh", "plain")]
     figures = [one["Eval/mesh_faces"].values.tolist() if "Eval/mesh_faces" in one else [] for one in histories]
-    told, lost = events(place / "mesh", "out_of_memory"), events(place / "mesh", "validation_failed")
+    told = events(place / "mesh", "out_of_memory")
+    lost = events(place / "mesh", "validation_failed")
     good = bool(told) and not wrong and not lost and figures[0] == figures[1]
     found = f"in blocks of 16, {figures[0][-1]:.0f} faces as without" if good else f"{wrong[:3]} {figures} {lost}"
     return judged("P13", "normals: mesh extraction", MESHED, found, good=good)

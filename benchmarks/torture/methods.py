@@ -38,7 +38,8 @@ class Ours:
     promise = "the acknowledged save survives kill and power cut; damage is found and the one before is used"
 
     def __init__(self, last: int = 2) -> None:
-        self._keep, self._of = Retention(last=last), dict[Path, Checkpoints]()
+        self._keep = Retention(last=last)
+        self._of = dict[Path, Checkpoints]()
 
     def save(self, folder: Path, step: int, state: State) -> None:
         """Save one."""

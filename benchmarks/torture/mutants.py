@@ -148,7 +148,8 @@ def tried(trial: str, source: Path, folder: Path) -> Outcome:
     environment["MKL_NUM_THREADS"] = "1"
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, str(HERE), "--trial", trial, "--folder", str(folder)]
-    began, said = time.monotonic(), folder.with_suffix(".stderr")
+    began = time.monotonic()
+    said = folder.with_suffix(".stderr")
     with (
         said.open("w") as errors,
         subprocess.Popen(
@@ -156,9 +157,11 @@ def tried(trial: str, source: Path, folder: Path) -> Outcome:
         ) as process,
     ):
         try:
-            output, trouble = process.communicate(timeout=PATIENCE)[0], ""
+            output = process.communicate(timeout=PATIENCE)[0]
+            trouble = ""
         except subprocess.TimeoutExpired:
-            output, trouble = "", f"no answer within {PATIENCE:.0f} s"
+            output = ""
+            trouble = f"no answer within {PATIENCE:.0f} s"
         finally:
             _end_group(process.pid)
     unmount_below(folder)
@@ -193,7 +196,8 @@ def run_trial(name: str, folder: Path) -> list[Row]:
     """
     import fieldwatch  # noqa: PLC0415  which one it is depends on the environment
 
-    expected, place = os.environ.get(EXPECTED, str(SOURCE)), Path(fieldwatch.__file__).resolve()
+    expected = os.environ.get(EXPECTED, str(SOURCE))
+    place = Path(fieldwatch.__file__).resolve()
     if not place.is_relative_to(Path(expected).resolve()):
         raise RuntimeError(f"the trial expects fieldwatch from {expected}, got {place}")
     from trials import TRIALS  # noqa: PLC0415  it imports torch, which only a trial needs
@@ -211,7 +215,8 @@ def judge(mutant: Mutant, control: Outcome, outcome: Outcome) -> Result:
     """Compare what a mutant's trial gave with what the unchanged copy gave."""
     result = Result(mutant=mutant, seconds=outcome.seconds)
     for pattern in mutant.rows:
-        before, after = of_row(pattern, control.rows), of_row(pattern, outcome.rows)
+        before = of_row(pattern, control.rows)
+        after = of_row(pattern, outcome.rows)
         if before and all(row.verdict == "not run" for row in before):
             result.skipped = before[0].why or "its trial cannot run here"
         elif not before or any(row.verdict != "holds" for row in before):

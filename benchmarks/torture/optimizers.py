@@ -21,7 +21,8 @@ BAD = (0, 4, 5, STEPS - 1)
 """Steps with a gradient that is not finite: the very first, two in a row, the last."""
 NOT_GUARDED = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
 """The base; what needs a closure; what needs sparse gradients; what takes matrices only."""
-FUSED, CHOSEN = "skipped by the optimizer", "chosen on the device"
+FUSED = "skipped by the optimizer"
+CHOSEN = "chosen on the device"
 BADLY = (math.nan, math.inf, -math.inf)
 
 

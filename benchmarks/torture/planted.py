@@ -66,11 +66,12 @@ SAVING = (
             (
                 (
                     "            draft.write(temporary, threads=threads or HASH_THREADS)\n"
-                    "            self._abandon(step)\n"
+                    '            self.abandon_later(step, f"the run went back and saved step {step}")\n'
                     "            final = self._fresh_name(step)\n            rename_synced(temporary, final)\n"
                 ),
                 (
-                    "            self._abandon(step)\n            final = self._fresh_name(step)\n"
+                    '            self.abandon_later(step, f"the run went back and saved step {step}")\n'
+                    "            final = self._fresh_name(step)\n"
                     "            rename_synced(temporary, final)\n"
                     "            draft.write(final, threads=threads or HASH_THREADS)\n"
                 ),

@@ -142,7 +142,8 @@ def random_cuts(folder: Path, count: int, seed: int = 10) -> list[str]:
                 time.sleep(draw.uniform(0, 0.2))
                 os.kill(child.pid, signal.SIGSTOP)
                 os.waitpid(child.pid, os.WUNTRACED)
-                copy, promised = cut(image, folder / f"random-{number}.img"), heard(child)
+                copy = cut(image, folder / f"random-{number}.img")
+                promised = heard(child)
                 results.append(outcome(found_after(method, copy), promised))
                 copy.unlink()
                 os.kill(child.pid, signal.SIGCONT)
@@ -157,7 +158,8 @@ def run_power(folder: Path, count: int = 20) -> list[Row]:
     why = can_mount(folder)
     if why:
         return [not_run("P2", what, WANTED, why)]
-    ours, control = Ours(last=1), RenamedThenDelete()
+    ours = Ours(last=1)
+    control = RenamedThenDelete()
     found = cuts([ours, control], folder / "cuts")
     at_random = random_cuts(folder / "random", count)
     now, later = found[ours.name]

@@ -84,7 +84,8 @@ class Trace:
     def of(cls, folder: Path) -> "Trace":
         """Read it from a run folder."""
         record = read_history(folder)
-        losses, names = record["Loss/total"], [name for name in record.names() if not name.startswith(OF_THE_CLOCK)]
+        losses = record["Loss/total"]
+        names = [name for name in record.names() if not name.startswith(OF_THE_CLOCK)]
         if losses.steps.tolist() != list(range(len(losses))):
             raise AssertionError(f"{folder}: a step is missing, or there twice")
         return cls(
@@ -103,7 +104,8 @@ def same(one: Any, other: Any) -> bool:
 
 def differences(one: Any, other: Any) -> list[str]:
     """Paths of the values that are not the same."""
-    here, there = dict(leaves(one)), dict(leaves(other))
+    here = dict(leaves(one))
+    there = dict(leaves(other))
     missing = [path for path in {**here, **there} if path not in here or path not in there]
     return missing + [path for path in here.keys() & there.keys() if not same(here[path], there[path])]
 
@@ -138,7 +140,9 @@ class _Lacking:
     """An item that takes back all of its state but some."""
 
     def __init__(self, name: str, item: Any, patterns: Sequence[str]) -> None:
-        self._name, self._item, self._patterns = name, item, patterns
+        self._name = name
+        self._item = item
+        self._patterns = patterns
 
     def state_dict(self) -> Any:
         """Its state."""
@@ -235,7 +239,8 @@ def stop_rows(case: Case, folder: Path, whole: Trace) -> list[Row]:
         told = f"{end - done - len(wrong)} of {end - done} losses" + f", {len(state)} other values differ" * last
         why = f"first at step {wrong[0]}" if wrong else ", ".join(state[:5]) * last
         good = not wrong and not (state and last)
-        what, group = f"{case.name}, stopped {name} (step {done})", f"{case.name}: stopped and resumed"
+        what = f"{case.name}, stopped {name} (step {done})"
+        group = f"{case.name}: stopped and resumed"
         rows.append(judged("P4", what, "bit-equal", told, good=good, why=why, group=group))
     return rows
 
@@ -246,7 +251,8 @@ def control_row(case: Case, part: Part, folder: Path, whole: Trace) -> Row:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder / part.at, copy)
     what = f"{case.name}, resumed {part.at} without {part.name}"
-    done, group = case.stops[part.at], f"{case.name}: resumed without one part of its state"
+    done = case.stops[part.at]
+    group = f"{case.name}: resumed without one part of its state"
     near = min(done + NEAR, len(whole.losses) - 1)
     try:
         trained(case, copy, stop=near, lacking=part.leaves)

@@ -40,7 +40,7 @@ HARMLESS = {
 UNDRAWN = {
     "random_state/torch": "nothing draws from it once the weights are made: the order, or the rays, have their own"
 }
-QUICK = ("changes: pulls", "optimizer: exp_avg_sq", "order: cursor", "neighbours: indices")
+QUICK = ("changes: pulls", "optimizer: exp_avg_sq", "order: cursor", "neighbors: indices")
 """Controls that the fast tests run: one that growth needs, one of an optimizer, of the order, of a search."""
 
 
@@ -113,7 +113,8 @@ def video_case(folder: Path, *, amp: bool, streams: bool) -> Case:
     scene = video.prepare_scene(config)
     if streams:
         scene = replace(scene, clip=read_clip(folder / "frames", memory_budget=0), resident=None)
-    each, middle = video.total_steps(config, scene) // config.epochs, "in the middle of an epoch"
+    each = video.total_steps(config, scene) // config.epochs
+    middle = "in the middle of an epoch"
     parts = [
         Part(name="weights", leaves=("model/*",), at=middle),
         *optimizer("optimizer", middle),
@@ -160,8 +161,10 @@ def splats_case(folder: Path, *, streams: bool) -> Case:
         surface=splats.SurfaceOptions(beta="learnable", prune_below=0.05),
     )
     scene = splats.prepare_scene(config)
-    first, early = "in the middle of an epoch", "while growth collects"
-    grown, late = "right after growth", "while neighbours are searched"
+    first = "in the middle of an epoch"
+    early = "while growth collects"
+    grown = "right after growth"
+    late = "while neighbors are searched"
     parts = [
         *parts_of("gaussians", "means log_scales quaternions opacity_logits constant", first),
         *parts_of("gaussians", "rest", early),
@@ -174,7 +177,7 @@ def splats_case(folder: Path, *, streams: bool) -> Case:
         *parts_of("changes", "pulls sightings", early),
         *parts_of("changes", "radii", "right before growth"),
         *parts_of("order", "order cursor epoch generator", grown),
-        *parts_of("neighbours", "indices points due", late),
+        *parts_of("neighbors", "indices points due", late),
         *parts_of("instruments", "since", "at the end of an epoch"),
         *random_states(early, "python numpy torch"),
     ]
@@ -195,7 +198,7 @@ def splats_case(folder: Path, *, streams: bool) -> Case:
         parts=[] if streams else parts,
         harmless=HARMLESS
         | {
-            "neighbours/squared": "no term of these runs reads the distances, only who is near",
+            "neighbors/squared": "no term of these runs reads the distances, only who is near",
             "instruments/steps": "every Gaussian of so small a scene is in every photo; its own test has others",
             "instruments/now": "set anew at every step, before it is read",
         },
@@ -244,7 +247,8 @@ def normals_case(folder: Path) -> Case:
     """An undisturbed run."""
     config = normals_config(folder / "maps")
     scene = normals.prepare_scene(config)
-    middle, ramp = "right after an update of the occupancy", "where weights ramp"
+    middle = "right after an update of the occupancy"
+    ramp = "where weights ramp"
     network = Part(name="model: network", leaves=("model/sdf.hidden*", "model/sdf.last*"), at=middle)
     return Case(
         name="normals fp32",
@@ -278,7 +282,8 @@ def disturbed_case(folder: Path) -> Case:
     """Six batches in a row are not finite: updates are refused, and the run goes back to its last good state."""
     config = normals_config(folder / "maps")
     scene = normals.prepare_scene(config)
-    before, after = "while updates are refused", "after going back"
+    before = "while updates are refused"
+    after = "after going back"
 
     def train(at: Path) -> object:
         with spoilt(range(24, 30)):
@@ -316,7 +321,9 @@ def disturbed_case(folder: Path) -> Case:
 @contextmanager
 def spoilt(steps: range) -> Iterator[None]:
     """Put NaN into the normals of some steps."""
-    now, prepare, draw = [-1], NormalsOptimizers.prepare, RaySource.draw
+    now = [-1]
+    prepare = NormalsOptimizers.prepare
+    draw = RaySource.draw
 
     def prepared(learning: NormalsOptimizers, step: int) -> None:
         now[0] = step

@@ -64,7 +64,10 @@ def rules_of(draw: random.Random) -> Retention:
 def history(folder: Path, seed: int) -> list[str]:
     """One history in one folder; what differed from the oracle."""
     draw = random.Random(seed)  # noqa: S311  chance that repeats, not secrets
-    rules, present, step, wrong = rules_of(draw), dict[int, Kept](), 0, list[str]()
+    rules = rules_of(draw)
+    present = dict[int, Kept]()
+    step = 0
+    wrong = list[str]()
     checkpoints = Checkpoints(folder, keep=rules)
     for _ in range(SAVES):
         step += draw.choice((10, 10, 20, 35))

@@ -22,7 +22,9 @@ from torture.rows import Row, judged
 
 GRACE = 10.0
 """Seconds from the signal to the end of the process."""
-STEPS, EVERY, EVALUATED = 60, 10, 30
+STEPS = 60
+EVERY = 10
+EVALUATED = 30
 """Steps of the toy run, between two checkpoints, and before its evaluation: that is its loss limit."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 PLACES = ("warm-up", "training", "a save", "an evaluation", "a wait for data", "the products")
@@ -78,8 +80,11 @@ class Toy:
     def __init__(self, say: Say, place: str, long: float) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        self._say, self._place, self._long = say, place, long
-        self.model, self.order = nn.Linear(4, 1), Shuffled(32, 4, seed=1)
+        self._say = say
+        self._place = place
+        self._long = long
+        self.model = nn.Linear(4, 1)
+        self.order = Shuffled(32, 4, seed=1)
         self._inputs = torch.randn(32, 4, generator=torch.Generator().manual_seed(2))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
 
@@ -149,7 +154,8 @@ def struck(folder: Path, place: str, number: int, *, after: tuple[float, float],
     time.sleep(delay)
     began = time.monotonic()
     code = child.end(number)
-    seconds, lost = time.monotonic() - began, _lost(folder)
+    seconds = time.monotonic() - began
+    lost = _lost(folder)
     again = forked(lambda say: say(Toy(_silent, "", 0.0).train(folder).encode()))
     ended = again.listen(len(wanted)) and again.end() == 0
     return Blow(
@@ -184,7 +190,8 @@ def run_signals(folder: Path, count: int, *, seed: int = 10) -> list[Row]:
     chance, wanted = random.Random(seed), unharmed(folder / "unharmed")  # noqa: S311  chance that repeats, not secrets
     trials: list[tuple[str, int, tuple[float, float]]] = []
     for trial in range(count):
-        place, long = PLACES[trial % len(PLACES)], LONGER if trial % 24 in (3, 4, 5) else chance.uniform(0.2, 0.6)
+        place = PLACES[trial % len(PLACES)]
+        long = LONGER if trial % 24 in (3, 4, 5) else chance.uniform(0.2, 0.6)
         delay = chance.uniform(0, min(long, 0.1))
         trials.append((place, chance.choice(SIGNALS), (delay, long)))
     with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("fork")) as pool:  # they wait more than they work
@@ -245,7 +252,8 @@ def to_worker(folder: Path, wanted: str) -> str:
     """What went wrong where a worker of the run gets signals; empty for nothing."""
 
     def work(say: Say) -> None:
-        toy, ends = Toy(_silent, "training", 0.0), list[int]()
+        toy = Toy(_silent, "training", 0.0)
+        ends = list[int]()
 
         def comes_to(where: str) -> bool:
             if where == "training" and not ends:
@@ -288,9 +296,12 @@ def run_video_signals(folder: Path, count: int, *, seed: int = 11) -> list[Row]:
     began = time.monotonic()
     forked(lambda _: trained(case, folder / "whole")).end()
     whole = Trace.of(folder / "whole")
-    length, bad, slowest = time.monotonic() - began, list[str](), 0.0
+    length = time.monotonic() - began
+    bad = list[str]()
+    slowest = 0.0
     for trial in range(count):
-        at, number = folder / f"struck{trial}", chance.choice(SIGNALS)
+        at = folder / f"struck{trial}"
+        number = chance.choice(SIGNALS)
         child = forked(lambda _, at=at: case.train(at))
         wait = chance.uniform(0, length)
         if trial == 0:  # one of them surely finds the training in its steps
@@ -347,7 +358,8 @@ def _whole(folder: Path) -> bool:
 
 def _row(place: str, blows: list[Blow]) -> Row:
     good = [blow for blow in blows if blow.good]
-    worst, lost = max(blow.seconds for blow in blows), max(blow.lost for blow in blows)
+    worst = max(blow.seconds for blow in blows)
+    lost = max(blow.lost for blow in blows)
     bad = next((repr(blow) for blow in blows if not blow.good), "")
     return judged(
         "P10",

@@ -178,7 +178,9 @@ class Harness:
     """
 
     def __init__(self, place: Path, logs: Path, steps: int) -> None:
-        self.run, self._disk, self._logs = place / "run", place, logs
+        self.run = place / "run"
+        self._disk = place
+        self._logs = logs
         self._command = [sys.executable, __file__, "supervise", str(self.run), str(steps), str(logs)]
         self._said = (logs / "said").open("w")
         self._process: subprocess.Popen[bytes] | None = None
@@ -275,7 +277,8 @@ class Harness:
 def supervised(harness: "Harness", mean: float, patience: float, faults: tuple[str, ...]) -> Disturbed:
     """Train under a supervisor, with faults of every kind in turn, at random times."""
     draw, result, began = random.Random(12), Disturbed(), time.monotonic()  # noqa: S311  chance that repeats, not secrets
-    waiting, due = list[str](), None
+    waiting = list[str]()
+    due = None
     try:
         harness.start()
         while time.monotonic() - began < patience:

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from fieldwatch import Guard, Outputs, Rollback, Run, Saving, Shuffled, Terms, read_history
 from fieldwatch.record import read_events
 
-STEPS, EVERY, PATIENCE = 150, 20, 8
+STEPS = 150
+EVERY = 20
+PATIENCE = 8
 AT = 90
 """The step at which something is put in."""
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from fieldwatch import Guard, Outputs, Run, Saving, Shuffled, Terms, read_history
 from fieldwatch.checkpoint import Checkpoints, RandomState
 
-STEPS, EVERY = 24, 4
+STEPS = 24
+EVERY = 4
 """Steps of a run, and between two checkpoints."""
 
 
@@ -55,7 +56,8 @@ def plain(
 def drawing(draw: Callable[[], float], **more: Any) -> Toy:
     """A toy whose inputs are shifted by what is drawn."""
     toy = plain()
-    toy.draw, toy.more = draw, more
+    toy.draw = draw
+    toy.more = more
     return toy
 
 
@@ -81,7 +83,8 @@ def with_scheduler() -> Toy:
     """OneCycleLR, which writes rates and momenta into the optimizer."""
     toy = plain(lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9))
     scheduler = torch.optim.lr_scheduler.OneCycleLR(toy.optimizer, max_lr=0.1, total_steps=STEPS + 1)
-    toy.more, toy.after = {"scheduler": scheduler}, scheduler.step
+    toy.more = {"scheduler": scheduler}
+    toy.after = scheduler.step
     return toy
 
 
@@ -106,14 +109,16 @@ def with_scaler() -> Toy:
         scaler._per_optimizer_states[id(toy.optimizer)]["found_inf_per_device"] = {torch.device("cpu"): torch.zeros(1)}  # noqa: SLF001
         scaler.update()
 
-    toy.more, toy.after = {"scaler": scaler}, after
+    toy.more = {"scaler": scaler}
+    toy.after = after
     toy.draw = lambda: scaler.get_scale() / 100
     return toy
 
 
 def with_tensors() -> Toy:
     """A tensor and a mapping of tensors, changed in place."""
-    seen, sums = torch.zeros(()), {"a": torch.zeros(3), "b": torch.zeros((), dtype=torch.int64)}
+    seen = torch.zeros(())
+    sums = {"a": torch.zeros(3), "b": torch.zeros((), dtype=torch.int64)}
     toy = drawing(lambda: float(seen) / 50 + float(sums["b"]) / 70, seen=seen, sums=sums)
 
     def after() -> None:

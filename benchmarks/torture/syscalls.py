@@ -175,7 +175,8 @@ def run_syscalls(folder: Path) -> list[Row]:
 
 def call_rows(folder: Path, errors: Collection[str] = ERRORS, only: Collection[str] = ()) -> list[Row]:
     """Kill a save, and let it fail, at every system call or at those named."""
-    method, began = Ours(last=1), time.monotonic()
+    method = Ours(last=1)
+    began = time.monotonic()
     kills = list(trials(method, folder / "kills", {"KILL": "signal=KILL"}, only))
     failed = list(trials(method, folder / "errors", {name: f"error={name}" for name in errors}, only))
     seconds = f"{time.monotonic() - began:.0f} s"
@@ -186,7 +187,8 @@ def call_rows(folder: Path, errors: Collection[str] = ERRORS, only: Collection[s
 
 
 def _row(promise: str, what: str, results: list[Trial]) -> Row:
-    kept, again = sum(one.kept for one in results), sum(one.again for one in results)
+    kept = sum(one.kept for one in results)
+    again = sum(one.again for one in results)
     odd = [one for one in results if one.said.startswith("ended")]
     wrong = next((str(one) for one in results if not (one.kept and one.again) or one in odd), "")
     found = f"{kept} of {len(results)} loadable at the acknowledged step, {again} healed by the next save"
@@ -212,7 +214,8 @@ def order_row(folder: Path) -> Row:
 def run_by_python(folder: Path, why: str) -> list[Row]:
     """The same rows where strace cannot be used."""
     found = provoke(folder, "kill_at_every_call", "error_at_every_call", "recorded_order")
-    kills, errors = found["kill_at_every_call"], found["error_at_every_call"]
+    kills = found["kill_at_every_call"]
+    errors = found["error_at_every_call"]
     kept = sum(one["whole"] and one["step"] >= one["promised"] for one in kills)
     intact = sum(one["step"] >= one["promised"] for one in errors)
     rows = [

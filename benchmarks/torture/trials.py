@@ -21,7 +21,8 @@ def of(module: str, function: str, *arguments: Any, **named: Any) -> Trial:
 def calls(folder: Path) -> list[Any]:
     """Kills and errors at some of the system calls of a save."""
     syscalls = import_module("torture.syscalls")
-    why, only = syscalls.can_trace(), ("fsync", "rename", "fallocate", "write")
+    why = syscalls.can_trace()
+    only = ("fsync", "rename", "fallocate", "write")
     return syscalls.run_by_python(folder, why) if why else syscalls.call_rows(folder, ("EIO",), only)
 
 

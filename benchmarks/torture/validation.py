@@ -16,7 +16,8 @@ from torch import nn
 from fieldwatch import Guard, Outputs, Run, Saving, Terms, read_history
 from fieldwatch.record import read_events
 
-STEPS, EVERY = 24, 6
+STEPS = 24
+EVERY = 6
 """Steps of a run, and between two evaluations."""
 Look = Callable[[nn.Module], object]
 

@@ -1,4 +1,4 @@
-"""Measures the numbers that stand in the decision pages: ``.venv/bin/python docs/decisions/measure.py``."""
+"""Measure numbers of the decision pages 0003 to 0005: ``.venv/bin/python docs/decisions/measure.py``."""
 
 import math
 import tempfile
@@ -21,7 +21,7 @@ SPIKES = range(500, STEPS, 1000)
 
 
 def median_microseconds(call: Callable[[], object], repeats: int = 2000) -> float:
-    """The median time of one call."""
+    """Return the median time of a call in microseconds."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -31,7 +31,7 @@ def median_microseconds(call: Callable[[], object], repeats: int = 2000) -> floa
 
 
 def spikes_that_tensorboard_keeps(folder: Path) -> None:
-    """Write one tag with 30 one-step spikes and read it as TensorBoard's server does."""
+    """Write a tag with 30 one-step spikes, and read it with the limits of TensorBoard's server."""
     writer = EventFileWriter(str(folder))
     for step in range(STEPS):
         value = Summary.Value(tag="Loss/total", simple_value=1.0 if step in SPIKES else 0.1)
@@ -63,13 +63,20 @@ def journal_cost(folder: Path) -> None:
     read = time.perf_counter() - start
     same = all(np.array_equal(history[name].values, values[:, k]) for k, name in enumerate(names))
     print(
-        f"0003 journal: {1e6 * written / STEPS:.0f} us and {size / STEPS:.0f} bytes a row, "
+        f"0003 journal: {1e6 * written / STEPS:.0f} us and {size / STEPS:.0f} bytes per row, "
         f"{size / 1e6:.1f} MB in all, read in {read:.1f} s, every value equal: {same}"
     )
 
 
 def step_with_nan(refused: float) -> tuple[bool, bool, float]:
-    """One ordinary step of fused Adam, then one whose gradients are all NaN: what is finite, how many steps counted."""
+    """Take an ordinary step of fused Adam, then one with NaN gradients.
+
+    Args:
+        refused: value of ``found_inf`` in the second step.
+
+    Returns:
+        Whether the weights are finite, whether the moments are finite, and the number of counted steps.
+    """
     weight = torch.nn.Parameter(torch.ones(1000))
     optimizer = torch.optim.Adam([weight], fused=True)
     for gradient, flag in ((1.0, 0.0), (math.nan, refused)):
@@ -82,7 +89,7 @@ def step_with_nan(refused: float) -> tuple[bool, bool, float]:
 
 
 def ring_cost() -> None:
-    """Hand 24 device scalars to the ring, beside reading each on the host."""
+    """Compare recording 24 device scalars with reading each of them on the host."""
     scalars = {f"Loss/component_{k}": torch.rand(()) for k in range(METRICS)}
     ring = DeviceRing(torch.device("cpu"))
 
@@ -94,12 +101,12 @@ def ring_cost() -> None:
     def read() -> list[float]:
         return [value.item() for value in scalars.values()]
 
-    print(f"0005 ring: {median_microseconds(write):.0f} us a step for {METRICS} values, transfers included")
-    print(f"0005 one .item() per value, on the CPU where none waits: {median_microseconds(read):.0f} us")
+    print(f"0005 ring: {median_microseconds(write):.0f} us per step for {METRICS} values, including transfers")
+    print(f"0005 one .item() per value, on the CPU, where none waits: {median_microseconds(read):.0f} us")
 
 
 def main() -> None:
-    """Print all numbers, each with the number of its page."""
+    """Print all measurements, each with the number of its page."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         spikes_that_tensorboard_keeps(Path(folder, "events"))

@@ -49,7 +49,7 @@ def draw_video(run: Path) -> None:
 
 
 def draw_splats(run: Path) -> None:
-    """Draw colour, depth and normals of some held-out views."""
+    """Draw color, depth and normals of some held-out views."""
     stored = splats.open_run(run, "last")
     splats.write_geometry(stored.model, stored.scene, HERE / "splats.png")
 
@@ -67,11 +67,11 @@ def apart(cameras: list[Camera]) -> list[Camera]:
 
 
 def render_mesh(run: Path, mesh: Path) -> None:
-    """Draw a mesh from four cameras, spread over where photos were taken: its colours, and its form alone."""
+    """Draw a mesh from four cameras, spread over where photos were taken: its colors, and its form alone."""
     stored = splats.open_run(run, "last")
     cameras = [camera.resized(480, 360) for camera in apart(list(stored.scene.photos.cameras))]
     renderer = MeshRenderer(read_mesh(mesh))
-    sheet = [[renderer.render(one, shading=shading) for one in cameras] for shading in ("colour", "clay")]
+    sheet = [[renderer.render(one, shading=shading) for one in cameras] for shading in ("color", "clay")]
     Image.fromarray(np.concatenate([np.concatenate(row, 1) for row in sheet])).save(HERE / "mesh.png")
 
 

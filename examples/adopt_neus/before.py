@@ -1,4 +1,4 @@
-"""A loop as in NeuS: a signed distance field learns a sphere from silhouettes and normals, with staged terms."""
+"""A training loop like that of NeuS: a signed distance field learns a sphere from silhouettes and normals."""
 
 import torch
 from torch import nn

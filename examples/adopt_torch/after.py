@@ -1,4 +1,4 @@
-"""Somebody's own loop: a small network learns an image from its coordinates."""
+"""A user's training loop: a small network learns an image from its coordinates."""
 
 import sys
 
@@ -35,9 +35,9 @@ def main() -> None:
         for step in run.steps(STEPS):
             chosen = torch.randint(len(inputs), (256,))
             prediction = model(inputs[chosen])
-            colour = (prediction - targets[chosen]).square().mean()
+            color = (prediction - targets[chosen]).square().mean()
             bounds = (prediction - prediction.clamp(0, 1)).abs().mean()
-            terms = Terms(colour=(1.0, colour), bounds=(0.1, bounds))
+            terms = Terms(color=(1.0, color), bounds=(0.1, bounds))
 
             optimizer.zero_grad()
             terms.total.backward()

@@ -1,4 +1,4 @@
-"""Somebody's own loop: a small network learns an image from its coordinates."""
+"""A user's training loop: a small network learns an image from its coordinates."""
 
 import torch
 from torch import nn
@@ -28,9 +28,9 @@ def main() -> None:
     for step in range(STEPS):
         chosen = torch.randint(len(inputs), (256,))
         prediction = model(inputs[chosen])
-        colour = (prediction - targets[chosen]).square().mean()
+        color = (prediction - targets[chosen]).square().mean()
         bounds = (prediction - prediction.clamp(0, 1)).abs().mean()
-        loss = colour + 0.1 * bounds
+        loss = color + 0.1 * bounds
 
         optimizer.zero_grad()
         loss.backward()

@@ -91,7 +91,8 @@ def test_a_durable_file_is_on_the_disk_before_it_gets_its_name_and_its_name_befo
     tmp_path, monkeypatch
 ):
     calls = []
-    fsync, replace = os.fsync, Path.replace
+    fsync = os.fsync
+    replace = Path.replace
 
     def noted_fsync(descriptor):
         calls.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name))

@@ -96,7 +96,8 @@ console.log(JSON.stringify(cases.map(([name, values]) => functions[name](...valu
 
 
 def in_python(name, values):
-    positional, keywords = values[:2], {}
+    positional = values[:2]
+    keywords = {}
     if name in ("nbytes", "mebibytes") and len(values) > 2:
         keywords = {"unit": values[2]}
     return FUNCTIONS[name](*positional, **keywords)

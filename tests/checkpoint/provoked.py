@@ -88,11 +88,9 @@ def saving_behind(folder, start):
     """The same with snapshots and a background thread: the state changes again while it is written."""
 
     def work(acknowledge):
-        checkpoints, buffers, saver = (
-            Checkpoints(folder, keep=Retention(last=1)),
-            HostBuffers(lambda: 2**40),
-            BackgroundWorker(),
-        )
+        checkpoints = Checkpoints(folder, keep=Retention(last=1))
+        buffers = HostBuffers(lambda: 2**40)
+        saver = BackgroundWorker()
         items = filled(start)
 
         def write(draft):
@@ -118,7 +116,8 @@ def kill_behind(folder, kills=15):
 
 def kill_runs(folder, kills=4):
     """Kill -9 whole runs at random times: state, rows and events on the disk must fit what was acknowledged."""
-    draw, results = np.random.default_rng(8), []
+    draw = np.random.default_rng(8)
+    results = []
     for _ in range(kills):
         child, reader = forked(lambda acknowledge: run_for_ever(folder, acknowledge))
         os.read(reader, 8)
@@ -128,7 +127,8 @@ def kill_runs(folder, kills=4):
         os.close(reader)
         promised = max(event["step"] for event in read_events(folder) if event["kind"] == "checkpoint") + 1
         checkpoints = Checkpoints(folder / "checkpoints")
-        step, stored = checkpoints.steps()[-1], checkpoints.read()  # which checks every hash
+        step = checkpoints.steps()[-1]
+        stored = checkpoints.read()  # which checks every hash
         rows = read_history(folder)["Loss/total"].steps.tolist()
         whole = rows[:step] == list(range(step)) and all(bool(stored[name].eq(step).all()) for name in filled(0))
         results.append({"promised": promised, "step": step, "whole": whole})
@@ -150,7 +150,9 @@ def run_for_ever(folder, acknowledge):
 
 def kill_loop(folder, kills=25, saving=saving_for_ever):
     """Kill -9 a process that saves in a loop, at random times; every time the last acknowledged step must be there."""
-    draw, last, results = np.random.default_rng(7), 0, []
+    draw = np.random.default_rng(7)
+    last = 0
+    results = []
     for _ in range(kills):
         child, reader = forked(saving(folder, last))
         began = time.monotonic()
@@ -171,7 +173,10 @@ class Tripwire:
     """Counts system calls and lets one of them fail."""
 
     def __init__(self, at, accident):
-        self.count, self.at, self.accident, self.names = 0, at, accident, []
+        self.count = 0
+        self.at = at
+        self.accident = accident
+        self.names = []
         for name in CALLS:
             setattr(os, name, self.wrapped(name))
 
@@ -199,7 +204,9 @@ def killed(name, args):
 def kill_at_every_call(_):
     """Kill -9 one save (which also deletes an older one) before each of its calls, with half of a write done."""
     folder = memory_folder()
-    results, at, over = [], 0, False
+    results = []
+    at = 0
+    over = False
     while not over:
         at += 1
         place = folder / str(at)
@@ -223,7 +230,8 @@ def kill_at_every_call(_):
 
 def error_at_every_call(_):
     """Let every system call of a save fail in turn; only CheckpointError may be raised, and the old one is kept."""
-    folder, results = memory_folder(), []
+    folder = memory_folder()
+    results = []
     while not results or results[-1]["reached"]:
         at = len(results) + 1
         results.append(one_error(folder / str(at), ERRORS[at % len(ERRORS)], at))
@@ -237,7 +245,9 @@ def one_error(place, code, at):
 
     checkpoints = Checkpoints(place, keep=Retention(last=1))
     checkpoints.save(1, filled(1, 2000))
-    wire, error, promised = Tripwire(at, fails), "", 1
+    wire = Tripwire(at, fails)
+    error = ""
+    promised = 1
     try:
         checkpoints.save(2, filled(2, 2000))
         promised = 2

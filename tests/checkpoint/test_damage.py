@@ -36,7 +36,8 @@ def copy(good, tmp_path):
 
 
 def assert_falls_back(folder, reason=""):
-    checkpoints, items = Checkpoints(folder), filled(0)
+    checkpoints = Checkpoints(folder)
+    items = filled(0)
     with pytest.raises(DamageError, match=r"step_0000000200 is damaged: .*; other steps are \[100\]"):
         checkpoints.read()
     restored = checkpoints.restore(items)

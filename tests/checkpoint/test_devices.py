@@ -9,10 +9,11 @@ from torch import nn
 from fieldwatch.checkpoint import Checkpoints
 from fieldwatch.checkpoint.items import put_back
 from fieldwatch.recon.pipelines.splats.last_visible import LastVisible
-from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
+from fieldwatch.recon.pipelines.splats.neighborhood import Neighborhood
 from fieldwatch.recon.render import DensificationStatistics
 
-META, CPU = torch.device("meta"), torch.device("cpu")
+META = torch.device("meta")
+CPU = torch.device("cpu")
 
 
 class Taker:
@@ -98,21 +99,21 @@ def test_the_sums_of_growth_come_back_to_the_device_of_the_gaussians():
     assert len(statistics.gradients) == 5
 
 
-def test_the_table_of_neighbours_comes_back_to_the_device_of_the_gaussians():
-    trained = Neighbourhood(2)
+def test_the_table_of_neighbors_comes_back_to_the_device_of_the_gaussians():
+    trained = Neighborhood(2)
     trained.at(0, torch.randn(6, 3))
-    neighbourhood = Neighbourhood(2, META)
-    put_back({"neighbours": neighbourhood}, {"neighbours": trained.state_dict()})
-    assert {values.device for values in neighbourhood.tables.values()} == {META}
+    neighborhood = Neighborhood(2, META)
+    put_back({"neighbors": neighborhood}, {"neighbors": trained.state_dict()})
+    assert {values.device for values in neighborhood.tables.values()} == {META}
 
 
 def test_a_search_that_was_under_way_begins_again_for_the_device_of_the_gaussians(monkeypatch):
-    trained = Neighbourhood(2)
+    trained = Neighborhood(2)
     trained.start_search(0, torch.randn(6, 3))
-    neighbourhood = Neighbourhood(2, META)
+    neighborhood = Neighborhood(2, META)
     asked = []
-    monkeypatch.setattr(neighbourhood, "_start", lambda *given: asked.append(given))
-    put_back({"neighbours": neighbourhood}, {"neighbours": trained.state_dict()})
+    monkeypatch.setattr(neighborhood, "_start", lambda *given: asked.append(given))
+    put_back({"neighbors": neighborhood}, {"neighbors": trained.state_dict()})
     ((points, due, device),) = asked
     assert due == trained.state_dict()["due"]
     assert device == META
@@ -135,7 +136,8 @@ def test_a_mapping_of_modules_that_can_be_saved_can_be_restored(tmp_path):
         nn.init.constant_(net.weight, value)
         return {"nets": {"a": net, "scale": torch.full((2,), value)}}
 
-    trained, fresh = parts(3.0), parts(0.0)
+    trained = parts(3.0)
+    fresh = parts(0.0)
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     checkpoints.save(1, trained)
     checkpoints.restore(fresh)

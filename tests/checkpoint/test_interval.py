@@ -25,7 +25,8 @@ def interval(every, **options):
 
 def saves(made, clock, *, step, until, stall=0.01, writing=0.5):
     """Run steps of equal duration and save when due; return the times of the snapshots."""
-    times, done = [], 0
+    times = []
+    done = 0
     while clock.now < 1000 + until:
         clock.now += step
         done += 1

@@ -113,7 +113,9 @@ def test_a_batch_that_fails_leaves_the_random_numbers_alone():
 def test_a_rollback_in_the_middle_of_an_iteration_counts_from_the_next_batch_on(options):
     whole = batches(ResumableLoader(Noisy(), 4, seed=1), EXPECTED)
     loader = ResumableLoader(Noisy(), 4, seed=1, **options)
-    found, stored, back = [], None, False
+    found = []
+    stored = None
+    back = False
     while len(found) < EXPECTED:
         for batch in loader:
             found.append(batch)
@@ -202,7 +204,8 @@ def test_what_has_no_repeatable_order_is_refused(dataset, given):
 
 def test_two_iterations_at_a_time_are_refused():
     loader = ResumableLoader(Noisy(), 4)
-    first, second = iter(loader), iter(loader)
+    first = iter(loader)
+    second = iter(loader)
     next(first)
     next(second)
     with pytest.raises(RuntimeError, match="another iteration"):

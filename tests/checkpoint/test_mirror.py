@@ -107,7 +107,9 @@ def test_a_place_that_fails_is_told_and_the_next_copy_is_tried(url, near, monkey
 
 
 def test_while_a_copy_is_under_way_only_the_newest_offer_is_kept(tmp_path, near, monkeypatch):
-    mirror, go, real = Mirror(f"file://{tmp_path}/far", near.keep), threading.Event(), Mirror._copy
+    mirror = Mirror(f"file://{tmp_path}/far", near.keep)
+    go = threading.Event()
+    real = Mirror._copy
 
     def slow(self, folder):
         go.wait(10)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwatch.checkpoint import CheckpointError, Checkpoints, RandomState, preserve_random_state
+from fieldwatch.checkpoint import CheckpointError, Checkpoints, RandomState, preserve_random_state, seed_everything
 
 
 def draws(*generators):
@@ -27,7 +27,8 @@ def draws(*generators):
 
 @pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64])
 def test_every_generator_goes_back_through_a_checkpoint(tmp_path, kind):
-    rays, noise = torch.Generator().manual_seed(3), np.random.Generator(kind(5))
+    rays = torch.Generator().manual_seed(3)
+    noise = np.random.Generator(kind(5))
     state = RandomState(rays=rays, noise=noise)
     draws(rays, noise)  # leaves a half used Gaussian pair in python's and numpy's generators
     Checkpoints(tmp_path).save(1, {"random": state})
@@ -79,3 +80,19 @@ def test_cuda_generators_and_tensors_go_back(tmp_path, gpu):
     Checkpoints(tmp_path).restore({"random": state, "x": target})
     assert torch.equal(torch.rand(5, device=gpu), wanted)
     assert target.eq(1).all()
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 + 7])
+def test_one_seed_gives_one_state_of_all_global_generators(seed):
+    with preserve_random_state():
+        random.seed()
+        np.random.seed()
+        torch.seed()
+        drawn = []
+        for _ in range(2):
+            seed_everything(seed)
+            drawn.append((random.random(), np.random.rand(), torch.rand(()).item()))
+        torch.manual_seed(seed)
+        alone = torch.rand(()).item()
+    assert drawn[0] == drawn[1]
+    assert drawn[0][2] == alone

@@ -26,7 +26,8 @@ class Training:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.05, amsgrad=True)
         self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 4, 0.5)
         self.order = Shuffled(11, 3, seed)
-        self.rays, self.noise = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+        self.rays = torch.Generator().manual_seed(seed)
+        self.noise = np.random.default_rng(seed)
 
     @property
     def items(self):
@@ -79,7 +80,8 @@ class Spoilt:
     """An item that does not restore one part of its state, or any of it (``""``)."""
 
     def __init__(self, item, part):
-        self.item, self.part = item, part
+        self.item = item
+        self.part = part
 
     def state_dict(self):
         return self.item.state_dict()
@@ -95,7 +97,8 @@ def test_a_resumed_run_is_the_same_run_bit_for_bit(tmp_path, stop):
 
 
 def test_a_resume_of_a_resume_is_the_same_run(tmp_path):
-    losses, training = [], Training(1)
+    losses = []
+    training = Training(1)
     for seed in range(2, STEPS + 2):
         losses.append(training.step())
         Checkpoints(tmp_path).save(seed, training.items)

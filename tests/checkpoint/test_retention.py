@@ -1,6 +1,7 @@
 """Retention over random histories deletes exactly the checkpoints that no rule keeps."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -46,7 +47,9 @@ def test_kept_is_the_union_of_the_rules_and_nothing_more(rules, candidates):
 @given(_RULES, st.lists(st.tuples(st.integers(1, 5), _METRICS, st.booleans(), st.booleans()), max_size=25))
 @settings(max_examples=200, deadline=None)
 def test_over_any_history_the_last_verified_and_the_pinned_always_live(rules, history):
-    step, alive, kept = 0, list[RetentionCandidate](), set[int]()
+    step = 0
+    alive = list[RetentionCandidate]()
+    kept = set[int]()
     for ahead, metrics, pinned, verified in history:
         step += ahead
         alive.append(RetentionCandidate(step=step, metrics=metrics, pinned=pinned, verified=verified))
@@ -78,3 +81,36 @@ def test_an_unknown_direction_is_refused():
     object.__setattr__(rules, "better", "up")  # past the tests' type checker, which an adopter does not have
     with pytest.raises(ValueError, match=r"better='up'\): it must be 'higher' or 'lower'"):
         rules.__post_init__()
+
+
+def timed(*seconds):
+    return [RetentionCandidate(step=10 * (k + 1), seconds=time) for k, time in enumerate(seconds)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kept"),
+    [
+        ((1, 2, 3, 4, 5, 6, 7), {10, 40, 70}),
+        ((1, 2, 9, 10), {10, 20, 30, 40}),  # a gap that no checkpoint fills
+        ((5,), {10}),
+        ((None, None, None), {30}),
+    ],
+)
+def test_checkpoints_are_kept_so_that_every_step_is_within_reach(seconds, kept):
+    assert Retention(last=1, best=0, within=3).kept(timed(*seconds)) == kept
+
+
+@given(st.lists(st.floats(0.1, 5), min_size=1, max_size=40))
+def test_pruning_after_every_save_leaves_no_gap_that_could_have_been_avoided(gaps):
+    rules = Retention(last=1, best=0, within=8)
+    alive = []
+    reached = 0.0
+    for step, gap in enumerate(gaps, 1):
+        reached += gap
+        alive.append(RetentionCandidate(step=step, seconds=reached))
+        kept = rules.kept(alive)
+        alive = [one for one in alive if one.step in kept]
+    times = [one.seconds for one in alive]
+    assert all(later - earlier <= 8 for earlier, later in pairwise(times))
+    # Of two gaps in a row, the sum is too long: none of the checkpoints is superfluous.
+    assert all(times[k + 2] - times[k] > 8 for k in range(len(times) - 2))

@@ -117,7 +117,8 @@ def test_a_run_under_nohup_outlives_its_terminal():
 
 def rounds_that_last(seconds):
     """Return the number of hash rounds that take this much CPU time in one C call, during which no handler runs."""
-    rounds, took = 100_000, 0.0
+    rounds = 100_000
+    took = 0.0
     while took < 0.02:
         rounds *= 2
         began = time.process_time()

@@ -34,17 +34,13 @@ def test_a_model_its_optimizer_and_plain_tensors_return_in_place(tmp_path):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     model(torch.randn(8, 3)).square().sum().backward()
     optimizer.step()
-    grid, tables = (
-        torch.rand(5),
-        {"a": torch.rand(2), "deeper": {"b": torch.rand(3, dtype=torch.float64).to(torch.bfloat16)}},
-    )
+    grid = torch.rand(5)
+    tables = {"a": torch.rand(2), "deeper": {"b": torch.rand(3, dtype=torch.float64).to(torch.bfloat16)}}
     items = {"model": model, "optimizer": optimizer, "grid": grid, "tables": tables, "box": Box((1, "two"))}
     wanted = {name: value.clone() for name, value in model.state_dict().items()}
-    wanted_grid, wanted_b, moment = (
-        grid.clone(),
-        tables["deeper"]["b"].clone(),
-        optimizer.state_dict()["state"][0]["exp_avg"].clone(),
-    )
+    wanted_grid = grid.clone()
+    wanted_b = tables["deeper"]["b"].clone()
+    moment = optimizer.state_dict()["state"][0]["exp_avg"].clone()
     path = Checkpoints(tmp_path / "deep" / "checkpoints").save(400, items, note={"epoch": 3})
 
     with torch.no_grad():
@@ -226,7 +222,8 @@ def test_every_scheduler_state_of_torch_that_a_run_uses_returns(tmp_path):
         }
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1, momentum=0.9)
-    first, second = schedulers(optimizer), schedulers(optimizer)
+    first = schedulers(optimizer)
+    second = schedulers(optimizer)
     optimizer.step()
     for name in ("multi", "one", "lambda", "chain"):
         first[name].step()

@@ -17,7 +17,8 @@ def saver():
 
 
 def test_one_piece_of_work_at_a_time_on_a_thread_of_low_priority(saver):
-    go, seen = threading.Event(), []
+    go = threading.Event()
+    seen = []
 
     def work():
         seen.append((threading.current_thread().name, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
@@ -53,7 +54,8 @@ def test_whatever_the_work_raises_reaches_the_training_once(saver, error):
 
 
 def test_closing_lets_the_work_end_and_does_not_wait_for_ever():
-    go, done = threading.Event(), []
+    go = threading.Event()
+    done = []
 
     def work():
         go.wait(5)

@@ -10,7 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-verb, words = sys.argv[1], sys.argv[2:]
+verb = sys.argv[1]
+words = sys.argv[2:]
 options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
 command = words[next((i for i, word in enumerate(words) if not word.startswith("--")), len(words)) :]
 with Path(os.environ["FAKE_NSYS_LOG"]).open("a") as log:

@@ -1,4 +1,4 @@
-"""``fieldwatch doctor``: the machine, and every kind of data that it recognises, healthy and broken."""
+"""``fieldwatch doctor``: the machine, and every kind of data that it recognizes, healthy and broken."""
 
 import json
 import os
@@ -82,6 +82,18 @@ def test_the_machine_is_described(fieldwatch):
     assert found["machine"]["runs"]["reason"] is None
     assert set(found["libraries"]) == {library.package for library in libraries_here()}
     assert found["libraries"]["av"] is not None
+
+
+def test_the_way_to_measure_lpips_is_told_in_a_line(fieldwatch, monkeypatch, tmp_path):
+    monkeypatch.setenv("FIELDWATCH_LPIPS", str(tmp_path))
+    _, out, _ = fieldwatch("doctor", "--json")
+    assert json.loads(out)["software"]["lpips"] is False
+    (check,) = [check for check in json.loads(out)["checks"] if check["label"] == "LPIPS"]
+    assert "https://download.pytorch.org/models/vgg16-397923af.pth" in check["text"]
+    assert str(tmp_path) in check["text"]
+    for name in ("vgg16-397923af.pth", "vgg.pth"):
+        (tmp_path / name).touch()
+    assert json.loads(fieldwatch("doctor", "--json")[1])["software"]["lpips"] is True
 
 
 HEALTHY_MACHINE = {
@@ -247,7 +259,7 @@ def test_a_contact_sheet_needs_a_place_and_normal_maps(refused, maps, scene, tmp
     assert "normal maps" in refused("doctor", "--data", scene, "--picture", tmp_path / "x.png")
 
 
-def test_own_captures_are_recognised(examined, scene, refused, tmp_path):
+def test_own_captures_are_recognized(examined, scene, refused, tmp_path):
     folder = shutil.copytree(scene, tmp_path / "set")
     for name in ("normals", "masks"):
         (folder / name).mkdir()
@@ -315,7 +327,7 @@ def test_a_damaged_model_is_one_message(refused, scene, tmp_path):
     assert "cut short" in refused("doctor", "--data", folder)
 
 
-def test_transforms_are_recognised(examined, refused, tmp_path):
+def test_transforms_are_recognized(examined, refused, tmp_path):
     angles = [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)]
     frames = []
     for number, (cos, sin) in enumerate(angles):

@@ -72,7 +72,8 @@ def test_meshes_at_a_resolution(normals_run, answer, kind):
 def test_poses_for_other_tools(normals_run, stored, answer, tmp_path):
     got = answer("export", normals_run, "--to", "poses", "-o", tmp_path / "set", *CPU)
     assert got["views"] == 4
-    maps, known = read_normal_maps(tmp_path / "set"), stored.scene.maps
+    maps = read_normal_maps(tmp_path / "set")
+    known = stored.scene.maps
     for view, other in zip(maps.views, known.views, strict=True):
         torch.testing.assert_close(
             view.camera.world_from_camera, other.camera.world_from_camera.double(), atol=1e-6, rtol=0

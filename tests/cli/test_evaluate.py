@@ -48,7 +48,7 @@ def test_the_metrics_are_those_of_the_training(run, answer):
     history = read_history(run)
     tags = [name for name in history.names() if name.startswith(("Eval/", "Reference/"))]
     recorded = {name: float(history[name].values[-1]) for name in tags}
-    assert {"Eval/Baseline/val_clip_sim_mean", "Reference/val_neighbour_average", "Eval/SSIM/val"} <= recorded.keys()
+    assert {"Eval/Baseline/val_clip_sim_mean", "Reference/val_neighbor_average", "Eval/SSIM/val"} <= recorded.keys()
     assert got["metrics"] == pytest.approx(recorded, abs=1e-4)
     stored = json.loads((run / "products" / "eval-6" / "metrics.json").read_text())
     assert stored["metrics"] == got["metrics"]

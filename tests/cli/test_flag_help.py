@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 import pytest
 import tyro
 
+from fieldwatch import InputError
 from fieldwatch.cli import main
 from fieldwatch.cli.commands import all_commands, flags_of
 from fieldwatch.cli.flag_help import flag_fields, print_help, read_flags, wants_help
@@ -43,6 +44,33 @@ class Inner:
 
     depth: int = 2
     width: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """Settings whose constructor checks one of them.
+
+    Attributes:
+        size: size.
+    """
+
+    size: int = 1
+
+    def __post_init__(self):
+        if self.size == 2:
+            raise InputError("--size 2: expected another one")
+        if self.size == 3:
+            try:
+                _ = {}["three"]
+            except KeyError as error:
+                raise ValueError("a bug") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """Checked settings in a field."""
+
+    checked: Checked = field(default_factory=Checked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +136,8 @@ def test_names_that_need_no_torch_are_those_of_the_losses():
 
 @pytest.mark.parametrize("name", ["train splats", "train normals", "train video", "mesh refine"])
 def test_other_flags_are_counted_and_listed_by_help_all(name, helped):
-    short, everything = helped(*name.split(), "--help"), helped(*name.split(), "--help-all")
+    short = helped(*name.split(), "--help")
+    everything = helped(*name.split(), "--help-all")
     count, flag = re.fullmatch(rf"(\d+) more flags: fieldwatch {name} (\S+)", short.splitlines()[-1]).groups()
     assert flag == "--help-all"
     rows = [line for line in everything.splitlines() if re.match(r"(?:│ |  )(-\w \S+, )?--[a-z]", line)]
@@ -182,3 +211,26 @@ def test_a_hidden_flag_works():
 def test_words_behind_two_dashes_belong_to_another_program():
     assert wants_help(["--steps", "1", "-h"])
     assert not wants_help(["--", "python", "--help"])
+
+
+@pytest.mark.parametrize("kind", [Checked, Holding])
+def test_only_an_input_error_of_a_constructor_is_bad_input(kind, capsys):
+    for value in ("2", "two"):
+        with pytest.raises(SystemExit) as refused:
+            read_flags(kind, prog="do", arguments=["--size", value])
+        assert refused.value.code == 2
+        assert value in capsys.readouterr().err
+    with pytest.raises(ValueError, match="a bug") as bug:
+        read_flags(kind, prog="do", arguments=["--size", "3"])
+    assert bug.traceback[-1].name == "__post_init__"
+    assert isinstance(bug.value.__cause__, KeyError)
+
+
+def test_a_bug_of_a_constructor_has_the_exit_code_of_a_bug(monkeypatch, capsys):
+    def broken(self):
+        if self.seed == 3:
+            raise ValueError("a bug")
+
+    monkeypatch.setattr(config.SplatsConfig, "__post_init__", broken)
+    assert main(["train", "splats", "--seed", "3"]) == 3
+    assert "Traceback" in capsys.readouterr().err

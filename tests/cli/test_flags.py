@@ -2,7 +2,7 @@
 
 import pytest
 
-from fieldwatch.cli.flags import dashed, preset_of, renamed
+from fieldwatch.cli.flags import dashed, preset_of, renamed, seconds_of
 from fieldwatch.cli.new_run import new_run
 from fieldwatch.cli.output import BadInput
 
@@ -35,7 +35,19 @@ def test_presets_are_named_where_one_is_unknown():
     assert preset_of(["--preset"], {"default": lambda: 7}) == 7
     with pytest.raises(BadInput, match=r"--preset 'c'.* default, a"):
         preset_of(["--preset", "c"], {"default": lambda: 0, "a": lambda: 1})
+    assert preset_of([], {"a": lambda: 1, "b": lambda: 2}, default="b") == 2
 
 
 def test_runs_without_a_folder_lie_by_their_pipeline():
     assert new_run("splats").parts[:2] == ("runs", "splats")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2 m ", 120)])
+def test_times_have_units(text, seconds):
+    assert seconds_of("--flag", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0m", "-1m", "10d", "ten", "1e3", "m"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(BadInput, match="--flag"):
+        seconds_of("--flag", text)

@@ -17,7 +17,8 @@ from fieldwatch.recon.pipelines.splats.densification import (
 )
 from fieldwatch.recon.render import DensificationStatistics, View, image_similarity, rasterize
 
-STEPS, PRUNE = 90, 70
+STEPS = 90
+PRUNE = 70
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +33,9 @@ def grown(tmp_path_factory):
         for camera in photos.cameras
     ]
     schedule = DensificationSchedule(first=20, last=60, every=20, reset_every=40)
-    gaussians = Gaussians.from_points(photos.points, photos.colours, degree=0)
-    optimizer, statistics = make_optimizer(gaussians, Rates(), photos.extent), DensificationStatistics(len(gaussians))
+    gaussians = Gaussians.from_points(photos.points, photos.colors, degree=0)
+    optimizer = make_optimizer(gaussians, Rates(), photos.extent)
+    statistics = DensificationStatistics(len(gaussians))
     order = Shuffled(len(photos.train), 1, seed=0)
     with Run(folder, saving=Saving(every=None), outputs=Outputs(rules=(), sinks=())) as run:
         run.track(groups=gaussians.groups())
@@ -42,7 +44,8 @@ def grown(tmp_path_factory):
             parts = (gaussians.means, gaussians.quaternions, gaussians.scales, gaussians.opacities)
             drawn = rasterize(*parts, views[number], spherical_harmonics=gaussians.harmonics, sh_degree=0)
             image = photos[number].image.float() / 255
-            alike, squares = image_similarity(drawn.features, image), (drawn.features.detach() - image).square()
+            alike = image_similarity(drawn.features, image)
+            squares = (drawn.features.detach() - image).square()
             terms = Terms(rendering=(1.0, 0.8 * alike.l1 + 0.2 * (1 - alike.ssim)))
             optimizer.zero_grad()
             terms.total.backward()

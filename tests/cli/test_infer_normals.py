@@ -50,7 +50,8 @@ def test_a_new_view_is_placed_and_completed(trained_normals, new_map, answer, tm
         "--out",
         tmp_path,
     )
-    pose, known = np.array(got["world_from_camera"]), camera().world_from_camera.numpy()
+    pose = np.array(got["world_from_camera"])
+    known = camera().world_from_camera.numpy()
     angle = np.degrees(np.arccos((np.trace(pose[:3, :3].T @ known[:3, :3]) - 1) / 2))
     assert angle < 3
     assert np.linalg.norm(pose[:3, 3] - known[:3, 3]) < 0.25

@@ -192,7 +192,8 @@ def write_clip(folder, seed):
 
 
 def test_search_by_text_asks_the_clip_that_made_the_targets(train, tmp_path, answer, refused):
-    clip, other = write_clip(tmp_path / "clip", 0), write_clip(tmp_path / "other", 1)
+    clip = write_clip(tmp_path / "clip", 0)
+    other = write_clip(tmp_path / "other", 1)
     run = train("--teacher", str(clip), "--clip-dim", "8")
     got = answer("infer", "video", run, "--text", "a rabbit", "--top-k", 2)
     assert len(got["search"]["hits"]) == 2

@@ -44,6 +44,7 @@ PLANTED = {
     "nsys train": ("nsys train -- true", "cli.nsys_train.required_nsys"),
     "tensorboard": ("tensorboard RUN --print", "cli.tensorboard.command"),
     "completion": ("completion bash", "cli.completion.completed_flags"),
+    "replay": ("replay RUN --step 1", "cli.replay.variants_of"),
     "migrate": ("migrate python train.py", "recon.commands.migrate.command.script_of"),
 }
 """Command line, and a function in the command's reading code."""
@@ -157,6 +158,7 @@ BAD = {
     "nsys train": ["nsys train", "nsys train -- MISSING", "nsys train --steps 3 1 -- true"],
     "tensorboard": [*lines("tensorboard X --print", ("MISSING", "TEXT")), "tensorboard"],
     "completion": ["completion tcsh"],
+    "replay": [*lines("replay X --step 1", RUNS), "replay RUN --step 999999", "replay RUN --step 1 --do nonsense"],
     "migrate": [*lines("migrate X", ("MISSING", "EMPTY")), "migrate python none.py", "migrate MISSING.conf"],
 }
 """Command lines that are the user's to mend."""
@@ -195,6 +197,21 @@ def test_a_bug_before_the_first_step_of_a_resume_leaves_a_crash_folder_in_the_ru
     assert json.loads((place / "crash.json").read_text())["error"] == "KeyError: 'gaussians'"
     monkeypatch.undo()
     assert fieldwatch("resume", run)[0] in (0, 1)
+
+
+@pytest.mark.parametrize(("module", "expected"), [("xatlas", 2), ("a_module_that_nobody_has", 3)])
+def test_an_extra_that_is_missing_late_in_a_training_is_named(run, fieldwatch, monkeypatch, module, expected):
+    dataclasses.replace(read_manifest(run), state="interrupted").write(run)
+
+    def broken(*_, **__):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("fieldwatch.recon.commands.video.job.train_video", broken)
+    code, _, message = fieldwatch("resume", run)
+    assert code == expected
+    assert ("Traceback" in message) == (expected == 3)
+    assert ("pip install 'fieldwatch[mesh]'" in message) == (expected == 2)
+    assert (run / "crash").exists() == (expected == 3)
 
 
 def test_a_path_inside_of_the_package_is_no_input_of_the_users(tmp_path):

@@ -26,7 +26,7 @@ def test_a_larger_ball_and_its_files(answer, balls, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "large_error.ply", "large_errors.png", "large_evaluation.json",
     ]  # fmt: skip
-    assert read_mesh(tmp_path / "large_error.ply").colours is not None
+    assert read_mesh(tmp_path / "large_error.ply").colors is not None
     with Image.open(tmp_path / "large_errors.png") as picture:
         assert picture.size == (960, 660)
     stored = json.loads((tmp_path / "large_evaluation.json").read_text())

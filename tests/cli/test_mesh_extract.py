@@ -29,7 +29,7 @@ def opaque(tmp_path_factory) -> Path:
     """A run that stopped after two steps, with opaque Gaussians on the points of the built-in scene."""
     folder = tmp_path_factory.mktemp("extracted") / "run"
     scene = prepare_scene(CONFIG)
-    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
+    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colors, degree=1, opacity=0.9)
     with start_run(CONFIG, scene, folder, sinks=()) as run:
         run.track(**SplatModel(gaussians, scene.background).checkpoint_items())
         run.resume()
@@ -50,9 +50,9 @@ def names(folder: Path) -> set[str]:
         ("--surface_level 0.1 0.5", "--surface-level 0.1 0.5"),
         ("-v 5000", "--vertices 5000"),
         ("--n_vertices_in_mesh=5000", "--vertices 5000"),
-        ("--center_bbox False", "--no-centred"),
-        ("--center_bbox=false", "--no-centred"),
-        ("--center_bbox True", "--centred"),
+        ("--center_bbox False", "--no-centered"),
+        ("--center_bbox=false", "--no-centered"),
+        ("--center_bbox True", "--centered"),
         ("--project_mesh_on_surface_points True", "--snap"),
         ("--project_mesh_on_surface_points=False", "--no-snap"),
         ("--project_mesh_on_surface_points", "--snap"),
@@ -67,7 +67,7 @@ def test_words_of_the_original_mean_the_same(theirs, ours):
 
 def test_words_of_the_original_change_what_they_say():
     options = mesh_extract.parse("run -l 0.5 -v 700 --center_bbox False -b (0,0,0) -B (1,1,1)".split()).options
-    assert (options.surface_level, options.vertices, options.centred) == ((0.5,), 700, False)
+    assert (options.surface_level, options.vertices, options.centered) == ((0.5,), 700, False)
     assert options.bbox == ((0, 0, 0), (1, 1, 1))
     assert options.snap
 
@@ -172,7 +172,8 @@ def test_interrupted_extraction_leaves_no_half_file(opaque, tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
-    shown, deadline = b"", time.monotonic() + 60
+    shown = b""
+    deadline = time.monotonic() + 60
     while b"surface points" not in shown and process.poll() is None and time.monotonic() < deadline:
         shown += process.stdout.read() or b""
         time.sleep(0.02)

@@ -15,7 +15,7 @@ UP = (0.0, 1.0, 0.0)
 def mesh():
     places = np.array([[0.0, 0, 0], [1, 0, 0], [0, 2, 0], [0, 0, 1]])
     faces = np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
-    return Triangles(vertices=places, faces=faces, colours=np.array([[250, 20, 30]] * 4, np.uint8))
+    return Triangles(vertices=places, faces=faces, colors=np.array([[250, 20, 30]] * 4, np.uint8))
 
 
 def test_both_files_show_the_mesh_from_around(mesh, tmp_path):

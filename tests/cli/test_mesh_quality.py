@@ -20,10 +20,10 @@ def ball(tmp_path_factory):
     return folder
 
 
-def gaussians(path, centres):
-    count = len(centres)
+def gaussians(path, centers):
+    count = len(centers)
     cloud = GaussianCloud(
-        means=torch.tensor(centres, dtype=torch.float32), log_scales=torch.full((count, 3), -3.0),
+        means=torch.tensor(centers, dtype=torch.float32), log_scales=torch.full((count, 3), -3.0),
         quaternions=torch.tensor([[1.0, 0, 0, 0]]).repeat(count, 1), opacity_logits=torch.zeros(count),
         constant=torch.zeros(count, 3), rest=torch.zeros(count, 0, 3),
     )  # fmt: skip
@@ -32,8 +32,8 @@ def gaussians(path, centres):
 
 
 def test_the_table_has_every_group_and_the_grade(fieldwatch, ball, tmp_path):
-    centres = gaussians(tmp_path / "g.ply", [[0, 0, 0], [0.5, 0, 0], [2, 0, 0]])
-    code, out, _ = fieldwatch("mesh", "quality", ball / "ball.ply", "--gaussians", centres)
+    centers = gaussians(tmp_path / "g.ply", [[0, 0, 0], [0.5, 0, 0], [2, 0, 0]])
+    code, out, _ = fieldwatch("mesh", "quality", ball / "ball.ply", "--gaussians", centers)
     assert all(group in out for group in ("Topology", "Quality", "Geometry", "Surface", "GaussianFit"))
     assert "is_watertight" in out
     assert "0.66667" in out
@@ -52,12 +52,12 @@ def test_an_open_mesh_is_graded_as_asked(fieldwatch, ball):
 
 
 def test_coverage_of_an_open_mesh_is_none(fieldwatch, ball, tmp_path):
-    centres = gaussians(tmp_path / "g.ply", [[0, 0, 2.0]])
-    _, out, _ = fieldwatch("mesh", "quality", ball / "half.obj", "--gaussians", centres, "--json")
+    centers = gaussians(tmp_path / "g.ply", [[0, 0, 2.0]])
+    _, out, _ = fieldwatch("mesh", "quality", ball / "half.obj", "--gaussians", centers, "--json")
     metrics = json.loads(out)["metrics"]
     assert metrics["Mesh/GaussianFit/coverage"] is None
     assert metrics["Mesh/GaussianFit/max_distance"] == pytest.approx(1, abs=0.02)
-    _, out, _ = fieldwatch("mesh", "quality", ball / "half.obj", "--gaussians", centres)
+    _, out, _ = fieldwatch("mesh", "quality", ball / "half.obj", "--gaussians", centers)
     assert "is not closed" in out
 
 

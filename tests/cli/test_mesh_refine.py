@@ -10,9 +10,12 @@ import pytest
 import torch
 
 from fieldwatch import Checkpoints
+from fieldwatch.cli.kit import BadInput
 from fieldwatch.recon.commands.splats import mesh_refine
+from fieldwatch.recon.commands.splats.flags import refine_preset
 from fieldwatch.recon.data import read_gaussian_ply
 from fieldwatch.recon.mesh import Triangles, read_mesh, write_mesh
+from fieldwatch.recon.pipelines.splats import REFINE_PRESETS
 
 TINY = "--device cpu --threads 1 --turntable 0 --iterations 6 --test-iterations 3 --degree 1".split()
 
@@ -38,7 +41,7 @@ def test_a_refinement_is_a_run_that_other_commands_open(splats, mesh, fieldwatch
     folder = splats / "refined" / "plate-short"
     assert "128 triangles, 3 Gaussians" in " ".join(out.split())
     refined = read_mesh(folder / "products" / "refined_mesh.ply")
-    assert (len(refined.faces), refined.colours is None) == (128, False)
+    assert (len(refined.faces), refined.colors is None) == (128, False)
 
     scored = answer("eval", folder, "--checkpoint", "last", "--device", "cpu")
     assert scored["metrics"]["Test/num_gaussians_K"] == pytest.approx(0.384)
@@ -78,13 +81,24 @@ def test_an_unfinished_refinement_is_resumed(splats, mesh, fieldwatch):
     ("words", "message"),
     [
         (("--preset", "quick"), "--preset 'quick' is not known: expected one of short, medium, long, parity"),
-        (("--first-colours", "vertices"), "has no vertex colors"),
+        (("--first-colors", "vertices"), "has no vertex colors"),
         (("--checkpoint", "12"), "there is no checkpoint of step 12"),
     ],
 )
 def test_bad_input_is_one_message_and_nothing_is_written(splats, mesh, refused, words, message):
     assert message in refused("mesh", "refine", splats, mesh, *TINY, *words)
     assert not (splats / "refined").exists()
+
+
+def test_exactly_the_presets_of_the_error_are_accepted():
+    with pytest.raises(BadInput) as caught:
+        refine_preset(["--preset", "quick"])
+    listed = str(caught.value).partition("expected one of ")[2].split(", ")
+    assert listed == list(REFINE_PRESETS)
+    for name in listed:
+        assert mesh_refine.parse(["r", "m", "--preset", name])[0].preset == name
+    with pytest.raises(BadInput):
+        mesh_refine.parse(["r", "m", "--preset", "default"])
 
 
 def test_a_mesh_out_of_sight_and_a_folder_without_a_run_are_refused(splats, mesh, refused, tmp_path):

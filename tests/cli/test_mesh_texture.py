@@ -28,7 +28,8 @@ def test_a_run_and_a_mesh_make_four_files(splats, box, answer):
     assert set(files) == {"obj", "mtl", "png", "glb"}
     assert files["obj"] == (splats / "mesh" / "textured" / "my box.obj").absolute()
     assert {path.name for path in files["obj"].parent.iterdir()} == {path.name for path in files.values()}
-    obj, glb = read_mesh(files["obj"]), read_mesh(files["glb"])
+    obj = read_mesh(files["obj"])
+    glb = read_mesh(files["glb"])
     assert obj.texture.shape == (64, 64, 3)
     assert np.array_equal(obj.texture, glb.texture)
     assert obj.texture.std() > 5

@@ -13,11 +13,11 @@ from fieldwatch.recon.mesh import Triangles, write_mesh
 
 @pytest.fixture
 def mesh(tmp_path):
-    """A coloured tetrahedron in a file."""
+    """A colored tetrahedron in a file."""
     places = np.array([[0.0, 0, 0], [1, 0, 0], [0, 2, 0], [0, 0, 1]])
     faces = np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
-    colours = np.array([[250, 20, 30]] * 4, np.uint8)
-    return write_mesh(tmp_path / "shape.ply", Triangles(vertices=places, faces=faces, colours=colours))
+    colors = np.array([[250, 20, 30]] * 4, np.uint8)
+    return write_mesh(tmp_path / "shape.ply", Triangles(vertices=places, faces=faces, colors=colors))
 
 
 def refusal(capsys, *words):
@@ -37,13 +37,15 @@ def test_the_page_lies_beside_the_mesh(mesh, capsys):
 
 
 def test_page_picture_and_film_where_they_are_wanted(mesh, tmp_path, capsys):
-    out, still, film = tmp_path / "a" / "p.html", tmp_path / "b" / "s.png", tmp_path / "c" / "f.mp4"
+    out = tmp_path / "a" / "p.html"
+    still = tmp_path / "b" / "s.png"
+    film = tmp_path / "c" / "f.mp4"
     words = f"--still {still} --film {film} --size 40 --seconds 0.2 --up 0 1 0 --json".split()
     assert main(["mesh", "view", str(mesh), "-o", str(out), *words]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["files"] == {"page": str(out), "still": str(still), "film": str(film)}
     assert answer["facts"]["extent"] == "1 x 2 x 1"
-    assert answer["facts"]["colours"] == "of vertices"
+    assert answer["facts"]["colors"] == "of vertices"
     assert out.stat().st_size > 1000
     assert np.asarray(Image.open(still)).shape == (80, 160, 3)
     with av.open(str(film)) as container:
@@ -52,9 +54,11 @@ def test_page_picture_and_film_where_they_are_wanted(mesh, tmp_path, capsys):
 
 
 def test_up_turns_page_and_picture(mesh, tmp_path):
-    stills, pages = [], []
+    stills = []
+    pages = []
     for number, up in enumerate(("0 0 1", "0 0 -1")):
-        still, page = tmp_path / f"{number}.png", tmp_path / f"{number}.html"
+        still = tmp_path / f"{number}.png"
+        page = tmp_path / f"{number}.html"
         words = ["-o", str(page), "--still", str(still), "--size", "24", "--up", *up.split()]
         assert main(["mesh", "view", str(mesh), *words]) == 0
         stills.append(still.read_bytes())

@@ -184,7 +184,8 @@ def test_a_request_that_nsys_refuses(prepared, refused, monkeypatch):
 
 
 def test_a_signal_reaches_the_command_which_may_save(calls, tmp_path):
-    ready, saved = tmp_path / "ready", tmp_path / "saved"
+    ready = tmp_path / "ready"
+    saved = tmp_path / "saved"
     command = (
         "import signal, sys, time\n"
         f"def save(*_): open({str(saved)!r}, 'w').close(); sys.exit(143)\n"

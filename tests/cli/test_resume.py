@@ -13,7 +13,8 @@ from fieldwatch.recon.pipelines.video import VideoConfig
 from fieldwatch.record import Journal, Row
 from fieldwatch.run import ExternalTargets
 
-LAST, MIDDLE = 6, 3
+LAST = 6
+MIDDLE = 3
 
 
 def contents(folder):
@@ -70,6 +71,59 @@ def test_a_finished_run_is_left_alone(run, fieldwatch):
     assert contents(run) == before
 
 
+def test_a_finished_run_is_continued_from_an_earlier_step_only_if_asked(run, trained, fieldwatch):
+    later = contents(run / "checkpoints" / f"step_{LAST:010d}")
+    code, _, said = fieldwatch("resume", run, "--checkpoint", MIDDLE)
+    assert code in (0, 1)
+    assert f"abandoned-step_{LAST:010d}" in said
+    again, wanted = (Checkpoints(folder / "checkpoints").read(LAST)["model"] for folder in (run, trained))
+    assert all(torch.equal(again[name], wanted[name]) for name in wanted)
+    manifest = json.loads((run / "run.json").read_text())
+    assert manifest["state"] == "finished"
+    assert [segment["step"] for segment in manifest["segments"]] == [0, MIDDLE]
+    aside = contents(run / "checkpoints" / f"abandoned-step_{LAST:010d}")
+    assert list(aside.values()) == list(later.values())
+
+
+@pytest.mark.parametrize("which", [LAST, "last"])
+def test_the_newest_checkpoint_of_a_finished_run_leaves_nothing_to_train(run, fieldwatch, which):
+    before = contents(run)
+    code, out, _ = fieldwatch("resume", run, "--checkpoint", which)
+    assert code in (0, 1)
+    assert "is finished" in " ".join(out.split())
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("state", ["finished", "running"])
+def test_a_step_without_a_checkpoint_is_refused_and_nothing_is_written(run, refused, state):
+    change_manifest(run, state=state)
+    before = contents(run)
+    assert f"[{MIDDLE}, {LAST}]" in refused("resume", run, "--checkpoint", LAST + 1)
+    assert "--checkpoint 'soon'" in refused("resume", run, "--checkpoint", "soon")
+    assert contents(run) == before
+
+
+def test_the_log_keeps_its_interval(train, fieldwatch):
+    folder = train("--log-every", "2")
+
+    def summaries():
+        lines = (folder / "log.txt").read_text().splitlines()
+        return [line.split()[1] for line in lines if " loss=" in line]
+
+    assert summaries() == ["step=0", "step=2", "step=4"]
+    # The first step of a start has a line in any case.
+    fieldwatch("resume", folder, "--checkpoint", MIDDLE)
+    assert summaries() == ["step=0", "step=2", f"step={MIDDLE}", "step=4"]
+    fieldwatch("resume", folder, "--checkpoint", MIDDLE, "--log-every", "1")
+    assert summaries() == ["step=0", "step=2", "step=3", "step=4", "step=5"]
+
+
+def test_an_interval_below_one_step_is_refused(run, refused):
+    before = contents(run)
+    assert "--log-every 0" in refused("resume", run, "--log-every", "0")
+    assert contents(run) == before
+
+
 def test_a_finished_run_with_findings_ends_with_1(run, fieldwatch):
     journal = Journal(run)
     journal.append(Block.of(Row(step=LAST - 1, seconds=9.0, values={"Loss/total": math.nan})))
@@ -119,7 +173,8 @@ def test_a_damaged_run_json_is_made_anew_from_the_newest_checkpoint(run, fieldwa
     whole = path.read_text()
     path.write_text(whole[: len(whole) // 2])
     code, _, message = fieldwatch("resume", run)
-    assert code == 0
+    # 1 says that this short training ended worse than a prediction without training.
+    assert code in (0, 1)
     assert "run.json is damaged" in message
     assert json.loads(path.read_text())["config"] == json.loads(whole)["config"]
 
@@ -137,8 +192,8 @@ def test_a_foreign_run_json_is_refused(run, refused):
     change_manifest(run, config={"epochs": 0})
     assert "config" in (message := refused("resume", run))
     assert "--epochs must" in message
-    change_manifest(run, config={"colour": "red"})
-    assert "colour that VideoConfig" in refused("resume", run)
+    change_manifest(run, config={"color": "red"})
+    assert "color that VideoConfig" in refused("resume", run)
 
 
 def test_a_run_is_not_continued_with_another_teacher(interrupted, refused):

@@ -129,6 +129,6 @@ def test_a_killed_run_ends_with_the_very_gaussians_of_one_that_was_not(splats, t
 
 
 def test_a_damaged_config_is_refused(splats, refused):
-    change_manifest(splats, config={"colour": "red"})
+    change_manifest(splats, config={"color": "red"})
     assert "splats config" in refused("resume", splats)
     assert "splats config" in refused("eval", splats)

@@ -85,10 +85,10 @@ def test_stages_are_texts():
     assert parse(["--stages", *stages]).config.stages == tuple(stages)
 
 
-def test_a_conf_file_changes_the_seeds_preset_and_flags_beside_it_win():
+def test_a_conf_file_changes_the_preset_pmni_and_flags_beside_it_win():
     words = ["--conf", str(BEAR), "--obj_name=bear"]
     plain, changed = parse(words), parse([*words, "--lr", "7e-4", "--preset", "parity", "--out", "x"])
-    assert plain.preset == PRESETS["seeds"]()
+    assert plain.preset == PRESETS["pmni"]()
     assert plain.out == Path("exp/diligent_mv/bear")
     assert plain.config.rates.lr == 1e-3
     assert plain.config.data == Path("data/diligent_mv_normals/bear")
@@ -96,6 +96,27 @@ def test_a_conf_file_changes_the_seeds_preset_and_flags_beside_it_win():
     assert changed.config.rates.lr == 7e-4
     assert changed.config.terms == PRESETS["parity"]().terms
     assert changed.out == Path("x")
+    assert plain.flags.log_every == 100
+    assert parse([*words, "--log-every", "7"]).flags.log_every == 7
+
+
+@pytest.mark.parametrize("words", [["--preset", "seeds"], ["--preset=seeds"], ["--conf", str(BEAR), "--obj-name=bear"]])
+def test_the_former_name_of_a_preset_is_accepted_and_not_listed(words, fieldwatch):
+    chosen = parse(words)
+    assert chosen.preset == PRESETS["pmni"]()
+    assert chosen.flags.preset == "pmni"
+    assert "seeds" not in PRESETS
+    for line in (["--preset", "seeds", "--help-all"], ["--help"]):
+        code, out, _ = fieldwatch("train", "normals", *line)
+        assert code == 0
+        assert "pmni" in out
+        assert "seeds" not in out
+
+
+def test_the_former_name_of_a_preset_is_accepted_in_a_file_of_scenes(fieldwatch, tmp_path):
+    (tmp_path / "scenes.toml").write_text('[[scene]]\nname = "a"\npipeline = "normals"\npreset = "seeds"\n')
+    code, out, said = fieldwatch("train-many", tmp_path / "scenes.toml", "--dry-run", "--ray", "off")
+    assert code == 0, out + said
 
 
 def test_the_original_command_line():
@@ -128,7 +149,7 @@ def test_what_the_original_ignored_or_never_had_is_refused(line, said):
     ("words", "message"),
     [
         ("--data nowhere", "nowhere"),
-        ("--preset best", "--preset 'best' is not known: expected one of default, cpu, poses, seeds, parity"),
+        ("--preset best", "--preset 'best' is not known: expected one of default, cpu, poses, pmni, parity"),
         ("--obj-name bear", "give --conf FILE, too"),
         ("--conf nowhere.conf", "--conf nowhere.conf: there is no such file"),
         (f"--conf {BEAR}", "give the object that replaces CASE_NAME with --obj-name NAME"),
@@ -143,9 +164,9 @@ def test_bad_input_is_named_and_nothing_is_written(refused, tmp_path, monkeypatc
 
 
 def test_an_unknown_flag_is_an_error_of_usage(fieldwatch):
-    code, out, message = fieldwatch("train", "normals", "--colour", "red")
+    code, out, message = fieldwatch("train", "normals", "--color", "red")
     assert (code, out) == (2, "")
-    assert "--colour" in message
+    assert "--color" in message
 
 
 def test_help_explains_the_run_folder_and_the_conf_files(fieldwatch):
@@ -215,6 +236,23 @@ def test_without_held_out_views_there_is_one_column():
     assert "mean angular error (degrees) 1.23" in lines
     assert any(line.endswith("error (degrees) 0.500") for line in lines)
     assert not any("held out" in line for line in lines)
+
+
+def test_the_warm_up_samples_fewer_rays(maps, tmp_path):
+    limited = [
+        "--rays-per-view",
+        "20",
+        "--sample-budget",
+        "None",
+        "--warm-up-rays",
+        "5",
+        "--warm-up-rays-until",
+        "10000",
+    ]
+    words = [*TINY, *limited, "--views-per-step", "0", "--data", str(maps), "--out", str(tmp_path / "run")]
+    assert main(["train", "normals", *words]) in (0, 1)
+    rays = read_history(tmp_path / "run")["Statistics/rays"]
+    assert rays.values.tolist() == [15, 15, 60, 60, 60, 60]
 
 
 def test_poses_that_wait_longer_than_the_first_look_at_the_parameters(maps, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from fieldwatch.cli.train import parse as parse_words
 from fieldwatch.recon.commands.splats import SPLATS
 from fieldwatch.recon.pipelines.splats import PRESETS, SplatsConfig
-from fieldwatch.record import read_manifest
+from fieldwatch.record import read_history, read_manifest
 
 
 def parse(words):
@@ -62,6 +62,17 @@ def test_the_profiling_command_of_the_original():
     assert (chosen.config.iteration_to_load, chosen.config.regularization) == (7000, "density")
     assert chosen.config.checkpoint_milestones == (7000, 9000)
     assert chosen.flags.profile.chosen().interval == 50
+
+
+def test_lpips_without_weights_is_noted_once_however_often_the_run_is_evaluated(fieldwatch, tmp_path, monkeypatch):
+    monkeypatch.setenv("FIELDWATCH_LPIPS", str(tmp_path))
+    words = ["--views", "4", "--held-out", "4", "--turntable", "0", "--regularization", "none", "--device", "cpu"]
+    words += ["--schedule-scale", "0.001", "--coarse-iterations", "6000", "--test-iterations", "1000", "3000", "5000"]
+    code, out, _ = fieldwatch("train", "splats", "--out", tmp_path / "run", *words)
+    assert code in (0, 1)
+    assert len(read_history(tmp_path / "run")["Test/psnr"]) == 4
+    assert out.count("LPIPS") == 1
+    assert "fieldwatch doctor" in " ".join(out.split())
 
 
 def test_the_ending_names_quality_and_every_place(trained_splats, fieldwatch, tmp_path):
@@ -120,9 +131,9 @@ def test_a_folder_of_another_config_is_refused_with_what_differs(splats, refused
 
 
 def test_an_unknown_flag_is_an_error_of_usage(fieldwatch):
-    code, out, message = fieldwatch("train", "splats", "--colour", "red")
+    code, out, message = fieldwatch("train", "splats", "--color", "red")
     assert (code, out) == (2, "")
-    assert "--colour" in message
+    assert "--color" in message
 
 
 def test_help_explains_the_run_folder_and_the_original_flags(fieldwatch):

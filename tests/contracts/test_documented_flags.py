@@ -11,7 +11,7 @@ from fieldwatch.cli.completion_table import completed_flags
 from fieldwatch.recon.commands.migrate import mesh, sugar, video
 
 ORIGINALS = {
-    "train splats": {*sugar.ORIGINAL_FLAGS, *sugar._OUR_SWITCHES, *sugar._SWITCHES},
+    "train splats": {*sugar.ORIGINAL_FLAGS, *sugar._OUR_SWITCHES, *sugar._SWITCHES, *sugar._MESH_SWITCHES},
     "train video": set(video.ORIGINAL_FLAGS),
     "mesh extract": set(mesh.EXTRACT_ORIGINALS),
     "mesh refine": set(mesh.REFINE_ORIGINALS),

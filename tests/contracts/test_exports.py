@@ -14,12 +14,17 @@ LEFT = {
 }
 
 
-def exports(tree: ast.Module) -> int:
-    """Number of names in ``__all__``."""
+def exported_names(tree: ast.Module) -> set[str]:
+    """Names in ``__all__``."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
-            return len(set(ast.literal_eval(node.value)))
-    return 0
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def exports(tree: ast.Module) -> int:
+    """Number of names in ``__all__``."""
+    return len(exported_names(tree))
 
 
 def too_many(counts: dict[str, int], allowed: dict[str, int]) -> dict[str, int]:
@@ -42,3 +47,27 @@ def test_a_room_exports_few_names(sources):
     counts = {source.place.removesuffix("/__init__.py"): exports(source.tree) for source in rooms}
     assert too_many(counts, LEFT) == {}
     assert sorted(room for room in LEFT if counts.get(room, 0) <= GUIDANCE) == [], "these need no exception any more"
+
+
+def hidden_by_a_module(places: set[str], room: str, tree: ast.Module) -> set[str]:
+    """Exported names that a module of the room hides: importing the module puts it in the place of the name."""
+    room_itself = f"fieldwatch.{room.replace('/', '.')}"
+    # Of `from fieldwatch.base import protobuf` in fieldwatch.base, the name is the module.
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == room_itself]
+    modules = {alias.name for node in imports for alias in node.names}
+    names = exported_names(tree) - modules
+    return {name for name in names if f"{room}/{name}.py" in places or f"{room}/{name}/__init__.py" in places}
+
+
+def test_a_name_that_a_module_hides_is_found():
+    places = {"record/__init__.py", "record/journal.py", "record/tags.py", "record/memory/__init__.py"}
+    text = "from fieldwatch.record import tags\n__all__ = ['journal', 'memory', 'tags', 'Journal']"
+    assert hidden_by_a_module(places, "record", ast.parse(text)) == {"journal", "memory"}
+
+
+def test_no_exported_name_is_hidden_by_a_module(sources):
+    places = {source.place for source in sources}
+    for source in sources:
+        if source.place.endswith("/__init__.py"):
+            room = source.place.removesuffix("/__init__.py")
+            assert hidden_by_a_module(places, room, source.tree) == set(), room

@@ -16,7 +16,7 @@ BROAD_BORDERS = {
     ("checkpoint/items.py", "_load"): "code of strangers: an object's load_state_dict may raise anything; chained",
     ("checkpoint/mirror.py", "_copy_and_note"): "thread border: a failed copy is an event of the run",
     ("checkpoint/worker.py", "_do"): "thread border: raised on the training's thread",
-    ("cli/main.py", "_run"): "process border: a traceback and exit code 3",
+    ("cli/entry.py", "_run"): "process border: a traceback and exit code 3",
     ("cli/training.py", "report_failure"): "process border: a crash folder, a traceback and exit code 3",
     ("health/examiner.py", "_evaluate"): "user code: a rule that raises is a finding",
     (
@@ -25,6 +25,7 @@ BROAD_BORDERS = {
     ): "code of strangers, called by torch: printed, and torch raises its own error",
     ("registry/installed.py", "_load"): "code of strangers: a package that cannot be imported; chained",
     ("record/writer.py", "_work"): "thread border: raised in the training thread",
+    ("replay/replay.py", "train"): "user code: an exception of the step is a result of the replay",
 }
 
 # Classes that end an exception in `__exit__`: (file, class), why that is what their user asks for.

@@ -19,6 +19,7 @@ OTHERS = {
     ("record/writer.py", "WriterFailed"): "a reader of the record, or the disk",
     ("registry/installed.py", "PipelineError"): "a bug of an installed package",
     ("recon/render/native/build.py", "NativeUnavailable"): "no compiler; plain torch takes over",
+    ("replay/precision.py", "NativeCodeError"): "the code of the step; the result of an intervention",
     ("run/rank_group.py", "RankLost"): "another process",
     ("run/shared_step.py", "RanksDriftedError"): "other processes",
 }

@@ -30,7 +30,8 @@ def mutants(torture):
 
 
 def test_every_mutant_replaces_what_is_there_exactly_once_and_leaves_valid_python(torture, mutants):
-    source, stale = torture("mutants").SOURCE / "fieldwatch", []
+    source = torture("mutants").SOURCE / "fieldwatch"
+    stale = []
     for mutant in mutants:
         for file in mutant.files:
             text = (source / file).read_text()
@@ -67,7 +68,8 @@ def test_every_promise_has_a_mutant_that_must_turn_a_row_of_it_red(torture, muta
 
 
 def test_a_mutant_counts_as_noticed_only_if_its_control_holds_and_its_row_does_not(torture):
-    module, rows = torture("mutants"), torture("rows")
+    module = torture("mutants")
+    rows = torture("rows")
     mutant = module.Mutant(
         name="m", breaks="b", file="f.py", edits=(("a", "b"),), trial="order", rows=("P1 in a loop", "P2 cut")
     )

@@ -1,5 +1,6 @@
 """The repository's own papers: build files, decisions, dependencies with their reasons."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HEADINGS = ["Context", "Decision", "Consequences", "Measured"]
+HEADINGS = ["Context", "Decision", "Consequences", "Measured", "Alternatives"]
 SUPPRESSION = re.compile(r"# (?:noqa: ((?:[A-Z]+\d+(?:, ?)?)+)|(?:type|pyright): ignore\[([\w, -]+)\])(.*)")
 
 
@@ -40,11 +41,18 @@ def decision_pages(root: Path) -> list[Path]:
     return sorted((root / "docs/decisions").glob("[0-9]*.md"))
 
 
-def test_decisions_are_numbered_and_have_the_four_parts(root):
+def test_decisions_are_numbered_and_have_the_five_parts(root):
     pages = decision_pages(root)
     assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
     found = {page.name: re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE) for page in pages}
     assert {name: headings for name, headings in found.items() if headings != HEADINGS} == {}
+
+
+def test_the_index_lists_every_decision_once_with_its_title(root):
+    index = (root / "docs/decisions/README.md").read_text()
+    listed = re.findall(r"^\* \[(.+)\]\((\d{4}-.+\.md)\)$", index, re.MULTILINE)
+    titles = [(page.read_text().splitlines()[0].removeprefix("# "), page.name) for page in decision_pages(root)]
+    assert sorted(listed) == sorted(titles)
 
 
 def lines_without_reason(block: str) -> list[str]:
@@ -98,6 +106,20 @@ def test_make_help_lists_every_target(root):
     assert sorted(re.findall(r"make (\w+) +\S", shown.stdout)) == sorted(targets[1].split())
 
 
+def test_every_benchmark_is_run_by_make_bench_or_listed_as_left_out(root):
+    folder = root / "benchmarks"
+    spec = importlib.util.spec_from_file_location("bench_all", folder / "all.py")
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    run = {words[0] for words in page.COMMANDS.values()}
+    rows = re.findall(r"^\| `([\w./]+)` \|", (folder / "README.md").read_text(), re.MULTILINE)
+    left_out = {name.rstrip("/") for name in rows}
+    scripts = {path.name for path in folder.glob("*.py")} - {"all.py"}
+    folders = {path.parent.name for path in folder.glob("*/*.py")}
+    assert run & left_out == set()
+    assert run | left_out == scripts | folders
+
+
 def test_ci_is_strict_and_runs_the_same_as_a_person(root):
     script = root / ".ci" / "run"
     assert os.access(script, os.X_OK)
@@ -106,7 +128,7 @@ def test_ci_is_strict_and_runs_the_same_as_a_person(root):
     assert [line for line in lines if line.startswith("make")] == ["make test", "make check"]
 
 
-def test_the_licence_is_the_one_that_is_declared(root, project):
+def test_the_license_is_the_one_that_is_declared(root, project):
     text = (root / "LICENSE").read_text()
     assert project["license"] == "Apache-2.0"
     assert "Apache License" in text

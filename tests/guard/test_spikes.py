@@ -126,8 +126,10 @@ def test_a_loss_near_zero_may_jump_by_large_factors(monkeypatch):
 
 
 def test_a_gradient_surge_diverges_at_once_and_includes_its_high_losses():
-    norms, losses = np.ones(120), calm(120)
-    norms[104], losses[102:105] = 1e9, 50.0
+    norms = np.ones(120)
+    losses = calm(120)
+    norms[104] = 1e9
+    losses[102:105] = 50.0
     divergence = seen(block(losses, columns={"Gradients/total_norm": norms})).divergence
     assert (divergence.first, divergence.last, divergence.noticed_at) == (102, 104, 104)
     assert "1e+09 times" in divergence.cause

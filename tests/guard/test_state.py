@@ -71,7 +71,8 @@ def test_an_unwatched_parameter_is_named_by_its_optimizer():
 
 
 def test_a_parameter_added_to_an_optimizer_later_is_guarded(tmp_path):
-    first, late = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    first = nn.Parameter(torch.ones(2))
+    late = nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([first], lr=0.1)
     with Run(tmp_path / "run", outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(3):

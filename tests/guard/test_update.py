@@ -57,7 +57,8 @@ def test_a_refused_step_keeps_weights_moments_and_counters(name, poison, healthy
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_continues_as_if_the_refused_step_had_not_happened(name):
     guarded, plain = (nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2))
-    with_guard, without = OPTIMIZERS[name]([guarded]), OPTIMIZERS[name]([plain])
+    with_guard = OPTIMIZERS[name]([guarded])
+    without = OPTIMIZERS[name]([plain])
     for gradient in (0.5, math.nan, -0.25, math.inf, math.nan, 0.125):
         step(guarded, with_guard, gradient, refused=not math.isfinite(gradient))
         if math.isfinite(gradient):
@@ -119,7 +120,8 @@ def test_on_a_cpu_nothing_is_copied(name, monkeypatch):
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
 def test_switching_to_fused_keeps_the_state(kind):
     switched, plain = (nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2))
-    mine, other = kind([switched], lr=0.1), kind([plain], lr=0.1)
+    mine = kind([switched], lr=0.1)
+    other = kind([plain], lr=0.1)
     for number in range(4):
         if number == 2:
             assert prefer_fused(mine)

@@ -39,7 +39,8 @@ def rows(start: int, end: int) -> list[Block]:
 
 def _block(axis: str, columns: dict[str, np.ndarray], steps: np.ndarray, positions: np.ndarray) -> Block:
     values = np.stack([*columns.values()], axis=1)
-    names, seconds = tuple(columns), 0.1 * (steps + 1.0)
+    names = tuple(columns)
+    seconds = 0.1 * (steps + 1.0)
     return Block(axis=axis, columns=names, steps=steps, seconds=seconds, positions=positions, values=values)
 
 
@@ -47,8 +48,11 @@ class Live:
     """Process rows like a run does: journal, history and examinations in order."""
 
     def __init__(self, folder, start=0):
-        self.journal, self.events, self.examiner = Journal(folder), EventLog(folder), Examiner(RULES)
-        self.history, self.findings = History(), []
+        self.journal = Journal(folder)
+        self.events = EventLog(folder)
+        self.examiner = Examiner(RULES)
+        self.history = History()
+        self.findings = []
         if start:
             self.journal.segment(start)
             self.events.segment(start)
@@ -117,7 +121,8 @@ def test_a_phase_that_ended_between_two_looks_is_still_judged(make, block_of):
     norm = np.full(416, 5.0)
     norm[396:410] = 5000.0
     history = make(events=[{"kind": "phase", "step": 410, "name": "next"}])
-    examiner, found = Examiner([GradientExploding()], every=32), []
+    examiner = Examiner([GradientExploding()], every=32)
+    found = []
     for part, due in examiner.split(block_of({"Gradients/total_norm": norm})):
         history.extend(part)
         if due:
@@ -138,7 +143,8 @@ def test_a_finding_is_reported_again_only_if_its_severity_has_risen(make):
     values[[5, 40, 70]] = np.nan
     refused = np.zeros(96)
     refused[5] = 1
-    history, examiner = make({"Loss/component_sdf": values, "Guard/refused": refused}), Examiner([NonFinite()])
+    history = make({"Loss/component_sdf": values, "Guard/refused": refused})
+    examiner = Examiner([NonFinite()])
     found = examiner.examine(history)
     assert [(finding.severity, finding.step) for finding in found] == [("warning", 5), ("error", 40)]
     assert "refused" in found[0].message

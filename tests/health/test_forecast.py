@@ -126,7 +126,7 @@ def test_parameters_stand_in_where_no_size_is_recorded(make, rng):
     found = forecast(make({"Memory/peak_MB": peak, "Memory/parameters_MB": parameters}, {"Memory/capacity_MB": [6e3]}))
     assert not found.counted
     assert found.cap == pytest.approx(5000 / 4.4, rel=0.04)
-    assert found.text().endswith("MB of parameters")
+    assert found.text().endswith("MiB of parameters")
 
 
 def test_it_says_nothing_where_nothing_grows_or_everything_fits(make, simple):
@@ -164,7 +164,7 @@ def test_growth_before_the_kept_rows_comes_from_events(simulator):
     ("shape", "kind"),
     [(lambda u: u, "linear"), (lambda u: u**0.4, "power"), (lambda u: 1 - np.exp(-4 * u), "saturating")],
 )
-def test_the_shape_of_growth_is_recognised(shape, kind):
+def test_the_shape_of_growth_is_recognized(shape, kind):
     steps = 500.0 + 100 * np.arange(60)
     growth = Growth.fit(GrowthTrace(steps=steps, sizes=1e5 + 3e6 * shape((steps - 500) / 5900)))
     assert growth.kind == kind
@@ -177,8 +177,12 @@ def test_the_same_record_gives_the_same_forecast_live_and_afterwards(tmp_path, s
     """The rule reports at complete blocks of 64 steps; a replay of the folder gives the same findings, once."""
     rules = [OutOfMemoryAhead(actions=("checkpoint", "cap"), unit="Gaussians")]
     simulated = simulator.simulate(simulator.Setting(death=6000), 1)
-    journal, events, examiner, live = Journal(tmp_path), EventLog(tmp_path), Examiner(rules), []
-    history, blocks = History(), [block for at in range(0, 5880, 60) for block in simulated.blocks(at + 60, at)]
+    journal = Journal(tmp_path)
+    events = EventLog(tmp_path)
+    examiner = Examiner(rules)
+    live = []
+    history = History()
+    blocks = [block for at in range(0, 5880, 60) for block in simulated.blocks(at + 60, at)]
     for step in range(500, 5880, 100):
         events.append({"kind": "growth", "step": step})
         history.add_event({"kind": "growth", "step": step})
@@ -205,7 +209,8 @@ def test_unknown_actions_are_refused():
 def test_broken_numbers_do_no_harm(simple, make):
     history = simple()
     peak = history["Memory/peak_MB"].values.copy()
-    peak[100:200], peak[300] = np.nan, np.inf
+    peak[100:200] = np.nan
+    peak[300] = np.inf
     sizes = history["Model/size"].values.copy()
     sizes[400:420] = np.nan
     found = forecast(run(make, sizes, peak))

@@ -9,7 +9,7 @@ STEPS = np.arange(1216)
 
 
 def held(rng, noise=3.0):
-    """Persistent memory: 900 MB, plus 100 MB with every densification."""
+    """Persistent memory: 900 MiB, plus 100 MiB with every densification."""
     return 900.0 + 100 * (STEPS // 100) + noise * rng.standard_normal(len(STEPS))
 
 
@@ -33,7 +33,7 @@ def test_half_a_megabyte_per_step_is_named_within_200_steps(make, rng, begin):
 
 
 def test_it_is_named_on_simulated_runs_too(simulator):
-    """Occasional workspaces, a cache of views that fills, noise of 4 MB, memory of kept renders."""
+    """Occasional workspaces, a cache of views that fills, noise of 4 MiB, memory of kept renders."""
     begins = [700, 1777, 3050, 4444]
     settings = [simulator.Setting(leak=0.5, leak_from=begin) for begin in begins]
     delays = [simulator.leak_delay(setting, seed) for seed, setting in enumerate(settings)]
@@ -91,7 +91,7 @@ def test_what_comes_once_is_no_leak(make, rng):
 
 
 def test_a_cache_that_fills_with_new_samples_is_no_leak(make, rng):
-    """Three hundred images of 3 MB, each cached when it is first used."""
+    """Three hundred images of 3 MiB, each cached when it is first used."""
     views = rng.permutation(np.concatenate((np.arange(300), rng.integers(0, 300, len(STEPS) - 300))))
     first = np.zeros(len(STEPS))
     first[np.unique(views, return_index=True)[1]] = 3.0
@@ -128,5 +128,6 @@ def test_a_size_that_changes_in_every_step_leaves_nothing_to_judge(make):
 
 def test_broken_numbers_do_no_harm(make, rng):
     allocated = held(rng) + 0.5 * np.maximum(STEPS - 500, 0)
-    allocated[520:560], allocated[610] = np.nan, np.inf
+    allocated[520:560] = np.nan
+    allocated[610] = np.inf
     assert named(make, allocated)

@@ -44,7 +44,8 @@ def fragmented(make: Make, percent: Sequence[float], pieces: float | None = None
 
 def stepwise(make: Make, steps: int, *, leak: float = 0.0, events: Sequence[Mapping[str, object]] = ()) -> History:
     """A model that grows every hundred steps, with a leak from step 600 on."""
-    rng, step = np.random.default_rng(5), np.arange(steps)
+    rng = np.random.default_rng(5)
+    step = np.arange(steps)
     size = 100e3 * (1 + step // 100)
     allocated = 900 + 1e-3 * size + leak * np.maximum(step - 600, 0) + 3 * rng.standard_normal(steps)
     columns = {"Memory/allocated_MB": allocated, "Model/size": size}
@@ -53,7 +54,8 @@ def stepwise(make: Make, steps: int, *, leak: float = 0.0, events: Sequence[Mapp
 
 def growing(make: Make, *, capacity: float, ends: int | None = None) -> History:
     """Ten views, the last one the heaviest; 80,000 primitives more every hundred steps from 500 on."""
-    rng, step = np.random.default_rng(5), np.arange(2100)
+    rng = np.random.default_rng(5)
+    step = np.arange(2100)
     size = 200e3 + 80e3 * np.maximum((step - 400) // 100, 0)
     views = rng.integers(0, 10, len(step))
     work = (5.0 + views) * size
@@ -78,21 +80,21 @@ CASES = [
         fault=partial(snapshots, activations=1000 + 40.0 * np.arange(20)),
         healthy=partial(snapshots, activations=1000 + 40.0 * np.arange(20), parameters=500 + 20.0 * np.arange(20)),
         at=(500, "warning", f"{CATEGORY}/activations_MB"),
-        words=("growing", "1080 to 1400 MB", "8 snapshots", "detach()"),
+        words=("growing", "1,080 MiB to 1,400 MiB", "8 snapshots", "detach()"),
     ),
     Case(
         rule=memory.FragmentationHigh(),
         fault=partial(fragmented, percent=FRAGMENTS),
         healthy=partial(fragmented, percent=[50, 50, 20, 35, 46, 47, 38]),
         at=(300, "warning", "TensorProfiling/fragmentation_percent"),
-        words=("48 %", "above 40 %", "expandable_segments"),
+        words=("48%", "above 40%", "expandable_segments"),
     ),
     Case(
         rule=forecast.MemoryLeak(),
         fault=partial(stepwise, steps=767, leak=0.5),
         healthy=partial(stepwise, steps=767),
         at=(703, "warning", "Memory/allocated_MB"),
-        words=("leaks 0.47 +- 0.02 MB per step", "not explained by the model's size", "full in 15,", "loss.item()"),
+        words=("leaks 0.47 +- 0.02 MiB per step", "not explained by the model's size", "full in 15,", "loss.item()"),
     ),
     Case(
         rule=forecast.OutOfMemoryAhead(),
@@ -151,9 +153,9 @@ def test_every_rule_about_memory_has_a_planted_fault_and_a_healthy_twin():
 
 
 def test_idle_cache_that_can_be_used_again_is_no_fragmentation(make):
-    """48 % idle is a finding if 1600 of 8000 MB are in segments in use, but not if 80 MB are."""
+    """48% idle is a finding if 1600 of 8000 MiB are in segments in use, but not if 80 MiB are."""
     found = memory.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=1600))
-    assert ["20 % are in segments" in finding.message for finding in found] == [True]
+    assert ["20% are in segments" in finding.message for finding in found] == [True]
     assert memory.FragmentationHigh()(fragmented(make, FRAGMENTS, pieces=80)) == ()
 
 

@@ -8,7 +8,8 @@ import torch
 
 from fieldwatch.health import AllocationRequest, DeviceMemory, parse_out_of_memory, triage
 
-GIB, MIB = 2**30, 2**20
+GIB = 2**30
+MIB = 2**20
 OLDEST = (
     "CUDA out of memory. Tried to allocate 12.50 MiB (GPU 0; 10.92 GiB total capacity; 8.57 MiB already allocated; "
     "9.28 GiB free; 4.68 MiB cached)"

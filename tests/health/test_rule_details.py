@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from fieldwatch.health.rules import finite, gradients, losses, parameters, samples
+from fieldwatch.health.rules import (
+    finite,
+    gradients,
+    losses,
+    parameters,
+    quality,
+    rates,
+    results,
+    samples,
+    terms,
+    timing,
+)
 from fieldwatch.health.window import excused, first_sustained, on_steps, trailing_count, trailing_mean
 
 STEPS = np.arange(4096)
@@ -67,7 +78,8 @@ def test_a_weight_that_was_raised_explains_a_jump(make):
 def test_a_view_that_is_always_hard_is_no_spike(make):
     """One view of 30 has 20 times the loss of the others: a spike only if samples have no names."""
     who = np.arange(900) % 30
-    columns, names = {"Loss/total": np.where(who == 7, 20.0, 1.0)}, [f"view_{i}" for i in who]
+    columns = {"Loss/total": np.where(who == 7, 20.0, 1.0)}
+    names = [f"view_{i}" for i in who]
     assert losses.LossSpike()(make(columns)) != ()
     assert losses.LossSpike()(make((columns, {"samples": names}))) == ()
 
@@ -81,7 +93,8 @@ def test_unchanged_parameters_without_gradient_are_frozen_on_purpose(make):
 def test_nan_never_enters_a_baseline(make):
     """A single NaN must not disable the rule for the length of its window."""
     values = np.ones(600)
-    values[280], values[300] = np.nan, 20.0
+    values[280] = np.nan
+    values[300] = 20.0
     assert [finding.step for finding in losses.LossSpike()(make({"Loss/total": values}))] == [300]
     means = trailing_mean(values, 64, least=8)
     assert np.isfinite(means[8:]).all()
@@ -139,3 +152,175 @@ def test_values_at_the_steps_of_another_metric(make):
 def test_an_event_excuses_the_steps_after_it(make):
     history = make({"a": np.zeros(9)}, events=[{"kind": "reset", "step": 3}])
     assert excused(history, ["reset", "other"], history["a"].steps, 2).nonzero()[0].tolist() == [3, 4, 5]
+
+
+def test_a_schedule_that_ended_excuses_the_parameters_of_every_group(make):
+    """An optimizer without named groups records LearningRate/0, whatever the watched group is called."""
+    still = {"Parameters/head_mean": np.full(9, 0.1), "Parameters/head_std": np.full(9, 0.2)}
+    columns = {"Gradients/head_norm": np.ones(600), "LearningRate/0": np.where(np.arange(600) < 50, 1e-3, 0.0)}
+    assert parameters.UnchangedParameters()(make(columns, (still, EVAL))) == ()
+    assert (
+        parameters.UnchangedParameters()(make({**columns, "LearningRate/0": np.full(600, 1e-3)}, (still, EVAL))) != ()
+    )
+
+
+def test_summed_losses_of_a_game_need_not_decrease(make, rng):
+    noise = 0.01 * rng.standard_normal(1200)
+    swap = 0.3 * np.minimum(np.arange(1200) / 20, 1)
+    terms = {"Loss/weighted_critic": 1.4 - swap + noise, "Loss/weighted_maker": 0.7 + swap - noise}
+    game = {"Loss/total": terms["Loss/weighted_critic"] + terms["Loss/weighted_maker"], **terms}
+    assert losses.LossNotDecreasing()(make(game)) == ()
+    stuck = {name: np.full(1200, values.mean()) + noise for name, values in terms.items()}
+    assert losses.LossNotDecreasing()(make({"Loss/total": np.full(1200, 2.1) + noise, **stuck})) != ()
+
+
+def test_a_short_run_is_judged_after_half_of_its_plan(make, rng):
+    values = 2.3 + 0.02 * rng.standard_normal(600)
+    plan = [{"kind": "plan", "step": 0, "steps": 600}]
+    assert [found.step for found in losses.LossNotDecreasing()(make({"Loss/total": values}, events=plan))] == [363]
+    fallen = np.where(np.arange(600) < 4, 23.0, values)
+    assert losses.LossNotDecreasing()(make({"Loss/total": fallen}, events=plan)) == ()
+
+
+def test_losses_of_both_signs_have_no_ratio_to_a_mean(make, rng):
+    values = 0.05 * np.sign(np.sin(2 * np.pi * np.arange(1200) / 96)) + 0.1 * rng.standard_normal(1200)
+    values[900] = 20.0
+    history = make({"Loss/total": values})
+    for rule in (losses.LossSpike(), losses.LossJump(), losses.LossNotDecreasing(), losses.LossOscillating()):
+        assert rule(history) == ()
+    values[900:] = 500.0
+    assert [found.severity for found in losses.LossJump()(make({"Loss/total": values}))] == ["error"]
+
+
+def test_a_batch_far_above_a_loss_near_zero_is_no_spike(make, rng):
+    values = np.exp(-np.arange(800) / 60) * np.exp(0.1 * rng.standard_normal(800))
+    values[700] *= 40
+    assert losses.LossSpike()(make({"Loss/total": values})) == ()
+    values[700] = 0.5
+    assert [found.step for found in losses.LossSpike()(make({"Loss/total": values}))] == [700]
+
+
+def test_heavy_tails_are_no_spikes(make, rng):
+    values = np.exp(1.4 * rng.standard_normal(4000))
+    values[:64] = 1.0
+    calm = 1 + 0.05 * rng.standard_normal(4000)
+    calm[3000] = 30.0
+    assert losses.LossSpike()(make({"Loss/total": values})) == ()
+    assert [found.step for found in losses.LossSpike()(make({"Loss/total": calm}))] == [3000]
+
+
+def test_a_group_that_hands_its_parameters_over_is_not_dead(make):
+    frozen = {"Gradients/other_norm": np.ones(100)}
+    unfrozen = ({"Gradients/backbone_norm": np.ones(500)}, {"first": 100})
+    assert gradients.DeadGroup()(make({"Loss/total": np.ones(600)}, frozen, unfrozen)) == ()
+    late = ({"Gradients/backbone_norm": np.ones(300)}, {"first": 300})
+    assert [found.subject for found in gradients.DeadGroup()(make({"Loss/total": np.ones(600)}, frozen, late))] == [
+        "other"
+    ]
+
+
+def test_gradients_that_vanish_because_the_fit_converged_are_a_note(make):
+    norm = np.geomspace(1.0, 1e-9, 600)
+    converged = make({"Gradients/total_norm": norm, "Loss/total": 0.2 + 0.8 * np.exp(-np.arange(600) / 30)})
+    saturated = make({"Gradients/total_norm": np.full(600, 1e-9), "Loss/total": np.full(600, 2.3)})
+    assert [found.severity for found in gradients.GradientVanishing()(converged)] == ["note"]
+    assert [found.severity for found in gradients.GradientVanishing()(saturated)] == ["warning"]
+
+
+def test_gradients_that_vanish_on_the_way_to_the_first_layers(make):
+    columns = {"Gradients/total_norm": np.ones(600), "Gradients/last_norm": np.ones(600)}
+    first = {"Gradients/first_norm": np.full(600, 1e-10)}
+    assert [found.subject for found in gradients.GradientVanishing()(make(columns | first))] == ["first"]
+    assert gradients.GradientVanishing()(make(columns | {"Gradients/first_norm": np.full(600, 1e-3)})) == ()
+
+
+def test_outliers_that_cost_little_time_are_the_machine(make):
+    """One step in 25 took four times as long: 11 % of the time."""
+    times = np.where(np.arange(600) % 25 == 24, 40.0, 10.0)
+    assert timing.StepOutlier()(make({"Time/step": times})) == ()
+    assert timing.StepOutlier()(make({"Time/step": np.where(times > 10, 240.0, 10.0)})) != ()
+
+
+PLAN = {"kind": "plan", "step": 0, "steps": 600}
+
+
+def test_a_disturbance_of_the_whole_run_is_no_sample_s_fault(make, rng):
+    """All views rise at step 2500: no single one is to blame. The same spike right after a prune is the prune's."""
+    values, names = views(rng)
+    values[2500] *= 4
+    alone = make(({"Loss/total": values}, {"samples": names}))
+    pruned = make(({"Loss/total": values}, {"samples": names}), events=[{"kind": "prune", "step": 2495}])
+    assert samples.SampleSpike()(alone) != ()
+    assert samples.SampleSpike()(pruned) == ()
+    values[2490:2520] *= 4
+    together = samples.SampleSpike()(make(({"Loss/total": values}, {"samples": names})))
+    # The first steps of a disturbance cannot be told from a spike of their samples.
+    assert {finding.step for finding in together} <= {2490, 2491}
+
+
+def test_a_regularizer_of_any_name_dominates_if_nothing_else_can_be_learned(make, rng):
+    noise = 0.02 * rng.standard_normal(600)
+    terms_by_name = {"Loss/weighted_policy": 0.1 + noise, "Loss/weighted_entropy": np.full(600, -13.8)}
+    assert [found.subject for found in terms.TermDominates()(make(terms_by_name))] == ["entropy"]
+    # A term that is large because it has not been learned yet is the data term.
+    learned = {**terms_by_name, "Loss/weighted_entropy": 13.8 * np.exp(-np.arange(600) / 100)}
+    assert terms.TermDominates()(make(learned)) == ()
+
+
+def test_a_term_that_is_recorded_every_other_step_dominates_too(make):
+    sparse = ({"Loss/weighted_between": np.full(300, 20.0)}, {"stride": 2})
+    history = make({"Loss/weighted_pixel": np.ones(600)}, sparse, events=[PLAN])
+    assert [found.subject for found in terms.TermDominates()(history)] == ["between"]
+
+
+def test_a_loss_that_rises_slowly_and_stays_high_has_too_high_a_rate(make):
+    rising = 0.3 + 0.7 * np.minimum(np.arange(600) / 60, 1)
+    columns = {"Loss/total": rising, "Loss/weighted_color": rising, "LearningRate/0": np.full(600, 0.5)}
+    assert [found.step for found in rates.RateTooHigh()(make(columns, events=[PLAN]))] == [39]
+    assert rates.RateTooHigh()(make({**columns, "LearningRate/0": np.zeros(600)}, events=[PLAN])) == ()
+    # A term that starts later, and a loss that one side of a game loses to the other, rise without any fault.
+    later = ({"Loss/weighted_extra": np.full(500, 5.0)}, {"first": 100})
+    total = {"Loss/total": 1 + 5.0 * (np.arange(600) >= 100), "Loss/weighted_color": np.ones(600)}
+    assert rates.RateTooHigh()(make({**columns, **total}, later, events=[PLAN])) == ()
+    won = {**columns, "Loss/weighted_maker": 0.7 * np.exp(-np.arange(600) / 50)}
+    assert rates.RateTooHigh()(make(won, events=[PLAN])) == ()
+
+
+def test_held_out_losses_that_rise_while_training_gains(make):
+    falling = {"Loss/total": 3 * np.exp(-np.arange(600) / 100)}
+    evaluations = {"first": 99, "stride": 100}
+    overfit = make(falling, ({"Eval/loss": np.array([1.3, 1.2, 1.5, 1.9, 2.2, 2.4])}, evaluations), events=[PLAN])
+    wobbling = make(
+        falling, ({"Eval/loss": np.array([0.05, 0.04, 0.05, 0.055, 0.05, 0.06])}, evaluations), events=[PLAN]
+    )
+    assert [found.subject for found in results.HeldOutGap()(overfit)] == ["Eval/loss"]
+    assert results.HeldOutGap()(wobbling) == ()
+
+
+def test_results_are_judged_when_the_plan_is_done(make):
+    """A run that is still training, or has no plan, is not judged by its last evaluation."""
+    columns = {"Loss/total": np.full(600, 1.0)}
+    scores = ({"Eval/psnr": np.array([12.0]), "Baseline/Eval/psnr": np.array([13.5])}, {"first": 599})
+    assert [found.subject for found in results.WorseThanNothing()(make(columns, scores, events=[PLAN]))] == [
+        "Eval/psnr"
+    ]
+    assert results.WorseThanNothing()(make(columns, scores)) == ()
+    longer = {**PLAN, "steps": 5000}
+    assert results.WorseThanNothing()(make(columns, scores, events=[longer])) == ()
+
+
+def test_a_baseline_named_by_the_rule(make):
+    columns = {"Eval/Pooled/val_psnr": np.array([16.9]), "Reference/val_mean_frame": np.array([20.5])}
+    history = make({"Loss/total": np.ones(600)}, (columns, {"first": 599}), events=[PLAN])
+    rule = results.WorseThanNothing(baselines={"Eval/Pooled/val_psnr": "Reference/val_mean_frame"})
+    assert "Reference/val_mean_frame" in rule(history)[0].message
+    assert results.WorseThanNothing()(history) == ()
+
+
+def test_few_evaluations_over_several_phases_show_overfitting(make):
+    phases = [{"kind": "phase", "step": step, "name": str(step)} for step in (0, 200, 400)]
+    gaps = ({"Test/psnr_gap": np.array([2.0, 8.0])}, {"first": 299, "stride": 300})
+    rule = quality.Overfitting(metrics=("Test/psnr_gap",))
+    assert [found.step for found in rule(make({"Loss/total": np.ones(600)}, gaps, events=[PLAN, *phases]))] == [599]
+    recovered = ({"Test/psnr_gap": np.array([8.0, 2.0])}, {"first": 299, "stride": 300})
+    assert rule(make({"Loss/total": np.ones(600)}, recovered, events=[PLAN, *phases])) == ()

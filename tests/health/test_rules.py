@@ -14,11 +14,14 @@ from fieldwatch.health.rules import (
     forecast,
     gradients,
     incidents,
+    loop,
     losses,
     memory,
     not_kept,
     parameters,
     quality,
+    rates,
+    results,
     rules_in,
     samples,
     saving,
@@ -84,7 +87,8 @@ def bad_terms(make: Make, *, bad: bool = True, refused: float | None = None) -> 
 def views(make: Make, *, spike: float, at: int = 1507) -> History:
     """40 views whose losses differ by large factors, with 3 % noise; the loss of one visit is raised."""
     rng = np.random.default_rng(3)
-    base, who = rng.lognormal(0, 0.7, 40), rng.integers(0, 40, 2000)
+    base = rng.lognormal(0, 0.7, 40)
+    who = rng.integers(0, 40, 2000)
     losses = base[who] * np.exp(-np.arange(2000) / 3000) * (1 + 0.03 * rng.standard_normal(2000))
     losses[at] *= spike
     names = [f"view_{i}" for i in changed(who, at, who[at])]
@@ -133,11 +137,112 @@ def paused(make: Make, gap: float, *, at: int = 400, events: Sequence[Event] = (
     return make(({"Loss/total": noisy()}, {"seconds": times}), events=events)
 
 
+def finished(*parts: object, make: Make, events: Sequence[Event] = (), steps: int = 600) -> History:
+    return make(*parts, events=[{"kind": "plan", "step": 0, "steps": steps}, *events])
+
+
+def judged(make: Make, score: object, *, loss: np.ndarray | None = None, **columns: object) -> History:
+    """A finished run with an accuracy at six evaluations, and further metrics of these."""
+    scores = {"Eval/accuracy": np.asarray(score), **{name.replace("__", "/"): each for name, each in columns.items()}}
+    total = noisy() if loss is None else loss
+    return finished({"Loss/total": total}, (scores, {**EVAL, "first": 99, "stride": 100}), make=make)
+
+
+def against_chance(make: Make, last: float) -> History:
+    chance = {"kind": "baselines", "step": 0, "baselines": {"Eval/accuracy": {"value": 0.1, "better": "higher"}}}
+    scores = ({"Eval/accuracy": np.array([0.05, last])}, {**EVAL, "first": 299, "stride": 300})
+    return finished({"Loss/total": noisy()}, scores, make=make, events=[chance])
+
+
+def scored(make: Make, worst: float) -> History:
+    values = {f"view_{i}": 24 + 0.3 * i for i in range(8)} | {"view_3": worst}
+    event = {"kind": "sample_scores", "step": 599, "metric": "Test/psnr", "better": "higher", "values": values}
+    return finished({"Loss/total": noisy()}, make=make, events=[event])
+
+
+def visited(make: Make, wrong: float) -> History:
+    """Twenty views that differ by half, one of them wrong by a factor."""
+    who = np.random.default_rng(5).integers(0, 20, 600)
+    losses = noisy() * (1 + 0.5 * who / 20) * np.where(who == 4, wrong, 1.0)
+    return finished(({"Loss/total": losses}, {"samples": [f"view_{i}" for i in who]}), make=make)
+
+
+def started(make: Make, peak: float) -> History:
+    return make({"Loss/total": changed(noisy(), slice(2, 9), peak), "LearningRate/0": flat(0.5)})
+
+
+def slow(make: Make, ratio: float) -> History:
+    detail = ({"Gradients/update_ratio_sdf": flat(ratio, 12)}, EVAL)
+    return finished({"Loss/total": 3 - 1e-5 * STEPS, "LearningRate/0": flat(1e-6)}, detail, make=make)
+
+
+def two_terms(make: Make, *, blue: np.ndarray) -> History:
+    return finished({"Loss/weighted_red": np.exp(-STEPS / 40.0), "Loss/weighted_blue": blue}, make=make)
+
+
 RISE = np.concatenate([np.linspace(20, 30, 20), np.full(10, 24.0)])
 STEPS = np.arange(600)
 WILD = 1 + 0.9 * np.sign(np.sin(2 * np.pi * STEPS / 96))
-LOSS, NORM, PSNR, SPIKE = "Loss/total", "Gradients/total_norm", "Train/PSNR", changed(noisy(), 300, 20.0)
+LOSS = "Loss/total"
+NORM = "Gradients/total_norm"
+PSNR = "Train/PSNR"
+SPIKE = changed(noisy(), 300, 20.0)
 NOT_KEPT = {"kind": "not_kept", "step": 3, "subject": "Adam", "reason": "the optimizer Adam is used but not tracked."}
+MODE = {
+    "kind": "mode",
+    "step": 107,
+    "item": "model",
+    "to": "eval",
+    "since": 99,
+    "first": 100,
+    "updates": 8,
+    "modules": ["model.drop"],
+    "count": 1,
+    "whole": True,
+    "frozen": False,
+    "only_norms": False,
+}
+FROZEN = {
+    "kind": "requires_grad",
+    "step": 107,
+    "since": 96,
+    "first": 100,
+    "updates": 8,
+    "frozen": ["model.head.weight"],
+    "frozen_count": 1,
+    "frozen_in_optimizers": 1,
+    "unfrozen": [],
+    "unfrozen_count": 0,
+}
+FORGOTTEN = {
+    "kind": "not_in_optimizer",
+    "step": 32,
+    "names": ["model.head.weight"],
+    "count": 1,
+    "updates": 32,
+    "replaced": 1,
+}
+NO_GRADIENT = {
+    "kind": "term_without_gradient",
+    "step": 131,
+    "term": "smooth",
+    "first": 100,
+    "steps": 32,
+    "detached": True,
+    "frozen": False,
+}
+
+
+def with_term(make: Make, value: float) -> History:
+    columns = {"Loss/total": noisy(), "Loss/component_smooth": flat(value)}
+    return make(columns, events=[NO_GRADIENT])
+
+
+def jumped(make: Make, *, to: float) -> History:
+    """Return a run whose learning rate rises at step 300 and whose loss follows it."""
+    rates = np.where(np.arange(600) < 300, 1e-3, to)
+    return make({"LearningRate/0": rates, "Loss/total": noisy() * np.where(np.arange(600) > 300, to * 1e3, 1.0)})
+
 
 CASES = [
     Case(
@@ -183,6 +288,48 @@ CASES = [
         healthy=step_of(LOSS, noisy()),
         at=(3, "warning", "Adam"),
         words=("Adam is used but not tracked", "run.track"),
+    ),
+    Case(
+        rule=loop.ModeChanged(),
+        fault=partial(one, LOSS, noisy(), events=(MODE,)),
+        healthy=partial(one, LOSS, noisy(), events=(MODE | {"whole": False, "only_norms": True},)),
+        at=(107, "warning", "model in eval mode"),
+        words=("'model.drop'", "steps 99 and 100", "model.train()"),
+    ),
+    Case(
+        rule=loop.FrozenDuringTraining(),
+        fault=partial(one, LOSS, noisy(), events=(FROZEN,)),
+        healthy=partial(one, LOSS, noisy(), events=(FROZEN, {"kind": "phase", "step": 99, "name": "head"})),
+        at=(107, "note", "model.head.weight"),
+        words=("'model.head.weight'", "steps 96 and 100", "requires_grad_(True)"),
+    ),
+    Case(
+        rule=loop.NotInOptimizer(),
+        fault=partial(one, LOSS, noisy(), events=(FORGOTTEN,)),
+        healthy=step_of(LOSS, noisy()),
+        at=(32, "warning", "model.head.weight"),
+        words=("'model.head.weight'", "replaced after the optimizer was created", "add_param_group"),
+    ),
+    Case(
+        rule=loop.UnclearedGradient(),
+        fault=partial(one, "Guard/uncleared_gradient", flat(0.5)),
+        healthy=step_of("Guard/uncleared_gradient", flat(0)),
+        at=(7, "warning", "Gradients/total_norm"),
+        words=("since step 0", "zero_grad()"),
+    ),
+    Case(
+        rule=loop.TermWithoutGradient(),
+        fault=partial(with_term, value=2.0),
+        healthy=partial(with_term, value=0.0),
+        at=(131, "warning", "smooth"),
+        words=("'smooth' is detached since step 100", "detach()"),
+    ),
+    Case(
+        rule=loop.RateJump(),
+        fault=partial(jumped, to=0.1),
+        healthy=partial(jumped, to=5e-3),
+        at=(316, "warning", "0"),
+        words=("from 0.001 to 0.1 at step 300", "the loss rose", "phase"),
     ),
     Case(
         rule=saving.DiskFull(),
@@ -300,7 +447,7 @@ CASES = [
         rule=gradients.UpdateRatio(),
         fault=step_of("Gradients/update_ratio_sdf", changed(flat(1e-3), slice(200, None), 2.0)),
         healthy=step_of("Gradients/update_ratio_sdf", changed(flat(1e-3), slice(50), 2.0)),
-        at=(231, "warning", "sdf"),
+        at=(207, "warning", "sdf"),
         words=("group 'sdf'", "too large", "2 times", "learning rate"),
     ),
     Case(
@@ -328,8 +475,64 @@ CASES = [
         rule=quality.Overtraining(train="Eval/Frame/train_psnr", validation="Eval/Frame/val_psnr"),
         fault=partial(generalisation, validation=np.array([18, 20, 22, 21.4, 21, 20.5, 20])),
         healthy=partial(generalisation, validation=np.array([18, 20, 22, 21.6, 21.8, 21.7, 21.9])),
-        at=(250, "warning", "Eval/Frame/val_psnr"),
+        at=(200, "warning", "Eval/Frame/val_psnr"),
         words=("fell from 22.00 dB (step 100)", "while training improved", "best validation checkpoint"),
+    ),
+    Case(
+        rule=results.WorseThanNothing(),
+        fault=partial(against_chance, last=0.103),
+        healthy=partial(against_chance, last=0.4),
+        at=(599, "error", "Eval/accuracy"),
+        words=("ended at 0.103", "trivial baseline of 0.1", "targets"),
+    ),
+    Case(
+        rule=results.NoProgress(),
+        fault=partial(judged, score=[0.19, 0.12, 0.2, 0.19, 0.18, 0.19], loss=2.3 - 3e-4 * STEPS),
+        healthy=partial(judged, score=[0.19, 0.3, 0.4, 0.5, 0.5, 0.5], loss=2.3 - 3e-4 * STEPS),
+        at=(599, "warning", "Eval/accuracy"),
+        words=("Eval/accuracy is 0.19", "6 evaluations", "fell by only 7%", "belong together"),
+    ),
+    Case(
+        rule=results.HeldOutGap(),
+        fault=partial(judged, score=flat(0.6, 6), Eval__accuracy_train=flat(1.0, 6)),
+        healthy=partial(judged, score=flat(0.9, 6), Eval__accuracy_train=flat(1.0, 6)),
+        at=(599, "warning", "Eval/accuracy"),
+        words=("Eval/accuracy ended at 0.6", "Eval/accuracy_train at 1", "more data"),
+    ),
+    Case(
+        rule=results.WorstSample(),
+        fault=partial(scored, worst=9.0),
+        healthy=partial(scored, worst=21.0),
+        at=(599, "warning", "view_3"),
+        words=("'view_3' (9)", "median of the other 7", "check pose, mask"),
+    ),
+    Case(
+        rule=samples.WrongSample(),
+        fault=partial(visited, wrong=5.0),
+        healthy=partial(visited, wrong=1.5),
+        at=(599, "warning", "view_4"),
+        words=("sample 'view_4'", "far above that of all others", "wrong pose"),
+    ),
+    Case(
+        rule=rates.RateTooHigh(),
+        fault=partial(started, peak=400.0),
+        healthy=partial(started, peak=4.0),
+        at=(2, "warning", "Loss/total"),
+        words=("learning rate of 0.5", "far too high", "learning rate 0.005"),
+    ),
+    Case(
+        rule=rates.RateTooLow(),
+        fault=partial(slow, ratio=1e-5),
+        healthy=partial(slow, ratio=1e-3),
+        at=(599, "warning", "Loss/total"),
+        words=("learning rate of 1e-06", "far too low", "learning rate 0.0001"),
+    ),
+    Case(
+        rule=terms.TermNotLearned(),
+        fault=partial(two_terms, blue=flat(0.17)),
+        healthy=partial(two_terms, blue=0.17 * np.exp(-STEPS / 200.0)),
+        at=(599, "warning", "blue"),
+        words=("term 'blue' began at 0.17", "no gradient", ".detach()"),
     ),
     Case(
         rule=quality.Collapse(metrics=("Train/PSNR",)),
@@ -391,7 +594,8 @@ def test_is_silent_on_the_healthy_twin(case, make):
 @BY_NAME
 def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
     """The finding is the same with the recordings up to its step; with one fewer there is no finding."""
-    history, patient = case.fault(make), isinstance(case.rule, losses.LossSpike)
+    history = case.fault(make)
+    patient = isinstance(case.rule, losses.LossSpike)
     history.discard(case.at[0] + (2 if patient else 1))
     assert [finding.step for finding in case.rule(history)] == [case.at[0]]
     history.discard(case.at[0])

@@ -159,8 +159,8 @@ def test_a_worker_that_dies_is_another_try(drive, scene):
 def test_variables_threads_and_place_of_a_scene_reach_its_process(drive, scene, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS")
     script = tmp_path / "print.py"
-    script.write_text("import os; print(os.environ['COLOUR'], os.environ['OMP_NUM_THREADS'], os.getcwd())")
-    drive(scene(env={"COLOUR": "red"}, cpus=2.0), program=(str(script),))
+    script.write_text("import os; print(os.environ['COLOR'], os.environ['OMP_NUM_THREADS'], os.getcwd())")
+    drive(scene(env={"COLOR": "red"}, cpus=2.0), program=(str(script),))
     console = (tmp_path / "out" / "console" / "one.txt").read_text()
     assert console.splitlines()[-1] == f"red 2 {tmp_path}"
 

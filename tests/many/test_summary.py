@@ -3,10 +3,11 @@
 import csv
 import io
 import json
-from html.parser import HTMLParser
+import re
 
-from fieldwatch.many import scenes_page, write_summary
+from fieldwatch.many import scenes_account, write_summary
 from fieldwatch.many.summary import summary_table
+from fieldwatch.report.page import report_page
 
 EVIL = "<script>alert('x')</script>\"&"
 FINDING = {"severity": "warning", "rule": EVIL, "subject": EVIL, "step": 3, "message": EVIL, "remedy": EVIL}
@@ -25,44 +26,57 @@ def one(**other):
 TRIES = [(1, "crashed", f"killed by {EVIL}", 0), (2, "healthy", "", 4)]
 
 
-class Tags(HTMLParser):
-    """Counts tags, and checks that every opened tag is closed."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen, self.open, self.text = [], [], ""
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        if tag not in ("meta", "br", "polyline"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
+def embedded(page):
+    (text,) = re.findall(r'<script type="application/json" id="account">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
 
 
-def read(page):
-    tags = Tags()
-    tags.feed(page)
-    assert tags.open == []
-    return tags
+def panel_of(account, identity):
+    (panel,) = [panel for panel in account["panels"] if panel["id"] == identity]
+    return panel
 
 
-def test_the_page_is_whole_and_no_text_in_it_becomes_a_tag():
-    tags = read(scenes_page([one(), one(scene="b", state="refused", tries=[], metrics={}, curve=[], steps=None)]))
-    names = [tag for tag, _ in tags.seen]
-    assert "script" not in names
-    assert tags.text.count("alert('x')") == 14  # shown as text in every place where it occurs
-    links = [attrs["href"] for tag, attrs in tags.seen if tag == "a"]
-    assert all(not link.startswith(("http", "//", "javascript:")) for link in links)
-    assert [attrs for tag, attrs in tags.seen if tag in ("img", "link", "iframe")] == []
-    assert "2 h" in tags.text
+def links_in(value):
+    """Yield the links anywhere in an account."""
+    if isinstance(value, dict):
+        if "href" in value:
+            yield value["href"]
+        for inner in value.values():
+            yield from links_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from links_in(inner)
+
+
+def test_the_page_lists_every_scene_with_its_state_attempts_and_findings():
+    account = scenes_account([one(), one(scene="b", state="refused", tries=[], metrics={}, curve=[], steps=None)])
+    assert account["verdict"]["title"] == "1 healthy, 1 refused"
+    assert account["verdict"]["level"] == "failed"
+    rows = panel_of(account, "overview")["rows"]
+    assert [(row["state"], row["attempts"], row["time"]) for row in rows] == [
+        ("healthy", 2, "2 h"),
+        ("refused", 0, "2 h"),
+    ]
+    assert [row["loss"] for row in rows] == [0.5, None]
+    assert account["series"]["a: total loss"]["y"] == [1.0, 0.5]
+    assert [finding["rule"] for finding in account["findings"]] == [f"a: {EVIL}", f"b: {EVIL}"]
+    attempts = panel_of(account, "scene-a")["parts"][1]
+    assert [(row["cause"], row["first"]) for row in attempts["rows"]] == [(f"killed by {EVIL}", 0), ("", 4)]
+    assert panel_of(account, "quality-video")["rows"][1] == {"metric": "Eval/psnr", "scene-0": 21.5}
+
+
+def test_links_lead_to_the_page_itself_or_to_files_beside_it():
+    account = scenes_account([one(), one(scene="//evil.example"), one(scene="javascript:alert(1)")])
+    links = list(links_in(account))
+    assert len(links) == 9
+    assert not [link for link in links if re.match(r"[a-z][a-z0-9+.-]*:|[\\/]", link)]
+
+
+def test_no_text_of_a_scene_becomes_a_tag():
+    page = report_page(scenes_account([one()]))
+    assert page.count("<script") == 2
+    assert EVIL not in page
+    assert embedded(page)["panels"]
 
 
 def test_the_table_has_every_metric_once_and_no_formula():
@@ -86,7 +100,8 @@ def test_the_files_tell_of_a_run_and_of_one_that_never_was(drive, scene, tmp_pat
     assert [one["cause"] for one in ran["tries"]] == ["killed by SIGKILL", ""]
     assert (bad["state"], bad["steps"], bad["metrics"]) == ("refused", None, {})
     assert "no photos there" in bad["tries"][0]["cause"]
-    assert read(places["report"].read_text()).text.count("killed by SIGKILL") == 1
+    attempts = panel_of(embedded(places["report"].read_text()), "scene-ran")["parts"][1]["rows"]
+    assert [row["cause"] for row in attempts] == ["killed by SIGKILL", ""]
 
 
 def test_a_damaged_record_is_told_and_harms_no_other(drive, scene, tmp_path):

@@ -216,7 +216,8 @@ def test_real_counters_on_a_gpu(gpu):
         del big
         kept = torch.empty(16 * MB, dtype=torch.uint8, device=gpu)
         counters.sample()
-        first, second = counters.take(), counters.take()
+        first = counters.take()
+        second = counters.take()
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert first["Memory/peak_MB"] * MB == base + 64 * MB

@@ -6,7 +6,8 @@ from fieldwatch.measure import ParameterGroups, Terms, UpdateSizes, attribute_te
 
 
 def watched_pair():
-    a, b = nn.Parameter(torch.tensor([1.0, 0.0])), nn.Parameter(torch.tensor([2.0]))
+    a = nn.Parameter(torch.tensor([1.0, 0.0]))
+    b = nn.Parameter(torch.tensor([2.0]))
     watched = ParameterGroups()
     watched.add(a=[a], b=[b])
     return a, b, watched
@@ -49,7 +50,8 @@ def test_parameter_statistics_use_the_sample_standard_deviation():
 
 def test_the_deviation_far_from_zero_keeps_its_digits_and_one_entry_has_none():
     generator = torch.Generator().manual_seed(0)
-    far, single = 1000 + torch.randn(40, 50, generator=generator), torch.tensor(2.5)
+    far = 1000 + torch.randn(40, 50, generator=generator)
+    single = torch.tensor(2.5)
     watched = ParameterGroups()
     watched.add(far=[nn.Parameter(far[:10]), nn.Parameter(far[10:])], single=[nn.Parameter(single)])
     found = parameter_statistics(watched)

@@ -55,14 +55,14 @@ def test_each_owner_holds_what_it_holds():
 def test_a_module_shows_buffers_frozen_parameters_and_plain_attributes():
     net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     net[0].bias.requires_grad_(False)
-    net.neighbours = torch.zeros(7, dtype=torch.int64)
+    net.neighbors = torch.zeros(7, dtype=torch.int64)
     net.register_buffer("absent", None)
     found = rows(census(watch(net=net)))
     assert found["parameters", "net", "0.weight"] == 24
     assert found["parameters", "net", "0.bias"] == 12
     assert found["buffers", "net", "1.running_mean"] == 12
     assert found["buffers", "net", "1.num_batches_tracked"] == 8
-    assert found["buffers", "net", "neighbours"] == 56
+    assert found["buffers", "net", "neighbors"] == 56
 
 
 def test_views_of_one_storage_are_counted_once():

@@ -14,7 +14,8 @@ CPU = torch.device("cpu")
 
 def segment(address, *blocks, device=0, pool=(0, 0), **more):
     """Return a segment with contiguous blocks, each given as (size, state, requested, frames)."""
-    listed, at = [], address
+    listed = []
+    at = address
     for size, state, requested, *frames in blocks:
         listed.append({"address": at, "size": size, "state": state, "requested_size": requested, "frames": frames})
         at += size

@@ -111,7 +111,8 @@ def test_gradients_keep_their_bits_and_nothing_stays(saved, no_collector, double
     found = []
     for watcher in (None, saved):
         torch.manual_seed(1)
-        module, x = net(), torch.randn(32, 8, requires_grad=True)
+        module = net()
+        x = torch.randn(32, 8, requires_grad=True)
         found.append(gradients(module, x, watcher, double=double))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
     assert saved.peak > 0
@@ -121,7 +122,8 @@ def test_gradients_keep_their_bits_and_nothing_stays(saved, no_collector, double
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointing_works_and_hides_what_it_recomputes(saved, no_collector, reentrant):
     torch.manual_seed(1)
-    module, x = net(), torch.randn(32, 8, requires_grad=True)
+    module = net()
+    x = torch.randn(32, 8, requires_grad=True)
     (expected,) = torch.autograd.grad(module(x).sum(), x)
     with saved:
         y = checkpoint(module, x, use_reentrant=reentrant)
@@ -239,7 +241,8 @@ def test_custom_functions_and_sparse_inputs_are_counted(saved):
 
 
 def test_a_census_tells_saved_from_owned():
-    x, module = torch.ones(64, 8), net()
+    x = torch.ones(64, 8)
+    module = net()
     watched = ParameterGroups()
     watched.add(net=module)
     saved = SavedTensors(CPU)

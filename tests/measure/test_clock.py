@@ -11,7 +11,8 @@ class Diary:
     """A listener that records its calls."""
 
     def __init__(self, lines, name=""):
-        self.lines, self.name = lines, name
+        self.lines = lines
+        self.name = name
 
     def enter(self, name):
         self.lines.append(f"{self.name}+{name}")
@@ -64,7 +65,8 @@ def ranges(monkeypatch):
 def events(monkeypatch, unchecked):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    Event.now, Event.passed = 0.0, True
+    Event.now = 0.0
+    Event.passed = True
     return Event
 
 
@@ -102,7 +104,8 @@ def test_a_span_holds_the_spans_inside_it_and_keeps_plain_names():
 
 
 def test_a_span_that_ends_in_an_exception_is_measured_and_the_exception_goes_on():
-    clock, lines = Clock(), []
+    clock = Clock()
+    lines = []
     clock.listener = Diary(lines)
     with pytest.raises(KeyError, match="view"), clock.span("render"):
         raise KeyError("view")
@@ -111,7 +114,8 @@ def test_a_span_that_ends_in_an_exception_is_measured_and_the_exception_goes_on(
 
 
 def test_a_listener_hears_of_every_span_in_order():
-    clock, lines = Clock(), []
+    clock = Clock()
+    lines = []
     clock.listener = Diary(lines)
     with clock.span("loss"):
         with clock.span("normal"):
@@ -123,7 +127,8 @@ def test_a_listener_hears_of_every_span_in_order():
 
 
 def test_a_span_tells_the_listener_that_was_there_when_it_began():
-    clock, lines = Clock(), []
+    clock = Clock()
+    lines = []
     clock.listener = Diary(lines, "first")
     with clock.span("render"):
         clock.listener = None
@@ -133,7 +138,8 @@ def test_a_span_tells_the_listener_that_was_there_when_it_began():
 
 
 def test_several_listeners_leave_in_the_reverse_order():
-    clock, lines = Clock(), []
+    clock = Clock()
+    lines = []
     clock.listener = Listeners(Diary(lines, "a"), Diary(lines, "b"))
     with clock.span("loss"):
         pass
@@ -158,7 +164,8 @@ def test_what_a_listener_does_is_not_part_of_the_span():
 
 
 def test_labels_name_the_innermost_span():
-    clock, told = Clock(), []
+    clock = Clock()
+    told = []
     clock.listener = SpanLabels(told.append, outside="outside")
     with clock.span("loss"):
         with clock.span("normal"):

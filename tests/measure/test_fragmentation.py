@@ -31,7 +31,9 @@ def segment(*blocks, device=0):
     return {"device": device, "blocks": [{"state": state, "size": size} for state, size in blocks]}
 
 
-ACTIVE, WAITING, IDLE = "active_allocated", "active_awaiting_free", "inactive"
+ACTIVE = "active_allocated"
+WAITING = "active_awaiting_free"
+IDLE = "inactive"
 
 # One device with a partly idle segment, one that waits for a stream, and an entirely idle one.
 SEGMENTS = [

@@ -117,7 +117,8 @@ def test_an_attachment_that_failed_is_tried_again(torchs_end):
             raise error
         torchs_end.append(observer)
 
-    bell, heard = OutOfMemoryNotifier(attach), []
+    bell = OutOfMemoryNotifier(attach)
+    heard = []
     with pytest.raises(RuntimeError, match="not yet"):
         bell.subscribe(heard.append)
     bell.subscribe(heard.append)

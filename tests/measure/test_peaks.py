@@ -17,8 +17,9 @@ MB = 2**20
 NAMES = ("render", "loss", "backward")
 
 
-def test_a_spans_peak_is_its_own_and_not_its_neighbours(simulated):
-    peaks, clock = Peaks(simulated.counters()), Clock()
+def test_a_spans_peak_is_its_own_and_not_its_neighbors(simulated):
+    peaks = Peaks(simulated.counters())
+    clock = Clock()
     clock.listener = peaks
     simulated.hold(100)
     with clock.span("render"):
@@ -65,7 +66,8 @@ def test_spans_of_one_name_share_the_larger_peak(simulated):
 
 
 def test_a_span_that_ends_in_an_exception_has_its_peak(simulated):
-    peaks, clock = Peaks(simulated.counters()), Clock()
+    peaks = Peaks(simulated.counters())
+    clock = Clock()
     clock.listener = peaks
     with contextlib.suppress(MemoryError), clock.span("step"), clock.span("render"):
         simulated.touch(40)
@@ -124,14 +126,16 @@ class Oracle:
         self.spans[name] = max(self.spans.get(name, 0), *self.curve[began:])
 
     def take(self):
-        peak, spans = max(self.curve[self.began :]), self.spans
+        peak = max(self.curve[self.began :])
+        spans = self.spans
         self.began, self.spans = len(self.curve) - 1, {}
         return peak, spans
 
 
 @given(actions=st.lists(st.one_of(st.integers(-60, 60), st.sampled_from([*NAMES, "leave", "step"])), max_size=60))
 def test_random_span_trees_against_the_whole_curve(new_simulated, actions):
-    simulated, oracle = new_simulated(), Oracle()
+    simulated = new_simulated()
+    oracle = Oracle()
     counters = simulated.counters()
     peaks = Peaks(counters)
     for action in [*actions, *["leave"] * len(actions), "step"]:
@@ -224,7 +228,8 @@ def test_a_system_without_a_high_water_mark_says_so(tmp_path, status):
 def test_real_peaks_on_a_gpu_without_a_wait(gpu):
     base = torch.cuda.memory_allocated(gpu)
     counters = AllocatorCounters(gpu)
-    peaks, clock = Peaks(counters), Clock()
+    peaks = Peaks(counters)
+    clock = Clock()
     clock.listener = peaks
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -6,15 +6,18 @@ import torch
 
 from fieldwatch.measure import AllocatorHistory, Clock
 
-CUDA, CPU = torch.device("cuda:0"), torch.device("cpu")
+CUDA = torch.device("cuda:0")
+CPU = torch.device("cpu")
 
 
 class Torch:
     """Fakes of torch's entry points that record their calls and write prepared contents."""
 
     def __init__(self, content=b"snapshot", error=None):
-        self.calls, self.labels = [], []
-        self.content, self.error = content, error
+        self.calls = []
+        self.labels = []
+        self.content = content
+        self.error = error
 
     def record(self, enabled="all", context="all", stacks="all", max_entries=0, skip_actions=None):
         self.calls.append((enabled, context, stacks, max_entries, skip_actions))
@@ -65,7 +68,8 @@ def test_no_room_for_entries_is_an_error(boundary):
 
 
 def test_allocations_are_labelled_with_the_innermost_span_while_recording(boundary):
-    history, clock = boundary.history(), Clock()
+    history = boundary.history()
+    clock = Clock()
     clock.listener = history
     with clock.span("warm_up"):
         pass
@@ -146,7 +150,8 @@ def test_on_cuda_there_is_no_refusal(boundary):
 
 
 def test_a_real_history_on_a_gpu(gpu, tmp_path):
-    history, clock = AllocatorHistory(gpu), Clock()
+    history = AllocatorHistory(gpu)
+    clock = Clock()
     clock.listener = history
     history.start(max_entries=1000)
     try:

@@ -5,7 +5,8 @@ from fieldwatch.measure import Terms, Window
 
 
 def test_total_is_the_weighted_sum_in_the_order_given():
-    a, b = torch.tensor(0.3), torch.tensor(7.0)
+    a = torch.tensor(0.3)
+    b = torch.tensor(7.0)
     assert torch.equal(Terms(a=(1.0, a), b=(0.1, b)).total, a + 0.1 * b)
 
 
@@ -15,7 +16,8 @@ def test_weight_one_leaves_the_bits_of_the_loss_alone():
 
 
 def test_joining_keeps_both_and_refuses_a_name_twice():
-    a, b = Terms(a=(1.0, torch.tensor(1.0))), Terms(b=(2.0, torch.tensor(3.0)))
+    a = Terms(a=(1.0, torch.tensor(1.0)))
+    b = Terms(b=(2.0, torch.tensor(3.0)))
     assert float((a | b).total) == 7.0
     with pytest.raises(ValueError, match="term 'a' is given twice"):
         a | a

@@ -51,7 +51,8 @@ class FakeNvml:
     """
 
     def __init__(self, *cards: dict[str, Any], driver: str | Exception = "580.95.05") -> None:
-        self.cards, self.driver = list(cards), driver
+        self.cards = list(cards)
+        self.driver = driver
         self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Any:

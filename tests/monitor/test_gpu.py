@@ -51,15 +51,17 @@ def test_the_original_limits_of_memory(read, nvml, used, status):
     ],
 )
 def test_one_value_that_cannot_be_had_hides_no_other(read, nvml, call, fields, reason):
-    whole, less = read(nvml.card()), read(nvml.card(**{call: nvml.failure(reason)}))
-    values, left = dataclasses.asdict(whole), dataclasses.asdict(less)
+    whole = read(nvml.card())
+    less = read(nvml.card(**{call: nvml.failure(reason)}))
+    values = dataclasses.asdict(whole)
+    left = dataclasses.asdict(less)
     assert {name for name in values if values[name] != left[name]} - {"missing"} == fields
     assert all(left[name] is None for name in fields)
     assert less.missing.keys() > whole.missing.keys()
     assert str(nvml.failure(reason)) in less.missing.values()
 
 
-def test_a_lost_gpu_is_told_and_its_neighbour_read(read, nvml):
+def test_a_lost_gpu_is_told_and_its_neighbor_read(read, nvml):
     lost = nvml.card(Handle=nvml.failure("GPU_IS_LOST"))
     assert dict(read(lost, nvml.card()).missing) == {"gpu": "GPU is lost"}
     assert read(lost, nvml.card(), index=1).memory_percent == 25.0

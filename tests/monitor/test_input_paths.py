@@ -52,7 +52,7 @@ def test_a_folder_that_was_full_and_is_empty_is_not_mounted(data):
 def test_the_stored_config_of_a_run_names_inputs(data, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
-    Manifest(config={"data": str(data), "colour": "red"}).write(run)
+    Manifest(config={"data": str(data), "color": "red"}).write(run)
     data.rename(data.with_name("gone"))
     for words in (["resume", str(run)], ["train", "splats", "--out", str(run)]):
         assert cause(InputPaths(words), said(f"{data} does not exist")) == "data"
@@ -73,14 +73,25 @@ def test_what_is_no_input_that_is_missing_stays_the_users(words, detail):
     assert cause(InputPaths(words), said(detail)) == "bad-input"
 
 
-def test_a_refusal_need_not_say_that_a_file_is_missing_but_a_bug_has_to():
-    paths = InputPaths(["train", "--data", "/nowhere/at/all"])
-    assert cause(paths, said("/nowhere/at/all is no video", missing=False)) == "data"
-    assert cause(paths, said("/nowhere/at/all", cause="exception", missing=True)) == "data"
-    assert cause(paths, said("/nowhere/at/all", cause="exception", missing=False)) == "exception"
+def test_a_refusal_need_not_say_that_a_file_is_missing_but_a_bug_has_to(data):
+    paths = InputPaths(["train", "--data", str(data)])
+    data.rename(data.with_name("gone"))
+    assert cause(paths, said(f"{data} is no video", missing=False)) == "data"
+    assert cause(paths, said(f"{data}", cause="exception", missing=True)) == "data"
+    assert cause(paths, said(f"{data}", cause="exception", missing=False)) == "exception"
     assert cause(paths, said("--epochs 0: expected 1 or more", missing=False)) == "bad-input"
-    assert cause(paths, said("/nowhere/at/all", cause="diverged")) == "diverged"
-    assert cause(paths, Death(cause="killed", detail="/nowhere/at/all")) == "killed"
+    assert cause(paths, said(f"{data}", cause="diverged")) == "diverged"
+    assert cause(paths, Death(cause="killed", detail=f"{data}")) == "killed"
+
+
+def test_an_input_that_never_existed_is_mistyped_unless_it_appears(data):
+    typo = data.with_name("fotos")
+    paths = InputPaths(["train", "--data", str(typo)])
+    for missing in (False, True):
+        assert cause(paths, said(f"{typo} does not exist", missing=missing)) == "bad-input"
+        assert cause(paths, said(f"{typo}", cause="exception", missing=missing)) == "exception"
+    data.rename(typo)
+    assert cause(paths, said(f"{typo} does not exist")) == "data"
 
 
 def test_a_damaged_run_json_names_nothing(tmp_path):

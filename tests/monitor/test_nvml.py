@@ -22,7 +22,8 @@ def test_no_driver_is_a_reason_and_no_error(with_cards, nvml, reason):
 def test_a_handle_is_asked_for_once_and_a_failed_one_again(with_cards, nvml):
     card = nvml.card(Handle=nvml.failure("GPU_IS_LOST"))
     fake = with_cards(card)
-    library, ask = Nvml(), NvmlQuery()
+    library = Nvml()
+    ask = NvmlQuery()
     assert library.handle(0, ask) is None
     del card["Handle"]
     assert library.handle(0, ask) is card

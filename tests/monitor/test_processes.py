@@ -25,7 +25,8 @@ def start():
 
 
 def test_cpu_shares_are_those_of_the_process(start):
-    busy, idle = start("print(flush=True)\nwhile True: pass"), start("import time; print(flush=True); time.sleep(60)")
+    busy = start("print(flush=True)\nwhile True: pass")
+    idle = start("import time; print(flush=True); time.sleep(60)")
     processes = Processes()
     assert [processes.facts(pid).cpu_percent for pid in (busy, idle)] == [None, None]
     time.sleep(0.2)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldwatch.cli.main import main
+from fieldwatch.cli.entry import main
 from fieldwatch.many import read_run
 from fieldwatch.monitor import BlackBox, Death, read_black_box, state_of
 from fieldwatch.monitor.post_mortem import write_post_mortem
@@ -24,7 +24,11 @@ from fieldwatch.report.account import account_of
 from fieldwatch.report.compare.sources import side_of
 from fieldwatch.report.tab.account_cache import reader
 
-AT_PID, AT_STARTED, AT_BOOT, AT_BEAT, AT_TIME = 8, 24, 32, 128 + 8, 128 + 16
+AT_PID = 8
+AT_STARTED = 24
+AT_BOOT = 32
+AT_BEAT = 128 + 8
+AT_TIME = 128 + 16
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ def test_a_run_is_found_by_the_journal_its_process_holds_open(running):
 
 def test_a_run_that_ended_is_gone(running):
     folder, pid, worker = running
-    runs, processes = RunFinder(), Processes()
+    runs = RunFinder()
+    processes = Processes()
     assert folder in [run.folder for run in runs.read(processes)]
     os.kill(pid, 15)
     os.kill(worker, 15)
@@ -46,7 +47,8 @@ def test_a_journal_without_a_run_is_nobodys(tmp_path):
 
 
 def test_only_what_was_added_is_read(tmp_path):
-    latest, path = LatestValues(tmp_path), tmp_path / "journal.jsonl"
+    latest = LatestValues(tmp_path)
+    path = tmp_path / "journal.jsonl"
     latest.read()
     assert (latest.step, latest.values) == (None, {})
     with Journal(tmp_path) as journal:

@@ -186,12 +186,16 @@ def test_the_users_input_is_refused_once():
     assert (code, causes(watcher), lines) == (2, ["bad-input"], [])
 
 
-def test_an_input_that_is_mounted_late_is_waited_for(tmp_path):
+def test_an_input_that_disappears_and_comes_back_is_waited_for(tmp_path):
     data = tmp_path / "photos"
+    data.mkdir()
+    (data / "a.png").touch()
     body = """
 from pathlib import Path
-if not Path(sys.argv[2]).exists():
-    if me.attempt == 3: Path(sys.argv[2]).mkdir()
+data, away = Path(sys.argv[2]), Path(sys.argv[2] + ".away")
+if me.attempt == 1: data.rename(away)
+if not data.exists():
+    if me.attempt == 3: away.rename(data)
     report_exit(MissingPathError(f"{sys.argv[2]} does not exist"))
     sys.exit(2)
 """
@@ -200,11 +204,24 @@ if not Path(sys.argv[2]).exists():
     assert [str(data) in line for line in lines[:3]] == [True] * 3
 
 
-def test_an_input_that_never_comes_is_given_up_within_the_hours_limit(tmp_path):
-    body = "report_exit(MissingPathError(f'{sys.argv[2]} does not exist')); sys.exit(2)"
-    code, watcher, lines = told_by(body, ["--data", str(tmp_path / "photos")], per_hour=2)
+def test_an_input_that_never_comes_back_is_given_up_within_the_hours_limit(tmp_path):
+    data = tmp_path / "photos"
+    data.mkdir()
+    (data / "a.png").touch()
+    body = """
+if me.attempt == 1: os.rename(sys.argv[2], sys.argv[2] + ".away")
+report_exit(MissingPathError(f'{sys.argv[2]} does not exist'))
+sys.exit(2)
+"""
+    code, watcher, lines = told_by(body, ["--data", str(data)], per_hour=2)
     assert (code, causes(watcher)) == (GAVE_UP, ["data"] * 3)
     assert any("2 restarts" in line for line in lines)
+
+
+def test_a_mistyped_input_is_refused_once(tmp_path):
+    body = "report_exit(MissingPathError(f'{sys.argv[2]} does not exist')); sys.exit(2)"
+    code, watcher, lines = told_by(body, ["--data", str(tmp_path / "fotos")])
+    assert (code, causes(watcher), lines) == (2, ["bad-input"], [])
 
 
 def test_a_bug_before_the_run_is_named_and_not_started_again():
@@ -264,7 +281,9 @@ def test_a_silent_child_is_made_to_show_its_stacks_and_ended(watch, tmp_path, mo
 
 def test_time_in_which_the_supervisor_was_stopped_itself_is_not_counted(monkeypatch):
     one = object.__new__(TrainingProcess)
-    one._last_check, one._idle, one._last_beat = time.monotonic() - 9999.0, 0.0, 5.0
+    one._last_check = time.monotonic() - 9999.0
+    one._idle = 0.0
+    one._last_beat = 5.0
     beat = read_beat(beat=5.0, timeout=0.0)
     monkeypatch.setattr(TrainingProcess, "beat", lambda _: beat)
     one._end_if_hung()
@@ -307,7 +326,8 @@ while True: time.sleep(0.05)
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
 def test_stopping_or_killing_the_supervisor_lets_the_training_save(tmp_path, number, code):
-    program, folder = tmp_path / "program.py", tmp_path / "run"
+    program = tmp_path / "program.py"
+    folder = tmp_path / "run"
     program.write_text(BEGIN + LOOP)
     command = [sys.executable, "-c", PARENT, sys.executable, str(program), str(folder)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as parent:

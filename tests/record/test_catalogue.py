@@ -86,7 +86,8 @@ def test_default_layout_groups_by_path():
 
 
 def test_a_chart_names_its_tags_in_full_or_describes_them():
-    exact, described = Chart.of("a", "Train/PSNR", "v.1"), Chart.matching("b", "Loss/share_[^/]+")
+    exact = Chart.of("a", "Train/PSNR", "v.1")
+    described = Chart.matching("b", "Loss/share_[^/]+")
     assert (exact.title, exact.tags) == ("a", ("^Train/PSNR$", r"^v\.1$"))
     assert (described.title, described.tags) == ("b", ("^Loss/share_[^/]+$",))
 

@@ -23,7 +23,9 @@ from fieldwatch.record.lines import NO_JSON
 def followed(tmp_path):
     """Return a folder, and a function that polls it and compares the result with a full read."""
     folder = tmp_path / "run"
-    follower, history, events = follow(folder), History(None), []
+    follower = follow(folder)
+    history = History(None)
+    events = []
 
     def look():
         news = follower.poll()
@@ -127,7 +129,9 @@ def test_a_limit_gives_the_rest_later(tmp_path, make_block):
         for first in range(0, 3000, 100):
             journal.append(make_block(first, first + 100))
         journal.segment(1500)
-    follower, history, looks = follow(tmp_path, limit=20_000), History(None), 0
+    follower = follow(tmp_path, limit=20_000)
+    history = History(None)
+    looks = 0
     while (news := follower.poll()).more:
         news.apply_to(history)
         looks += 1

@@ -16,7 +16,8 @@ def test_series_of_one_metric_over_changing_columns():
     for step in range(6):
         values = {"Loss/total": float(step)} | ({"Loss/component_mask": 10.0 * step} if step % 2 else {})
         history.extend(Block.of(Row(step=step, seconds=step / 2, values=values)))
-    total, mask = history["Loss/total"], history["Loss/component_mask"]
+    total = history["Loss/total"]
+    mask = history["Loss/component_mask"]
     assert total.steps.tolist() == total.values.tolist() == [0, 1, 2, 3, 4, 5]
     assert total.seconds.tolist() == [0, 0.5, 1, 1.5, 2, 2.5]
     assert mask.values.tolist() == [10, 30, 50]

@@ -53,7 +53,8 @@ DOUBLES = st.floats(width=64)
 
 @st.composite
 def blocks_of_rows(draw):
-    rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    rows = draw(st.integers(1, 5))
+    columns = draw(st.integers(1, 4))
     values = draw(st.lists(st.one_of(SINGLES, DOUBLES), min_size=rows * columns, max_size=rows * columns))
     first = draw(st.integers(0, 2**40))
     steps = np.arange(first, first + rows)

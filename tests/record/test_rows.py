@@ -19,7 +19,9 @@ NAMED = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 def one_by_one(lines):
     """Return valid rows and numbers of damaged lines, from the simplest possible implementation."""
-    parsed, known, damaged = [], declared(lines), []
+    parsed = []
+    known = declared(lines)
+    damaged = []
     for number, line in enumerate(lines, 1):
         try:
             value = json.loads(line, parse_constant=int)
@@ -29,7 +31,8 @@ def one_by_one(lines):
             parsed.append(value)
         else:
             damaged.append(number)
-    rows, limit = [], np.inf
+    rows = []
+    limit = np.inf
     for row in reversed(parsed):
         if isinstance(row, dict):
             limit = min(limit, row.get("resume", np.inf))
@@ -118,7 +121,8 @@ LINES_THAT_ARE_NONE = (
 
 @st.composite
 def rows(draw, value=VALUES):
-    layout, step = draw(st.sampled_from([0, 0, 0, 1])), draw(st.integers(0, 30))
+    layout = draw(st.sampled_from([0, 0, 0, 1]))
+    step = draw(st.integers(0, 30))
     names = json.dumps(draw(NAMES))
     values = ",".join(draw(value) for _ in range(WIDTH[layout] - 5))
     return f"[{layout},{step},{step / 4},{step},{names},{values}]".encode()

@@ -1,7 +1,7 @@
 """The census on a model whose every byte is known: exact at each moment of training, and across densification.
 
 The model is shaped like 3D Gaussian splatting: 200 000 Gaussians of 59 numbers (45 MiB), their gradients, Adam's two
-moments (90 MiB), images and neighbours (12 MiB), buffers, views and shared storages. What other tools say about the
+moments (90 MiB), images and neighbors (12 MiB), buffers, views and shared storages. What other tools say about the
 same model is printed by ``benchmarks/memory_truth.py``.
 """
 
@@ -34,10 +34,10 @@ class Scene:
         self.background = nn.BatchNorm1d(3, device=device)  # two parameters; buffers: two of 3 floats, one int64
         self.optimizer.add_param_group({"params": list(self.background.parameters()), "name": "background"})
         self.images = torch.zeros(6, 768, 512, 3, dtype=torch.uint8, device=device)
-        self.neighbours = torch.zeros(N, 3, dtype=torch.int64, device=device)
+        self.neighbors = torch.zeros(N, 3, dtype=torch.int64, device=device)
         self.data = {
             "images": {"all": self.images, "views": list(self.images.unbind())},
-            "knn": [self.neighbours, self.neighbours[:, 1:], self.neighbours.t()],
+            "knn": [self.neighbors, self.neighbors[:, 1:], self.neighbors.t()],
             "white": torch.ones(1, 1, 3, device=device).expand(768, 512, 3),
             "copies": [parameter.detach().view(-1) for parameter in self.gaussians.values()],
         }
@@ -63,8 +63,8 @@ class Scene:
     def loss(self):
         gaussians = self.gaussians
         points = self.background(gaussians["means"]) * gaussians["scales"].exp()
-        colour = gaussians["sh0"].sum(1) + gaussians["shN"].sum(1) + gaussians["quats"][:, :3].tanh()
-        return (points * colour * gaussians["opacities"].sigmoid()[:, None]).square().mean()
+        color = gaussians["sh0"].sum(1) + gaussians["shN"].sum(1) + gaussians["quats"][:, :3].tanh()
+        return (points * color * gaussians["opacities"].sigmoid()[:, None]).square().mean()
 
     def replace(self, rows):
         """Densify or prune as 3DGS does: new parameters, and the optimizer's state carried over row by row."""
@@ -129,7 +129,8 @@ def test_exact_through_training_and_densification():
     exact(scene, gradients=True, adam=True)
     scene.optimizer.zero_grad(set_to_none=True)
     exact(scene, gradients=False, adam=True)
-    grown, pruned = torch.arange(N).repeat(2)[: N + 33_333], torch.arange(0, N, 3)
+    grown = torch.arange(N).repeat(2)[: N + 33_333]
+    pruned = torch.arange(0, N, 3)
     for rows, count in ((grown, 233_333), (pruned, 66_667)):
         scene.replace(rows)
         assert scene.count == count
@@ -169,15 +170,16 @@ def test_state_left_behind_by_a_careless_densification_is_named():
 
 def test_saved_activations_are_exact():
     scene = Scene(CPU, count=10_000)
-    n, before = scene.count, scene.census()
+    n = scene.count
+    before = scene.census()
     saved = SavedTensors(CPU)
     saved.push(before.addresses())
     saved.label = "render"
     loss = scene.loss()
     taken = scene.census(saved=saved, before=before)
     saved.pop()
-    # normalised points 3 (+ mean and deviation: 3 + 3 floats in all), scales' exp 3, their product 3, tanh 3, colour 3,
-    # sigmoid 1, points * colour 3, product 3
+    # normalized points 3 (+ mean and deviation: 3 + 3 floats in all), scales' exp 3, their product 3, tanh 3, color 3,
+    # sigmoid 1, points * color 3, product 3
     assert taken.saved == {"render": n * 4 * (3 + 3 + 3 + 3 + 3 + 1 + 3 + 3) + 2 * 3 * 4}
     assert taken.saved_peak == saved.peak == sum(taken.saved.values())
     loss.backward()
@@ -212,10 +214,12 @@ def test_the_heap_changes_by_what_the_census_says():
 
 
 def test_on_a_gpu_the_account_is_the_allocators_to_the_byte(gpu):
-    scene, dice = Scene(gpu, count=50_000), random.Random(0)
+    scene = Scene(gpu, count=50_000)
+    dice = random.Random(0)
     scene.loss().backward()
     scene.optimizer.step()
-    saved, looked_at = SavedTensors(torch.device("cuda", torch.cuda.current_device())), set(dice.sample(range(60), 20))
+    saved = SavedTensors(torch.device("cuda", torch.cuda.current_device()))
+    looked_at = set(dice.sample(range(60), 20))
     torch.cuda.synchronize()
     for step in range(60):
         if step % 15 == 7:

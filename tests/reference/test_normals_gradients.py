@@ -127,7 +127,8 @@ def test_all_three_agree_on_a_sphere_within_its_curvature():
 @torch.no_grad()
 def test_gradients_stand_in_the_middle_of_sections():
     """Of second order in the step: at the start of sections they would be off by half a step over the radius."""
-    model, batch = model_of(Sphere()), patches_of_rays(12)
+    model = model_of(Sphere())
+    batch = patches_of_rays(12)
     rays = rays_in_scene(batch, model.poses())
     patches = Patches.of(rays, batch, model.poses())
     samples = dense(patches.central)
@@ -143,7 +144,8 @@ def test_gradients_stand_in_the_middle_of_sections():
 
 @torch.no_grad()
 def test_central_differences_come_closer_to_a_neural_field_as_they_shrink():
-    model, batch = model_of(), patches_of_rays(1)
+    model = model_of()
+    batch = patches_of_rays(1)
     model.sdf.encoding.table.uniform_(-0.2, 0.2)
     model.sdf.hidden[0].parametrizations.weight.original1.add_(0.05)  # so that the features count
     model = model.double()
@@ -165,7 +167,8 @@ def test_central_differences_come_closer_to_a_neural_field_as_they_shrink():
 @pytest.mark.parametrize("field", [Plane, Sphere])
 def test_poses_get_the_same_gradient_by_every_way(field):
     """A turned camera turns no field: differences whose places move with it must not say so."""
-    model, batch = model_of(field()), patches_of_rays(12)
+    model = model_of(field())
+    batch = patches_of_rays(12)
     aim = torch.tensor([0.5, -0.4, 0.7])
     slopes = {}
     for way in ("ad", "fd", "dfd"):

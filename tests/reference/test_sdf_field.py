@@ -68,7 +68,8 @@ def assert_close(ours, wanted, tolerance=1e-5):
         layer = name.split(".parametrizations")[0]
         scales[layer] = max(scales.get(layer, 0.0), 0.0 if right is None else right.abs().max().item())
     for name, right in wanted.items():
-        found, layer = ours[name], name.split(".parametrizations")[0]
+        found = ours[name]
+        layer = name.split(".parametrizations")[0]
         assert found.dtype == torch.float32
         assert (found - (0 if right is None else right)).abs().max() <= tolerance * scales[layer], name
 

@@ -51,7 +51,8 @@ def gradients(outputs, inputs, pulls):
 def compare(native, reference, inputs, *, weighed=(True, True, True, True, True)):
     """Outputs and gradients of a blending; only the outputs that are `weighed` count."""
     exact = double(inputs)
-    ours, theirs = native(*inputs), reference(*exact)
+    ours = native(*inputs)
+    theirs = reference(*exact)
     for name in ("weights", "opacity", "depth"):
         assert close(getattr(ours, name), getattr(theirs, name)), name
     flat = [(out.weights, out.opacity, out.depth, *out.values) for out in (ours, theirs)]
@@ -77,7 +78,8 @@ ALPHAS = {
 @pytest.mark.parametrize("change", ALPHAS.values(), ids=ALPHAS.keys())
 @pytest.mark.parametrize("widths", [(), (3,), (1, 6)])
 def test_blending_is_that_of_torch(change, widths):
-    rays, count = ray_index(), sum(COUNTS)
+    rays = ray_index()
+    count = sum(COUNTS)
     alpha = change(torch.rand(count) ** 3).requires_grad_()
     inputs = [alpha, torch.rand(count).requires_grad_()]
     inputs += [torch.randn(count, width).requires_grad_() for width in widths]
@@ -93,7 +95,8 @@ def test_blending_is_that_of_torch(change, widths):
 
 def packed(gap=0.3):
     """Samples of random rays; here and there one does not begin where the one before it ends."""
-    rays, count = ray_index(), sum(COUNTS)
+    rays = ray_index()
+    count = sum(COUNTS)
     step = 0.05
     start = step * (torch.arange(count) + (torch.rand(count) < gap).cumsum(0))
     end = step * (torch.arange(count) + 1 + (torch.rand(count) < gap).cumsum(0))
@@ -114,7 +117,8 @@ def test_sections_are_blended_as_in_parts(sharpness, weighed):
     inputs = [values, s, normals] if weighed[3] else [values, s]
 
     def parts(f, inverse, *quantities):
-        start, end = f[sections.start], f[sections.end]
+        start = f[sections.start]
+        end = f[sections.end]
         means = [0.5 * (q[sections.start] + q[sections.end]) for q in quantities]
         middles = samples.midpoints.to(f.dtype)
         return composite_reference(
@@ -142,7 +146,8 @@ def test_light_of_sections_is_that_of_the_parts():
 def test_other_precisions_are_blended_in_torch():
     samples = packed()
     sections = samples.sections()
-    values, normals = 0.02 * torch.randn(len(sections.distances)), torch.randn(len(sections.distances), 3)
+    values = 0.02 * torch.randn(len(sections.distances))
+    normals = torch.randn(len(sections.distances), 3)
     single = composite_sections(values, 80.0, samples, sections, normals)
     twice = composite_sections(values.double(), 80.0, samples, sections, normals.double())
     assert (single.opacity.dtype, twice.opacity.dtype) == (torch.float32, torch.float64)
@@ -160,7 +165,8 @@ def test_opacities_and_their_gradients_are_those_of_double_precision(sharpness):
     inputs = [start.requires_grad_(), end.requires_grad_(), torch.tensor(sharpness, requires_grad=True)]
     exact = double(inputs)
     pull = torch.randn(7, 131)
-    ours, theirs = section_alpha(*inputs), section_alpha_reference(*exact)
+    ours = section_alpha(*inputs)
+    theirs = section_alpha_reference(*exact)
     assert close(ours, theirs)
     for a, b in zip(gradients([ours], inputs, [pull]), gradients([theirs], exact, [pull]), strict=True):
         assert close(a, b)
@@ -175,7 +181,8 @@ def test_a_faint_section_keeps_its_digits():
 
 
 def test_what_is_not_a_number_stays_on_its_ray():
-    rays, alpha = torch.tensor([0, 1, 1, 2]), torch.tensor([0.5, torch.nan, 0.5, 0.25])
+    rays = torch.tensor([0, 1, 1, 2])
+    alpha = torch.tensor([0.5, torch.nan, 0.5, 0.25])
     out = composite(alpha, rays, 3, torch.ones(4))
     assert out.opacity.isnan().tolist() == [False, True, False]
     assert out.opacity[[0, 2]].tolist() == [0.5, 0.25]
@@ -193,7 +200,8 @@ def test_the_number_of_threads_changes_no_bit():
     samples, sections = many()
     assert len(samples) > 4000  # or the kernels take one thread anyway
     values = (0.1 * torch.randn(len(sections.distances))).requires_grad_()
-    normals, s = torch.randn(len(values), 3).requires_grad_(), torch.tensor(40.0, requires_grad=True)
+    normals = torch.randn(len(values), 3).requires_grad_()
+    s = torch.tensor(40.0, requires_grad=True)
     alpha = torch.rand(len(samples)).requires_grad_()
     found = []
     for threads in (1, 2, 3):
@@ -271,7 +279,8 @@ def lines():
 @pytest.mark.parametrize("cells", GRIDS, ids=["box", "one cell", "odd"])
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_marching_is_that_of_torch_to_the_bit(cells, share):
-    rays, maps = lines(), build_maps(occupied(cells, share))
+    rays = lines()
+    maps = build_maps(occupied(cells, share))
     for step in (0.7, 0.0117, 0.004):
         for jitter in (None, torch.rand(len(rays))):
             whole = march_reference(cells, maps, rays, step, jitter=jitter, max_samples=None, chunk=1 << 20)
@@ -291,7 +300,8 @@ def test_marching_is_that_of_torch_to_the_bit(cells, share):
 
 
 def test_threads_march_alike():
-    rays, cells = lines(), GRIDS[0]
+    rays = lines()
+    cells = GRIDS[0]
     maps = build_maps(occupied(cells, 0.3))
     found = []
     for threads in (1, 3):
@@ -306,7 +316,8 @@ def test_threads_march_alike():
 def test_maps_are_those_of_torch(size):
     for share in (0.0, 0.05, 1.0):
         table = torch.rand(size, size, size) < share
-        ours, theirs = build_maps(table), build_maps_reference(table)
+        ours = build_maps(table)
+        theirs = build_maps_reference(table)
         assert isinstance(ours, OccupancyMaps)
         assert torch.equal(ours.occupied, theirs.occupied)
         assert torch.equal(ours.dilated, theirs.dilated)

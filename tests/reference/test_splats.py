@@ -30,7 +30,7 @@ class Case:
     name: str
     count: int = 150
     size: tuple[int, int] = (48, 48)
-    centre: tuple[float, float] = (0.5, 0.5)
+    center: tuple[float, float] = (0.5, 0.5)
     sizes: tuple[float, float] = (-3.0, 0.6)  # mean and deviation of the scales' logarithms
     deep: tuple[float, float] = (2.0, 6.0)
     wide: float = 0.5
@@ -65,15 +65,16 @@ class Case:
         turned = torch.eye(4)
         angle = 0.2
         turned[0, 0] = turned[2, 2] = math.cos(angle)
-        turned[0, 2], turned[2, 0] = math.sin(angle), -math.sin(angle)
+        turned[0, 2] = math.sin(angle)
+        turned[2, 0] = -math.sin(angle)
         turned[:3, 3] = torch.tensor([0.3, -0.1, 0.4])
         focal = 0.9 * width
         return View(
             camera_from_world=turned,
             fx=focal,
             fy=1.1 * focal,
-            cx=width * self.centre[0],
-            cy=height * self.centre[1],
+            cx=width * self.center[0],
+            cy=height * self.center[1],
             width=width,
             height=height,
         )
@@ -96,7 +97,7 @@ def huge(parts):
     parts["scales"][::7] = 200.0
 
 
-def unnormalised(parts):
+def unnormalized(parts):
     parts["quaternions"] *= torch.linspace(0.01, 50, len(parts["quaternions"]))[:, None]
 
 
@@ -115,8 +116,8 @@ CASES = [
     Case("not a multiple of the tile", size=(37, 21)),
     Case("one pixel", size=(1, 1), sizes=(-1.0, 0.3)),
     Case("wide image", size=(130, 9)),
-    Case("principal point off centre", centre=(0.15, 0.8)),
-    Case("principal point off the image", centre=(-0.4, 1.3)),
+    Case("principal point off center", center=(0.15, 0.8)),
+    Case("principal point off the image", center=(-0.4, 1.3)),
     Case("behind and around the camera", deep=(-4.0, 4.0), wide=1.5),
     Case("off screen", wide=4.0, sizes=(-1.0, 0.5)),
     Case("huge", change=huge),
@@ -128,7 +129,7 @@ CASES = [
     Case("one", count=1),
     Case("none", count=0),
     Case("none visible", deep=(-6.0, -2.0)),
-    Case("quaternions of any length", change=unnormalised),
+    Case("quaternions of any length", change=unnormalized),
     Case("antialiased", options={"antialiased": True}, sizes=(-4.5, 0.5)),
     Case("antialiased points", options={"antialiased": True, "eps2d": 0.1}, change=flat),
     Case("degree 0", degree=0),
@@ -149,7 +150,7 @@ def kernels():
 
 
 def drawn(parts, view, backend, **options):
-    chosen = {"depth": "centre", "normals": True, "median": True} | options
+    chosen = {"depth": "center", "normals": True, "median": True} | options
     harmonics = (parts["dc"], parts["rest"])
     gaussians = [parts[name] for name in ("means", "quaternions", "scales", "opacities")]
     return rasterize(*gaussians, view, spherical_harmonics=harmonics, backend=backend, **chosen)
@@ -204,7 +205,8 @@ def gap(ours, wanted):
 
 def attempts(case, at=None):
     """Draw a case with native kernels, with torch in single and in double precision, and go backward."""
-    pictures, gradients = [], []
+    pictures = []
+    gradients = []
     for backend, dtype in (("native", torch.float32), ("reference", torch.float32), ("reference", torch.float64)):
         parts = case.gaussians(dtype)
         pictures.append(drawn(parts, case.view(), backend, sh_degree=case.degree, **case.options))
@@ -232,10 +234,14 @@ def case_of(number: int) -> Case:
     """A case of its number alone. (hypothesis also tries constants of whatever modules happen to be loaded.)"""
     random = np.random.default_rng(number)
     sizes = (float(random.uniform(-4.5, -1.0)), float(random.uniform(0.1, 1.0)))
-    nearest, opacity = float(random.uniform(-3.0, 2.0)), float(random.uniform(-3.0, 3.0))
+    nearest = float(random.uniform(-3.0, 2.0))
+    opacity = float(random.uniform(-3.0, 3.0))
     mode = [{}, {"depth": "planar"}, {"antialiased": True}][random.integers(3)]
-    count, width, height = int(random.integers(201)), int(random.integers(1, 71)), int(random.integers(1, 71))
-    deep, seed = (nearest, nearest + 4.0), int(random.integers(1 << 31))
+    count = int(random.integers(201))
+    width = int(random.integers(1, 71))
+    height = int(random.integers(1, 71))
+    deep = (nearest, nearest + 4.0)
+    seed = int(random.integers(1 << 31))
     return Case("random", count, (width, height), sizes=sizes, deep=deep, opacity=opacity, options=mode, seed=seed)
 
 
@@ -287,11 +293,11 @@ def test_what_is_not_finite_is_not_drawn_and_gets_no_gradient():
         assert all(torch.isfinite(part.grad).all() and not part.grad[:5].any() for part in parts.values())
 
 
-def test_a_colour_that_is_not_finite_is_seen():
-    parts = Case("colour").gaussians(torch.float32)
+def test_a_color_that_is_not_finite_is_seen():
+    parts = Case("color").gaussians(torch.float32)
     with torch.no_grad():
         parts["dc"][:, 0, 1] = math.nan
-    picture = drawn(parts, Case("colour").view(), "native")
+    picture = drawn(parts, Case("color").view(), "native")
     assert picture.features.isnan().any()
     assert not picture.alpha.isnan().any()
 
@@ -349,14 +355,14 @@ def test_a_planar_depth_has_no_bias_on_a_slanted_plane(backend):
     right = (torch.arange(48) + 0.5 - 24) / 60
     surface = (3 / (1 - right / 2)).expand(48, 48)
     errors = {}
-    for mode in ("centre", "planar"):
+    for mode in ("center", "planar"):
         opacities = torch.full((len(means),), 0.95)
         drawn_plane = rasterize(means, quaternions, scales, opacities, view, depth=mode, median=True, backend=backend)
         errors[mode] = (drawn_plane.expected_depth() - surface).abs().mean().item()
         errors["median", mode] = (drawn_plane.median_depth - surface).abs().mean().item()
     assert errors["planar"] < 0.002
-    assert errors["planar"] < 0.2 * errors["centre"]
-    assert errors["median", "planar"] < 0.2 * errors["median", "centre"]
+    assert errors["planar"] < 0.2 * errors["center"]
+    assert errors["median", "planar"] < 0.2 * errors["median", "center"]
 
 
 def test_gsplat_draws_what_the_reference_draws(gpu):

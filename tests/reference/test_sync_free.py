@@ -8,7 +8,8 @@ from torch.profiler import ProfilerActivity, profile
 from fieldwatch import Outputs, Run, Terms
 
 READ = "aten::_local_scalar_dense"
-STEPS, STEADY = 40, 8
+STEPS = 40
+STEADY = 8
 CPU = torch.device("cpu")
 
 
@@ -93,7 +94,7 @@ def test_negative_control_one_item_per_step_is_counted(tmp_path):
     assert reads == bare(CPU, options) + STEPS - STEADY
 
 
-def test_a_steady_step_never_synchronises_on_cuda(tmp_path, gpu):
+def test_a_steady_step_never_synchronizes_on_cuda(tmp_path, gpu):
     loop = Loop(torch.device("cuda"), {"fused": True}, lambda _: None)
     with Run(tmp_path / "run", outputs=Outputs(detail_every=5)) as run:
         run.track(groups={"first": loop.model[0], "last": loop.model[2]})

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from fieldwatch import MicroBatches, Outputs, Run, Saving, StepOutput, Terms, read_history
 from fieldwatch.record import read_events
 
-STEPS, BATCH = 6, 8
+STEPS = 6
+BATCH = 8
 
 
 class Toy:
@@ -57,7 +58,8 @@ def test_backward_equals_plain_torch_bit_for_bit(tmp_path):
         terms.total.backward()
         step.observe(terms)
 
-    plain, short = Toy(), Toy()
+    plain = Toy()
+    short = Toy()
     train(tmp_path / "plain", plain, plainly)
     train(tmp_path / "short", short, backward(short))
     assert torch.equal(plain.weights(), short.weights())
@@ -68,7 +70,8 @@ def test_backward_equals_plain_torch_bit_for_bit(tmp_path):
 
 
 def test_micro_batches_give_the_gradients_and_terms_of_the_whole_batch(tmp_path):
-    whole, cut = Toy(), Toy()
+    whole = Toy()
+    cut = Toy()
     train(tmp_path / "whole", whole, backward(whole))
     train(tmp_path / "cut", cut, backward(cut, micro_batches=MicroBatches(count=3)))
     torch.testing.assert_close(whole.weights(), cut.weights())
@@ -79,7 +82,8 @@ def test_micro_batches_give_the_gradients_and_terms_of_the_whole_batch(tmp_path)
 
 
 def test_earlier_gradients_are_cleared(tmp_path):
-    clean, soiled = Toy(), Toy()
+    clean = Toy()
+    soiled = Toy()
 
     def soil(_run, step, inputs):
         for parameter in soiled.model.parameters():
@@ -111,7 +115,8 @@ class Shown(StepOutput):
 
 
 def test_outputs_are_returned_per_micro_batch_and_sample_losses_concatenated(tmp_path):
-    toy, names = Toy(), [f"view {i}" for i in range(BATCH)]
+    toy = Toy()
+    names = [f"view {i}" for i in range(BATCH)]
 
     def objective(inputs):
         errors = toy.errors(inputs)
@@ -132,7 +137,9 @@ class Exhausted:
     """An objective that runs out of memory for more samples than fit."""
 
     def __init__(self, toy, fits):
-        self.toy, self.fits, self.noise = toy, fits, []
+        self.toy = toy
+        self.fits = fits
+        self.noise = []
 
     def __call__(self, inputs):
         self.noise.append(torch.rand(()).item())
@@ -146,7 +153,8 @@ def test_out_of_memory_doubles_micro_batches_and_a_resumed_run_keeps_the_count(t
     train(tmp_path, toy, backward_of(Exhausted(toy, fits=4)), steps=3, every=1)
     events = [event for event in read_events(tmp_path) if event["kind"] == "out_of_memory"]
     assert [(event["step"], event["before"], event["after"]) for event in events] == [(0, 1, 2)]
-    again, counts = Toy(), []
+    again = Toy()
+    counts = []
 
     def each(run, step, inputs):
         counts.append(run.micro_batches.count)
@@ -175,7 +183,8 @@ def test_a_batch_is_not_cut_into_more_pieces_than_it_has_samples(tmp_path):
 
 
 def test_a_lazy_split_keeps_only_one_piece_alive(tmp_path):
-    toy, order = Toy(), []
+    toy = Toy()
+    order = []
 
     def load(names, count):
         for name in names:

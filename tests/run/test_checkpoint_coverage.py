@@ -91,7 +91,8 @@ def test_stepped_parameters_that_are_neither_watched_nor_tracked_are_reported(tm
 
 
 def test_an_optimizer_that_steps_later_is_reported_then(tmp_path):
-    toy, late = Toy(), torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
+    toy = Toy()
+    late = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
     with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
         run.track(**full(toy))
         run.resume()
@@ -140,7 +141,9 @@ def test_an_untracked_order_is_reported_in_the_first_step(tmp_path):
                 learn(step, toy)
         return [event["subject"] for event in read_history(folder).events("not_kept")]
 
-    first, second, before = Shuffled(12, 4), Shuffled(12, 4), Shuffled(12, 4)
+    first = Shuffled(12, 4)
+    second = Shuffled(12, 4)
+    before = Shuffled(12, 4)
     next(before)
     assert subjects(tmp_path / "run", first, first) == ["Shuffled"]
     assert subjects(tmp_path / "kept", first, first, kept=first) == []
@@ -148,7 +151,8 @@ def test_an_untracked_order_is_reported_in_the_first_step(tmp_path):
 
 
 def test_a_loader_unknown_to_the_run_is_reported_in_the_first_step(tmp_path):
-    toy, loader = Toy(), ResumableLoader(DATA, 4)
+    toy = Toy()
+    loader = ResumableLoader(DATA, 4)
     with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
         run.track(**full(toy))
         run.resume()
@@ -176,7 +180,8 @@ class Trainer:
     """An object with a custom state that contains everything."""
 
     def __init__(self, toy):
-        self.toy_model, self.toy_optimizer = toy.model, toy.optimizer
+        self.toy_model = toy.model
+        self.toy_optimizer = toy.optimizer
         self.schedule = lr_scheduler.StepLR(toy.optimizer, 2)
 
     def state_dict(self):
@@ -258,7 +263,10 @@ class Remembering(SequentialSampler):
 
 def test_a_tracked_source_of_batches_is_not_reported(tmp_path):
     toy = Toy()
-    order, places, sampler, loader = Shuffled(12, 4), Places(), Remembering(DATA), ResumableLoader(DATA, 4)
+    order = Shuffled(12, 4)
+    places = Places()
+    sampler = Remembering(DATA)
+    loader = ResumableLoader(DATA, 4)
     for number, (source, item) in enumerate(
         [
             (order, order),
@@ -273,7 +281,8 @@ def test_a_tracked_source_of_batches_is_not_reported(tmp_path):
 
 
 def test_a_tracked_sampler_does_not_suffice_if_workers_prefetch(tmp_path):
-    toy, sampler = Toy(), Remembering(DATA)
+    toy = Toy()
+    sampler = Remembering(DATA)
     ahead = DataLoader(DATA, batch_size=4, sampler=sampler, generator=torch.Generator(), num_workers=1)
     with Run(tmp_path / "run", saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
         run.track(**full(toy), sampler=sampler)
@@ -284,7 +293,8 @@ def test_a_tracked_sampler_does_not_suffice_if_workers_prefetch(tmp_path):
 
 
 def test_a_batch_drawn_before_its_step_is_reported(tmp_path):
-    toy, loader = Toy(), ResumableLoader(DATA, 4)
+    toy = Toy()
+    loader = ResumableLoader(DATA, 4)
     with Run(tmp_path / "run", saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
         run.track(**full(toy), loader=loader)
         run.resume()

@@ -138,6 +138,22 @@ def test_start_over_moves_checkpoints_aside(folder):
     assert train(folder, 8) == 6
 
 
+def test_start_over_allows_another_config(folder):
+    assert train(folder, 6, saving=Saving(every=5, resume="start-over"), lr=0.5) == 0
+    (aside,) = folder.glob("given-up-checkpoints-*")
+    assert {f"step_{step:010d}" for step in (10, 12)} <= {path.name for path in aside.iterdir()}
+    assert read_manifest(folder).config["lr"] == 0.5
+    assert read_history(folder)["Loss/total"].steps.tolist() == list(range(6))
+    assert train(folder, 8, lr=0.5) == 6
+
+
+def test_start_over_refuses_a_run_json_that_is_no_run(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(NotARun):
+        train(tmp_path, 6, saving=Saving(resume="start-over"))
+    assert (tmp_path / "run.json").read_text() == "{}"
+
+
 def test_a_run_without_checkpoints_starts_again(tmp_path):
     train(tmp_path / "run", 3, keep=False)
     assert train(tmp_path / "run", 4, keep=False) == 0

@@ -25,7 +25,8 @@ class Toy:
         np.random.seed(2)  # noqa: NPY002  the global generator is what is tested
         self.model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
-        self.states, self.failed = [], []
+        self.states = []
+        self.failed = []
 
     def train(self, folder, look=None, **how):
         with Run(folder, saving=Saving(every=None), outputs=Outputs(sinks=())) as run:
@@ -176,7 +177,9 @@ class Held:
 
 
 def test_a_failed_evaluation_holds_no_memory_when_it_is_reported(tmp_path, monkeypatch):
-    alive, seen, report = [], [], EvaluationBlock._report
+    alive = []
+    seen = []
+    report = EvaluationBlock._report
 
     def spy(self, *arguments):
         seen.append([one() for one in alive])

@@ -92,7 +92,8 @@ RECORD = ["journal.jsonl", "events.jsonl", "log.txt", "memory.jsonl", "run.json"
 
 @pytest.mark.parametrize("name", RECORD)
 def test_a_linked_record_is_refused_and_its_target_unchanged(tmp_path, name):
-    run, mine = tmp_path / "run", tmp_path / "mine.txt"
+    run = tmp_path / "run"
+    mine = tmp_path / "mine.txt"
     train(run, 2, outputs=Outputs(rules=(), sinks=default_sinks))
     mine.write_bytes((run / name).read_bytes() if (run / name).exists() else b"my own lines\n")
     before = mine.read_bytes(), mine.stat().st_mtime_ns
@@ -105,7 +106,8 @@ def test_a_linked_record_is_refused_and_its_target_unchanged(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "black_box", "crash", "wandb"])
 def test_a_linked_subfolder_is_refused_and_its_target_unchanged(tmp_path, name):
-    run, mine = tmp_path / "run", tmp_path / "mine"
+    run = tmp_path / "run"
+    mine = tmp_path / "mine"
     train(run, 6, outputs=Outputs(rules=(), sinks=default_sinks))
     if (run / name).exists():
         (run / name).rename(mine)
@@ -127,7 +129,8 @@ def test_the_run_folder_itself_may_be_a_link(tmp_path):
 
 
 def test_a_linked_checkpoint_counts_as_damaged_and_nothing_outside_is_deleted(tmp_path):
-    run, mine = tmp_path / "run", tmp_path / "mine"
+    run = tmp_path / "run"
+    mine = tmp_path / "mine"
     train(run, 4)
     newest = run / "checkpoints" / "step_0000000004"
     newest.rename(mine)

@@ -35,7 +35,9 @@ class Disk:
     """A disk on which no write succeeds while it is full."""
 
     def __init__(self, folder, monkeypatch):
-        self.folder, self.full, self.code = str(folder), False, errno.ENOSPC
+        self.folder = str(folder)
+        self.full = False
+        self.code = errno.ENOSPC
         self.reserve_too = True
         for name in ("write", "posix_fallocate"):
             monkeypatch.setattr(os, name, self._refusing(getattr(os, name)))
@@ -129,7 +131,8 @@ def test_a_full_disk_loses_no_row_and_no_event(tmp_path, disk, capfd, code):
     assert steps_of(run) == list(range(450))
     assert [event["step"] for event in events_of(run, "note")] == [200]
     assert [census["step"] for census in read_memory_log(run)] == list(range(19, 450, 20))
-    ((full,), (freed,)) = events_of(run, "disk_full"), events_of(run, "disk_freed")
+    (full,) = events_of(run, "disk_full")
+    (freed,) = events_of(run, "disk_freed")
     assert 130 <= full["step"] <= freed["first"] + 64
     assert freed["rows"] >= 128
     assert (freed["lost"], freed["dropped"]) == (0, 0)
@@ -158,7 +161,8 @@ def test_tensorboard_files_contain_every_step_once_after_a_full_disk(tmp_path, d
 
 
 def test_rows_use_the_reserve_first(tmp_path, disk):
-    disk.reserve_too, seen = False, []
+    disk.reserve_too = False
+    seen = []
     real = os.write
 
     def write(file, data):
@@ -306,7 +310,9 @@ class Foreign:
     """A sink of another library, which raises its own error and does not know what it has written."""
 
     def __init__(self, disk, error):
-        self.disk, self.error, self.steps = disk, error, []
+        self.disk = disk
+        self.error = error
+        self.steps = []
 
     def __call__(self, block):
         if self.disk.full:

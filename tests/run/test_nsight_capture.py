@@ -5,7 +5,8 @@ from fieldwatch.run.nsight_capture import CAPTURED_STEPS, NsightCapture
 
 def switched(environment, steps=100, found_at=None):
     """Return the steps at which the profiler was started and stopped."""
-    now, seen = {"step": 0}, []
+    now = {"step": 0}
+    seen = []
     capture = NsightCapture(
         lambda: found_at is not None and now["step"] >= found_at,
         environment=environment,

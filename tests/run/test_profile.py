@@ -64,7 +64,8 @@ def test_every_kind_of_owner_is_right_to_the_byte(tmp_path):
 
 def test_log_tags_and_command_agree_on_the_fragmentation(tmp_path):
     """Memory allocated after the update is not included anywhere."""
-    toy, held = Toy(), []
+    toy = Toy()
+    held = []
     real = toy.optimizer.step
 
     def step_and_hold(*arguments, **options):
@@ -124,7 +125,8 @@ def test_tags_are_in_the_journal_and_add_up(tmp_path):
 
 
 def test_the_alternative_tag_names_are_an_option(tmp_path):
-    toy, seen = Toy(), []
+    toy = Toy()
+    seen = []
     with (
         profile_tensors(
             tmp_path, profile=Profile(interval=1, names="Memory"), sinks=(seen.append,), model=toy.model

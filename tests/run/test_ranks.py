@@ -58,7 +58,8 @@ def test_the_rank_is_read_from_the_environment(monkeypatch, tmp_path):
 
 
 def test_collectives_of_a_single_process_do_nothing():
-    ranks, tensor = Ranks(), torch.ones(3)
+    ranks = Ranks()
+    tensor = torch.ones(3)
     ranks.sum([tensor])
     assert torch.equal(tensor, torch.ones(3))
     assert ranks.only_first(lambda: 5, "a sum") == 5
@@ -90,15 +91,16 @@ def test_the_timeout_is_read_from_the_environment(monkeypatch):
         RankPatience.of_process()
 
 
-def train(folder, batches=5):
+def train(folder, batches=5, resume_from=None):
     """A user-written loop: two submodules, one of which is used only by odd samples; batches of three."""
     torch.manual_seed(0)
-    first, second = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    first = torch.nn.Linear(2, 1)
+    second = torch.nn.Linear(2, 1)
     points = torch.randn(batches, 3, 2)
     optimizer = torch.optim.Adam([*first.parameters(), *second.parameters()], lr=0.1)
     with Run(folder, config={"lr": 0.1}, saving=Saving(every=2), outputs=Outputs(rules=())) as run:
         run.track(first=first, second=second, optimizer=optimizer)
-        run.resume()
+        run.resume(step=resume_from)
         for step in run.steps(batches):
             samples = [0, 1, 2]
             own = step.shard(samples)
@@ -184,3 +186,27 @@ def test_two_ranks_train_like_one_and_record_the_whole_batch(tmp_path):
     assert [(one.rank, one.step) for one in facts] == [(0, 4), (1, 4)]
     assert all(one.peak and one.step_ms for one in facts)
     assert json.loads((tmp_path / "two" / "run.json").read_text())["state"] == "finished"
+
+
+AGAIN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from test_ranks import train
+weights = train(sys.argv[2], resume_from=4)
+torch.save(weights, sys.argv[2] + f"-again-{sys.argv[3]}.pt")
+"""
+
+
+def test_two_ranks_continue_from_an_earlier_checkpoint(tmp_path):
+    folder = tmp_path / "two"
+    for code in (TWO, AGAIN):
+        for printed, status in run_two(code, folder):
+            assert status == 0, printed
+    for rank in range(2):
+        first, again = (torch.load(tmp_path / f"two{name}-{rank}.pt", weights_only=True) for name in ("", "-again"))
+        assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    names = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert names == ["abandoned-step_0000000005", "step_0000000004", "step_0000000005"]
+    assert [segment["step"] for segment in read_manifest(folder).segments] == [0, 4]
+    assert read_history(folder)["Loss/total"].steps.tolist() == [0, 1, 2, 3, 4]

@@ -17,7 +17,8 @@ from fieldwatch.checkpoint import RandomState
 from fieldwatch.record import read_events, read_history
 from fieldwatch.run import shortage_of
 
-STEPS, BATCH = 12, 8
+STEPS = 12
+BATCH = 8
 TORN = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 8.00 GiB")
 
 
@@ -36,7 +37,8 @@ class Toy:
         self.model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.3), nn.Linear(8, 1))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
         self.own = torch.Generator().manual_seed(3)
-        self.drawn, self.losses = [], []
+        self.drawn = []
+        self.losses = []
 
     def state_dict(self):
         return {"own": self.own.get_state()}
@@ -66,7 +68,8 @@ class Toy:
 
     def gradients(self, step, batch, parts, fails):
         self.optimizer.zero_grad()
-        total, slices = torch.zeros(()), parts.slices(BATCH)
+        total = torch.zeros(())
+        slices = parts.slices(BATCH)
         for part in slices:
             loss = self.loss(batch[part]) * (part.stop - part.start) / BATCH
             loss.backward()
@@ -170,7 +173,8 @@ def test_other_errors_propagate(tmp_path):
 
 
 def test_an_update_inside_of_an_attempt_is_never_repeated(tmp_path):
-    toy, parts = Toy(), MicroBatches()
+    toy = Toy()
+    parts = MicroBatches()
     with pytest.raises(torch.OutOfMemoryError) as caught, Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
         run.track(groups={"model": toy.model})
         for step in run.steps(2):
@@ -192,7 +196,8 @@ class Held:
 
 def test_a_failed_attempt_holds_no_memory_when_the_next_one_begins(tmp_path):
     """Neither the error, its frames and causes nor a reference cycle keeps it alive."""
-    alive, seen = [], []
+    alive = []
+    seen = []
 
     def work():
         seen.append([one() is not None for one in alive])

@@ -123,7 +123,8 @@ def test_without_a_rollback_the_same_updates_ruin_the_run(back, tmp_path):
 
 @pytest.mark.parametrize("stop", [68, 100])
 def test_a_run_killed_before_or_after_a_rollback_ends_equal(back, tmp_path, stop):
-    folder, rollback = tmp_path / "run", Rollback(**PATIENT)
+    folder = tmp_path / "run"
+    rollback = Rollback(**PATIENT)
     with pytest.raises(Interrupted):
         train(folder, spoil=blow_up, stop=stop, guard=Guard(rollback=rollback))
     assert_same(back[1], train(folder, spoil=blow_up, toy=Toy(seed=9), guard=Guard(rollback=rollback)))

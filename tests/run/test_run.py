@@ -23,6 +23,7 @@ from fieldwatch import (
     read_history,
 )
 from fieldwatch.checkpoint import FolderInUseError
+from fieldwatch.health import GENERAL, examine
 from fieldwatch.record import TOOLKIT, Catalogue, Metric, WriterFailed, read_events, read_manifest
 from fieldwatch.record.catalogue import UndeclaredMetric
 
@@ -70,7 +71,8 @@ def train(folder, *, steps=100, spoil=(), stop=None, toy=None, **options):
 
 
 def test_the_run_does_not_change_the_training(tmp_path):
-    watched, plain = train(tmp_path / "run"), Toy()
+    watched = train(tmp_path / "run")
+    plain = Toy()
     for _ in range(100):
         loss = plain.terms(next(plain.order)).total
         plain.optimizer.zero_grad()
@@ -107,7 +109,8 @@ def test_an_interrupted_run_resumes_bit_for_bit(tmp_path, stop):
     train(tmp_path / "parts", stop=stop)
     again = train(tmp_path / "parts", toy=Toy(seed=99))
     assert torch.equal(again.weights(), whole.weights())
-    one, other = read_history(tmp_path / "whole"), read_history(tmp_path / "parts")
+    one = read_history(tmp_path / "whole")
+    other = read_history(tmp_path / "parts")
     assert one["Loss/total"].values.tolist() == other["Loss/total"].values.tolist()
     assert other["Loss/total"].steps.tolist() == list(range(100))
     assert [segment["step"] for segment in read_manifest(tmp_path / "parts").segments] == [0, stop + 1]
@@ -163,7 +166,8 @@ def test_an_exception_leaves_a_crash_folder_and_is_raised(tmp_path):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_finishes_the_step_saves_and_says_so(tmp_path, number, code):
-    whole, folder = train(tmp_path / "whole"), tmp_path / "run"
+    whole = train(tmp_path / "whole")
+    folder = tmp_path / "run"
     toy = Toy()
     with pytest.raises(Interrupted) as caught, Run(folder, outputs=Outputs(sinks=(), rules=())) as run:
         run.track(**toy.parts())
@@ -288,3 +292,20 @@ def test_invalid_observations_are_refused(tmp_path):
                 step.observe(terms, sample=["a", "b"], sample_loss=torch.zeros(3))
             assert step.observe(terms).finite
             assert not step.observe(Terms(fit=(1.0, torch.tensor(math.nan)))).finite
+
+
+def test_a_result_no_better_than_a_declared_guess_is_an_error(tmp_path):
+    """The value without training reaches the rules of the live run, and those of a later examination."""
+    metric = Metric(name="Eval/accuracy", unit="", meaning="Share of labels.", better="higher", trivial=0.1)
+    declared = Declared(metrics=Catalogue((*TOOLKIT, metric)))
+    for name, accuracy, findings in (("guess", 0.1, ["WorseThanNothing"]), ("good", 0.7, [])):
+        with Run(tmp_path / name, declared=declared, outputs=Outputs(sinks=())) as run:
+            run.track(model=nn.Linear(1, 1))
+            for step in run.steps(8):
+                if step.index == 7:
+                    step.record({"Eval/accuracy": accuracy})
+        assert [found.rule for found in run.findings] == findings
+        assert [found.rule for found in examine(tmp_path / name, GENERAL)] == findings
+        assert run.exit_code == len(findings)
+    with pytest.raises(ValueError, match=r"expected better='higher' or better='lower', got better='none'"):
+        Metric(name="Eval/accuracy", unit="", meaning="Share of labels.", trivial=0.1)

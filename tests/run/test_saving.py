@@ -44,8 +44,10 @@ class Gate:
     """Delays writes until it is opened."""
 
     def __init__(self, monkeypatch):
-        self.opened, self.begun = threading.Event(), threading.Semaphore(0)
-        self.writes, real = [], Checkpoints.write
+        self.opened = threading.Event()
+        self.begun = threading.Semaphore(0)
+        self.writes = []
+        real = Checkpoints.write
 
         def write(checkpoints, draft, **options):
             self.writes.append(draft.step)
@@ -134,7 +136,8 @@ def test_rows_are_synced_before_the_checkpoint_and_the_event_comes_last(tmp_path
 @pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EIO", "EROFS"])
 def test_a_failing_disk_pauses_checkpoints_and_not_the_run(tmp_path, monkeypatch, code):
     monkeypatch.setattr(intervals, "FIRST_RETRY", 0.02)
-    real, broken = os.posix_fallocate, threading.Event()
+    real = os.posix_fallocate
+    broken = threading.Event()
 
     def full(*args):
         if broken.is_set():
@@ -154,7 +157,8 @@ def test_a_failing_disk_pauses_checkpoints_and_not_the_run(tmp_path, monkeypatch
         time.sleep(0.01 if 10 <= step.index < 45 else 0)
 
     train(tmp_path, 60, each=each)
-    failed, (recovered,) = events_of(tmp_path, "checkpoint_failed"), events_of(tmp_path, "checkpoints_recovered")
+    failed = events_of(tmp_path, "checkpoint_failed")
+    (recovered,) = events_of(tmp_path, "checkpoints_recovered")
     assert failed[0]["step"] == 9
     assert os.strerror(getattr(errno, code)) in failed[0]["reason"]
     assert failed[0]["free_bytes"] > 0
@@ -249,7 +253,8 @@ def test_the_test_checkpoint_is_written_on_resume_too_and_removed(tmp_path):
 
 
 def test_a_run_whose_folder_is_lost_resumes_from_its_mirror(tmp_path):
-    url, config = f"file://{tmp_path}/far", {"lr": 1.0}
+    url = f"file://{tmp_path}/far"
+    config = {"lr": 1.0}
     train(tmp_path / "run", 12, config=config, saving=Saving(every=5, mirror=url))
     assert [event["step"] for event in events_of(tmp_path / "run", "mirrored")][-1] == 11
     shutil.rmtree(tmp_path / "run")
@@ -301,7 +306,8 @@ def small_disk(tmp_path):
 
 def test_a_disk_that_fills_up_during_a_run_and_is_cleared_again(small_disk, monkeypatch):
     monkeypatch.setattr(intervals, "FIRST_RETRY", 0.02)
-    ballast, folder = small_disk / "ballast", small_disk / "run"
+    ballast = small_disk / "ballast"
+    folder = small_disk / "run"
 
     def each(run, step):
         if step.index == 6:
@@ -332,3 +338,36 @@ def test_a_signal_during_a_save_saves_the_last_step_too(tmp_path, monkeypatch):
     with pytest.raises(Interrupted):
         train(tmp_path, 100, each=each)
     assert Checkpoints(tmp_path / "checkpoints").steps() == [5, 6]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["noticed by the writer thread", "noticed before the snapshot"])
+def test_a_requested_save_that_is_refused_is_retried_with_its_metrics(tmp_path, known):
+    parameter = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with Run(tmp_path, saving=Saving(every=None), outputs=Outputs(rules=(), sinks=())) as run:
+        run.track(parameter=parameter.data, optimizer=optimizer)
+        for step in run.steps(200):
+            bad = step.index in (9, 10)
+            parameter.grad = torch.tensor(float("nan") if bad else 1.0)
+            step.update(optimizer)
+            if step.index == 10:
+                run.save_after_step({"psnr": 31.0})
+                if known:
+                    run._session.record.flush()
+    first, last = events_of(tmp_path, "checkpoint")
+    assert 10 < first["step"] < last["step"] == 199
+    assert first["metrics"] == {"psnr": 31.0}
+    assert last["metrics"] == {}
+
+
+def test_metrics_of_a_save_refused_at_the_last_step_rank_the_last_checkpoint(tmp_path):
+    parameter = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with Run(tmp_path, saving=Saving(every=None), outputs=Outputs(rules=(), sinks=())) as run:
+        run.track(parameter=parameter.data, optimizer=optimizer)
+        for step in run.steps(4):
+            parameter.grad = torch.tensor(float("nan") if step.index == 3 else 1.0)
+            step.update(optimizer)
+            if step.index == 3:
+                run.save_after_step({"psnr": 31.0})
+    assert Checkpoints(tmp_path / "checkpoints").find(4).metrics == {"psnr": 31.0}

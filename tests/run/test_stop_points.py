@@ -87,7 +87,8 @@ def stopped(folder, **how):
 
 
 def goes_on(folder, tmp_path):
-    again, whole = train(folder), train(tmp_path / "whole")
+    again = train(folder)
+    whole = train(tmp_path / "whole")
     assert torch.equal(again.weights(), whole.weights())
     losses = [read_history(one)["Loss/total"].values.tolist() for one in (folder, tmp_path / "whole")]
     assert losses[0] == losses[1]
@@ -151,19 +152,19 @@ def test_products_made_in_time_are_finished(tmp_path):
     assert read_manifest(tmp_path / "run").state == "finished"
 
 
-@pytest.mark.parametrize("signalled", [True, False])
-def test_a_loader_killed_by_the_signal_ends_the_run_in_order(tmp_path, signalled):
+@pytest.mark.parametrize("signaled", [True, False])
+def test_a_loader_killed_by_the_signal_ends_the_run_in_order(tmp_path, signaled):
     """A signal to the process group kills the workers of a loader, which then raises."""
 
     def dying():
         yield 1
-        if signalled:
+        if signaled:
             os.kill(os.getpid(), signal.SIGTERM)
         raise RuntimeError("DataLoader worker (pid 1) is killed by signal: Terminated.")
 
-    with pytest.raises(Interrupted if signalled else RuntimeError) as ended:
+    with pytest.raises(Interrupted if signaled else RuntimeError) as ended:
         train(tmp_path / "run", patience=60, wait=dying)
-    if signalled:
+    if signaled:
         assert ended.value.code == 143
         assert "worker" in str(ended.value.__cause__)
         assert read_history(tmp_path / "run").events("interrupted")[0]["signal"] == "SIGTERM"

@@ -76,7 +76,9 @@ def test_a_loop_without_resume_is_refused_if_the_mirror_has_checkpoints(tmp_path
 
 
 def test_a_module_is_watched_under_its_name_unless_a_group_has_its_parameters(tmp_path):
-    toy, head, frozen = Toy(), nn.Linear(2, 1), nn.Linear(2, 2).requires_grad_(requires_grad=False)
+    toy = Toy()
+    head = nn.Linear(2, 1)
+    frozen = nn.Linear(2, 2).requires_grad_(requires_grad=False)
     optimizer = torch.optim.SGD([*toy.model.parameters(), *head.parameters()], lr=0.1)
 
     def objective(inputs):
@@ -136,7 +138,8 @@ def test_a_checkpoint_with_other_names_and_without_micro_batches_is_resumed(tmp_
     items = {name: tree for name, tree in saved.read("last").items() if name != "micro_batches"}
     older = Checkpoints(tmp_path / "older")
     older.save(3, {name: Stored(tree) for name, tree in items.items()})
-    again, pieces = Toy(), MicroBatches()
+    again = Toy()
+    pieces = MicroBatches()
     targets = {"model": again.model, "optimizer": again.optimizer, "pieces": pieces, "micro_batches": MicroBatches()}
     targets |= {"random_state": Stored(None)}
     older.restore(targets, renamed={"parts": "pieces"}, optional=("micro_batches",))
@@ -158,7 +161,8 @@ class Stored:
 
 
 def test_a_loop_without_an_iterator_gives_the_same_run(tmp_path):
-    toy, other = Toy(), Toy()
+    toy = Toy()
+    other = Toy()
     toy.train(tmp_path / "steps", 5)
     run = quiet(tmp_path / "calls").start()
     run.track(model=other.model, optimizer=other.optimizer)
@@ -191,7 +195,8 @@ def test_a_run_that_was_not_entered_raises(tmp_path):
 
 
 def test_evaluate_returns_the_result_or_none_and_retries_in_micro_batches(tmp_path):
-    toy, pieces = Toy(), MicroBatches("evaluation")
+    toy = Toy()
+    pieces = MicroBatches("evaluation")
 
     def short():
         if pieces.count < 4:

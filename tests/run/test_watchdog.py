@@ -135,7 +135,8 @@ def test_sigusr2_writes_the_stacks_on_demand(watchdog):
 
 
 def test_everything_enabled_is_disabled_again(tmp_path):
-    before, enabled = signal.getsignal(signal.SIGUSR2), faulthandler.is_enabled()
+    before = signal.getsignal(signal.SIGUSR2)
+    enabled = faulthandler.is_enabled()
     heard = []
     signal.signal(signal.SIGUSR2, lambda number, _: heard.append(number))
     with run_in(tmp_path) as run:

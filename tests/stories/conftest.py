@@ -112,7 +112,9 @@ class Forked:
     """A running program: as much of ``subprocess.Popen`` as the stories need."""
 
     def __init__(self, pid: int, out, err) -> None:
-        self.pid, self.returncode, self._files = pid, None, (out, err)
+        self.pid = pid
+        self.returncode = None
+        self._files = (out, err)
 
     def poll(self) -> int | None:
         """Return how it ended, None while it runs."""

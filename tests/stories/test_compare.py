@@ -183,7 +183,8 @@ def test_nothing_hostile_reaches_the_terminal(runs, tell):
     ],
 )
 def test_bad_input_is_one_message_and_nothing_is_written(runs, capsys, tmp_path, words, message):
-    other, empty = tmp_path / "mine.html", tmp_path / "empty"
+    other = tmp_path / "mine.html"
+    empty = tmp_path / "empty"
     empty.mkdir()
     other.write_text("my own page")
     assert main(["compare", *words.format(runs=runs, other=other, empty=empty).split()]) == 2
@@ -217,7 +218,8 @@ def test_the_page_is_drawn_offline_with_every_panel_and_names_as_text(runs, brow
     folders = [runs / EVIL, runs / "slow", runs / "bad", runs / "one_row"]
     assert main(["compare", *map(str, folders), "-o", str(path)]) == 0
     page = browser.new_page(viewport={"width": 390, "height": 800})
-    trouble, asked = [], []
+    trouble = []
+    asked = []
     page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.on("dialog", lambda dialog: trouble.append(dialog.message))

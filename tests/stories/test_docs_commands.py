@@ -93,7 +93,8 @@ def blocks_of(page):
     found = []
     for match in _BLOCK.finditer(text):
         section = re.findall(r"^#+ (.+)$", text[: match.start()], re.MULTILINE)[-1]
-        kind, told = match["kind"] or "", match["told"] or ""
+        kind = match["kind"] or ""
+        told = match["told"] or ""
         found.append(Block(page, section, match["language"], match["text"], kind, told))
     return found
 
@@ -180,7 +181,7 @@ def make_opaque(folder):
     """A run of opaque Gaussians on the built-in scene's points: one of few steps has no surface."""
     config = SplatsConfig(views=9, held_out=3, device="cpu", schedule_scale=0.001)
     scene = prepare_scene(config)
-    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
+    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colors, degree=1, opacity=0.9)
     with start_run(config, scene, folder, sinks=()) as run:
         run.track(**SplatModel(gaussians, scene.background).checkpoint_items())
         run.resume()

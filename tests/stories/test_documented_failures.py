@@ -55,14 +55,15 @@ def gaussians(folder):
 
 def taken(cameras, base, read):
     """The scene of some photos, photographed by other cameras."""
-    kept = {"points": base.points, "colours": base.colours, "train": base.train, "test": base.test}
+    kept = {"points": base.points, "colors": base.colors, "train": base.train, "test": base.test}
     return PhotoSet(cameras=tuple(cameras), read=read, source="a test", **kept)
 
 
 @pytest.fixture
 def of_many_sizes():
-    """Photos of a phone held both ways and of a second camera: three sizes, three focal lengths, centres elsewhere."""
-    scene, base = SolidScene(0), solid_photos(views=8, size=24, points=80, samples=1)
+    """Photos of a phone held both ways and of a second camera: three sizes, three focal lengths, centers elsewhere."""
+    scene = SolidScene(0)
+    base = solid_photos(views=8, size=24, points=80, samples=1)
     cuts = ((0, 0, 1.0), (6, 0, 1.0), (0, 8, 1.5))
     cameras = []
     for place, camera in enumerate(base.cameras):
@@ -105,7 +106,7 @@ def masked(noise):
 
 
 def test_what_lies_outside_the_masks_has_no_effect_at_all(tmp_path, train):
-    """There: masked or single-coloured backgrounds gave chaotic geometry (#114, #169)."""
+    """There: masked or single-colored backgrounds gave chaotic geometry (#114, #169)."""
     runs = []
     for noise in (1, 2):
         write_colmap(tmp_path / f"scene{noise}", masked(noise))
@@ -149,17 +150,17 @@ def test_after_kill_9_tensorboard_shows_all_that_the_journal_knows(photos, tmp_p
 
 KNN_MEMORY = """
 import resource, torch
-from fieldwatch.recon.geometry import nearest_neighbours
+from fieldwatch.recon.geometry import nearest_neighbors
 points = torch.randn({count}, 3)
-nearest_neighbours(points[:1000])
+nearest_neighbors(points[:1000])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-nearest_neighbours(points, 16)
+nearest_neighbors(points, 16)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / {count})
 """
 
 
 @pytest.mark.machine
-def test_neighbours_take_memory_by_the_point_and_not_by_the_pair():
+def test_neighbors_take_memory_by_the_point_and_not_by_the_pair():
     """There: 8 to 13.5 GB at the start for 4.9 million Gaussians, all compared with all."""
     command = [sys.executable, "-c", KNN_MEMORY.format(count=60_000)]
     done = subprocess.run(
@@ -184,7 +185,8 @@ def test_the_depth_normal_term_keeps_five_numbers_per_pixel_and_no_second_graph(
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             term(*maps, camera)
         kept.append(None)
-    ours, plain = kept[: kept.index(None)], kept[kept.index(None) + 1 : -1]
+    ours = kept[: kept.index(None)]
+    plain = kept[kept.index(None) + 1 : -1]
     assert sum(ours) <= 5 * 4 * 64 * 64 + 64
     assert sum(plain) > 4 * sum(ours)
 
@@ -202,6 +204,7 @@ def test_a_run_records_the_speed_that_it_had(photos, tmp_path, train):
     """There: 0.26 to 30 iterations per second for one scene, depending on the page; here each run measures its own."""
     folder = train(photos, tmp_path / "run")
     history = read_history(folder)
-    speed, minutes = history["Performance/iterations_per_sec"].values, history["Time/minutes_per_iter"].values
+    speed = history["Performance/iterations_per_sec"].values
+    minutes = history["Time/minutes_per_iter"].values
     assert len(speed) >= 1
     assert minutes * speed == pytest.approx(np.full(len(speed), 1 / 60), rel=1e-3)

@@ -32,7 +32,7 @@ def on_the_surface(count=12_000):
     steps = 1e-4 * torch.eye(3, dtype=torch.float64)
     slopes = [solid.distance(points + step) - solid.distance(points - step) for step in steps]
     x, y, z = torch.nn.functional.normalize(torch.stack(slopes, -1), dim=-1).float().unbind(-1)
-    turns = torch.stack([1 + z, -y, x, torch.zeros(count)], -1)  # from the z axis to the normal; not normalised
+    turns = torch.stack([1 + z, -y, x, torch.zeros(count)], -1)  # from the z axis to the normal; not normalized
     rows = {
         "means": points.float(),
         "log_scales": torch.tensor([0.03, 0.03, 0.003]).log().repeat(count, 1),

@@ -74,7 +74,8 @@ def photos():
 
 def as_transforms(photos, home):
     """A scene whose frames are named by absolute paths, by `..`, through links, and by names that collide."""
-    inside, beside = home / "scene", home / "photos of mine"
+    inside = home / "scene"
+    beside = home / "photos of mine"
     (inside / "a").mkdir(parents=True)
     beside.mkdir()
     # fmt: off
@@ -115,15 +116,17 @@ def as_colmap(photos, home):
         records.append((image.image_id, name, image.camera_id, pose))
     write_cameras(sparse / "cameras.bin", dict(model.lenses))
     write_images(sparse / "images.bin", records)
-    write_points(sparse / "points3D.bin", photos.points, photos.colours)
+    write_points(sparse / "points3D.bin", photos.points, photos.colors)
     return inside
 
 
 @pytest.mark.parametrize("layout", [as_transforms, as_colmap])
 def test_the_photos_of_splats(photos, tmp_path, layout):
-    home, runs = tmp_path / "home", tmp_path / "runs"
+    home = tmp_path / "home"
+    runs = tmp_path / "runs"
     data = layout(photos, home)
-    before, folder = state(home), runs / "first"
+    before = state(home)
+    folder = runs / "first"
     run("train", "splats", "-s", data, "--out", folder, *SPLATS)
     renders = sorted(path.name for path in (folder / "products" / "renders").iterdir())
     assert len(renders) == len({name.casefold() for name in renders}) >= 3
@@ -138,10 +141,12 @@ def test_the_photos_of_splats(photos, tmp_path, layout):
 
 
 def test_the_maps_of_normals(tmp_path):
-    home, runs = tmp_path / "home", tmp_path / "runs"
+    home = tmp_path / "home"
+    runs = tmp_path / "runs"
     data = write_normal_maps(synthetic_normal_maps(views=3, size=24), home / "maps")
     (home / "link").symlink_to(data)
-    before, folder = state(home), runs / "first"
+    before = state(home)
+    folder = runs / "first"
     run("train", "normals", "--data", home / "link", "--out", folder, *NORMALS)
     shutil.copytree(folder, runs / "twin")
     look_at(folder, tmp_path / "out", twin=runs / "twin")
@@ -156,12 +161,14 @@ def test_the_maps_of_normals(tmp_path):
 
 
 def test_the_frames_of_a_video(tmp_path):
-    home, runs = tmp_path / "home", tmp_path / "runs"
+    home = tmp_path / "home"
+    runs = tmp_path / "runs"
     (home / "frames").mkdir(parents=True)
     for number, frame in enumerate(synthetic_clip(8, 32, 64)):
         Image.fromarray(frame.permute(1, 2, 0).numpy()).save(home / "frames" / f"=frame {number:03d}.png")
     (home / "link").symlink_to("frames")
-    before, folder = state(home), runs / "first"
+    before = state(home)
+    folder = runs / "first"
     run("train", "video", "--data", home / "link", "--out", folder, "--cache", tmp_path / "out" / "cache", *VIDEO)
     shutil.copytree(folder, runs / "twin")
     look_at(folder, tmp_path / "out", twin=runs / "twin")

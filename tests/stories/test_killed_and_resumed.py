@@ -8,7 +8,8 @@ import torch
 
 from fieldwatch import Checkpoints, read_history
 
-EPOCHS, STEPS_PER_EPOCH = 60, 7
+EPOCHS = 60
+STEPS_PER_EPOCH = 7
 TOTAL = EPOCHS * STEPS_PER_EPOCH
 
 
@@ -48,7 +49,8 @@ def test_five_kills_at_random_points_end_in_the_same_weights(frames, tmp_path, s
     code, _, errors = finish("resume", folder)
     assert code in (0, 1), errors  # so small a network may earn findings
 
-    one, other = weights(tmp_path / "whole"), weights(folder)
+    one = weights(tmp_path / "whole")
+    other = weights(folder)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
     history = read_history(folder)

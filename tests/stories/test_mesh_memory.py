@@ -19,7 +19,8 @@ FUSION = "--method tsdf --resolution 288 --points 2000 --no-background --no-pict
 WHOLE = ("--triangles", 10**8)  # more than there are: the fused surface itself
 POISSON = "--points 20000 --triangles 20000 --no-background --no-pictures".split()
 CELL = 3.2 / 288  # of the fusion's grid
-MEBI, GIBI = 1 << 20, 1 << 30
+MEBI = 1 << 20
+GIBI = 1 << 30
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def opaque(tmp_path_factory):
     """A run with opaque Gaussians on the points of the built-in scene."""
     folder = tmp_path_factory.mktemp("bounded") / "run"
     scene = prepare_scene(CONFIG)
-    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
+    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colors, degree=1, opacity=0.9)
     with start_run(CONFIG, scene, folder, sinks=()) as run:
         run.track(**SplatModel(gaussians, scene.background).checkpoint_items())
         run.resume()
@@ -38,7 +39,7 @@ def opaque(tmp_path_factory):
 
 AND_TELL = """
 import sys
-from fieldwatch.cli.main import main
+from fieldwatch.cli.entry import main
 
 code = main(sys.argv[1:])
 with open("/proc/self/status") as status:

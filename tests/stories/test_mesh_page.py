@@ -27,7 +27,9 @@ def box():
     faces = np.array([face for a, b, c, d in sides for face in ((a, b, c), (a, c, d))])
     uvs = np.repeat([[0.1, 0.1], [0.3, 0.1], [0.5, 0.1], [0.7, 0.1], [0.9, 0.1], [0.9, 0.9]], 6, axis=0)
     texture = np.zeros((4, 5, 3), np.uint8)
-    texture[:, ::2, 0], texture[:, 1::2, 1], texture[0] = 255, 255, (0, 0, 255)
+    texture[:, ::2, 0] = 255
+    texture[:, 1::2, 1] = 255
+    texture[0] = (0, 0, 255)
     return Triangles(vertices=places, faces=faces, uvs=uvs.reshape(12, 3, 2), texture=texture)
 
 
@@ -74,7 +76,7 @@ def test_a_bare_mesh_is_drawn_as_clay(page_of, browse):
     bare = replace(box(), uvs=None, texture=None)
     state, _, page = browse(page_of(bare, "bare.ply"), *SOFTWARE, script="0;")  # with a script it waits for the picture
     assert state == {"state": "drawn", "shading": "clay", "triangles": "12", "covered": state["covered"]}
-    assert re.search(r'data-mode="colour"[^>]*disabled', page)
+    assert re.search(r'data-mode="color"[^>]*disabled', page)
 
 
 def test_without_webgl2_the_page_says_so(page_of, browse):

@@ -42,7 +42,7 @@ def opaque(tmp_path_factory):
     """A run with opaque Gaussians on the points of the built-in scene; nobody may change it."""
     folder = tmp_path_factory.mktemp("story") / "run"
     scene = prepare_scene(CONFIG)
-    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1, opacity=0.9)
+    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colors, degree=1, opacity=0.9)
     with start_run(CONFIG, scene, folder, sinks=()) as run:
         run.track(**SplatModel(gaussians, scene.background).checkpoint_items())
         run.resume()
@@ -139,7 +139,8 @@ def mesh_values(folder):
 
 
 def test_test_meshes_are_measured_at_every_evaluation_and_training_does_not_notice(train):
-    plain, watched = train(), train("--extract-test-meshes")
+    plain = train()
+    watched = train("--extract-test-meshes")
     evaluated = read_history(watched)["Test/psnr"].steps.tolist()
     values = mesh_values(watched)
     assert len(evaluated) == 2

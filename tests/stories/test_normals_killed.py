@@ -50,7 +50,8 @@ def differences(one, other, name=""):
 
 def test_a_killed_run_ends_with_the_surface_poses_and_state_of_an_uninterrupted_one(tmp_path):
     maps = write_normal_maps(synthetic_normal_maps(views=3, size=24), tmp_path / "maps")
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole = tmp_path / "whole"
+    cut = tmp_path / "cut"
     undisturbed = subprocess.Popen(command(maps, whole), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     killed = subprocess.Popen(command(maps, cut), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not list((cut / "checkpoints").glob("ckpt_00002*")) and killed.poll() is None:
@@ -61,7 +62,8 @@ def test_a_killed_run_ends_with_the_surface_poses_and_state_of_an_uninterrupted_
     assert undisturbed.wait() in (0, 1)
     again = subprocess.run(command(maps, cut), capture_output=True, text=True, check=False)
     assert again.returncode in (0, 1), again.stderr
-    here, there = items_of(cut), items_of(whole)
+    here = items_of(cut)
+    there = items_of(whole)
     assert here.keys() == there.keys() >= {"model", "field_optimizer", "pose_optimizer", "rays", "recovery"}
     states = [
         items.pop("random_state") for items in (here, there)

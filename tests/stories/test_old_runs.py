@@ -16,7 +16,8 @@ from fieldwatch.cli import main
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "old_runs"
 SCRIPT = runpy.run_path(str(FIXTURES / "train_and_die.py"))
 VERSIONS = sorted(path.name for path in FIXTURES.iterdir() if (path / "run.json").is_file())
-LAST, MIDDLE = 6, 3
+LAST = 6
+MIDDLE = 3
 
 
 @pytest.fixture(params=VERSIONS)

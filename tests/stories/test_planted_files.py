@@ -90,7 +90,8 @@ def counted(about):
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """Every file under a number and a name by which its reader is chosen; good ones are named so."""
-    folder, files = tmp_path_factory.mktemp("planted"), {}
+    folder = tmp_path_factory.mktemp("planted")
+    files = {}
     files["glb doubled.glb"] = glb(doubled)
     files["glb counted.glb"] = glb(counted)
     files["good.glb"] = glb(lambda _about: None)

@@ -20,8 +20,8 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 EVIL = '<img src=x onerror="document.title=1"></script><script>document.title=2</script>\x1b[31m\u202etxt'
-ALWAYS = (
-    "losses gradients conflicts memory timing quality growth checkpoints events config environment"  # in this order
+ALWAYS = (  # in this order
+    "losses gradients conflicts memory timing quality distributions growth checkpoints events config environment"
 ).split()
 VIDEO = "--epochs 2 --eval-freq 2 --checkpoint-epochs 1 --pixel-loss-warmup-epochs 1 --attribute-every 5".split()
 SPLATS = (
@@ -35,8 +35,8 @@ NORMALS = (
 ).split()
 FULL = {"losses", "gradients", "memory", "timing", "quality", "checkpoints", "events", "config", "environment"}
 HAS = {
-    "video": FULL | {"conflicts"},
-    "splats": FULL | {"growth"},
+    "video": FULL | {"conflicts", "distributions"},
+    "splats": FULL | {"distributions", "growth"},
     "normals": FULL,
     "crashed": FULL - {"checkpoints", "quality"},
     "one_row": FULL - {"quality"},
@@ -275,7 +275,7 @@ PLOTTED = """(place) => {
             found.push([(i / 4) % canvas.width, Math.floor(i / 4 / canvas.width)]);
     return found;
 }"""
-"""Where the first colour of all is, in pixels of a chart."""
+"""Where the first color of all is, in pixels of a chart."""
 
 
 def test_a_spike_of_one_step_is_drawn_at_its_step(spiky, browse):
@@ -286,6 +286,49 @@ def test_a_spike_of_one_step_is_drawn_at_its_step(spiky, browse):
     box = seen.page.locator(".box .u-over").first.bounding_box()
     whole = seen.page.locator(".box").first.bounding_box()
     assert high.mean() == pytest.approx(box["x"] - whole["x"] + box["width"] / 2, abs=2)
+
+
+@pytest.fixture
+def barred(tmp_path):
+    """A page with a histogram of four bins, of which the second is empty."""
+    account = spiky_account(20)
+    bars = {"id": "bars", "title": EVIL, "kind": "histogram", "about": EVIL, "unit": EVIL, "edges": [0, 1, 2, 3, 4],
+            "counts": [10, 0, 5, 5]}  # fmt: skip
+    account["panels"] = [
+        {"id": "distributions", "title": "Distributions", "about": "", "kind": "group", "parts": [bars]},
+        {**bars, "id": "alone"},
+    ]
+    write_page(account, tmp_path / "barred.html")
+    return tmp_path / "barred.html"
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_histogram_has_a_bar_per_bin_as_high_as_its_count(barred, browse, place):
+    seen = browse(barred)
+    seen.all_of_it()
+    left, top = np.array(seen.page.evaluate(PLOTTED, place)).T
+    area = seen.page.locator(".box .u-over").nth(place).bounding_box()
+    whole = seen.page.locator(".box").nth(place).bounding_box()
+    bins = ((left - (area["x"] - whole["x"])) / area["width"] * 4).astype(int)
+    heights = [int(np.ptp(top[bins == bin_])) if (bins == bin_).any() else 0 for bin_ in range(4)]
+    assert heights[1] == 0
+    assert heights[0] == pytest.approx(2 * heights[2], abs=3)
+    assert heights[2] == pytest.approx(heights[3], abs=1)
+
+
+def test_the_bin_at_the_cursor_is_told_and_a_histogram_is_drawn_again(barred, browse):
+    page = browse(barred).page
+    page.locator(".box").first.scroll_into_view_if_needed()
+    until(page, "document.querySelector('.box canvas') !== null")
+    area = page.locator(".box .u-over").first.bounding_box()
+    page.mouse.move(area["x"] + 0.6 * area["width"], area["y"] + 50)
+    until(page, "document.querySelector('.readout').textContent !== 'newest'")
+    assert page.locator(".readout").first.inner_text().startswith("2 to 3 ")
+    assert page.locator(".readout").first.inner_text().endswith("5 (25.0%)")
+    page.evaluate(
+        "fieldwatch.draw(document.getElementById('report'), JSON.parse(document.getElementById('account').textContent))"
+    )
+    until(page, "document.querySelectorAll('.box canvas').length === 2")
 
 
 def test_a_range_is_chosen_by_dragging_and_all_charts_follow(spiky, browse):

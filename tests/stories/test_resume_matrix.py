@@ -44,7 +44,8 @@ def test_an_interrupted_evaluation_is_done_again_and_interrupted_products_are_ma
     module = importlib.import_module("fieldwatch.recon.pipelines.splats.algorithm")
     evaluator = importlib.import_module("fieldwatch.recon.pipelines.splats.evaluator")
     monkeypatch.setattr("fieldwatch.checkpoint.StopRequest.overdue", property(lambda stop: stop.received))
-    folder, write = tmp_path / "run", module.write_products
+    folder = tmp_path / "run"
+    write = module.write_products
 
     def evaluate(*_, between, **__):
         os.kill(os.getpid(), signal.SIGTERM)

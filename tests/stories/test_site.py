@@ -19,7 +19,9 @@ class Page(HTMLParser):
 
     def __init__(self, file):
         super().__init__()
-        self.links, self.fetched, self.places = [], [], set()
+        self.links = []
+        self.fetched = []
+        self.places = set()
         self.feed(file.read_text())
 
     def handle_starttag(self, tag, attrs):

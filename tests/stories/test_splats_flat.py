@@ -11,7 +11,9 @@ from fieldwatch.record.memory import read_memory_log
 
 SCHEDULE = "--schedule-scale 1 --growth-from 20 --growth-until 120 --growth-every 20 --surface-from 200 --prune-at 250"
 """Every growth doubles them: 80 Gaussians become 4,600, of which one float each, kept at every step, is 55 MB."""
-STEPS, GROWN, SETTLED = 3900, 300, 600
+STEPS = 3900
+GROWN = 300
+SETTLED = 600
 """Growth and the prune are over at 250, the evaluation at 300; at 600 every instrument has looked."""
 
 

@@ -1,4 +1,4 @@
-"""Killed without warning while Gaussians grow, and again while neighbours are compared: the very same Gaussians."""
+"""Killed without warning while Gaussians grow, and again while neighbors are compared: the very same Gaussians."""
 
 import signal
 import time
@@ -14,7 +14,9 @@ SCHEDULE = (
     " --keep-last 30"
 ).split()
 """240 steps: growth at 20, 40 ... 140, entropy from 140, prune and density terms from 180; checkpoints every 20."""
-GROWN, LOOKS_AT_NEIGHBOURS, TOTAL = range(40, 140), range(200, 240), 240
+GROWN = range(40, 140)
+LOOKS_AT_NEIGHBORS = range(200, 240)
+TOTAL = 240
 
 
 def saved(folder):
@@ -54,7 +56,7 @@ def twice_killed(photos, tmp_path, start, finish, small):
     assert code in (0, 1), errors  # so small a scene may earn findings
     folder = tmp_path / "killed"
     places = [kill_at(start(*command, "--out", folder), folder, GROWN)]
-    places.append(kill_at(start("resume", folder), folder, LOOKS_AT_NEIGHBOURS))
+    places.append(kill_at(start("resume", folder), folder, LOOKS_AT_NEIGHBORS))
     code, _, errors = finish("resume", folder)
     assert code in (0, 1), errors
     return tmp_path / "whole", folder, places
@@ -65,9 +67,10 @@ def test_the_gaussians_and_the_journal_of_a_killed_run_are_those_of_an_uninterru
 ):
     whole, killed, places = twice_killed
     assert places[0] in GROWN
-    assert places[1] in LOOKS_AT_NEIGHBOURS
+    assert places[1] in LOOKS_AT_NEIGHBORS
 
-    one, other = gaussians(whole), gaussians(killed)
+    one = gaussians(whole)
+    other = gaussians(killed)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -75,7 +78,8 @@ def test_the_gaussians_and_the_journal_of_a_killed_run_are_those_of_an_uninterru
     assert len(grown) > 3
     assert changes(killed) == changes(whole)
 
-    expected, found = repeatable_metrics(whole), repeatable_metrics(killed)
+    expected = repeatable_metrics(whole)
+    found = repeatable_metrics(killed)
     assert expected["Loss/total"][0] == list(range(TOTAL))
     assert expected["Loss/component_sdf_density"][0] == list(range(180, TOTAL))
     assert found.keys() == expected.keys()

@@ -178,7 +178,7 @@ def pointer(folder):
     ply_of(folder).write_text(POINTER)
 
 
-def without_colours(folder):
+def without_colors(folder):
     text = ply_of(folder).read_bytes()
     for channel in range(3):
         text = text.replace(f"property float f_dc_{channel}\n".encode(), f"property float extra_{channel}\n".encode())
@@ -197,7 +197,7 @@ def without_splats(folder):
 
 SPOILED_SPLATS = {
     "LFS pointer": (pointer, r"Git LFS pointer.*115570275 bytes.*git lfs pull"),
-    "no f_dc": (without_colours, r"f_dc"),
+    "no f_dc": (without_colors, r"f_dc"),
     "not finite": (not_finite, r"not finite|NaN|nan"),
     "no 3DGS folder": (without_splats, r"no trained splats in"),
 }

@@ -38,7 +38,10 @@ def test_a_nan_in_one_photo_is_refused_and_the_photo_is_named(photos, tmp_path, 
     words = f"--schedule-scale 1 --growth none -r none --coarse-iterations {STEPS}".split()
     code = main(["train", "splats", "--data", str(photos), "--out", str(folder), *small, *words])
     printed = capsys.readouterr()
-    assert code == 0, printed.err
+    found = [event for event in read_events(folder) if event["kind"] == "finding" and event["severity"] == "error"]
+    # So few steps may end worse than the mean color, and nothing else is an error.
+    assert {event["rule"] for event in found} <= {"WorseThanNothing"}
+    assert code == int(bool(found)), printed.err
     assert re.search(rf"(RefusedUpdates|NonFinite).*{re.escape(BAD)}", " ".join(printed.out.split())), printed.out
 
     refusals = [event for event in read_events(folder) if event["kind"] == "refusal"]

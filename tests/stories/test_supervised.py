@@ -11,8 +11,10 @@ import pytest
 
 from fieldwatch import read_history
 from fieldwatch.cli.output import BadInput
-from fieldwatch.cli.supervise import WatchFlags, is_supervised, resume_arguments
+from fieldwatch.cli.supervise import WatchFlags, is_supervised, resume_arguments, supervise
 from fieldwatch.monitor import read_black_box, read_post_mortems
+from fieldwatch.record import Manifest
+from fieldwatch.record.manifest import new_segment
 
 STEPS = 10 * 7
 
@@ -21,7 +23,8 @@ def test_a_killed_training_goes_on_by_itself_to_its_last_step(frames, tmp_path, 
     folder = tmp_path / "run"
     rest = "--epochs 10 --eval-freq 10 --pixel-loss-warmup-epochs 2 --checkpoint-epochs 2 --supervise".split()
     supervisor = start("train", "video", "--data", frames, "--out", folder, *tiny, *rest)
-    deadline, beat = time.monotonic() + 120, None
+    deadline = time.monotonic() + 120
+    beat = None
     while (beat is None or beat.step < 20) and time.monotonic() < deadline:
         time.sleep(0.005)
         beat = read_black_box(folder)
@@ -83,6 +86,31 @@ def test_a_restart_goes_on_with_the_folder_of_the_first_start():
         *("--data", "frames", "--out=old"),
         *("--resume", "auto", "--out", "runs/a"),
     ]
+
+
+def test_a_restart_goes_back_to_the_chosen_checkpoint_only_until_training_has_begun_there(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    started = []
+
+    class Restarts:
+        """Stands in for the supervisor: three starts, the second of which begins to train."""
+
+        def __init__(self, command, **_):
+            self.command = command
+
+        def run(self):
+            started.append(self.command(None))
+            started.append(self.command(folder))
+            Manifest(config={}, segments=(new_segment(0), new_segment(40))).write(folder)
+            started.append(self.command(folder))
+            return 0
+
+    folder.mkdir()
+    Manifest(config={}, segments=(new_segment(0),)).write(folder)
+    monkeypatch.setattr("fieldwatch.cli.supervise.Supervisor", Restarts)
+    words = [str(folder), "--checkpoint", "40", "--supervise"]
+    assert supervise("resume", words) == 0
+    assert [line[4:] for line in started] == [[str(folder), "--checkpoint", "40"]] * 2 + [[str(folder)]]
 
 
 def test_a_timeout_that_is_no_time_is_bad_input():

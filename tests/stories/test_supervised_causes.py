@@ -14,6 +14,7 @@ from fieldwatch.cli.supervise import limit_of, resume_arguments
 from fieldwatch.monitor import GAVE_UP, Supervisor, SupervisorLink, last_checkpoint, read_black_box, read_channel
 from fieldwatch.run import Run
 
+LONG = "--epochs 10 --eval-freq 10 --pixel-loss-warmup-epochs 2 --checkpoint-epochs 2".split()
 SHORT = "--epochs 2 --eval-freq 2 --pixel-loss-warmup-epochs 1 --checkpoint-epochs 1".split()
 
 LOOP = """
@@ -48,7 +49,9 @@ with Run(sys.argv[1], outputs=Outputs(sinks=sinks, rules=()), saving=Saving(ever
 
 
 def test_an_error_on_entering_and_a_librarys_exit_are_named_and_got_over(tmp_path):
-    program, folder, lines = tmp_path / "loop.py", tmp_path / "run", list[str]()
+    program = tmp_path / "loop.py"
+    folder = tmp_path / "run"
+    lines = list[str]()
     program.write_text(LOOP)
     supervisor = Supervisor(lambda _: [sys.executable, str(program), str(folder)], announce=lines.append, pause=0.01)
     assert supervisor.run() == 0, lines
@@ -60,10 +63,21 @@ def test_an_error_on_entering_and_a_librarys_exit_are_named_and_got_over(tmp_pat
     assert read_history(folder)["Loss/total"].steps.tolist() == list(range(20))
 
 
-def test_a_data_folder_that_is_mounted_late_is_waited_for(frames, tmp_path, start_anew, tiny):
-    away, data, folder = tmp_path / "away", tmp_path / "frames", tmp_path / "run"
-    shutil.copytree(frames, away)
-    supervisor = start_anew("train", "video", "--data", data, "--out", folder, *tiny, *SHORT, "--supervise")
+def test_the_data_folder_of_a_run_is_waited_for(frames, tmp_path, start_anew, tiny):
+    away = tmp_path / "away"
+    data = tmp_path / "frames"
+    folder = tmp_path / "run"
+    shutil.copytree(frames, data)
+    words = ["train", "video", "--data", data, "--out", folder, *tiny, *LONG, "--supervise"]
+    first = start_anew(*words)
+    deadline = time.monotonic() + 120
+    while last_checkpoint(folder) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=120)
+    assert first.returncode == 128 + signal.SIGTERM
+    data.rename(away)
+    supervisor = start_anew(*words)
     said = ""
     with supervisor:
         for line in supervisor.stderr:
@@ -79,6 +93,16 @@ def test_a_data_folder_that_is_mounted_late_is_waited_for(frames, tmp_path, star
     assert set(causes[:-1]) == {"data"}
     assert causes[-1] == "finished"
     assert str(data) in said
+
+
+def test_a_mistyped_data_folder_is_refused_once(tmp_path, start, tiny):
+    data = tmp_path / "typo"
+    supervisor = start("train", "video", "--data", data, "--out", tmp_path / "run", *tiny, "--supervise")
+    _, said = supervisor.communicate(timeout=120)
+    assert supervisor.returncode == 2, said
+    assert str(data) in said
+    assert "restarting from" not in said
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("wrong", [["--epochs", "0"], ["--epochz", "3"], ["--hang-timeout", "-1"]])
@@ -148,8 +172,7 @@ def test_the_limit_per_hour_is_read_however_it_is_written():
 
 def test_damaged_checkpoints_end_supervision_before_anything_begins_at_0(frames, tmp_path, start, tiny):
     folder = tmp_path / "run"
-    long = "--epochs 10 --eval-freq 10 --pixel-loss-warmup-epochs 2 --checkpoint-epochs 2 --supervise".split()
-    supervisor = start("train", "video", "--data", frames, "--out", folder, *tiny, *long)
+    supervisor = start("train", "video", "--data", frames, "--out", folder, *tiny, *LONG, "--supervise")
     deadline = time.monotonic() + 120
     while last_checkpoint(folder) is None and time.monotonic() < deadline:
         time.sleep(0.01)

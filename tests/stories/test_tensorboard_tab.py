@@ -19,14 +19,16 @@ from fieldwatch import Run, Saving, Terms
 from fieldwatch.record import Block, Journal
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PANELS = "losses gradients conflicts memory timing quality growth checkpoints events config environment".split()
+PANELS = (
+    "losses gradients conflicts memory timing quality distributions growth checkpoints events config environment"
+).split()
 PATIENCE = 60_000
 """Milliseconds: a machine that does many things at once is slow, not broken."""
-COLOURS = """canvas => {
+COLORS = """canvas => {
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
     return new Set(new Uint32Array(pixels.data.buffer)).size;
 }"""
-"""How many colours a canvas shows."""
+"""How many colors a canvas shows."""
 
 
 def train(folder, steps, rate):
@@ -46,6 +48,8 @@ def train(folder, steps, rate):
             terms.total.backward()
             step.observe(terms)
             step.update(optimizer, clip=1.0)
+            if step.every(20):
+                step.histogram("Weights/layer", model.weight)
     return folder
 
 
@@ -102,6 +106,8 @@ def test_the_tab_is_listed_and_its_routes_answer(board):
     names = set(ask(board, "runs"))
     answer = ask(board, "plugin/fieldwatch/account?run=fast")
     assert [panel["id"] for panel in answer["account"]["panels"]][: len(PANELS)] == PANELS
+    (bars, *_) = answer["account"]["panels"][PANELS.index("distributions")]["parts"]
+    assert (bars["kind"], bars["title"], sum(bars["counts"])) == ("histogram", "Weights/layer", 8)
     assert names <= {run["events"] for run in told}
 
 
@@ -153,9 +159,9 @@ def test_every_panel_is_drawn_and_none_is_empty(tab):
         panel = frame.locator(f"#panel-{name}")
         panel.scroll_into_view_if_needed()
         panel.locator("canvas, td, dd, pre, img, .why").first.wait_for()
-    for name in ("losses", "gradients", "memory", "timing"):
+    for name in ("losses", "gradients", "memory", "timing", "distributions"):
         assert frame.locator(f"#panel-{name} canvas").count() > 0
-    assert frame.locator("#panel-losses canvas").first.evaluate(COLOURS) > 8
+    assert frame.locator("#panel-losses canvas").first.evaluate(COLORS) > 8
     assert "healthy" in frame.locator(".fwt-timeline").inner_text()
     assert "Healthy" in frame.locator("#verdict").inner_text()
     assert frame.locator(".fwt-list input:checked").count() == 1

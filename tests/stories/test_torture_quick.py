@@ -105,7 +105,8 @@ def torture(monkeypatch):
 
 
 def test_what_was_not_run_never_holds(torture):
-    rows, table = torture("rows"), torture("table")
+    rows = torture("rows")
+    table = torture("table")
     one = rows.judged("P1", "kills", "all", "all", good=True)
     every = table.filled_up([one, rows.not_run("P2", "cut", "all", "needs root")], "not asked for")
     assert [row.promise for row in every] == [f"P{i}" for i in range(1, 21)]
@@ -125,7 +126,8 @@ def test_rows_of_other_parts_are_read_or_refused(torture):
 
 
 def test_the_page_keeps_what_stands_outside_the_markers(torture, tmp_path, monkeypatch):
-    rows, table = torture("rows"), torture("table")
+    rows = torture("rows")
+    table = torture("table")
     monkeypatch.setattr(table, "PAGE", tmp_path / "reliability.md")
     table.PAGE.write_text("before\n<!-- torture -->\nold\n<!-- end torture -->\nafter\n")
     wrong = rows.judged("P1", "a | b", "all", f"{tmp_path}/x is gone", good=False, why="two\nlines")

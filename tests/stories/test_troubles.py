@@ -84,10 +84,12 @@ def fit(folder, batches=None, steps=3, keep=("model", "optimizer")):
 
 def test_a_damaged_events_file_raises_nothing_but_errors_with_names(tmp_path):
     train(tmp_path, 6)
-    path, draw = tmp_path / "events.jsonl", random.Random(8)
+    path = tmp_path / "events.jsonl"
+    draw = random.Random(8)
     good = path.read_bytes()
     for _ in range(400):
-        data, place = bytearray(good), draw.randrange(len(good))
+        data = bytearray(good)
+        place = draw.randrange(len(good))
         if draw.random() < 0.5:
             del data[place : place + draw.randrange(1, 30)]
         else:
@@ -161,7 +163,8 @@ def test_a_mirror_that_somebody_else_wrote_into_run_json_is_not_used(tmp_path, m
 
 @pytest.mark.parametrize("name", ["journal.jsonl", "events.jsonl", "checkpoints"])
 def test_no_link_in_a_run_folder_is_written_through(tmp_path, name):
-    folder, outside = tmp_path / "run", tmp_path / "outside"
+    folder = tmp_path / "run"
+    outside = tmp_path / "outside"
     train(folder, 6)
     (folder / name).rename(outside)
     (folder / name).symlink_to(outside)
@@ -226,7 +229,8 @@ def supervise(tmp_path):
     def run(program, **options):
         (tmp_path / "program.py").write_text(program)
         command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "run")]
-        supervisor, began = Supervisor(lambda _: command, announce=lambda _: None, **options), time.monotonic()
+        supervisor = Supervisor(lambda _: command, announce=lambda _: None, **options)
+        began = time.monotonic()
         code = supervisor.run()
         between = time.monotonic() - began - sum(one.seconds for one in supervisor.attempts)
         return code, supervisor.attempts, between
@@ -259,7 +263,8 @@ def test_a_bug_is_no_bad_input(tmp_path, monkeypatch, capsys):
 
 def test_watch_and_report_agree_about_a_run_that_is_silent_elsewhere(tmp_path):
     train(tmp_path, 6)
-    path, now = tmp_path / "black_box" / "heartbeat", time.time()
+    path = tmp_path / "black_box" / "heartbeat"
+    now = time.time()
     page = bytearray(path.read_bytes())
     struct.pack_into("<d", page, 24, now - 5000)
     struct.pack_into("<qddd32s", page, 128, 5, 1.0, now - 1000, 60.0, b"step")
@@ -277,9 +282,11 @@ def test_watch_and_report_agree_about_a_run_that_is_silent_elsewhere(tmp_path):
 
 
 def test_run_json_and_its_name_are_on_the_disk_when_a_run_is_over(tmp_path, monkeypatch):
-    synced, real = [], os.fsync
+    synced = []
+    real = os.fsync
     monkeypatch.setattr("os.fsync", lambda file: (synced.append(os.fstat(file).st_ino), real(file)))
     train(tmp_path, 2)
-    file, folder = (tmp_path / "run.json").stat().st_ino, tmp_path.stat().st_ino
+    file = (tmp_path / "run.json").stat().st_ino
+    folder = tmp_path.stat().st_ino
     assert file in synced
     assert folder in synced[len(synced) - synced[::-1].index(file) :]

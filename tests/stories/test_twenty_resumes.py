@@ -17,13 +17,16 @@ from torch import nn
 from fieldwatch import Outputs, Run, Saving, Shuffled, Terms, read_history
 from fieldwatch.record.sinks import TensorBoard
 
-RESUMES, STEPS, EVERY = 20, 170, 20
+RESUMES = 20
+STEPS = 170
+EVERY = 20
 
 
 def train(folder, kill_at, tell=lambda _: None):
     """A small training that dies at a step, by signal 9 or by ctrl-C."""
     torch.manual_seed(0)
-    model, order = nn.Linear(2, 1), Shuffled(8, 2, seed=1)
+    model = nn.Linear(2, 1)
+    order = Shuffled(8, 2, seed=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Run(
         folder,
@@ -46,7 +49,8 @@ def train(folder, kill_at, tell=lambda _: None):
 def live_and_die(folder):
     """Train, killed at random steps, until the end; returns (whether it reached its step, how it ended, signal)."""
     forked = importlib.import_module("torture.forked").forked
-    chance, at = random.Random(20), 0
+    chance = random.Random(20)
+    at = 0
     lives = []
     for _ in range(RESUMES):
         at, number = at + chance.randint(3, 9), chance.choice([signal.SIGKILL, signal.SIGTERM])

@@ -61,7 +61,8 @@ def test_a_killed_rank_is_named_and_both_go_on_to_the_loss_of_one_process(frames
     assert len(segments) == 2
     assert segments[1]["step"] == report["last_checkpoint"] > 0
 
-    one, two = read_history(tmp_path / "one")["Loss/total"], read_history(folder)["Loss/total"]
+    one = read_history(tmp_path / "one")["Loss/total"]
+    two = read_history(folder)["Loss/total"]
     assert two.steps.tolist() == one.steps.tolist() == list(range(STEPS))
     assert two.values.tolist() == pytest.approx(one.values.tolist(), rel=1e-5)
     assert read_history(folder / "ranks" / "1")["Loss/total"].values.tolist() == two.values.tolist()

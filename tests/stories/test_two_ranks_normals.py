@@ -27,6 +27,12 @@ WORDS = (
 STAGES = ("--stages", "all@0+60 normal=1 mask=1 eikonal=0.1 depth=0.1")
 SAME = {"Loss/total": 1e-5, "Loss/component_depth": 1e-5, "Gradients/poses_norm": 1e-3, "Eval/mae": 1e-5}
 """Records that are the same up to so much, relatively: the norm is of a few numbers that nearly cancel."""
+EARLY = 16
+"""Steps for which these bounds hold; the later ones have ten times the bound.
+
+Every update amplifies the rounding of sums in another order, by an amount that depends on the processor's vector width:
+2e-5 at step 23 with AVX-512, below 1e-5 with AVX2.
+"""
 EXACT = ("Statistics/rays", "Statistics/occupied_frac", "Guard/refused")
 """Records that are the same in every digit: what is decided by them is, too."""
 
@@ -44,16 +50,22 @@ def torchrun(words):
 def test_two_processes_train_the_surface_of_one(tmp_path, capsys):
     maps = write_normal_maps(synthetic_normal_maps(views=4, size=24), tmp_path / "maps")
     words = [*WORDS, *STAGES, "--data", str(maps), "--out"]
-    one, two = tmp_path / "one", tmp_path / "two"
+    one = tmp_path / "one"
+    two = tmp_path / "two"
     assert main([*words, str(one)]) in (0, 1)
     capsys.readouterr()
     code, printed = torchrun([*words, str(two)])
     assert code == 0, printed
 
-    alone, shared, second = read_history(one), read_history(two), read_history(two / "ranks" / "1")
+    alone = read_history(one)
+    shared = read_history(two)
+    second = read_history(two / "ranks" / "1")
     assert shared["Loss/total"].steps.tolist() == list(range(STEPS))
     for name, within in SAME.items():
-        assert shared[name].values.tolist() == pytest.approx(alone[name].values.tolist(), rel=within), name
+        one_process = alone[name].values.tolist()
+        two_processes = shared[name].values.tolist()
+        assert two_processes[:EARLY] == pytest.approx(one_process[:EARLY], rel=within), name
+        assert two_processes == pytest.approx(one_process, rel=10 * within), name
     for name in EXACT:
         assert shared[name].values.tolist() == alone[name].values.tolist(), name
     for name in ("Loss/total", "Gradients/poses_norm", *EXACT):

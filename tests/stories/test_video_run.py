@@ -170,7 +170,8 @@ def test_nan_for_ever_stops_with_3_and_says_where_to_resume(tmp_path, train, mon
 
 def poison(monkeypatch, when):
     """Put a NaN into one patch of the batches that are meant."""
-    original, seen = VideoScene.batch, []
+    original = VideoScene.batch
+    seen = []
 
     def batch(self, unit, units, **options):
         made = original(self, unit, units, **options)

@@ -13,7 +13,8 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src"
 TMUX = shutil.which("tmux")
-STEPS, HELD = 80, 60
+STEPS = 80
+HELD = 60
 LOOP = f"""
 import sys, time
 from pathlib import Path
@@ -32,7 +33,7 @@ with Run(sys.argv[1], outputs=Outputs(rules=()), saving=Saving(every=20)) as run
         while step.index == {HELD} and not Path(sys.argv[2]).exists():
             time.sleep(0.02)
         error = model(inputs) - targets
-        terms = Terms(colour=(1.0, error.square().mean()), small=(0.01, model.weight.abs().mean()))
+        terms = Terms(color=(1.0, error.square().mean()), small=(0.01, model.weight.abs().mean()))
         optimizer.zero_grad()
         terms.total.backward()
         step.observe(terms)
@@ -107,7 +108,7 @@ def test_a_training_is_watched_from_two_terminals_until_it_ends(terminals, start
     large = terminals.shows("large", rf"{held}[\s\S]*checkpoint  step 40")
     for screen in (small, large):
         assert screen.startswith("RUNNING")
-        assert {"colour", "small", "gradients", "Train/PSNR", "memory", "speed"} <= set(re.findall(r"[\w/]+", screen))
+        assert {"color", "small", "gradients", "Train/PSNR", "memory", "speed"} <= set(re.findall(r"[\w/]+", screen))
         assert re.search(r"Loss/total +\d\S* +█", screen)
     assert max(map(len, small.splitlines())) <= 80
     assert re.search(r"Loss/total .* Train/PSNR", large), large

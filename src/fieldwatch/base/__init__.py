@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from fieldwatch.base.space import TRANSIENT_ERRNOS, DiskFullError, disk_full, lacks_space
     from fieldwatch.base.text_format import duration, mebibytes, moment, nbytes, number, percent
-from fieldwatch.base.printable import printable, spreadsheet_cell
+from fieldwatch.base.printing import printable, spreadsheet_cell
 
 __all__ = [
     "LONGEST_NAME",

@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from fieldwatch.checkpoint.folder import Draft, share_memory
     from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident, NoWayBackError, StoredStateError
     from fieldwatch.checkpoint.interval import Autosave, Every, Interval
-    from fieldwatch.checkpoint.items import Item, Stateful, load_item, stored_item
+    from fieldwatch.checkpoint.items import Item, Stateful, gather, load_item, stored_item
     from fieldwatch.checkpoint.loader import ResumableLoader
     from fieldwatch.checkpoint.lock import FolderInUseError, FolderLock
     from fieldwatch.checkpoint.mirror import Mirror
     from fieldwatch.checkpoint.preflight import optimizer_growth, write_test_checkpoint
-    from fieldwatch.checkpoint.random_state import RandomState, preserve_random_state
-    from fieldwatch.checkpoint.retention import Retention, RetentionCandidate
+    from fieldwatch.checkpoint.random_state import RandomState, preserve_random_state, seed_everything
+    from fieldwatch.checkpoint.retention import CheckpointSelector, Retention, RetentionCandidate
     from fieldwatch.checkpoint.shuffled import Shuffled
     from fieldwatch.checkpoint.signals import StopRequest
     from fieldwatch.checkpoint.snapshot import HostBuffers, ShortOfMemoryError
-    from fieldwatch.checkpoint.store import Checkpoints, CheckpointSelector, Restored, StoredCheckpoint
+    from fieldwatch.checkpoint.store import Checkpoints, Restored, StoredCheckpoint
     from fieldwatch.checkpoint.worker import BackgroundWorker
 
 __all__ = [
@@ -50,9 +50,11 @@ __all__ = [
     "StopRequest",
     "StoredCheckpoint",
     "StoredStateError",
+    "gather",
     "load_item",
     "optimizer_growth",
     "preserve_random_state",
+    "seed_everything",
     "share_memory",
     "stored_item",
     "take_used_orders",

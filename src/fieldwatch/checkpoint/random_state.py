@@ -12,6 +12,8 @@ import torch
 from fieldwatch.checkpoint.incident import CheckpointError
 
 AnyGenerator = torch.Generator | np.random.Generator
+_NUMPY_SEEDS = 2**32
+"""Number of seeds that numpy's global generator accepts."""
 
 
 class RandomState:
@@ -52,6 +54,19 @@ class RandomState:
         np.random.set_state(state_dict["numpy"])  # noqa: NPY002 - the global generator is meant
         torch.set_rng_state(state_dict["torch"])
         _set_cuda_states(state_dict["cuda"])
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, numpy and torch, and those of every CUDA device.
+
+    Call it before the model is built. Checkpoints store these generators, so a resumed run continues with their state.
+
+    Args:
+        seed: the seed, 0 or more; numpy takes it modulo 2**32.
+    """
+    random.seed(seed)
+    np.random.seed(seed % _NUMPY_SEEDS)  # noqa: NPY002 - the global generator is meant
+    torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]  torch leaves its parameter without a type
 
 
 @contextmanager

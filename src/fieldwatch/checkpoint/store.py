@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
 from fieldwatch.base import refuse_link, sync_folder, write_synced
 from fieldwatch.checkpoint.files import delete_folder, make_folder, rename_synced
@@ -23,16 +23,13 @@ from fieldwatch.checkpoint.folder import (
 )
 from fieldwatch.checkpoint.incident import CheckpointError, DamageError, Incident, NoWayBackError, StoredStateError
 from fieldwatch.checkpoint.items import Item, gather, put_back
-from fieldwatch.checkpoint.retention import DIGITS, Retention, RetentionCandidate
+from fieldwatch.checkpoint.retention import DIGITS, CheckpointSelector, Retention, RetentionCandidate
 
 # ``step_`` or ``ckpt_``, the step, and the number of the rewrite if a step was saved again: ``step_0000000400.2``.
 _NAME = re.compile(r"(?:step|ckpt)_(\d{6,19})(?:\.(\d{1,9}))?")
 _DEFAULT_RETENTION = Retention()
 # A pin is an empty file in the checkpoint's folder, so that it survives a restart.
 _PINNED = "pinned"
-
-CheckpointSelector = int | Literal["last", "best"]
-"""Selects a stored checkpoint: a step number, the highest step, or the best by the retention's metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +42,7 @@ class StoredCheckpoint:
         created: time of creation, ISO 8601 in UTC.
         metrics: metrics saved with the checkpoint.
         pinned: whether retention must keep it.
+        seconds: ``seconds`` of the note, the training time; None if the note has none.
     """
 
     step: int
@@ -52,6 +50,7 @@ class StoredCheckpoint:
     created: str
     metrics: Mapping[str, float]
     pinned: bool
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +227,25 @@ class Checkpoints:
         rest = f"steps {others} are left" if others else "none is left"
         raise NoWayBackError(f"no good checkpoint for step {step!r} in {self.folder}: {reasons}; {rest}")
 
+    def abandon_later(self, step: int, reason: str) -> list[Incident]:
+        """Rename the checkpoints of later steps to ``abandoned-...``, so that this step is the last.
+
+        Args:
+            step: step from which the training continues.
+            reason: reason, for the incidents.
+
+        Returns:
+            One incident per renamed checkpoint, in ascending order of steps.
+        """
+        abandoned: list[Incident] = []
+        for later, folder in sorted(self._folders().items()):
+            if later > step:
+                target = _name_beside(folder, "abandoned")
+                rename_synced(folder, target)
+                abandoned.append(Incident(step=later, what="abandoned", reason=reason, path=target))
+        self.incidents += abandoned
+        return abandoned
+
     def set_aside_all(self, reason: str) -> None:
         """Rename all checkpoints as damaged, to make room for those of a mirror; nothing is deleted."""
         for _, folder in sorted(self._folders().items()):
@@ -286,14 +304,25 @@ class Checkpoints:
         except DamageError:
             return None
         pinned = (path / _PINNED).exists()
+        note: Any = manifest.note
+        seconds: object = cast("dict[str, Any]", note).get("seconds") if isinstance(note, dict) else None
         return StoredCheckpoint(
-            step=manifest.step, path=path, created=manifest.created, metrics=manifest.metrics, pinned=pinned
+            step=manifest.step,
+            path=path,
+            created=manifest.created,
+            metrics=manifest.metrics,
+            pinned=pinned,
+            seconds=seconds if isinstance(seconds, int | float) else None,
         )
 
     def _candidates(self, sound: Sequence[StoredCheckpoint]) -> list[RetentionCandidate]:
         return [
             RetentionCandidate(
-                step=saved.step, metrics=saved.metrics, pinned=saved.pinned, verified=saved.path in self._verified
+                step=saved.step,
+                metrics=saved.metrics,
+                pinned=saved.pinned,
+                verified=saved.path in self._verified,
+                seconds=saved.seconds,
             )
             for saved in sound
         ]
@@ -355,7 +384,7 @@ class Checkpoints:
             # Order matters for a crash: the new checkpoint is complete before later ones are renamed, and gets its
             # final name last.
             draft.write(temporary, threads=threads or HASH_THREADS)
-            self._abandon(step)
+            self.abandon_later(step, f"the run went back and saved step {step}")
             final = self._fresh_name(step)
             rename_synced(temporary, final)
         return final
@@ -365,15 +394,6 @@ class Checkpoints:
         for path in self.folder.iterdir():
             if path.name.startswith((".tmp-step_", ".trash-step_", ".trash-ckpt_")) and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
-
-    def _abandon(self, step: int) -> None:
-        """Rename the checkpoints of later steps, which would otherwise count as the latest of this run."""
-        for later, folder in sorted(self._folders().items()):
-            if later > step:
-                target = _name_beside(folder, "abandoned")
-                rename_synced(folder, target)
-                reason = f"the run went back and saved step {step}"
-                self.incidents.append(Incident(step=later, what="abandoned", reason=reason, path=target))
 
     def _fresh_name(self, step: int) -> Path:
         """Return an unused folder name for a step, so that the old or the new checkpoint exists at any moment."""

@@ -1,5 +1,5 @@
 """The command line: one program, ``fieldwatch``. The only room that knows tyro."""
 
-from fieldwatch.cli.main import main
+from fieldwatch.cli.entry import main
 
 __all__ = ["main"]

@@ -54,6 +54,12 @@ COMMANDS = {
         about="examine a run with the health rules: step, message, remedy",
         takes_run=True,
     ),
+    "replay": Command(
+        run="fieldwatch.cli.replay:run",
+        flags="fieldwatch.cli.replay_flags:Arguments",
+        about="make one step of a run again and look at it: first NaN, each term's gradient, memory by line",
+        takes_run=True,
+    ),
     "export": Command(
         run="fieldwatch.cli.export:run",
         flags="fieldwatch.cli.export:flags_class",

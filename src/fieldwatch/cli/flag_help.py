@@ -11,9 +11,12 @@ from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import cache
 from itertools import pairwise
+from traceback import walk_tb
 from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import tyro
+
+from fieldwatch.base import InputError
 
 HELP: Final = ("-h", "--help")
 HELP_ALL: Final = "--help-all"
@@ -39,11 +42,41 @@ def read_flags(kind: type, *, prog: str, arguments: Sequence[str]) -> Any:
 
     Raises:
         SystemExit: the help was printed (0), or the command line is wrong (2) and a message was printed.
+        ValueError: the constructor of a dataclass raised it, and not an InputError: a bug.
     """
     if wants_help(arguments):
         print_help(kind, prog=prog, everything=HELP_ALL in arguments)
         raise SystemExit(0)
-    return tyro.cli(kind, prog=prog, args=arguments, config=(tyro.conf.OmitArgPrefixes,))
+    try:
+        return tyro.cli(kind, prog=prog, args=arguments, config=(tyro.conf.OmitArgPrefixes,))
+    except SystemExit as ending:
+        bug = _bug_behind(ending)
+        if bug is None:
+            raise
+    # Outside the except block, so that it keeps its own context.
+    raise bug
+
+
+def _bug_behind(ending: SystemExit) -> ValueError | None:
+    """Return the error of a constructor that the parser took for bad input; None if the input is bad.
+
+    The parser reports every ValueError as bad input. Of those that a constructor raises, only an InputError is: any
+    other one is a bug.
+    """
+    link: BaseException | None = ending
+    while link is not None:
+        if isinstance(link, ValueError) and _raised_by_constructor(link):
+            return None if isinstance(link, InputError) else link
+        link = link.__cause__ or link.__context__
+    return None
+
+
+def _raised_by_constructor(error: ValueError) -> bool:
+    """Return whether an error was raised in a method of a dataclass, rather than while a word was converted."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    # The parser has dataclasses of its own.
+    others = [frame for frame in frames if str(frame.f_globals.get("__name__", "")).partition(".")[0] != "tyro"]
+    return any(is_dataclass(frame.f_locals.get("self")) for frame in others)
 
 
 def wants_help(arguments: Sequence[str]) -> bool:

@@ -8,11 +8,11 @@ import tyro
 from rich.text import Text
 
 from fieldwatch.cli.flag_help import read_flags
-from fieldwatch.cli.output import print_findings, print_json, reading_input
+from fieldwatch.cli.output import closer_look, print_findings, print_json, print_paths, reading_input, verdict_of
 from fieldwatch.cli.rules import rules_of_run
-from fieldwatch.health import examine, exit_code
+from fieldwatch.health import diagnose, examine, exit_code
 from fieldwatch.monitor import read_post_mortems, state_of
-from fieldwatch.record import Terminal, read_manifest
+from fieldwatch.record import Terminal, read_events, read_manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,15 @@ def run(arguments: Sequence[str]) -> int:
     chosen = read_flags(Arguments, prog="fieldwatch health", arguments=arguments)
     with reading_input():
         read_manifest(chosen.run)
-        findings = examine(chosen.run, rules_of_run(chosen.run))
+        diagnoses = diagnose(examine(chosen.run, rules_of_run(chosen.run)), read_events(chosen.run))
         # A crash may have ended the process before a rule could report anything.
         deaths = read_post_mortems(chosen.run)
+    findings = [finding for each in diagnoses for finding in (each.cause, *each.consequences)]
     state = state_of(chosen.run)
     if chosen.json:
         events = [finding.as_event() for finding in findings]
         facts = {"run": chosen.run, "state": state.word, "detail": state.detail, "resume": state.resume}
-        print_json({**facts, "findings": events, "post_mortems": deaths})
+        print_json({**facts, "verdict": verdict_of(diagnoses), "findings": events, "post_mortems": deaths})
     else:
         console = Terminal()
         console.print(Text(f"{chosen.run}: {state}"), soft_wrap=True)
@@ -51,4 +52,7 @@ def run(arguments: Sequence[str]) -> int:
         for death in deaths:
             cause = f"{death.get('cause', 'unknown')} in step {death.get('step', '?')}: {death.get('error', '')}"
             console.print(Text(f"died of {cause} ({death['place']})"), soft_wrap=True)
+        look = closer_look(chosen.run, findings)
+        if look:
+            print_paths(console, look)
     return exit_code(findings, stopped=state.broken)

@@ -11,9 +11,10 @@ from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_findings, print_json, print_paths, reading_input
 from fieldwatch.health import exit_code
 from fieldwatch.record import Terminal
-from fieldwatch.report.memory import Analysis, analyse, comparison, labels, latest, read_trace, report, write_page
+from fieldwatch.report.memory import Analysis, analyze, comparison, labels, latest, memory_account, read_trace, report
+from fieldwatch.report.page import write_page
 from fieldwatch.report.ranks import RANKS, ranks_table, read_ranks
-from fieldwatch.report.snapshot import read_snapshot, snapshot_json, snapshot_table, write_view
+from fieldwatch.report.snapshot import read_snapshot, snapshot_account, snapshot_json, snapshot_table
 
 LATEST = "latest"
 # First byte of every pickle since protocol 2.
@@ -79,9 +80,9 @@ def _is_pickle(path: Path) -> bool:
 def _traces(chosen: Arguments, console: Console, paths: Sequence[Path]) -> int:
     with reading_input():
         traces = [read_trace(path, label) for path, label in zip(paths, labels(paths), strict=True)]
-        analyses = [analyse(trace) for trace in traces]
+        analyses = [analyze(trace) for trace in traces]
         if chosen.html is not None:
-            write_page(analyses, chosen.html)
+            write_page(memory_account(analyses), chosen.html)
     files = {trace.label: trace.files[-1].absolute() for trace in traces}
     files |= {"page": chosen.html.absolute()} if chosen.html is not None else {}
     if chosen.json:
@@ -117,7 +118,7 @@ def _snapshots(chosen: Arguments, console: Console, paths: Sequence[Path]) -> in
     with reading_input():
         snapshots = [read_snapshot(path) for path in paths]
         if chosen.html is not None:
-            write_view(snapshots[0], chosen.html)
+            write_page(snapshot_account(snapshots[0]), chosen.html)
     if chosen.json:
         print_json({"snapshots": [snapshot_json(snapshot) for snapshot in snapshots], "html": chosen.html})
         return 0

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fieldwatch.base import InputError
-from fieldwatch.health import Finding
+from fieldwatch.health import Diagnosis, Finding, diagnose, replay_command
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -81,18 +81,69 @@ def _is_ours(path: str) -> bool:
 
 
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
-    """Print findings, the most severe first: severity, rule, subject and step, then message and remedy."""
+    """Print findings: the most likely cause first, and below each cause the findings that it explains.
+
+    Findings that are not explained yet are explained by each other, without the events of the run.
+    """
     if not findings:
         console.print("[green]healthy[/]: no rule found a problem", markup=True)
         return
+    diagnoses = diagnose(findings)
     counted = ", ".join(f"{number} {name}{'s' * (number > 1)}" for name, number in count(findings).items() if number)
     console.print(Text.assemble((f"{len(findings)} finding{'s' if len(findings) > 1 else ''}", "bold"), f": {counted}"))
-    order = list(COLORS)
-    for finding in sorted(findings, key=lambda f: (-order.index(f.severity), f.step)):
-        subject = f" ({finding.subject})" if finding.subject else ""
-        where = f"  {finding.rule}{subject} at step {finding.step}"
-        console.print(Text.assemble((finding.severity, COLORS[finding.severity]), where), soft_wrap=True)
-        console.print(Padding(Text(f"{finding.message}\n-> {finding.remedy}"), (0, 0, 0, 4)))
+    events = {finding.label: finding.because_of for finding in findings}
+    for number, diagnosis in enumerate(diagnoses):
+        cause = diagnosis.cause
+        subject = f" ({cause.subject})" if cause.subject else ""
+        where = f"  {cause.rule}{subject} at step {cause.step}"
+        first = f"  most likely cause, {cause.certainty}" if not number and cause.severity != "note" else ""
+        console.print(Text.assemble((cause.severity, COLORS[cause.severity]), where, (first, "bold")), soft_wrap=True)
+        before = events.get(cause.label) or cause.because_of
+        follows = f"\nIt follows {before}." if before.startswith("event ") else ""
+        console.print(Padding(Text(f"{cause.message}{follows}\n-> {cause.remedy}"), (0, 0, 0, 4)))
+        if diagnosis.consequences:
+            console.print(Padding(Text(f"explains: {_listed(diagnosis.consequences)}", style="dim"), (0, 0, 0, 4)))
+
+
+def _listed(findings: Sequence[Finding]) -> str:
+    """Return findings as a list, with repeated rules counted."""
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_rule.setdefault(finding.rule, []).append(finding)
+    return ", ".join(
+        f"{members[0].label}{f' and {len(members) - 1} more' if len(members) > 1 else ''}"
+        for members in by_rule.values()
+    )
+
+
+def verdict_of(diagnoses: Sequence[Diagnosis]) -> dict[str, Any] | None:
+    """Return the most likely cause as JSON, with the labels of the findings that it explains; None if all is well."""
+    if not diagnoses or diagnoses[0].severity == "note":
+        return None
+    first = diagnoses[0]
+    cause = first.cause
+    return {
+        "rule": cause.rule,
+        "subject": cause.subject,
+        "step": cause.step,
+        "severity": first.severity,
+        "message": cause.message,
+        "remedy": cause.remedy,
+        "confidence": cause.confidence,
+        "because_of": cause.because_of,
+        "consequences": [finding.label for finding in first.consequences],
+    }
+
+
+def closer_look(folder: Path, findings: Sequence[Finding]) -> dict[str, str]:
+    """Return the command that replays the step of the first of the most severe findings, as a line for `print_paths`.
+
+    Empty if there is no warning and no error, or no checkpoint from which the step can be reached.
+    """
+    found = {name: [finding.step for finding in findings if finding.severity == name] for name in ("warning", "error")}
+    steps = found["error"] or found["warning"]
+    command = replay_command(folder, min(steps)) if steps else ""
+    return {"look closer": command} if command else {}
 
 
 def count(findings: Sequence[Finding]) -> dict[str, int]:

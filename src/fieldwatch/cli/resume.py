@@ -1,21 +1,24 @@
 """``fieldwatch resume RUN``: continue a run with its stored config."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
 
 from fieldwatch.base import printable
+from fieldwatch.checkpoint import Checkpoints, CheckpointSelector
 from fieldwatch.cli.flag_help import read_flags
-from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
+from fieldwatch.cli.open_run import which_checkpoint
+from fieldwatch.cli.output import closer_look, count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.profiling import spelled_out
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.cli.train_flags import EXTRA_SINKS, ResumeFlags
 from fieldwatch.cli.training import train_and_report
 from fieldwatch.health import examine, training_exit_code
-from fieldwatch.record import Terminal, read_history, read_manifest
+from fieldwatch.record import CHECKPOINTS, Terminal, read_history, read_manifest
 from fieldwatch.registry import Pipeline, pipeline_of
-from fieldwatch.run import ExternalTargets
+from fieldwatch.run import ExternalTargets, stored_log_interval
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -25,17 +28,21 @@ def run(arguments: Sequence[str]) -> int:
     chosen = read_flags(ResumeFlags, prog="fieldwatch resume", arguments=words)
     # Refuses flags that exclude each other, also if the run is finished.
     chosen.profile.chosen()
+    which = which_checkpoint(chosen.checkpoint)
     with reading_input():
         pipeline = pipeline_of(chosen.run)
         config = pipeline.stored_config(chosen.run)
         preset = pipeline.stored_preset(chosen.run)
-        state = read_manifest(chosen.run).state
+        # First, because it also checks that the step exists.
+        finished = is_newest(chosen.run, which) and read_manifest(chosen.run).state == "finished"
         check_resumable = pipeline.load("check_resumable")
         # A finished run is only read: its inputs may be gone.
-        if state != "finished" and check_resumable is not None:
+        if not finished and check_resumable is not None:
             check_resumable(chosen.run, config)
-    if state == "finished":
+    if finished:
         return report_finished(pipeline, chosen.run, as_json=chosen.json, strict=chosen.strict)
+    if chosen.log_every is None:
+        chosen = replace(chosen, log_every=stored_log_interval(chosen.run))
     sinks, notes = sinks_of(chosen)
     for note in notes:
         Terminal(stderr=True).print(Text(printable(note, keep=""), "yellow"), soft_wrap=True)
@@ -47,8 +54,21 @@ def run(arguments: Sequence[str]) -> int:
         preset=preset,
         # A folder without a checkpoint must fail instead of starting at step 0.
         resume="must",
+        resume_from=which,
         sinks=sinks,
     )
+
+
+def is_newest(folder: Path, which: CheckpointSelector) -> bool:
+    """Return whether a checkpoint is the newest of a run, from which a finished run has nothing left to train.
+
+    Raises:
+        CheckpointError: a step is given that has no checkpoint; the message lists those that have one.
+    """
+    if isinstance(which, str):
+        return which == "last"
+    checkpoints = Checkpoints(folder / CHECKPOINTS)
+    return checkpoints.find(which).step == max(checkpoints.steps())
 
 
 def sinks_of(chosen: ResumeFlags) -> tuple[list[str], list[str]]:
@@ -90,12 +110,13 @@ def report_finished(pipeline: Pipeline, folder: Path, *, as_json: bool, strict: 
     console = Terminal()
     console.print(
         f"{folder} is finished: there is nothing to resume. To train for more steps, start a new run with a larger "
-        f"{pipeline.longer}."
+        f"{pipeline.longer}; to repeat its last part, resume it from an earlier step with --checkpoint."
     )
     if metrics:
         console.print(quality_of(pipeline, metrics))
     print_findings(console, findings)
-    print_paths(console, {"run folder": folder.absolute(), "log": folder.absolute() / "log.txt"})
+    paths: dict[str, str | Path] = {"run folder": folder.absolute(), "log": folder.absolute() / "log.txt"}
+    print_paths(console, paths | closer_look(folder, findings))
     return code
 
 

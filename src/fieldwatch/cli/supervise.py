@@ -12,10 +12,12 @@ from fieldwatch.cli.flag_help import wants_help
 from fieldwatch.cli.flags import dashed
 from fieldwatch.cli.output import BadInput
 from fieldwatch.monitor import PER_HOUR, Supervisor, last_checkpoint, report_exit
+from fieldwatch.record import NotARun, read_manifest
 from fieldwatch.registry import working_pipelines
 
 FLAG = "--supervise"
 LIMIT = "--restarts-per-hour"
+CHECKPOINT = "--checkpoint"
 RESUME = "resume"
 TRAIN = "train "
 
@@ -27,7 +29,7 @@ class WatchFlags:
     supervise: bool = False
     """Train in a child process, and restart it from the last good checkpoint after a crash, a kill or a hang. Failed
     starts are listed in RUN/crash/attempts.jsonl; 3 restarts without a new step end it (exit code 4). It waits for
-    what may pass by itself, such as a full disk or input that is not mounted yet."""
+    what may pass by itself, such as a full disk or input that has disappeared."""
     restarts_per_hour: int = PER_HOUR
     """With --supervise: most restarts within an hour, even if each start gets further."""
     hang_timeout: float | None = None
@@ -71,13 +73,19 @@ def supervise(name: str, arguments: Sequence[str]) -> int:
     """
     words = [word for word in arguments if word != FLAG]
     had_checkpoint = False
+    starts_before = max((count_starts(Path(word)) for word in words), default=0) if name == RESUME else 0
 
     def command(folder: Path | None) -> list[str]:
         nonlocal had_checkpoint
         if folder is not None:
             # Once there was a checkpoint, a restart without one must fail instead of beginning at step 0.
             had_checkpoint = had_checkpoint or last_checkpoint(folder) is not None
-        rest = words if folder is None or name == RESUME else resume_arguments(words, folder, must=had_checkpoint)
+        rest = words
+        if folder is not None and name != RESUME:
+            rest = resume_arguments(words, folder, must=had_checkpoint)
+        # Once training has begun at the chosen checkpoint, a restart continues from the newest one.
+        elif folder is not None and count_starts(folder) > starts_before:
+            rest = without_flag(words, CHECKPOINT)
         return [sys.executable, "-m", "fieldwatch", *name.split(), *rest]
 
     def tell(line: str) -> None:
@@ -133,13 +141,26 @@ def resume_arguments(words: Sequence[str], folder: Path, *, must: bool = False) 
         folder: run folder.
         must: whether the run had a checkpoint: then it is continued or refused, but never restarted.
     """
+    return [*without_flag(words, "--resume"), "--resume", "must" if must else "auto", "--out", str(folder)]
+
+
+def without_flag(words: Sequence[str], name: str) -> list[str]:
+    """Return a command line without a flag and its value, written as one word or as two."""
     kept: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
         flag, equals, _ = word.partition("=")
-        if dashed(flag) == "--resume":
+        if dashed(flag) == name:
             del rest[: 0 if equals else 1]
         else:
             kept.append(word)
-    return [*kept, "--resume", "must" if must else "auto", "--out", str(folder)]
+    return kept
+
+
+def count_starts(folder: Path) -> int:
+    """Return how often training has begun in a run folder; 0 if it holds no readable run."""
+    try:
+        return len(read_manifest(folder).segments)
+    except (NotARun, OSError):
+        return 0

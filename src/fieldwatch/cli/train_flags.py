@@ -9,8 +9,9 @@ import tyro
 
 from fieldwatch.base import output_path
 from fieldwatch.cli.flag_help import FlagGroups, read_flags
-from fieldwatch.cli.flags import preset_of
+from fieldwatch.cli.flags import preset_of, with_current_preset
 from fieldwatch.cli.new_run import new_run
+from fieldwatch.cli.output import BadInput
 from fieldwatch.cli.profiling import ProfileFlags, spelled_out
 from fieldwatch.cli.supervise import WatchFlags
 from fieldwatch.record import Sink
@@ -68,16 +69,29 @@ class TrainingFlags:
     watch: WatchFlags = field(default_factory=WatchFlags)
     mirror: str = ""
     """Also copy every checkpoint to this URL (s3://..., file://...: any that fsspec knows); a lost run starts there."""
+    replay_within: str = ""
+    """Keep checkpoints from which `fieldwatch replay` reaches every step within this time of training: 90s, 10m, 1h."""
     csv: bool = False
     """Also write every value to RUN/metrics.csv."""
     wandb: bool = False
     """Also log to Weights & Biases (WANDB_MODE=offline needs no network)."""
     mlflow: bool = False
     """Also log to MLflow, into RUN/mlflow.db."""
+    log_every: int | None = None
+    """Steps between two summary lines of RUN/log.txt: by default 100, or what the resumed run was started with."""
     strict: bool = False
     """Exit with 1 for warnings, too."""
     json: bool = False
     """Print the outcome as JSON at the end, and nothing else on standard output."""
+
+    def __post_init__(self) -> None:
+        """Check the interval of the log.
+
+        Raises:
+            BadInput: it is less than 1.
+        """
+        if self.log_every is not None and self.log_every < 1:
+            raise BadInput(f"--log-every {self.log_every}: expected 1 step or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +111,7 @@ class NewRunFlags(TrainingFlags):
     """Settings from which the other flags start."""
     resume: Literal["auto", "never", "must", "start-over"] = "auto"
     """Whether to continue a run found in --out: auto (if there is one), must (fail if there is none), never, or
-    start-over (move its checkpoints aside and begin at step 0)."""
+    start-over (move its checkpoints aside and begin at step 0; the settings may differ)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +120,11 @@ class ResumeFlags(TrainingFlags):
 
     Example: fieldwatch resume runs/bunny
 
+    Example: fieldwatch resume runs/bunny --checkpoint 4000
+
     Everything is taken from the run folder, also the mirror, --csv, --wandb and --mlflow if you chose them when you
-    started the run. A finished run is not changed: its findings are printed again.
+    started the run. A finished run is not changed, and its findings are printed again, unless --checkpoint names an
+    earlier step than its last.
 
     Exit codes are those of `fieldwatch train`: 0 finished; 1 finished with an error among the findings (with --strict,
     or a warning); 2 bad input; 3 diverged or failed.
@@ -115,6 +132,10 @@ class ResumeFlags(TrainingFlags):
 
     run: tyro.conf.Positional[Path]
     """Run folder."""
+    checkpoint: str = "last"
+    """Checkpoint to continue from: last, best (by the metric of the run), or a step. Later checkpoints are renamed to
+    abandoned-..., and later rows of the record become void; nothing is deleted. It acts each time: leave it out to
+    continue from the newest checkpoint again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +226,7 @@ def parse(pipeline: Pipeline, arguments: Sequence[str]) -> ParsedCommand:
         BadInput: there is no such preset, or a flag is not available.
     """
     translate = pipeline.load("command_line")
+    arguments = with_current_preset(arguments, pipeline.former_presets)
     line = translate(arguments) if translate else CommandLine(arguments=arguments)
     words = spelled_out(line.arguments)
     # The preset is read before the flags: it supplies their defaults.
@@ -222,7 +244,8 @@ def flags_of_words(name: str, arguments: Sequence[str]) -> type[NewRunFlags]:
         PipelineError: the pipeline's package cannot be used.
     """
     pipeline = find_pipeline(name)
-    return flags_class(pipeline, preset_of(arguments, pipeline.load_presets()))
+    words = with_current_preset(arguments, pipeline.former_presets)
+    return flags_class(pipeline, preset_of(words, pipeline.load_presets()))
 
 
 def flags_class(pipeline: Pipeline, config: Any) -> type[NewRunFlags]:

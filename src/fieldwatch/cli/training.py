@@ -3,7 +3,7 @@
 import os
 import shlex
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,18 +13,20 @@ from rich.console import Console
 from rich.text import Text
 
 from fieldwatch import Diverged
-from fieldwatch.base import InputError
-from fieldwatch.cli.output import count, print_findings, print_json, print_paths, reading_input
+from fieldwatch.base import InputError, missing_package
+from fieldwatch.checkpoint import CheckpointSelector
+from fieldwatch.cli.flags import seconds_of
+from fieldwatch.cli.output import closer_look, count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.cli.train_flags import EXTRA_SINKS, TrainingFlags
 from fieldwatch.health import training_exit_code
 from fieldwatch.monitor import report_exit
 from fieldwatch.record import Sink, Terminal, holds_run
-from fieldwatch.record.config import plain_values
 from fieldwatch.record.memory import MEMORY_LOG
 from fieldwatch.registry import Job, Pipeline
 from fieldwatch.run import (
+    LOG_EVERY,
     Outcome,
     Profile,
     RankLost,
@@ -46,6 +48,7 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
     *,
     preset: Any,
     resume: Literal["auto", "never", "must", "start-over"],
+    resume_from: CheckpointSelector = "last",
     sinks: Sequence[str] | None = None,
     notes: Sequence[str] = (),
 ) -> int:
@@ -58,6 +61,7 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
         flags: common flags of all trainings.
         preset: config from which ``config`` was derived.
         resume: whether to continue a run that is already in the folder.
+        resume_from: checkpoint to continue from: "last", "best" or a step.
         sinks: names of additional sinks; None means those of the flags.
         notes: lines to print at the start.
 
@@ -72,6 +76,8 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
     console = Terminal(stderr=flags.json, quiet=not ranks.is_first)
     extra = [name for name in EXTRA_SINKS if getattr(flags, name)] if sinks is None else sinks
     profile = flags.profile.chosen()
+    log_every = flags.log_every or LOG_EVERY
+    within = seconds_of("--replay-within", flags.replay_within) if flags.replay_within else 0.0
     threads = getattr(config, "threads", 0)
     if threads:
         torch.set_num_threads(threads)
@@ -84,11 +90,19 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
         bar = ProgressBar(job.total, job.progress_tags, console)
 
         def every_sink(place: Path) -> list[Sink]:
-            return [*default_sinks(place), *(EXTRA_SINKS[name].of_run(place) for name in extra), bar]
+            return [
+                *default_sinks(place, log_every=log_every),
+                *(EXTRA_SINKS[name].of_run(place) for name in extra),
+                bar,
+            ]
 
         how = RunChoices(preset=preset, sinks=every_sink, resume=resume, profile=profile, mirror=flags.mirror)
+        how["resume_from"] = resume_from
         how["hang_timeout"] = flags.watch.timeout
         how["sink_names"] = tuple(extra)
+        how["log_every"] = log_every
+        if within:
+            how["replay_within"] = within
         with bar:
             outcome = job.train(folder, how)
         code = training_exit_code(outcome.findings, strict=flags.strict)
@@ -98,7 +112,8 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
         # torchrun takes any other code for a crash, and would restart all ranks.
         return code if ranks.alone else 0
 
-    return report_failure(train, folder, console if ranks.is_first else Terminal(stderr=True))
+    border = console if ranks.is_first else Terminal(stderr=True)
+    return report_failure(train, folder, border, extras=pipeline.start_command.split())
 
 
 def prepared(
@@ -115,7 +130,7 @@ def prepared(
     """
     with reading_input():
         # The cheap checks first: reading the data may take minutes.
-        check_folder(folder, plain_values(config), resume)
+        check_folder(folder, config, resume)
         check_writable(folder)
         job = pipeline.load("prepare")(config)
         check_apart(folder, config)
@@ -123,30 +138,47 @@ def prepared(
     return job
 
 
-def report_failure(train: Callable[[], int], folder: Path, console: Console) -> int:
+def report_failure(train: Callable[[], int], folder: Path, console: Console, *, extras: Collection[str] = ()) -> int:
     """Run a training and report a failure; interruptions and input errors are raised unchanged.
+
+    Args:
+        train: function that trains and returns the exit code.
+        folder: run folder.
+        console: console for the failure.
+        extras: extras to recommend if several install a missing package.
 
     Returns:
         Exit code of the training; 3 if it diverged or failed.
 
     Raises:
         InputError: the user can fix it; the command line prints the message without traceback.
+        MissingPackageError: a package of an optional extra is not installed.
     """
     try:
         return train()
     except InputError:
         raise
+    except ModuleNotFoundError as error:
+        # Packages are imported when they are first used, which may be at the end of a training.
+        missing = missing_package(error, preferred=extras)
+        if missing is not None:
+            raise missing from error
+        return _report_crash(error, folder, console)
     except Exception as error:  # noqa: BLE001  process border: printed, stored in the run folder, turned into an exit code
-        # Before the traceback: printing may fail on a full disk or a closed terminal.
-        report_exit(error)
-        leave_crash_outside(error, folder)
-        # These two are no bugs, and their messages are complete.
-        if not isinstance(error, Diverged | RankLost):
-            traceback.print_exception(error)
-        console.print(f"[bold red]{type(error).__name__}[/]", Text(str(error)), soft_wrap=True)
-        for note in getattr(error, "__notes__", ()):
-            console.print(Text(note), soft_wrap=True)
-        return FAILED
+        return _report_crash(error, folder, console)
+
+
+def _report_crash(error: Exception, folder: Path, console: Console) -> int:
+    # Before the traceback: printing may fail on a full disk or a closed terminal.
+    report_exit(error)
+    leave_crash_outside(error, folder)
+    # These two are no bugs, and their messages are complete.
+    if not isinstance(error, Diverged | RankLost):
+        traceback.print_exception(error)
+    console.print(f"[bold red]{type(error).__name__}[/]", Text(str(error)), soft_wrap=True)
+    for note in getattr(error, "__notes__", ()):
+        console.print(Text(note), soft_wrap=True)
+    return FAILED
 
 
 def check_snapshots(profile: Profile | None, device: str) -> None:
@@ -238,4 +270,4 @@ def print_outcome(console: Console, outcome: Outcome[Any], pipeline: Pipeline, j
         paths["evaluate"] = f"fieldwatch eval {run}"
     if (folder / MEMORY_LOG).exists():
         paths["memory"] = f"fieldwatch memory {run}"
-    print_paths(console, paths)
+    print_paths(console, paths | closer_look(outcome.folder, outcome.findings))

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from fieldwatch.record import tags
+
 Clip: TypeAlias = float | Mapping[str, float]
 """Limit for the norm of all gradients together, or one limit per watched group."""
 
@@ -16,8 +18,10 @@ _foreach_mul_: Any = torch._foreach_mul_  # pyright: ignore[reportPrivateUsage, 
 
 def clip_gradients(
     clip: Clip, gradients: Mapping[str, list[Tensor]], norms: Mapping[str, Tensor], total: Tensor
-) -> None:
+) -> dict[str, Tensor]:
     """Scale gradients in place so that no norm exceeds its limit; smaller gradients are multiplied by exactly 1.
+
+    Nothing is read from the device.
 
     Args:
         clip: limit for the total norm, or limits by group.
@@ -25,24 +29,29 @@ def clip_gradients(
         norms: gradient norm of each group before clipping.
         total: norm of all gradients before clipping.
 
+    Returns:
+        The factors as device scalars, by the tag under which they are recorded; NaN or 0 for a non-finite norm.
+
     Raises:
         ValueError: a limit is not positive, or names a group that is not watched.
     """
     if isinstance(clip, Mapping):
         _refuse_unknown(clip, norms)
-        for group, limit in clip.items():
-            if group in gradients:
-                _scale(gradients[group], _positive(limit), norms[group])
-        return
+        return {
+            tags.GROUP_CLIP_SCALE.tag(group): _scale(gradients[group], _positive(limit), norms[group])
+            for group, limit in clip.items()
+            if group in gradients
+        }
     # All gradients are scaled by one factor, which keeps the direction of the update.
-    _scale([g for group in gradients.values() for g in group], _positive(clip), total)
+    return {tags.CLIP_SCALE: _scale([g for group in gradients.values() for g in group], _positive(clip), total)}
 
 
-def _scale(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
+def _scale(gradients: list[Tensor], limit: float, norm: Tensor) -> Tensor:
     with torch.no_grad():
         # The lower bound avoids 0 / 0. A non-finite norm may corrupt the gradients, but their update is refused anyway.
         factor = (limit / norm.clamp_min(1e-12)).clamp_max(1.0)
         _foreach_mul_(gradients, factor)
+        return factor
 
 
 def _positive(limit: float) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules import GENERAL, RULES
-from fieldwatch.health.threshold import thresholds_of
+from fieldwatch.health.thresholds import thresholds_of
 
 _HEAD = """# Health rules
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from fieldwatch.base import MissingPathError
-from fieldwatch.health.finding import Finding, Severity, is_more_severe
+from fieldwatch.health.finding import RULE_FAILED, Finding, Severity, is_more_severe
 from fieldwatch.health.rule import Rule
 from fieldwatch.health.window import LOOKBACK
 from fieldwatch.record import Block, DamageTally, History, holds_run, note_damage, read_blocks, read_events
@@ -154,7 +154,7 @@ def _evaluate(rule: Rule, history: History) -> Sequence[Finding]:
         text = f"the rule itself failed: {type(fault).__name__}: {fault}."
         remedy = "Fix the rule, or remove it from the run's rules; the other rules are still evaluated."
         step = max(history.step, 0)
-        return [Finding(rule=name, step=step, severity="warning", message=text, remedy=remedy, subject="rule failed")]
+        return [Finding(rule=name, step=step, severity="warning", message=text, remedy=remedy, subject=RULE_FAILED)]
 
 
 def _as_findings(result: object) -> Sequence[Finding]:

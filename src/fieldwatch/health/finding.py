@@ -10,6 +10,12 @@ Severity = Literal["note", "warning", "error"]
 """Severity of a finding, in ascending order."""
 # In ascending order: severities are compared by index.
 _RANKS: tuple[Severity, ...] = get_args(Severity)
+RULE_FAILED = "rule failed"
+"""Subject of the finding about a rule that raised an exception."""
+CERTAIN = 0.9
+LIKELY = 0.7
+"""Confidences from which a finding counts as certain or likely."""
+_EXPLANATION = ("because_of", "confidence")
 _REQUIRED = ("rule", "step", "severity", "message", "remedy")
 
 
@@ -27,9 +33,12 @@ class Finding:
         action: comma-separated actions that the run should take automatically, such as ``"checkpoint"``, ``"cap"`` or
             ``"checkpoint,cap"``; empty for none.
         limit: argument of the action: the maximum model size for ``"cap"``.
+        because_of: what most likely caused the finding: the label of another finding, or an event with its step;
+            empty for a finding that may be a cause itself. Set by :func:`~fieldwatch.health.explain`.
+        confidence: how certain the finding names what is wrong, from 0 to 1; None before it was explained.
 
     Raises:
-        ValueError: if the step is negative or the rule name is empty.
+        ValueError: if the step is negative, the rule name is empty, or the confidence is outside of 0 to 1.
     """
 
     rule: str
@@ -40,6 +49,8 @@ class Finding:
     subject: str = ""
     action: str = ""
     limit: float | None = None
+    because_of: str = ""
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
         """Validate the rule name and the step."""
@@ -47,10 +58,14 @@ class Finding:
             raise ValueError("a finding was created without a rule name: pass rule=, the name of the rule")
         if self.step < 0:
             raise ValueError(f"finding of {self.rule}: expected a 0-based step of 0 or more, got {self.step}")
+        if self.confidence is not None and not 0 <= self.confidence <= 1:
+            raise ValueError(f"finding of {self.rule}: expected a confidence of 0 to 1, got {self.confidence}")
 
     def as_event(self) -> dict[str, Any]:
         """Return the finding as the JSON object that is written to ``events.jsonl``."""
-        return {"kind": "finding", **asdict(self)}
+        event = {"kind": "finding", **asdict(self)}
+        # Findings are written before they are explained: then these two hold nothing yet.
+        return event if self.is_explained else {key: event[key] for key in event if key not in _EXPLANATION}
 
     @classmethod
     def from_json(cls, event: Mapping[str, Any]) -> "Finding":
@@ -66,10 +81,34 @@ class Finding:
             raise InputError(f"a finding event has severity {event['severity']!r}: expected one of {', '.join(_RANKS)}")
         texts = {key: str(event[key]) for key in ("rule", "message", "remedy")}
         # Events written by earlier versions have no subject, action or limit.
-        texts |= {key: str(event.get(key, "")) for key in ("subject", "action")}
+        texts |= {key: str(event.get(key) or "") for key in ("subject", "action", "because_of")}
         limit = event.get("limit")
-        number = None if limit is None else float(limit)
-        return cls(**texts, step=int(event["step"]), severity=event["severity"], limit=number)
+        confidence = event.get("confidence")
+        return cls(
+            **texts,
+            step=int(event["step"]),
+            severity=event["severity"],
+            limit=None if limit is None else float(limit),
+            confidence=None if confidence is None else float(confidence),
+        )
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether :func:`~fieldwatch.health.explain` has judged the finding."""
+        return self.confidence is not None
+
+    @property
+    def certainty(self) -> str:
+        """The confidence in words: certain, likely or possible; empty before the finding was explained."""
+        if self.confidence is None:
+            return ""
+        return "certain" if self.confidence >= CERTAIN else "likely" if self.confidence >= LIKELY else "possible"
+
+    @property
+    def label(self) -> str:
+        """Rule, subject and step on one line, as other findings refer to this one."""
+        subject = f" [{self.subject}]" if self.subject else ""
+        return f"{self.rule}{subject} at step {self.step}"
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -78,8 +117,7 @@ class Finding:
 
     def __str__(self) -> str:
         """Return the finding on one line."""
-        subject = f" [{self.subject}]" if self.subject else ""
-        return f"{self.severity}: {self.rule}{subject} at step {self.step}: {self.message} {self.remedy}"
+        return f"{self.severity}: {self.label}: {self.message} {self.remedy}"
 
 
 def findings_in(events: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -128,6 +166,11 @@ def training_exit_code(findings: Iterable[Finding], *, strict: bool = False) -> 
     """
     counted = ("warning", "error") if strict else ("error",)
     return int(worst(findings) in counted)
+
+
+def rank_of(severity: Severity) -> int:
+    """Return the place of a severity in ascending order: 0 for a note."""
+    return _RANKS.index(severity)
 
 
 def is_more_severe(first: Severity, second: Severity) -> bool:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from fieldwatch.record import History, Series, tags
 
+DISTURBANCES = ("growth", "prune", "reset", "phase", "grid_rebuilt", "rolled_back")
+"""Kinds of events by which the program itself changes the model or the loss."""
 LOOKBACK = 64
 """Number of past steps whose phases a rule still examines."""
 
@@ -191,3 +193,21 @@ def excused(history: History, kinds: Collection[str], steps: NDArray[np.float64]
 def named(history: History, prefix: str, suffix: str = "") -> dict[str, str]:
     """Return the recorded metrics with a prefix and a suffix, keyed by the part of the name between the two."""
     return tags.Family(prefix, suffix).parts(history.names())
+
+
+def planned_steps(history: History) -> int | None:
+    """Return the planned number of steps; None if the run did not declare one."""
+    plans = history.events("plan")
+    steps = plans[-1].get("steps") if plans else None
+    return steps if isinstance(steps, int) and steps > 0 else None
+
+
+def finished(history: History) -> bool:
+    """Return whether the last planned step is recorded; False without a plan."""
+    planned = planned_steps(history)
+    return planned is not None and history.step + 1 >= planned
+
+
+def is_signed(values: NDArray[np.float64]) -> bool:
+    """Return whether any finite value is negative: ratios to a mean have no meaning then."""
+    return bool((values < 0).any())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fieldwatch.many.driver import Driver, SceneStatus, changed_scenes
     from fieldwatch.many.ledger import LEDGER, Ledger, OutInUse, SceneHistory, read_ledger
     from fieldwatch.many.on_ray import NoRay, RayExecutor
-    from fieldwatch.many.page import scenes_page
+    from fieldwatch.many.page import scenes_account
     from fieldwatch.many.plan import PlanError, read_plan
     from fieldwatch.many.processes import ProcessExecutor
     from fieldwatch.many.run_folder import LiveProgress, RunSummary, read_run
@@ -49,7 +49,7 @@ __all__ = [
     "read_run",
     "run_task",
     "scene_summary",
-    "scenes_page",
+    "scenes_account",
     "write_summary",
 ]
 

@@ -10,8 +10,9 @@ import orjson
 
 from fieldwatch.base import spreadsheet_cell, write_file
 from fieldwatch.many.driver import SceneStatus
-from fieldwatch.many.page import scenes_page
+from fieldwatch.many.page import scenes_account
 from fieldwatch.many.run_folder import json_of, read_run
+from fieldwatch.report.page import report_page
 
 _COLUMNS: Final = ("scene", "pipeline", "state", "tries", "causes", "resumed_from", "steps", "total_steps")
 _SECONDS: Final = ("wall_seconds", "training_seconds")
@@ -62,7 +63,7 @@ def write_summary(
     without_curves = [{name: value for name, value in scene.items() if name != "curve"} for scene in scenes]
     stored = {"exit_code": exit_code, "scenes": without_curves}
     contents = {
-        "report": ("report.html", scenes_page(scenes).encode()),
+        "report": ("report.html", report_page(scenes_account(scenes)).encode()),
         "summary": ("summary.json", orjson.dumps(stored, option=orjson.OPT_INDENT_2) + b"\n"),
         "table": ("summary.csv", summary_table(scenes).encode()),
     }

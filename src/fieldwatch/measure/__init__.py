@@ -6,12 +6,13 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.measure.allocator import AllocatorCounters, PeakMeter
-    from fieldwatch.measure.attribution import attribute_terms
+    from fieldwatch.measure.attribution import attribute_terms, term_gradients
     from fieldwatch.measure.capacity import process_capacity
     from fieldwatch.measure.census import Census, SavedTensors, take_census
     from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
     from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
     from fieldwatch.measure.gradients import GradientNorms, gradient_norms, largest_gradient
+    from fieldwatch.measure.norms import norm
     from fieldwatch.measure.out_of_memory import (
         FailedAllocation,
         OutOfMemoryNotifier,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from fieldwatch.measure.ring import DeviceRing, Heading, RingTransfer
     from fieldwatch.measure.snapshots import AllocatorHistory
     from fieldwatch.measure.step_recorder import StepRecorder
-    from fieldwatch.measure.terms import Phase, Term, Terms, Window
+    from fieldwatch.measure.terms import Phase, Term, Terms, WeightChange, Window, changed_weights, listening_to_totals
 
 __all__ = [
     "AllocatorCounters",
@@ -53,15 +54,20 @@ __all__ = [
     "Term",
     "Terms",
     "UpdateSizes",
+    "WeightChange",
     "Window",
     "attribute_terms",
+    "changed_weights",
     "fragmentation_of",
     "gradient_norms",
     "largest_gradient",
+    "listening_to_totals",
+    "norm",
     "on_out_of_memory",
     "parameter_statistics",
     "process_capacity",
     "take_census",
+    "term_gradients",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

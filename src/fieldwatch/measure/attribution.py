@@ -32,6 +32,25 @@ def attribute_terms(
         these norms over all terms, from 0 to 1; and ``Gradients/cosine_<group>_<a>_<b>``, the cosine similarity of two
         terms' gradients. Terms that do not depend on a group have no entry for it.
     """
+    values: dict[str, Tensor] = {}
+    for group, by_term in term_gradients(terms, watched, span).items():
+        values |= _compare(group, by_term)
+    return values
+
+
+def term_gradients(
+    terms: Terms, watched: ParameterGroups, span: Callable[[str], AbstractContextManager[None]] = nullcontext
+) -> dict[str, dict[str, Tensor]]:
+    """Return the gradient of each weighted loss term with respect to each group, by group and term.
+
+    Args:
+        terms: as for :func:`attribute_terms`.
+        watched: parameter groups.
+        span: as for :func:`attribute_terms`.
+
+    Returns:
+        Flat float32 gradients. Terms that do not depend on a group have no entry for it.
+    """
     groups = {name: watched.read(name) for name in watched.names()}
     flat = [parameter for group in groups.values() for parameter in group]
     flat_gradients: dict[str, dict[str, Tensor]] = {name: {} for name in groups}
@@ -47,10 +66,7 @@ def attribute_terms(
             group_gradients = [next(gradients) for _ in parameters]
             if any(gradient is not None for gradient in group_gradients):
                 flat_gradients[group][term] = _concatenated(group_gradients, parameters)
-    values: dict[str, Tensor] = {}
-    for group, by_term in flat_gradients.items():
-        values |= _compare(group, by_term)
-    return values
+    return flat_gradients
 
 
 def _concatenated(gradients: list[Tensor | None], parameters: list[Tensor]) -> Tensor:

@@ -1,7 +1,8 @@
 """Named, weighted loss terms and their sum, and the windows in which they are active."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,6 +50,42 @@ class Term(NamedTuple):
     value: Tensor
 
 
+WeightChange = Callable[[float | Tensor], float | Tensor] | None
+"""Function of a term's weight that returns another one; None leaves the term out of the total."""
+_changes: dict[str, WeightChange] = {}
+
+
+@contextmanager
+def changed_weights(changes: Mapping[str, WeightChange]) -> Generator[None]:
+    """Change the weights with which terms enter :attr:`Terms.total`, for a replay; the terms themselves stay the same.
+
+    Args:
+        changes: changes by name of the term.
+    """
+    _changes.update(changes)
+    try:
+        yield
+    finally:
+        for name in changes:
+            del _changes[name]
+
+
+_listeners: list[Callable[["Terms"], None]] = []
+
+
+@contextmanager
+def listening_to_totals(listener: Callable[["Terms"], None]) -> Generator[None]:
+    """Call a function with the terms of every total that is computed inside this context, for a replay.
+
+    At that moment the graph of the terms exists, whoever runs the backward pass.
+    """
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
 class Terms:
     """The weighted loss terms of one step. Omit inactive terms instead of passing zeros.
 
@@ -79,7 +116,9 @@ class Terms:
             ValueError: if there are no terms.
         """
         if self._total is None:
-            self._total = _weighted_sum(self._terms.values())
+            self._total = _weighted_sum(_with_changes(self._terms) if _changes else self._terms.values())
+            for listener in _listeners:
+                listener(self)
         return self._total
 
     def detach(self) -> "Terms":
@@ -187,6 +226,20 @@ def _shared_weight(rows: Sequence[tuple[float, Term]]) -> float | None:
 def _mean_value(rows: Sequence[tuple[float, Term]]) -> Tensor:
     """Return the mean of a term's values, weighted by the shares of their micro-batches."""
     return torch.stack([share * term.value for share, term in rows]).sum() / sum(share for share, _ in rows)
+
+
+def _with_changes(terms: Mapping[str, Term]) -> list[Term]:
+    changed: list[Term] = []
+    for name, (weight, value) in terms.items():
+        change = _changes.get(name, _unchanged)
+        # Left out, not multiplied by 0: 0 times infinity is NaN.
+        if change is not None:
+            changed.append(Term(change(weight), value))
+    return changed
+
+
+def _unchanged(weight: float | Tensor) -> float | Tensor:
+    return weight
 
 
 def _weighted_sum(terms: Iterable[Term]) -> Tensor:

@@ -21,8 +21,10 @@ _KEYS: Final = ("data", "data_path", "data_dir", "images", "masks", "conf", "che
 class InputPaths:
     """Distinguishes input paths that are temporarily unavailable from wrong ones.
 
-    A missing input may be on a disk that is mounted late, or on a file server that is unreachable. Only paths in the
-    command line or the stored config are considered; a missing file inside an existing folder is a damaged data set.
+    An input that existed before may be on a disk that is not mounted yet, or on a file server that is unreachable. It
+    existed before if it was available at an earlier start, or if the run's stored config contains it. Any other missing
+    path is mistyped. Only paths in the command line or the stored config are considered; a missing file inside an
+    existing folder is a damaged data set.
 
     Args:
         command: command line of the training.
@@ -30,7 +32,7 @@ class InputPaths:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._named = {value for flag, value in _values(command) if _may_be_input(flag, value)}
-        # Paths that have had contents at some time: if one is empty now, its disk may not be mounted.
+        # Paths that have had contents at some time: if one is missing or empty now, its disk may not be mounted.
         self._known: set[str] = set()
         self._away: set[str] = set()
         for _, value in _values(command):
@@ -61,8 +63,10 @@ class InputPaths:
         for path in sorted(self._named, key=len, reverse=True):
             if not _mentions(death.detail, path):
                 continue
-            absent = path in self._away or not _is_there(path)
-            if absent and (death.missing or death.cause == "bad-input"):
+            # A path that never existed is mistyped: waiting for it would only delay the message.
+            lost = path in self._known and not _is_there(path)
+            appeared = path in self._away and _is_there(path)
+            if (lost or appeared) and (death.missing or death.cause == "bad-input"):
                 return Death(cause="data", detail=f"{path} was not available: {death.detail}")
             if path in self._known and _is_empty(path):
                 return Death(cause="data", detail=f"{path} is empty, maybe not mounted: {death.detail}")

@@ -11,7 +11,7 @@ from rich.text import Text
 from fieldwatch.base import nbytes, number, percent
 from fieldwatch.monitor.readings import Cpu, Gpu, GpuProcess, Machine, RunFacts, Status
 
-COLOURS: Final[dict[Status, str]] = {"HEALTHY": "green", "HIGH": "yellow", "CRITICAL": "bold red"}
+COLORS: Final[dict[Status, str]] = {"HEALTHY": "green", "HIGH": "yellow", "CRITICAL": "bold red"}
 BAR: Final = 24
 UNKNOWN: Final = "N/A"
 
@@ -101,7 +101,7 @@ def _cpu(cpu: Cpu) -> Text:
 
 def _memory(used: int | None, total: int | None, used_percent: float | None, status: Status | None) -> Text:
     filled = round(BAR * (used_percent or 0) / 100)
-    color = "dim" if status is None else COLOURS[status]
+    color = "dim" if status is None else COLORS[status]
     bar = ("█" * filled, color), ("░" * (BAR - filled), "dim")
     return Text.assemble(
         "  ",

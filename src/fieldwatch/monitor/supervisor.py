@@ -36,7 +36,7 @@ class Supervisor:
     """Starts a training, and restarts it from the last checkpoint after an unexpected death.
 
     A run that diverged, was interrupted, or whose input was refused is not restarted. Causes that pass by themselves (a
-    full disk, an input that is not mounted, memory or a GPU in use by another process) are waited for. Restarts are
+    full disk, an input that has disappeared, memory or a GPU in use by another process) are waited for. Restarts are
     limited, and the pause before them grows, see :class:`RestartLimiter`. SIGINT, SIGTERM, SIGHUP and SIGUSR1 are
     forwarded; the training has a separate process group, so that ctrl-C reaches it once. If the supervisor is killed,
     the training receives SIGTERM: it finishes its step, saves and ends.
@@ -99,8 +99,7 @@ class Supervisor:
                 pause = self._restarts.next_pause()
                 again = f"restarting from {_restart_point(last)} in {pause:.3g} s"
                 count = f"restart {self._restarts.recent} of at most {self._restarts.per_hour} within an hour"
-                advice = "; press ctrl-C if the path is wrong" if death.cause == "data" else ""
-                self._announce(f"{_describe(last)}; {again} ({count}){advice}")
+                self._announce(f"{_describe(last)}; {again} ({count})")
                 if not self._wait(pause):
                     return 128 + self._stop
 

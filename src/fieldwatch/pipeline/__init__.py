@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.checkpoint import StoredStateError, load_item, stored_item
+    from fieldwatch.checkpoint import StoredStateError, load_item, seed_everything, stored_item
     from fieldwatch.record import Better, holds_run, read_manifest
     from fieldwatch.record.charts import MEMORY_TAB
     from fieldwatch.record.config import (
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         POSITIVE,
         config_from_plain,
         config_of_run,
+        formerly,
         plain_values,
         refuse_out_of_bounds,
     )
@@ -57,12 +58,14 @@ __all__ = [
     "choose_device",
     "config_from_plain",
     "config_of_run",
+    "formerly",
     "holds_run",
     "load_item",
     "plain_values",
     "read_manifest",
     "refuse_out_of_bounds",
     "run_options",
+    "seed_everything",
     "stored_item",
 ]
 

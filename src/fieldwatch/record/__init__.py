@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fieldwatch.record.terminal import Terminal
     from fieldwatch.record.toolkit_metrics import TOOLKIT
     from fieldwatch.record.writer import WriterFailed, WriterThread
-from fieldwatch.record.checkpoint_folders import CHECKPOINTS, checkpoint_folders
+from fieldwatch.record.checkpoint_listing import CHECKPOINTS, checkpoint_folders
 
 __all__ = [
     "CHECKPOINTS",

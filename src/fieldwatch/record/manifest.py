@@ -16,7 +16,7 @@ import orjson
 
 from fieldwatch.base import InputError, output_path, write_file
 from fieldwatch.record.catalogue import Catalogue
-from fieldwatch.record.checkpoint_folders import checkpoint_folders, manifests_in_checkpoints
+from fieldwatch.record.checkpoint_listing import checkpoint_folders, manifests_in_checkpoints
 from fieldwatch.record.damage import DamageTally
 from fieldwatch.record.metric import Metric
 from fieldwatch.record.toolkit_metrics import TOOLKIT

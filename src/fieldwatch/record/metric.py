@@ -24,6 +24,12 @@ class Metric:
         axis: unit of the horizontal axis: 0-based optimizer steps or 1-based epochs.
         kind: type of the data; scalars reach every sink, other kinds only sinks that support them.
         expected: value or behavior in a healthy run.
+        trivial: value that a prediction without training reaches, such as 0.1 for the accuracy of guessing one of ten
+            classes; None if unknown. A final value that is no better is reported as an error. A baseline that depends
+            on the data can be recorded as ``Baseline/<name>`` instead. Needs ``better``.
+
+    Raises:
+        ValueError: if ``trivial`` is declared for a metric whose ``better`` is neither ``"higher"`` nor ``"lower"``.
     """
 
     name: str
@@ -33,6 +39,15 @@ class Metric:
     axis: Axis = "step"
     kind: Kind = "scalar"
     expected: str = ""
+    trivial: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check that a value without training can be compared."""
+        if self.trivial is not None and self.better not in ("higher", "lower"):
+            raise ValueError(
+                f"Metric(name={self.name!r}, trivial={self.trivial}): expected better='higher' or better='lower', got "
+                f"better={self.better!r}"
+            )
 
 
 def visible_columns(columns: Iterable[str]) -> tuple[str, ...]:

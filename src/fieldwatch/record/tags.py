@@ -8,7 +8,13 @@ from functools import cache
 TOTAL = "Loss/total"
 TOTAL_NORM = "Gradients/total_norm"
 LARGEST_GRADIENT = "Gradients/max"
+CLIP_SCALE = "Gradients/clip_scale"
 STEP_TIME = "Time/step"
+UNCLEARED = "Guard/uncleared_gradient"
+BASELINES = "baselines"
+"""Kind of the event that declares values of metrics without training."""
+SAMPLE_SCORES = "sample_scores"
+"""Kind of the event with the scores of single samples at an evaluation: ``metric``, ``better``, ``values`` by name."""
 
 # Top-level groups: the part of a tag before its first slash.
 LOSS = "Loss"
@@ -60,12 +66,15 @@ SHARE = Family("Loss/share_")
 GRADIENT = Family("Gradients/")
 GRADIENT_NORM = Family("Gradients/", "_norm")
 GROUP_NORM = Family("Gradients/", "_norm", without="total")
+GROUP_CLIP_SCALE = Family("Gradients/", "_clip_scale")
 UPDATE_RATIO = Family("Gradients/update_ratio_")
 GRADIENT_SHARE = Family("Gradients/share_")
 COSINE = Family("Gradients/cosine_")
 PARAMETER_MEAN = Family("Parameters/", "_mean")
 PARAMETER_STD = Family("Parameters/", "_std")
 LEARNING_RATE = Family("LearningRate/")
+BASELINE = Family("Baseline/")
+"""Value that a metric reaches without training: ``Baseline/Eval/psnr`` is the baseline of ``Eval/psnr``."""
 SPAN = Family("Time/")
 MEMORY_READING = Family("Memory/")
 MEMORY_SIZE = Family("Memory/", "_MB")

@@ -54,6 +54,22 @@ GRADIENTS = (
         better="steady",
         expected="nonzero while a loss term that depends on the group is active",
     ),
+    Metric(
+        name="Gradients/clip_scale",
+        unit="",
+        meaning="Factor by which clipping scaled all gradients: 1 if they were within the limit, else limit / "
+        "Gradients/total_norm; absent without a limit for the total norm.",
+        better="steady",
+        expected="1 at most steps; constantly far below 1, the limit sets the step size",
+    ),
+    Metric(
+        name="Gradients/<group>_clip_scale",
+        unit="",
+        meaning="Factor by which clipping scaled one group's gradients: 1 if they were within the group's limit, else "
+        "limit / Gradients/<group>_norm; absent without a limit for the group.",
+        better="steady",
+        expected="as of Gradients/clip_scale",
+    ),
     Metric(name="Gradients/max", unit="", meaning="Largest absolute gradient entry of all groups.", better="steady"),
     Metric(
         name="Gradients/update_ratio_<group>",
@@ -99,6 +115,13 @@ GUARD = (
         name="Guard/skipped",
         unit="",
         meaning="1 if this step's update was skipped on purpose after a rollback; absent otherwise.",
+        better="lower",
+    ),
+    Metric(
+        name="Guard/uncleared_gradient",
+        unit="",
+        meaning="L2 norm of the previous update's gradient that a backward pass added to, in one parameter of an "
+        "optimizer. Recorded for some steps if a loop keeps its gradient tensors; 0 if it clears them in place.",
         better="lower",
     ),
     Metric(

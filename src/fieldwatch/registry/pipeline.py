@@ -109,6 +109,7 @@ class Pipeline:
             (name of the data, for logs) and ``threads`` (number of CPU threads, 0 for torch's default) are required.
         prepare: ``prepare(config) -> Job`` reads and checks the input, and raises `InputError` if it is invalid.
         presets: mapping from names to functions that return a config; ``default`` is required.
+        former_presets: current names of renamed presets by their former names, which ``--preset`` accepts unlisted.
         help: text of ``fieldwatch train NAME --help``; it should contain an example.
         trained_by: command that starts a training if it is not ``fieldwatch train NAME``.
         command_line: ``command_line(arguments) -> CommandLine`` translates alternative flags.
@@ -142,6 +143,7 @@ class Pipeline:
     config: Reference
     prepare: Reference
     presets: Reference = ""
+    former_presets: Mapping[str, str] = field(default_factory=dict[str, str])
     help: str = ""
     trained_by: str = ""
     command_line: Reference = ""

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 import torch
 
 from fieldwatch.base import InputError
+from fieldwatch.checkpoint import CheckpointSelector, Retention
 from fieldwatch.run.options import Declared, Guard, HangTimeout, Outputs, Saving
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
@@ -21,19 +22,25 @@ class RunChoices(TypedDict, total=False):
         preset: configuration that the run's config was derived from.
         sinks: destinations of the rows besides the journal, or a function that creates them once the folder is locked.
         sink_names: names of further sinks, which ``fieldwatch resume`` enables again.
+        log_every: number of steps between two summary lines of ``log.txt``.
         resume: "auto", "never", "must" or "start-over", see :class:`Saving`.
+        resume_from: checkpoint to resume from: "last", "best" or a step.
         profile: when to attribute tensor memory to its owners.
         mirror: URL to which every checkpoint is copied; empty for none, or for the previous one of a resumed run.
         hang_timeout: seconds without a heartbeat after which the run counts as hung, "auto", or None for no watchdog.
+        replay_within: seconds of training that the kept checkpoints may be apart, see :class:`Retention`.
     """
 
     preset: Any
     sinks: Sinks
     sink_names: Sequence[str]
+    log_every: int
     resume: Literal["auto", "never", "must", "start-over"]
+    resume_from: CheckpointSelector
     profile: Profile | None
     mirror: str
     hang_timeout: HangTimeout
+    replay_within: float
 
 
 class RunOptions(TypedDict):
@@ -60,11 +67,14 @@ def run_options(
         # Only the given keys: an absent choice must not overwrite the pipeline's option with a default.
         return {name: value for name, value in choices.items() if name in names}
 
+    saving = replace(saving or Saving(), **chosen("resume", "resume_from", "mirror"))
+    if "replay_within" in choices:
+        saving = replace(saving, keep=replace(saving.keep or Retention(), within=choices["replay_within"]))
     return RunOptions(
-        saving=replace(saving or Saving(), **chosen("resume", "mirror")),
+        saving=saving,
         guard=replace(guard or Guard(), **chosen("hang_timeout")),
         declared=replace(declared or Declared(), **chosen("preset")),
-        outputs=replace(outputs or Outputs(), **chosen("sinks", "sink_names")),
+        outputs=replace(outputs or Outputs(), **chosen("sinks", "sink_names", "log_every")),
         profile=choices.get("profile"),
     )
 

@@ -15,6 +15,7 @@ import orjson
 
 from fieldwatch.base import DiskFullError, InputError, lacks_space, output_path
 from fieldwatch.checkpoint import FolderInUseError, FolderLock
+from fieldwatch.health import replay_command
 from fieldwatch.monitor import STACKS, cause_of_error, last_checkpoint
 from fieldwatch.record import History, WriterFailed, holds_run, versions
 from fieldwatch.run.full_disk import print_error
@@ -24,6 +25,8 @@ from fieldwatch.run.run_record import RunRecord
 ROWS_PER_METRIC = 512
 """Number of latest values per metric in the crash folder."""
 
+LOOK_CLOSER = "look closer"
+"""Prefix of the note on an exception that names the command which replays the step."""
 CRASH_NOTE = "crash folder"
 """Prefix of the note on an exception that names its crash folder."""
 
@@ -60,6 +63,10 @@ def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunM
             print_error(f"fieldwatch: no crash folder, since the disk is full: {error}; {note}; {resume}")
         return
     error.add_note(f"{CRASH_NOTE}: {crash_folder}")
+    bad = first_bad(record.history)
+    look = replay_command(record.folder, step if bad is None else bad["step"])
+    if look:
+        error.add_note(f"{LOOK_CLOSER}: {look}")
     if lacks_space(error):
         error.add_note(f"The disk is full: free space. {resume}")
 
@@ -88,9 +95,11 @@ def leave_crash_outside(error: BaseException, folder: Path) -> None:
 
 
 def _write(error: BaseException, step: int, record: RunRecord, memory: RunMemory, resume: str) -> Path:
+    bad = first_bad(record.history)
     report = {
         "step": step,
-        "first_bad": first_bad(record.history),
+        "look_closer": replay_command(record.folder, step if bad is None else bad["step"]),
+        "first_bad": bad,
         "refusals": list(record.history.events("refusal"))[-20:],
         "findings": [finding.as_event() for finding in record.findings],
         "rows_waiting": record.waiting.rows,

@@ -18,6 +18,7 @@ from fieldwatch.record import (
     holds_run,
     new_segment,
     read_manifest,
+    tags,
     versions,
 )
 from fieldwatch.record.charts import Layout, default_layout
@@ -70,7 +71,7 @@ class RunDescription:
             metrics=metrics,
         )
 
-    def manifest(self, folder: Path, step: int) -> Manifest:
+    def manifest(self, folder: Path, step: int, machine: Mapping[str, Any]) -> Manifest:
         """Return the run's manifest, with a new segment that starts at ``step`` after the earlier ones."""
         earlier = _earlier_segments(folder)
         return Manifest(
@@ -81,13 +82,15 @@ class RunDescription:
             phases=tuple((phase.name, phase.window.first, phase.window.last) for phase in self.phases),
             versions=versions(),
             git=git_state(),
-            segments=(*earlier, new_segment(step)),
+            segments=(*earlier, {**new_segment(step), **machine}),
             about=self.about,
             # Readers know the metrics of the toolkit, so run.json lists only those that differ from them.
             metrics=tuple(metric for metric in self.metrics or () if TOOLKIT.find(metric.name) != metric),
         )
 
-    def begin(self, folder: Path, record: RunRecord, step: int, total: int | None) -> Manifest:
+    def begin(
+        self, folder: Path, record: RunRecord, step: int, total: int | None, machine: Mapping[str, Any]
+    ) -> Manifest:
         """Begin a segment at ``step``: write the manifest, and announce the declarations.
 
         Args:
@@ -95,11 +98,12 @@ class RunDescription:
             record: record of the run.
             step: first step of the segment.
             total: planned number of steps; None if unknown.
+            machine: facts about the machine, for the segment.
 
         Returns:
             The new content of run.json.
         """
-        manifest = self.manifest(folder, step)
+        manifest = self.manifest(folder, step, machine)
         # Write the manifest first: without it, the folder does not count as a run.
         manifest.write(folder)
         if total is not None:
@@ -112,6 +116,14 @@ class RunDescription:
         # The event stores windows as pairs of numbers, so an open end becomes a large step.
         windows = {name: (w.first, FOREVER if w.last is None else w.last) for name, w in self.windows.items()}
         record.event("windows", step, windows=windows)
+        # Rules read only the history, so the values without training are announced there.
+        baselines = {
+            metric.name: {"value": metric.trivial, "better": metric.better}
+            for metric in self.metrics or ()
+            if metric.trivial is not None
+        }
+        if baselines:
+            record.event(tags.BASELINES, step, baselines=baselines)
         # Each phase event has the step at which the phase begins, which may be in the future.
         for phase in self.phases:
             record.event("phase", phase.window.first, name=phase.name)

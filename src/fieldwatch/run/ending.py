@@ -18,6 +18,13 @@ class Interrupted(SystemExit):
     """
 
 
+class ReplayEnded(Interrupted):
+    """Raised in the loop of a replayed run once the replay has all that it needs; the run is not marked as failed."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 def end_state(error: BaseException | None) -> RunState:
     """Return the final state of a segment that ended with this exception, or None."""
     if error is None:

@@ -3,6 +3,7 @@
 import re
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import Self
 
@@ -34,6 +35,7 @@ class EvaluationBlock:
         log: event log, which knows the current step.
         failures: exceptions that training survives, in addition to out-of-memory errors.
         undo: further state to restore, besides the modes and buffers of the tracked modules.
+        apart: further context manager around the block.
 
     Attributes:
         failed: whether the block ended with a suppressed exception.
@@ -48,6 +50,7 @@ class EvaluationBlock:
         *,
         failures: tuple[type[Exception], ...],
         undo: Sequence[Stateful],
+        apart: AbstractContextManager[None] | None = None,
     ) -> None:
         self._name = name
         self._tracked = tracked
@@ -55,19 +58,21 @@ class EvaluationBlock:
         self._log = log
         self._failures = failures
         self._undo = undo
+        self._apart = apart or nullcontext()
         self.failed = False
 
     def __enter__(self) -> Self:
         """Back up the state that the block may change, move the gradients away, and disable autograd."""
         self._before = StateBackup(RandomState(), self._undo, self._tracked.modules(), self._tracked.parameters())
-        self._no_grad = torch.no_grad()
-        # Entered explicitly, since the context spans two methods.
-        self._no_grad.__enter__()
+        # Entered explicitly, since the contexts span two methods.
+        self._contexts = ExitStack()
+        self._contexts.enter_context(self._apart)
+        self._contexts.enter_context(torch.no_grad())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         """Restore the state; record and suppress an exception that training survives."""
-        self._no_grad.__exit__(kind, error, at)
+        self._contexts.close()
         # Format the traceback before its frames are cleared.
         text = None if error is None or not self._is_survived(error) else _text_of(error)
         self._before.restore()

@@ -1,6 +1,8 @@
 """Damaged checkpoints that were skipped when a run began; they are recorded once the record is rewound."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fieldwatch.checkpoint import Incident, NoWayBackError
 from fieldwatch.record import CHECKPOINTS, checkpoint_folders, read_events
@@ -16,7 +18,7 @@ class Incidents:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._pending: list[tuple[int, dict[str, str | int]]] = []
+        self._pending: list[tuple[int, dict[str, Any]]] = []
         self._start_allowed = False
 
     def add_damaged(self, incident: Incident, step: int) -> None:
@@ -34,6 +36,17 @@ class Incidents:
         """Add the loss of all checkpoints in the run folder, for which the mirror's is used."""
         message = f"no usable checkpoint in the run folder ({reason}); restored from the mirror"
         self._pending.append((0, {"what": "lost", "reason": reason, "message": message}))
+
+    def add_abandoned(self, step: int, abandoned: Sequence[Incident]) -> None:
+        """Add the later checkpoints that were set aside because the user continues from the one of ``step``."""
+        steps = [incident.step for incident in abandoned]
+        message = f"continues from step {step} as requested"
+        if abandoned:
+            names = ", ".join(incident.path.name for incident in abandoned)
+            message += f"; the checkpoints of later steps were set aside: {names}"
+        self._pending.append(
+            (max(step - 1, 0), {"what": "abandoned", "message": message, "abandoned": steps, "resumed_from": step})
+        )
 
     def allow_step_0(self) -> None:
         """Allow the run to begin at step 0, because it was restored or the user requested it."""

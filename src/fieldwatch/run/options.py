@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
 
-from fieldwatch.checkpoint import Autosave, Every, Retention
+from fieldwatch.base import InputError
+from fieldwatch.checkpoint import Autosave, CheckpointSelector, Every, Retention
 from fieldwatch.guard import Rollback
 from fieldwatch.health import Rule
 from fieldwatch.measure import Phase, Window
-from fieldwatch.record import Catalogue
+from fieldwatch.record import Catalogue, Sink
 from fieldwatch.record.charts import Layout
-from fieldwatch.run.sinks import Sinks, default_sinks
+from fieldwatch.run.sinks import LOG_EVERY, Sinks, default_sinks, rank_log
 from fieldwatch.run.start import Resume
 
 HangTimeout: TypeAlias = float | Literal["auto"] | None
@@ -38,7 +40,12 @@ class Saving:
         mirror: fsspec URL to which every checkpoint is copied; a folder without checkpoints is restored from it.
             Empty for no mirror, or, in a resumed run, for its previous mirror.
         resume: "auto" resumes a run if the folder holds one, "must" requires one, "never" refuses to use one;
-            "start-over" moves its checkpoints aside and starts from step 0.
+            "start-over" moves its checkpoints aside and starts from step 0; its config may differ then.
+        resume_from: checkpoint that :meth:`Run.resume` restores by default: "last", "best" or a step. With an earlier
+            one than the last, the later ones are renamed to ``abandoned-...``, and their steps are trained again.
+
+    Raises:
+        InputError: ``resume_from`` chooses a checkpoint, but ``resume`` forbids to use it.
     """
 
     every: Every = "auto"
@@ -46,6 +53,15 @@ class Saving:
     keep: Retention | None = None
     mirror: str = ""
     resume: Resume = "auto"
+    resume_from: CheckpointSelector = "last"
+
+    def __post_init__(self) -> None:
+        """Check that the two settings about resuming agree."""
+        if self.resume_from != "last" and self.resume in ("never", "start-over"):
+            raise InputError(
+                f"Saving(resume={self.resume!r}, resume_from={self.resume_from!r}): expected resume='auto' or 'must' "
+                "with a checkpoint to resume from"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +109,38 @@ class Outputs:
     Attributes:
         rules: health rules.
         sinks: destinations of the rows besides the journal, or a function that creates them from the run folder; it
-            is called once this process has locked the folder.
+            is called once this process has locked the folder. None for those of `default_sinks`.
+        log_every: number of steps between two summary lines of the default ``log.txt``; stored in ``run.json``, so
+            that ``fieldwatch resume`` uses it again.
         sink_names: names of further sinks; stored in ``run.json``, so that ``fieldwatch resume`` enables them again.
         detail_every: number of steps between two records of the largest gradient, parameter statistics and update
             sizes.
+
+    Raises:
+        InputError: ``log_every`` is less than 1.
     """
 
     rules: Sequence[Rule] = field(default_factory=general_rules)
-    sinks: Sinks = default_sinks
+    sinks: Sinks | None = None
+    log_every: int = LOG_EVERY
     sink_names: Sequence[str] = ()
     # These values need further passes over all parameters, so they are not recorded at every step.
     detail_every: int = 50
+
+    def __post_init__(self) -> None:
+        """Check the interval of the log."""
+        if self.log_every < 1:
+            raise InputError(f"Outputs(log_every={self.log_every}): expected 1 step or more")
+
+    def open_sinks(self, folder: Path, *, first: bool) -> Sequence[Sink]:
+        """Return the sinks of a rank; all ranks but the first have only a text log.
+
+        Args:
+            folder: folder that the rank writes to.
+            first: whether it is the first rank.
+        """
+        if not first:
+            return rank_log(folder, log_every=self.log_every)
+        if self.sinks is None:
+            return default_sinks(folder, log_every=self.log_every)
+        return self.sinks(folder) if callable(self.sinks) else self.sinks

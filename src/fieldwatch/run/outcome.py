@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 
-from fieldwatch.health import Finding
+from fieldwatch.health import Finding, explain
+from fieldwatch.record import read_events
 from fieldwatch.run.run import Run
 
 
@@ -46,7 +47,7 @@ class Outcome(Generic[Evaluation]):
         return cls(
             folder=run.folder,
             evaluation=evaluation,
-            findings=tuple(run.findings),
+            findings=explain(run.findings, read_events(run.folder)),
             exit_code=run.exit_code,
             products=products or {},
         )

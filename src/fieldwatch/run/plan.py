@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.run.description import RunDescription
+from fieldwatch.run.observer import Observer
 from fieldwatch.run.options import Guard, Outputs, Saving
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
@@ -27,6 +28,7 @@ class RunPlan:
         description: description of the run for reports, rules and dashboards.
         outputs: health rules and sinks.
         profile: when every byte of tensor memory is attributed; None for never.
+        observer: hooks of a replay; they do nothing in a training.
     """
 
     folder: Path
@@ -40,3 +42,4 @@ class RunPlan:
     description: RunDescription
     outputs: Outputs
     profile: Profile | None
+    observer: Observer

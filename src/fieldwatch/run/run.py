@@ -20,14 +20,16 @@ from fieldwatch.record import Axis
 from fieldwatch.record.config import plain_values
 from fieldwatch.run.description import RunDescription
 from fieldwatch.run.external_targets import resolve_targets
+from fieldwatch.run.observer import current_observer, options_of_replay
 from fieldwatch.run.options import FAILURES, Declared, Guard, Outputs, Saving
 from fieldwatch.run.plan import RunPlan
 from fieldwatch.run.profile import Profile
 from fieldwatch.run.ranks import Ranks
-from fieldwatch.run.start import check_folder
+from fieldwatch.run.sinks import add_log_interval
+from fieldwatch.run.start import check_folder, refuse_missing_checkpoint
 
 if TYPE_CHECKING:
-    from fieldwatch.checkpoint import Checkpoints, Stateful
+    from fieldwatch.checkpoint import Checkpoints, CheckpointSelector, Stateful
     from fieldwatch.health import Finding
     from fieldwatch.measure import Owner
     from fieldwatch.run.evaluation import EvaluationBlock
@@ -64,6 +66,7 @@ class Run:
     Raises:
         ConfigMismatch: the folder holds a run with a different config (the message lists the differences).
         FileExistsError, FileNotFoundError: ``saving.resume`` does not match the contents of the folder.
+        CheckpointError: the folder has no checkpoint ``saving.resume_from``; the message lists those that it has.
         NotARun: the folder's run.json is damaged, and no checkpoint can replace it.
 
     Example:
@@ -89,16 +92,22 @@ class Run:
         saving = saving or Saving()
         declared = declared or Declared()
         outputs = outputs or Outputs()
-        root = Path(folder)
+        guard = guard or Guard()
+        observer = current_observer()
+        root = observer.folder_of(Path(folder))
+        if observer.active:
+            saving, guard, outputs = options_of_replay(saving, guard, outputs)
+            profile = None
         # torchrun's environment variables decide, so a script needs no change to run on several ranks.
         self.ranks = Ranks.of_process()
         self.folder = self.ranks.folder(root)
         # Plain values can be stored in run.json, and compared when the run is resumed.
         self.config: Mapping[str, Any] = plain_values(config)
         # Reject an unusable folder here, before it is locked or written to.
-        resuming = check_folder(root, self.config, saving.resume)
+        resuming = check_folder(root, config, saving.resume)
+        refuse_missing_checkpoint(root, saving.resume_from, saving.keep)
         targets = resolve_targets(root, saving.mirror, outputs.sink_names, warn=self.ranks.is_first)
-        about = self.ranks.about(targets.add_to_about(declared.about))
+        about = self.ranks.about(add_log_interval(targets.add_to_about(declared.about), outputs.log_every))
         self._plan = RunPlan(
             folder=self.folder,
             root=root,
@@ -107,10 +116,11 @@ class Run:
             ranks=self.ranks,
             saving=saving,
             mirror=targets.mirror,
-            guard=guard or Guard(),
+            guard=guard,
             description=RunDescription.of(self.config, declared, about),
             outputs=outputs,
             profile=profile,
+            observer=observer,
         )
         # The constructor changes nothing on disk; the session is created when the run is entered.
         self._opened: Session | None = None
@@ -168,22 +178,30 @@ class Run:
         """
         self._session.track(items, groups, data)
 
-    def resume(self, *, renamed: Mapping[str, str] | None = None) -> int | None:
+    def resume(self, *, step: CheckpointSelector | None = None, renamed: Mapping[str, str] | None = None) -> int | None:
         """Restore the last good checkpoint of the folder, or of its mirror, into the tracked objects.
 
         Random states are restored when the loop begins, so that objects constructed in between do not advance them.
 
+        With ``step``, the run continues from an earlier checkpoint. The checkpoints of later steps are renamed to
+        ``abandoned-...``, and the record's later rows are replaced by those of the steps that follow. Nothing is
+        deleted. Every call with a step goes back to it: leave it out when the run is to continue from its last
+        checkpoint again.
+
         Args:
+            step: checkpoint to restore, which must be in the folder: a step, "best" or "last"; None for that of
+                ``Saving.resume_from``, by default the last.
             renamed: old item name to new item name, for checkpoints written by an earlier version of a program.
 
         Returns:
             The step that the run resumes from; None if there is no checkpoint.
 
         Raises:
-            CheckpointError: checkpoints exist, but none could be restored.
+            CheckpointError: checkpoints exist, but none could be restored; or there is none of ``step``: the message
+                lists the steps that have one.
             InputError: :meth:`resume` was already called, or the loop has begun.
         """
-        return self._session.resume(renamed or {})
+        return self._session.resume(renamed or {}, step)
 
     # The loop
 
@@ -295,8 +313,11 @@ class Run:
             undo: as for :meth:`evaluation`.
 
         Returns:
-            The function's result; None if it failed, and on the other ranks.
+            The function's result; None if it failed, on the other ranks, and in a replay, which leaves it out.
         """
+        # An evaluation leaves the training as it was, so a replay can do without it.
+        if self._plan.observer.active:
+            return None
         # The other ranks wait with the longer timeout for announced work.
         return self.ranks.only_first(
             partial(self._evaluated, name, function, micro_batches, failures, undo), f"the evaluation {name!r}"

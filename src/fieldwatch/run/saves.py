@@ -13,13 +13,13 @@ class PendingSave:
     Attributes:
         done: number of finished steps.
         seconds: training time in seconds.
-        metrics: metrics by which the checkpoint is ranked.
+        metrics: metrics by which the checkpoint is ranked; None if the save was not requested.
         stall: time in ms that training waited for the save.
     """
 
     done: int
     seconds: float
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float] | None
     stall: float
 
     @property

@@ -133,26 +133,54 @@ class RunCheckpoints:
         self._manifest_text = run.text()
 
     def resume(
-        self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
+        self,
+        record: RunRecord,
+        config: Mapping[str, Any],
+        *,
+        resuming: bool,
+        may_resume: bool = True,
+        step: CheckpointSelector = "last",
     ) -> Restored | None:
-        """Restore the last good checkpoint of the folder, or else of the mirror.
+        """Restore a checkpoint: by default the last good one of the folder, or else of the mirror.
+
+        Later checkpoints than a chosen one are renamed as those of an abandoned branch.
 
         Args:
             record: record of the run.
             config: config of the run; the run in the mirror must have the same.
             resuming: whether the folder holds a run.
             may_resume: whether ``Saving.resume`` allows a run to be continued.
+            step: checkpoint to restore; any other than "last" has to be in the folder.
 
         Raises:
-            CheckpointError: checkpoints exist, but none could be restored.
+            CheckpointError: checkpoints exist, but none could be restored; or there is none of ``step``.
             NoWayBackError: the run had checkpoints, but none is left.
             ConfigMismatch, FileExistsError: the mirror holds a run with another config, or one that must not be
                 continued.
         """
+        if step != "last":
+            return self._go_back_to(step, record)
         restored = self._restore_or_fetch(record, config, resuming=resuming, may_resume=may_resume)
         # The folder holds a run but no checkpoint: starting at step 0 would overwrite its record.
         if restored is None and resuming:
             self.incidents.refuse_step_0()
+        return restored
+
+    def _go_back_to(self, step: CheckpointSelector, record: RunRecord) -> Restored | None:
+        """Restore a chosen checkpoint, then set the later ones aside.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, or it could not be restored; nothing was renamed then.
+        """
+        # Names the steps that there are; `restore` returns None for an empty folder.
+        self._checkpoints.find(step)
+        restored = self.restore(record, step)
+        if restored is not None:
+            # Before the record is rewound: if this process is killed in between, the run continues from this step.
+            abandoned = self._checkpoints.abandon_later(
+                restored.step, f"the run was continued from step {restored.step}"
+            )
+            self.incidents.add_abandoned(restored.step, abandoned)
         return restored
 
     def _restore_or_fetch(
@@ -241,6 +269,8 @@ class RunCheckpoints:
     def save_in_background(self, done: int, record: RunRecord, seconds: float) -> None:
         """Take a snapshot and return; a thread writes it. Postponed while updates are being refused.
 
+        A requested save that is postponed is retried at every step, and keeps its metrics.
+
         Args:
             done: number of finished steps.
             record: record of the run.
@@ -250,12 +280,12 @@ class RunCheckpoints:
             CheckpointError: an item cannot be stored, or the writer thread failed unexpectedly.
         """
         self._wait_for_writer(record)
-        metrics = self._take_requested_metrics()
         # This reflects only the rows processed so far; `_write` checks again after all rows up to this step.
         if record.unsafe_to_save:
+            self._due = False
             self._interval.put_off(RETRY_PAUSE)
             return
-        self._snapshot(done, record, seconds, metrics)
+        self._snapshot(done, record, seconds, self._take_requested_metrics())
 
     def save(self, done: int, record: RunRecord, seconds: float) -> None:
         """Save now, and return once the checkpoint is on disk.
@@ -283,9 +313,7 @@ class RunCheckpoints:
         draft.put_run(self._manifest_text)
         path = self._checkpoints.write(draft)
         took = _milliseconds(began)
-        self._record_written(
-            PendingSave(done=done, seconds=seconds, metrics=metrics or {}, stall=took), path, took, record
-        )
+        self._record_written(PendingSave(done=done, seconds=seconds, metrics=metrics, stall=took), path, took, record)
         self._interval.saved()
 
     def finish(self, done: int, record: RunRecord, seconds: float) -> None:
@@ -366,11 +394,11 @@ class RunCheckpoints:
         conflict = self._interval.conflict()
         if conflict is not None:
             record.event("saving_over_budget", max(done - 1, 0), **conflict)
-        save = PendingSave(done=done, seconds=seconds, metrics=metrics or {}, stall=_milliseconds(began))
+        save = PendingSave(done=done, seconds=seconds, metrics=metrics, stall=_milliseconds(began))
         self._saver.begin(partial(self._write, draft, pending, save, record))
 
     def _save_or_fail(self, done: int, record: RunRecord, seconds: float) -> None:
-        save = PendingSave(done=done, seconds=seconds, metrics={}, stall=0.0)
+        save = PendingSave(done=done, seconds=seconds, metrics=None, stall=0.0)
         try:
             self.save(done, record, seconds)
         except CheckpointError as error:
@@ -412,8 +440,11 @@ class RunCheckpoints:
                     again = self._interval.failed()
                     facts = {"reason": failed.reason, "free_bytes": failed.free, "failures": self._failures}
                     record.event("checkpoint_failed", failed.save.step, **facts, tried_again_in=again)
-                case RefusedSave():
+                case RefusedSave(save=save):
                     self._interval.put_off(RETRY_PAUSE)
+                    # Request the save again, unless a newer request has replaced it.
+                    if self._requested_metrics is None:
+                        self._requested_metrics = save.metrics
         # Copies finish on the mirror's thread, but events are recorded by the training thread, in order with the rows.
         while self._mirror is not None and self._mirror.copied:
             copied = self._mirror.copied.popleft()
@@ -431,7 +462,7 @@ class RunCheckpoints:
             save.step,
             seconds=save.seconds,
             path=str(path.relative_to(self._folder)),
-            metrics=dict(save.metrics),
+            metrics=dict(save.metrics or {}),
             stall_ms=save.stall,
             took_ms=took,
         )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from fieldwatch.base import InputError
-from fieldwatch.checkpoint import CheckpointError, FolderLock, Restored, Stateful
+from fieldwatch.checkpoint import CheckpointError, CheckpointSelector, FolderLock, Restored, Stateful
 from fieldwatch.guard import Diverged, Rollback, describe_non_finite, forget_steps
 from fieldwatch.health import training_exit_code
 from fieldwatch.measure import Clock, Heading, Owner
@@ -17,12 +17,15 @@ from fieldwatch.record import Manifest
 from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.crash import leave_crash
 from fieldwatch.run.decision import Continue, Decision, GoBack, Save, Stop
-from fieldwatch.run.ending import Interrupted, end_state, print_warnings, record_end
+from fieldwatch.run.ending import Interrupted, ReplayEnded, end_state, print_warnings, record_end
 from fieldwatch.run.evaluation import EvaluationBlock
 from fieldwatch.run.full_disk import retry_while_disk_full
 from fieldwatch.run.log import RunLog
+from fieldwatch.run.loop_checks import LoopChecks
+from fieldwatch.run.machine import device_name, machine_facts
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches
+from fieldwatch.run.observer import ObservedStep
 from fieldwatch.run.plan import RunPlan
 from fieldwatch.run.ranks import RankVote
 from fieldwatch.run.retry import Retry
@@ -30,7 +33,6 @@ from fieldwatch.run.rollback import EVENT, RollbackState, decide_rollback, no_wa
 from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_saving import checkpoints_of_rank
 from fieldwatch.run.sink_group import close_sinks
-from fieldwatch.run.sinks import rank_log
 from fieldwatch.run.start import give_up_checkpoints, refuse_links
 from fieldwatch.run.step import Step, StepContext
 from fieldwatch.run.stopping import InterruptibleSource, StopPoint
@@ -92,10 +94,13 @@ class Session:
             record=self.record,
             log=self.log,
             coverage=self.coverage,
+            loop_checks=LoopChecks(self.tracked, self.log.event),
             retry=self._retry,
             detail_every=plan.outputs.detail_every,
             skips=self._skips,
+            observer=plan.observer,
         )
+        plan.observer.opened(self.tracked, self.save)
 
     @classmethod
     @reports_failure
@@ -119,6 +124,7 @@ class Session:
         """
         # First, before anything slow is saved: the other ranks must not wait for this one.
         self.ranks.leave(error)
+        self._plan.observer.closed(error)
         with self._resources, ExitStack() as closing:
             # Called in reverse order: the record has to receive the outcome of the last save, and the files of the
             # memory profile have to stay open until their delayed writes are done.
@@ -131,19 +137,20 @@ class Session:
                     self.record.finish()
                     self.finish_saving()
                     self._retry_while_disk_full(self.record.waiting.flush)
-                elif not isinstance(error, Interrupted):
+                # A replay reports the error itself, and its folder will be deleted.
+                elif not isinstance(error, Interrupted) and not self._plan.observer.active:
                     how = self.checkpoints.how_to_resume()
                     leave_crash(error, self.log.step_index, self.record, self.memory, how)
                 self._record_end(error)
 
-    def resume(self, renamed: Mapping[str, str]) -> int | None:
-        """Restore the last good checkpoint into the tracked objects.
+    def resume(self, renamed: Mapping[str, str], step: CheckpointSelector | None = None) -> int | None:
+        """Restore a checkpoint into the tracked objects; by default the one of ``Saving.resume_from``.
 
         Returns:
             The step of the checkpoint; None if there is no checkpoint.
 
         Raises:
-            InputError: :meth:`resume` was already called, or the loop has begun.
+            InputError: :meth:`resume` was already called, the loop has begun, or there is no such checkpoint.
         """
         if self._resumed or self._began:
             raise InputError("run.resume() was called twice or inside the loop: call it once, before the loop")
@@ -152,7 +159,10 @@ class Session:
         self._resumed = True
         plan = self._plan
         may_resume = plan.saving.resume not in ("never", "start-over")
-        restored = self.checkpoints.resume(self.record, plan.config, resuming=plan.resuming, may_resume=may_resume)
+        which = plan.saving.resume_from if step is None else step
+        restored = self.checkpoints.resume(
+            self.record, plan.config, resuming=plan.resuming, may_resume=may_resume, step=which
+        )
         if restored is None:
             return None
         self._start = restored.step
@@ -211,6 +221,7 @@ class Session:
         self.memory.begin(step.index)
         self.ranks.at_step(step.index)
         self.watchdog.alive("step", step.index)
+        self._plan.observer.begin_step(step.index)
         return step
 
     def end_step(self) -> None:
@@ -221,6 +232,9 @@ class Session:
             Interrupted: a signal arrived; the step was finished and saved.
         """
         self._close_step()
+        if self._plan.observer.active:
+            self._obey_observer()
+            return
         match self._decision():
             case Continue():
                 pass
@@ -233,6 +247,8 @@ class Session:
 
     def end_loop(self) -> None:
         """Save the final state now, so that interrupted products and reports can be made again from it."""
+        if self._plan.observer.active:
+            raise ReplayEnded
         self.watchdog.alive(AFTER_LOOP)
         self.finish_saving()
 
@@ -267,7 +283,8 @@ class Session:
 
     def evaluation(self, name: str, failures: tuple[type[Exception], ...], undo: Sequence[Stateful]) -> EvaluationBlock:
         """Return the context manager of an evaluation, see :meth:`Run.evaluation`."""
-        return EvaluationBlock(name, self.tracked, self.record, self.log, failures=failures, undo=undo)
+        apart = self._plan.observer.evaluating()
+        return EvaluationBlock(name, self.tracked, self.record, self.log, failures=failures, undo=undo, apart=apart)
 
     @property
     def exit_code(self) -> int:
@@ -305,8 +322,7 @@ class Session:
         """Open the record. Ranks other than the first get only a text log and no rules."""
         plan = self._plan
         outputs = plan.outputs
-        sinks_or_factory = outputs.sinks if self.ranks.is_first else rank_log
-        sinks = sinks_or_factory(plan.folder) if callable(sinks_or_factory) else sinks_or_factory
+        sinks = outputs.open_sinks(plan.folder, first=self.ranks.is_first)
         # If the record's constructor fails, only this callback closes the sinks.
         undo.callback(close_sinks, sinks)
         record = RunRecord(
@@ -333,7 +349,8 @@ class Session:
         self.log.step_index = start - 1
         self.record.carried = self._state_to_carry()
         self.log.count_from(self.record.begin(start, self._mark, self._rollback_options))
-        self._manifest = plan.description.begin(plan.folder, self.record, start, self._total)
+        machine = machine_facts(device_name(self.tracked.parameters()))
+        self._manifest = plan.description.begin(plan.folder, self.record, start, self._total, machine)
         self.checkpoints.set_manifest(self._manifest)
         print_warnings([*self.checkpoints.incidents.record_all(self.record), *self.record.damage])
         self.record.damage.clear()
@@ -347,12 +364,49 @@ class Session:
             return
         # Mark the step as closed before recording it: if that fails, `close` must not record it a second time.
         self._step = None
+        self._observe(step)
         closing = time.perf_counter()
         values = step.host_values | self.clock.take() | self.memory.end(step.index)
         values["Time/step"] = (time.perf_counter() - self._step_began) * 1e3
         heading = Heading("step", step.index, step.index, self.log.seconds, step.samples)
         self.record.write(heading, step.device_values, values)
         self.clock.add("recording", (time.perf_counter() - closing) * 1e3)  # part of the next step's row
+
+    def _observe(self, step: Step) -> None:
+        observer = self._plan.observer
+        if observer.active:
+            observer.end_step(
+                ObservedStep(
+                    index=step.index,
+                    values={**step.host_values, **step.device_values},
+                    samples=step.samples,
+                    sample_loss=step.known_sample_loss,
+                    updated=step.updated,
+                )
+            )
+
+    def _obey_observer(self) -> None:
+        """Go on, go back or end, as the observer wants."""
+        if self.stop_point.signal:
+            self.stop_point.end(self.stop_point.signal)
+        done = self.log.step_index + 1
+        wanted = self._plan.observer.next_step(done, ended=self.ended)
+        if wanted is None:
+            raise ReplayEnded
+        if wanted != done:
+            self._return_to(wanted)
+
+    def _return_to(self, step: int) -> None:
+        """Restore the checkpoint of a step, and restart the loop there."""
+        restored = self.checkpoints.restore(self.record, step=step)
+        if restored is None:
+            raise RuntimeError(f"there is no checkpoint of step {step} to return to")
+        # As in a new process: no gradients, and optimizers that may lack state.
+        self.tracked.clear_gradients()
+        forget_steps()
+        self._start = restored.step
+        self._mark = restored.note
+        self._rewind()
 
     def _decision(self) -> Decision:
         """Decide what to do at the end of a step; all ranks make the same decision.
@@ -392,8 +446,8 @@ class Session:
 
     @property
     def _rollback_options(self) -> Rollback | None:
-        """Rollback policy; None with several ranks, which never roll back."""
-        return self._plan.guard.rollback if self.ranks.alone else None
+        """Rollback policy; None with several ranks, and in a replay, which never roll back."""
+        return self._plan.guard.rollback if self.ranks.alone and not self._plan.observer.active else None
 
     def _skips(self, step: int) -> bool:
         return self._plan.guard.rollback is not None and self._rollback.skipped(step)

@@ -32,11 +32,17 @@ class SharedCheckpoints(RunCheckpoints):
             self._ranks.broadcast(None)
 
     def resume(
-        self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
+        self,
+        record: RunRecord,
+        config: Mapping[str, Any],
+        *,
+        resuming: bool,
+        may_resume: bool = True,
+        step: CheckpointSelector = "last",
     ) -> Restored | None:
         """Restore from the run folder, or else from its mirror, and broadcast the step to the other ranks."""
         with self._ranks.announced("a checkpoint"):
-            restored = super().resume(record, config, resuming=resuming, may_resume=may_resume)
+            restored = super().resume(record, config, resuming=resuming, may_resume=may_resume, step=step)
         # The others wait for this broadcast before they read anything.
         self._ranks.broadcast(None if restored is None else restored.step)
         return restored
@@ -79,7 +85,13 @@ class FollowerCheckpoints(SharedCheckpoints):
         self._to_restore = dict(items)
 
     def resume(
-        self, record: RunRecord, config: Mapping[str, Any], *, resuming: bool, may_resume: bool = True
+        self,
+        record: RunRecord,
+        config: Mapping[str, Any],
+        *,
+        resuming: bool,
+        may_resume: bool = True,
+        step: CheckpointSelector = "last",  # noqa: ARG002  the first rank chooses for all
     ) -> Restored | None:
         """Restore the checkpoint that the first rank restored.
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fieldwatch.base import ExistingPathError, MissingPathError, refuse_link
+from fieldwatch.checkpoint import CheckpointSelector, Retention
 from fieldwatch.record import CHECKPOINTS, NotARun, checkpoint_folders, holds_run, read_manifest
-from fieldwatch.record.config import refuse_mismatch
+from fieldwatch.record.config import as_stored_now, plain_values, refuse_mismatch
 
 _RUN_FILES = (
     ".lock",
@@ -35,11 +36,16 @@ GIVEN_UP = "given-up-"
 """Prefix of the folder to which ``start-over`` moves earlier checkpoints."""
 
 
-def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> bool:
+def check_folder(folder: Path, config: Any, resume: Resume) -> bool:
     """Return whether the folder holds a run that should be continued.
 
+    Args:
+        folder: the run folder.
+        config: configuration of the run, a dataclass or a mapping.
+        resume: whether a run in the folder is continued, replaced or refused.
+
     Raises:
-        ConfigMismatch: the folder holds a run with another config.
+        ConfigMismatch: the folder holds a run with another config, and ``resume`` is not ``start-over``.
         NotARun: its run.json is damaged, and no checkpoint can replace it.
         ExistingPathError: the folder holds a run, but ``resume`` is ``never``; or the path is a file.
         MissingPathError: the folder holds no run, but ``resume`` is ``must``.
@@ -53,9 +59,27 @@ def check_folder(folder: Path, config: Mapping[str, Any], resume: Resume) -> boo
         raise MissingPathError(f"{folder} holds no run to resume: check the path, or start one with `fieldwatch train`")
     if exists:
         stored = _stored_config(folder)
-        if stored is not None:
-            refuse_mismatch(folder, stored, config)
+        # A run that starts over may have other settings: nothing of the earlier training is continued.
+        if stored is not None and resume != "start-over":
+            refuse_mismatch(folder, as_stored_now(type(config), stored), plain_values(config))
     return exists and resume != "start-over"
+
+
+def refuse_missing_checkpoint(folder: Path, which: CheckpointSelector, keep: Retention | None) -> None:
+    """Refuse to resume from a checkpoint that the folder does not have; only manifests are read.
+
+    Args:
+        folder: the run folder.
+        which: checkpoint to resume from; "last" is not checked, because it may come from a mirror.
+        keep: retention policy, whose metric ranks the checkpoints; None for the default.
+
+    Raises:
+        CheckpointError: there is no such checkpoint; the message lists the steps that have one.
+    """
+    if which != "last":
+        from fieldwatch.checkpoint import Checkpoints  # noqa: PLC0415  at first use
+
+        Checkpoints(folder / CHECKPOINTS, keep=keep or Retention()).find(which)
 
 
 def _stored_config(folder: Path) -> Mapping[str, Any] | None:

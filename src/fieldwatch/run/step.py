@@ -40,13 +40,17 @@ from fieldwatch.record import Axis, tags
 from fieldwatch.record.sinks import TextSink
 from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
 from fieldwatch.run.log import RunLog
+from fieldwatch.run.loop_checks import LoopChecks
 from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
 from fieldwatch.run.objective import HasTerms, backpropagate, terms_of, without_graph
+from fieldwatch.run.observer import Observer
 from fieldwatch.run.ranks import Ranks, Shard
 from fieldwatch.run.retry import Retry
 from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_step import BatchLosses, SharedVerdict, reduce_step, trained_parameters
+from fieldwatch.run.step_snapshot import StepSnapshot
+from fieldwatch.run.step_values import sort_by_device
 from fieldwatch.run.tracked_objects import TrackedObjects
 from fieldwatch.run.watchdog import Watchdog
 
@@ -70,9 +74,11 @@ class StepContext:
         record: writer of rows, images and histograms.
         log: event log and training time.
         coverage: detector of training state that no checkpoint contains.
+        loop_checks: checks of modules, optimizers and terms for faults of the loop.
         retry: retry of work that ran out of memory.
         detail_every: number of steps between two records of the more expensive values.
         skips: predicate for step indices whose update is skipped after a rollback.
+        observer: hooks of a replay; they do nothing in a training.
     """
 
     tracked: TrackedObjects
@@ -83,34 +89,17 @@ class StepContext:
     record: RunRecord
     log: RunLog
     coverage: CheckpointCoverage
+    loop_checks: LoopChecks
     retry: Retry
     detail_every: int
     skips: Callable[[int], bool]
+    observer: Observer
 
     def span(self, name: str) -> AbstractContextManager[None]:
         """Record the time of a block in ms as ``Time/<name>``, and send a heartbeat to the watchdog."""
         # The span's name becomes the phase in the black box, and has its own timeout.
         self.watchdog.alive(name)
         return self.clock.span(name)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepSnapshot:
-    """Copy of the values that a step has recorded, so that a retry can restore them.
-
-    Attributes:
-        device_values: recorded scalar tensors by metric name.
-        host_values: recorded Python numbers by metric name.
-        samples: names of the samples.
-        verdict: verdict on the loss; None before it was observed.
-        updated: whether the parameters were updated.
-    """
-
-    device_values: dict[str, Tensor]
-    host_values: dict[str, float]
-    samples: tuple[str, ...]
-    verdict: Verdict | None
-    updated: bool
 
 
 class Step:
@@ -249,7 +238,12 @@ class Step:
         Returns:
             The verdict on the loss. Only reading its ``finite`` property synchronizes with the device.
         """
+        self._context.observer.at_terms(terms, 1.0)
+        return self._observe(terms, sample, sample_loss)
+
+    def _observe(self, terms: Terms, sample: Samples | None, sample_loss: Float[Tensor, "batch"] | None) -> Verdict:
         ranks = self._context.ranks
+        self._context.loop_checks.at_terms(self.index, terms)
         total = terms.total
         self._record_terms(terms, total)
         self._name_samples(sample, sample_loss)
@@ -370,7 +364,7 @@ class Step:
         known = [loss for loss in losses if loss is not None]
         # If only some pieces have losses, they cannot be matched with the names of the samples.
         sample_loss = torch.cat(known) if len(known) == len(losses) else None
-        self.observe(terms, sample=samples, sample_loss=sample_loss)
+        self._observe(terms, samples, sample_loss)
         if isinstance(outputs[0][1], Terms):
             return terms
         return [output for _, output in outputs]
@@ -383,7 +377,9 @@ class Step:
         with self.span("forward"):
             output = objective(piece)
         terms = terms_of(output)
+        self._context.loop_checks.at_terms(self.index, terms)
         self.attribute(terms, every=attribute_every)
+        self._context.observer.at_terms(terms, fraction)
         with self.span("backward"):
             # The terms are means over the piece: weight them by its fraction of the batch.
             backpropagate(terms.total * fraction)
@@ -397,7 +393,8 @@ class Step:
         Args:
             optimizers: all optimizers of this step; call ``update`` once per step.
             clip: limit for the total gradient norm, or limits by watched group. The recorded norms are those before
-                clipping.
+                clipping; the factors that clipping applied are recorded as ``Gradients/clip_scale`` or
+                ``Gradients/<group>_clip_scale``.
 
         Raises:
             ValueError: no parameter has a gradient, or ``update`` was called twice in one step.
@@ -416,24 +413,30 @@ class Step:
         norms = gradient_norms(watched)
         if norms is None:
             raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
+        self.device_values |= self._context.loop_checks.at_update(self.index, optimizers)
         self._record_gradients(norms, optimizers)
         # Decide before clipping, which turns a non-finite norm into non-finite gradients.
         refused = self._refused(norms.total, optimizers)
         self.device_values["Guard/refused"] = refused
         # Copies the parameters, so that they can be compared with their values after the update.
         sizes = UpdateSizes(watched) if self.every(self._context.detail_every) else None
+        clip = self._context.observer.clip(clip)
         if clip is not None:
-            clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
+            self.device_values |= clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
+        with self._context.observer.updating(optimizers):
+            self._step_optimizers(optimizers, refused)
+        # Only here are all optimizers known, including those that are not tracked.
+        self._context.coverage.check_optimizers(optimizers)
+        if sizes is not None:
+            self.device_values |= sizes.ratios()
+
+    def _step_optimizers(self, optimizers: Sequence[Optimizer], refused: Float[Tensor, ""]) -> None:
         for optimizer in optimizers:
             # CUDA needs the fused implementation, which reads the flag on the device. On a CPU, reading the flag is
             # free, so the call to any optimizer can be skipped.
             if refused.is_cuda and prefer_fused(optimizer):
                 self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
             guarded_step(optimizer, refused)
-        # Only here are all optimizers known, including those that are not tracked.
-        self._context.coverage.check_optimizers(optimizers)
-        if sizes is not None:
-            self.device_values |= sizes.ratios()
 
     def record(self, values: Mapping[str, float | Tensor], *, axis: Axis = "step", position: int | None = None) -> None:
         """Record further metrics, for this step or on another axis (such as the means of an epoch).
@@ -447,12 +450,12 @@ class Step:
             ValueError: a tensor is not a scalar.
         """
         if axis == "step" and position is None:
-            _sort_by_device(values, self.device_values, self.host_values)
+            sort_by_device(values, self.device_values, self.host_values)
             return
         # A row on another axis is separate from the step's row, so it is written at once.
         device_values: dict[str, Tensor] = {}
         host_values: dict[str, float] = {}
-        _sort_by_device(values, device_values, host_values)
+        sort_by_device(values, device_values, host_values)
         coordinate = self.index if position is None else position
         self._context.record.write(
             Heading(axis, self.index, coordinate, self._context.log.seconds), device_values, host_values
@@ -479,6 +482,11 @@ class Step:
     def text(self, name: str, markdown: str, *, position: int | None = None) -> None:
         """Send a Markdown text to every sink that supports text."""
         self._context.record.show(TextSink, "text", name, self.index if position is None else position, markdown)
+
+    @property
+    def known_sample_loss(self) -> Float[Tensor, " batch"] | None:
+        """Loss per sample; None if none was observed."""
+        return self._sample_loss
 
     @property
     def updated(self) -> bool:
@@ -527,7 +535,7 @@ class Step:
         for name, (weight, value) in terms.items():
             self.device_values[tags.COMPONENT.tag(name)] = value.detach()
             weights[tags.WEIGHT.tag(name)] = weight
-        _sort_by_device(weights, self.device_values, self.host_values)
+        sort_by_device(weights, self.device_values, self.host_values)
 
     def _reduce_over_ranks(self, optimizers: Sequence[Optimizer]) -> None:
         """All-reduce gradients and observed losses to those of the whole batch, so that they agree on every rank."""
@@ -578,21 +586,4 @@ class Step:
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         # Parameter groups without a name are numbered over all optimizers.
         rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in enumerate(groups)}
-        _sort_by_device(rates, values, self.host_values)
-
-
-def _sort_by_device(
-    values: Mapping[str, float | Tensor], device_values: dict[str, Tensor], host_values: dict[str, float]
-) -> None:
-    """Add detached tensors to ``device_values`` and numbers to ``host_values``.
-
-    Raises:
-        ValueError: a tensor is not a scalar.
-    """
-    for name, value in values.items():
-        if not isinstance(value, Tensor):
-            host_values[name] = value
-        elif value.ndim:
-            raise ValueError(f"metric {name!r} must be a scalar, got shape {tuple(value.shape)}: reduce it first")
-        else:  # checking requires_grad is ten times as fast as detach()
-            device_values[name] = value.detach() if value.requires_grad else value
+        sort_by_device(rates, values, self.host_values)

@@ -28,8 +28,8 @@ class Recorded:
         steps = np.arange(first, last)
         usual = {
             "Loss/total": 0.1 + 1 / (1 + steps),
-            "Loss/component_colour": 0.1 + 0.5 / (1 + steps),
-            "Loss/weight_colour": 1.0,
+            "Loss/component_color": 0.1 + 0.5 / (1 + steps),
+            "Loss/weight_color": 1.0,
             "Loss/component_flatness": 0.02,
             "Loss/weight_flatness": 0.5,
             "Gradients/total_norm": 0.25,

@@ -55,7 +55,8 @@ def test_a_falling_loss_falls():
 @pytest.mark.parametrize("spike", [50.0, 0.0001])
 def test_one_odd_step_stands_out(spike):
     rng = np.random.default_rng(0)
-    low, high = 1 - 0.1 * rng.random(256), 1 + 0.1 * rng.random(256)
+    low = 1 - 0.1 * rng.random(256)
+    high = 1 + 0.1 * rng.random(256)
     calm = set(sparkline(trend(low, high)))
     low[100], high[100] = min(low[100], spike), max(high[100], spike)
     line = sparkline(trend(low, high))
@@ -89,7 +90,7 @@ def test_a_bar_fills_its_cells(part, filled):
     assert (len(full), len(full) + len(empty)) == (filled, 20)
 
 
-def test_a_stack_fills_its_cells_and_tells_its_parts_without_colours():
+def test_a_stack_fills_its_cells_and_tells_its_parts_without_colors():
     parts = PLAIN.stacked_bar([0.5, -0.25, 0.25, float("nan")], 40)
     assert [len(words) for words, _ in parts] == [20, 10, 10, 0]
     assert len({words[0] for words, _ in parts if words}) == 3

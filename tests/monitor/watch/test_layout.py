@@ -49,7 +49,7 @@ def test_what_matters_is_there_at_80_by_24(busy):
     lines = drawn(busy)
     text = "\n".join(lines)
     for words in (
-        "splats", "step 600 of 1,000", "60%", "ETA 0:08", "phase fine", "Loss/total", "0.102", "colour", "flatness",
+        "splats", "step 600 of 1,000", "60%", "ETA 0:08", "phase fine", "Loss/total", "0.102", "color", "flatness",
         "9%", "gradients", "Train/PSNR", "26 ", "60,000", "2.9 GiB of 3.9 GiB", "75%", "50 steps/s",
         "checkpoint  step 500", "1 saves failed", "error  step 5  LossSpike (term_5)", "2 errors  3 warnings  3 notes",
     ):  # fmt: skip
@@ -116,7 +116,7 @@ def test_hostile_words_are_shown_not_obeyed(recorded):
     assert "\\x1b[31mred [blink]" in text
 
 
-def test_colours_say_nothing_that_words_do_not(busy):
+def test_colors_say_nothing_that_words_do_not(busy):
     out = io.StringIO()
     console = Console(file=out, width=80, no_color=True, force_terminal=True, color_system="truecolor")
     console.print(render_run(busy))

@@ -128,7 +128,7 @@ def test_a_torn_last_line_is_waited_for_and_a_bad_one_is_told(recorded):
 def test_shares_are_of_the_last_steps_together(recorded):
     recorded.begin().rows(0, 600)
     view = look(recorded)
-    assert [term.curve.label for term in view.terms] == ["colour", "flatness"]
+    assert [term.curve.label for term in view.terms] == ["color", "flatness"]
     assert sum(term.share for term in view.terms) == pytest.approx(1)
     assert view.terms[1].share == pytest.approx(0.01 / (0.01 + 0.1), rel=0.02)
 
@@ -137,7 +137,7 @@ def test_a_term_that_is_switched_off_is_not_part_of_the_loss(recorded):
     recorded.begin().rows(0, 500).event(kind="phase", step=500, name="fine")
     recorded.rows(500, 520, **{"Loss/component_flatness": None, "Loss/weight_flatness": None})
     told = [(term.curve.label, term.active, term.share) for term in look(recorded).terms]
-    assert told == [("colour", True, 1.0), ("flatness", False, None)]
+    assert told == [("color", True, 1.0), ("flatness", False, None)]
 
 
 def test_refusals_are_counted_over_the_whole_run(recorded):

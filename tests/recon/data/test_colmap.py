@@ -36,9 +36,9 @@ def write_text(folder, model):
     for row, number in zip(model.points.track_points.tolist(), model.points.track_images.tolist(), strict=True):
         tracks.setdefault(row, []).append(f"{number} 0")
     points = [
-        f"{row + 1} {' '.join(map(repr, place))} {' '.join(map(str, colour))} {error!r} {' '.join(tracks.get(row, []))}"
-        for row, (place, colour, error) in enumerate(
-            zip(*(x.tolist() for x in (model.points.positions, model.points.colours, model.points.errors)), strict=True)
+        f"{row + 1} {' '.join(map(repr, place))} {' '.join(map(str, color))} {error!r} {' '.join(tracks.get(row, []))}"
+        for row, (place, color, error) in enumerate(
+            zip(*(x.tolist() for x in (model.points.positions, model.points.colors, model.points.errors)), strict=True)
         )
     ]
     (folder / "points3D.txt").write_text("\n".join(["# points", *points, ""]))
@@ -56,13 +56,13 @@ def test_the_real_scene(real_data):
     assert photos.names[0] == "20240212_003919.jpg"
     assert list(photos.names) == sorted(photos.names)
     assert photos[3].image.shape == (192, 256, 3)
-    assert len(photos.points) == len(photos.colours) == 4412
+    assert len(photos.points) == len(photos.colors) == 4412
     assert any("62 of 4474 points" in note for note in photos.notes)
     assert photos.extent == pytest.approx(5.87, abs=0.05)
 
 
-def test_points_of_the_real_scene_fall_where_their_colour_is(real_data):
-    """Tracked points have the colour of the pixel they project to, and less so of pixels beside it."""
+def test_points_of_the_real_scene_fall_where_their_color_is(real_data):
+    """Tracked points have the color of the pixel they project to, and less so of pixels beside it."""
     model = read_colmap_model(real_data / "colmap_plush" / "sparse" / "0")
     photos = read_colmap(real_data / "colmap_plush", PhotoOptions(longer_side=495, held_out=0))
     own = model.points.track_points[model.points.track_images == 1]
@@ -70,8 +70,9 @@ def test_points_of_the_real_scene_fall_where_their_colour_is(real_data):
     pixels = photo.camera.project(model.points.positions[own])[0].long()
 
     def difference(across, down):
-        rows, columns = (pixels[:, 1] + down).clamp(0, 370), (pixels[:, 0] + across).clamp(0, 494)
-        return float((photo.image[rows, columns].float() - model.points.colours[own].float()).abs().mean())
+        rows = (pixels[:, 1] + down).clamp(0, 370)
+        columns = (pixels[:, 0] + across).clamp(0, 494)
+        return float((photo.image[rows, columns].float() - model.points.colors[own].float()).abs().mean())
 
     assert all(difference(0, 0) < difference(*shift) - 3 for shift in ((3, 0), (-3, 0), (0, 3), (0, -3)))
 
@@ -86,7 +87,7 @@ def test_text_says_the_same_as_binary(scene, tmp_path, real_data):
         for one, other in zip(model.images, again.images, strict=True):
             assert torch.allclose(one.world_from_camera, other.world_from_camera, atol=1e-12)
         assert torch.equal(again.points.positions, model.points.positions)
-        assert torch.equal(again.points.colours, model.points.colours)
+        assert torch.equal(again.points.colors, model.points.colors)
         assert torch.equal(again.points.track_points, model.points.track_points)
         assert torch.equal(again.points.track_images, model.points.track_images)
 
@@ -96,17 +97,18 @@ def test_what_is_written_is_read_again(tmp_path):
     photos = read_colmap(write_colmap(tmp_path, made), SMALL)
     assert (photos.names, photos.train, photos.test) == (made.names, made.train, made.test)
     assert torch.equal(photos.points, made.points)
-    assert torch.equal(photos.colours, made.colours)
+    assert torch.equal(photos.colors, made.colors)
     for one, other in zip(made, photos, strict=True):
         assert torch.equal(one.image, other.image)
         assert torch.allclose(one.camera.world_from_camera, other.camera.world_from_camera, atol=1e-12)
         assert torch.allclose(one.camera.K, other.camera.K)
 
 
-def test_cameras_of_other_sizes_and_centres_live_side_by_side(scene):
+def test_cameras_of_other_sizes_and_centers_live_side_by_side(scene):
     """Two lenses: full size, and a crop with an off-center principal point."""
     path = scene / "sparse" / "0"
-    model, lens = read_colmap_model(path), read_colmap_model(path).lenses[1]
+    model = read_colmap_model(path)
+    lens = read_colmap_model(path).lenses[1]
     cameras = struct.pack("<Q", 2)
     for number, cut in ((1, 0), (2, 6)):
         cameras += struct.pack("<IiQQ", number, 1, lens.width - cut, lens.height)
@@ -118,7 +120,8 @@ def test_cameras_of_other_sizes_and_centres_live_side_by_side(scene):
     name = model.images[0].name
     Image.open(scene / "images" / name).crop((6, 0, 24, 24)).save(scene / "images" / name)
     photos = read_colmap(scene, PhotoOptions(longer_side=12, held_out=0))
-    cropped, whole = photos[0].camera, photos[1].camera
+    cropped = photos[0].camera
+    whole = photos[1].camera
     assert (cropped.width, cropped.height, whole.width, whole.height) == (9, 12, 12, 12)
     assert cropped.cx == pytest.approx(whole.cx - 3)
     assert cropped.fx == pytest.approx(whole.fx)
@@ -198,7 +201,7 @@ def test_photos_that_are_missing_are_counted_and_named(scene):
 def test_a_model_without_points_leaves_them_to_chance_and_says_so(scene):
     (scene / "sparse" / "0" / "points3D.bin").write_bytes(struct.pack("<Q", 0))
     photos = read_colmap(scene)
-    assert photos.points.shape == photos.colours.shape == (0, 3)
+    assert photos.points.shape == photos.colors.shape == (0, 3)
     assert any("no points" in note for note in photos.notes)
 
 

@@ -45,7 +45,8 @@ def test_start_stride_and_count(folder):
 
 
 def test_a_streaming_clip_is_the_same_clip(folder):
-    held, streamed = read_clip(folder, crop="20_30"), read_clip(folder, crop="20_30", memory_budget=4 * 20 * 30 * 3)
+    held = read_clip(folder, crop="20_30")
+    streamed = read_clip(folder, crop="20_30", memory_budget=4 * 20 * 30 * 3)
     assert streamed.streams
     assert streamed.digest == held.digest
     assert streamed.names == held.names
@@ -151,13 +152,13 @@ def test_opaque_alpha_changes_nothing(tmp_path):
     assert notes == ()
 
 
-def test_grey_is_repeated(tmp_path):
+def test_gray_is_repeated(tmp_path):
     pixels, notes = save_and_read(tmp_path, Image.fromarray(np.arange(24, dtype=np.uint8).reshape(4, 6)))
     np.testing.assert_array_equal(pixels, np.repeat(np.arange(24).reshape(4, 6, 1), 3, -1))
     assert [note.startswith("1 of 1 frames: gray,") for note in notes] == [True]
 
 
-def test_grey_with_alpha(tmp_path):
+def test_gray_with_alpha(tmp_path):
     image = Image.merge("LA", (Image.new("L", (6, 4), 90), Image.new("L", (6, 4), 0)))
     pixels, notes = save_and_read(tmp_path, image)
     assert (pixels == 0).all()
@@ -174,7 +175,7 @@ def test_a_palette_with_a_transparent_entry(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["0.png", "0.tif"])
-def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path, name):
+def test_sixteen_bit_gray_is_scaled_not_clipped(tmp_path, name):
     values = np.array([[0, 128, 129, 257], [32768, 65535, 514, 40000]], np.uint16)
     pixels, notes = save_and_read(tmp_path, Image.fromarray(values), name)
     np.testing.assert_array_equal(pixels[..., 0], np.floor(values / 257 + 0.5))

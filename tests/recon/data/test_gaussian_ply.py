@@ -126,9 +126,9 @@ def test_the_first_points_of_a_run_are_no_gaussians(real_data):
     path = real_data / "splat_files" / "snowmiku_input.ply"
     with pytest.raises(PlyError, match=r"f_dc_0.*25784 vertices.*point_cloud.ply"):
         read_gaussian_ply(path)
-    points, colours = read_point_ply(path)
-    assert points.shape == colours.shape == (25784, 3)
-    assert colours[0].tolist() == [164, 164, 164]
+    points, colors = read_point_ply(path)
+    assert points.shape == colors.shape == (25784, 3)
+    assert colors[0].tolist() == [164, 164, 164]
 
 
 COLUMNS = ["x", "scale_1", "rot_3", "f_dc_2", "f_rest_4"]
@@ -228,7 +228,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 def test_any_damaged_byte_in_the_header_is_an_error_of_ours_or_read(tmp_path):
     path = write_gaussian_ply(tmp_path / "a.ply", cloud(3, degree=1))
-    whole, generator, refused = path.read_bytes(), np.random.default_rng(0), 0
+    whole = path.read_bytes()
+    generator = np.random.default_rng(0)
+    refused = 0
     for _ in range(300):
         data = bytearray(whole)
         data[int(generator.integers(whole.index(b"end_header")))] = int(generator.integers(256))
@@ -240,14 +242,15 @@ def test_any_damaged_byte_in_the_header_is_an_error_of_ours_or_read(tmp_path):
     assert refused > 150
 
 
-def test_points_and_their_colours_are_written_and_read(tmp_path):
-    points, colours = torch.randn(9, 3), torch.randint(0, 256, (9, 3), dtype=torch.uint8)
-    again = read_point_ply(write_point_ply(tmp_path / "a.ply", points, colours))
+def test_points_and_their_colors_are_written_and_read(tmp_path):
+    points = torch.randn(9, 3)
+    colors = torch.randint(0, 256, (9, 3), dtype=torch.uint8)
+    again = read_point_ply(write_point_ply(tmp_path / "a.ply", points, colors))
     assert torch.equal(again[0], points)
-    assert torch.equal(again[1], colours)
+    assert torch.equal(again[1], colors)
 
 
-def test_points_without_colour_are_white_and_without_place_refused(tmp_path):
+def test_points_without_color_are_white_and_without_place_refused(tmp_path):
     assert read_point_ply(ply(tmp_path / "a.ply", ["x", "y", "z"], np.ones((2, 3))))[1].unique().tolist() == [255]
     with pytest.raises(PlyError, match=r"b\.ply has no column"):
         read_point_ply(ply(tmp_path / "b.ply", ["x", "y"], np.ones((2, 2))))

@@ -95,15 +95,15 @@ def test_depth_along_the_ray_is_written_beside_that_along_the_axis(made, folder)
     assert np.allclose(along[seen], reach[seen], rtol=1e-6)
 
 
-def test_axes_are_stated_or_recognised(made, folder):
+def test_axes_are_stated_or_recognized(made, folder):
     opencv = read_normal_maps(folder, axes="opencv")
     assert torch.allclose(opencv.views[0].normals[..., 1:], -made.views[0].normals[..., 1:], atol=3e-5)
-    recognised = read_normal_maps(folder, axes="auto")
-    assert torch.allclose(recognised.views[0].normals, made.views[0].normals, atol=3e-5)
-    assert any("opengl axes" in note for note in recognised.notes)
+    recognized = read_normal_maps(folder, axes="auto")
+    assert torch.allclose(recognized.views[0].normals, made.views[0].normals, atol=3e-5)
+    assert any("opengl axes" in note for note in recognized.notes)
 
 
-def test_axes_that_can_not_be_recognised_are_refused(made, folder):
+def test_axes_that_can_not_be_recognized_are_refused(made, folder):
     normals = made.views[0].normals.numpy().copy()
     normals[::2, :, 2] *= -1
     for number in range(3):
@@ -114,7 +114,7 @@ def test_axes_that_can_not_be_recognised_are_refused(made, folder):
         read_normal_maps(folder, axes="auto")
 
 
-def test_sixteen_bits_are_decoded_as_the_layout_says_and_black_and_grey_are_nothing(tmp_path):
+def test_sixteen_bits_are_decoded_as_the_layout_says_and_black_and_gray_are_nothing(tmp_path):
     values = np.array([[[65535, 32768, 32768], [0, 0, 0], [32768, 32767, 32768], [32768, 0, 32767]]], np.uint16)
     write_png16(tmp_path / "0.png", values)
     normals = read_normal_file(tmp_path / "0.png")
@@ -137,7 +137,10 @@ def test_lengths_are_made_one_and_counted(made, folder):
 def test_an_exr_of_floats_is_read_to_the_bit(tmp_path):
     values = np.random.default_rng(0).normal(size=(7, 5, 3)).astype(np.float32)
     codec = av.CodecContext.create("exr", "w")
-    codec.height, codec.width, codec.pix_fmt, codec.time_base = 7, 5, "gbrpf32le", Fraction(1)
+    codec.height = 7
+    codec.width = 5
+    codec.pix_fmt = "gbrpf32le"
+    codec.time_base = Fraction(1)
     frame = av.VideoFrame.from_ndarray(values, format="gbrpf32le")
     packets = [*codec.encode(frame), *codec.encode(None)]
     (tmp_path / "0.exr").write_bytes(b"".join(bytes(packet) for packet in packets))
@@ -146,12 +149,12 @@ def test_an_exr_of_floats_is_read_to_the_bit(tmp_path):
 
 def test_masks_of_any_kind_are_read(tmp_path):
     truth = np.random.default_rng(0).uniform(size=(6, 9)) > 0.5
-    grey = truth.astype(np.uint8) * 255
-    Image.fromarray(grey).save(tmp_path / "0.png")
-    Image.fromarray(np.dstack([grey, grey * 0, grey])).save(tmp_path / "1.png")
+    gray = truth.astype(np.uint8) * 255
+    Image.fromarray(gray).save(tmp_path / "0.png")
+    Image.fromarray(np.dstack([gray, gray * 0, gray])).save(tmp_path / "1.png")
     Image.fromarray(truth).save(tmp_path / "2.png")
     Image.fromarray(truth.astype(np.uint16) * 65535).save(tmp_path / "3.png")
-    for number, values in enumerate((truth, grey, truth.astype(np.float32)), 4):
+    for number, values in enumerate((truth, gray, truth.astype(np.float32)), 4):
         np.save(tmp_path / f"{number}.npy", values)
     for path in sorted(tmp_path.iterdir()):
         assert np.array_equal(read_mask_file(path).numpy(), truth), path
@@ -222,7 +225,7 @@ FAULTS = {
         "write floats",
     ),
     "8 bits": (lambda f: Image.new("RGB", (24, 24)).save(f / NORMALS / "000.png"), "write 16-bit RGB"),
-    "grey": (lambda f: Image.new("I;16", (24, 24)).save(f / NORMALS / "000.png"), "gray16"),
+    "gray": (lambda f: Image.new("I;16", (24, 24)).save(f / NORMALS / "000.png"), "gray16"),
     "half a PNG": (lambda f: (f / NORMALS / "000.png").write_bytes(b"\x89PNG\r\n\x1a\n12"), "cannot be read"),
     "no mask in it": (lambda f: (f / "mask" / "000.png").write_bytes(b"123"), "cannot be read"),
     "a pointer": (
@@ -298,7 +301,8 @@ def test_noise_turns_normals_by_the_angles_asked_for():
     exact, noisy, same = (
         synthetic_normal_maps(views=2, size=48, noise=n, seed=s, depth="none") for n, s in ((0, 0), (5, 1), (5, 1))
     )
-    view, truth = noisy.views[0], exact.views[0]
+    view = noisy.views[0]
+    truth = exact.views[0]
     angle = torch.rad2deg((view.normals * truth.normals).sum(-1)[view.mask].clamp(-1, 1).acos())
     assert float(angle.square().mean().sqrt()) == pytest.approx(5 * math.sqrt(2), rel=0.08)
     assert torch.equal(view.normals, same.views[0].normals)

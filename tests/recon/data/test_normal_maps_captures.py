@@ -46,11 +46,11 @@ def moved(camera):
 def write(folder, views, points):
     """Write the output of COLMAP and a normal estimator: poses in another world, npy normals in OpenGL axes, masks."""
     cameras = tuple(moved(view.camera) for view in views)
-    grey = [PhotoPixels(image=torch.full((c.height, c.width, 3), 128, dtype=torch.uint8)) for c in cameras]
-    colours = torch.zeros(len(points), 3, dtype=torch.uint8)
-    places = {"points": WORLD.apply(points).float(), "colours": colours}
+    gray = [PhotoPixels(image=torch.full((c.height, c.width, 3), 128, dtype=torch.uint8)) for c in cameras]
+    colors = torch.zeros(len(points), 3, dtype=torch.uint8)
+    places = {"points": WORLD.apply(points).float(), "colors": colors}
     split = {"train": tuple(range(len(views))), "test": (), "source": "made"}
-    write_colmap(folder, PhotoSet(cameras=cameras, read=grey.__getitem__, **places, **split))
+    write_colmap(folder, PhotoSet(cameras=cameras, read=gray.__getitem__, **places, **split))
     for name in ("normals", "masks"):
         (folder / name).mkdir()
     for view in views:
@@ -101,19 +101,20 @@ def test_the_object_lies_within_the_unit_sphere(written):
 
 
 def test_an_object_far_from_the_middle_of_the_pictures_is_found(made):
-    def off_centre(view):
+    def off_center(view):
         """Crop the image so that the optical axis is outside it."""
         rows, columns = view.mask.nonzero().T
-        top, left = max(int(rows.min()) - 2, 0), max(int(columns.min()) - 2, 0)
+        top = max(int(rows.min()) - 2, 0)
+        left = max(int(columns.min()) - 2, 0)
         camera = view.camera
         lens = {"cx": camera.cx - left, "cy": camera.cy - top}
         size = {"height": camera.height - top, "width": camera.width - left}
         camera = replace(camera, **lens, **size)
         return replace(view, camera=camera, normals=view.normals[top:, left:], mask=view.mask[top:, left:])
 
-    ball = object_ball([off_centre(view) for view in made.views])
+    ball = object_ball([off_center(view) for view in made.views])
     whole = object_ball(made.views)
-    assert torch.allclose(ball.centre, whole.centre, atol=0.02)
+    assert torch.allclose(ball.center, whole.center, atol=0.02)
     assert ball.radius == pytest.approx(whole.radius, rel=0.02)
 
 
@@ -121,7 +122,8 @@ def test_masks_cut_by_the_edge_do_not_cut_the_object(made):
     view = made.views[0]
     half = replace(view.camera, width=32)
     close = replace(view, camera=half, normals=view.normals[:, :32], mask=view.mask[:, :32])
-    ball, whole = object_ball([close, *made.views[1:]]), object_ball(made.views)
+    ball = object_ball([close, *made.views[1:]])
+    whole = object_ball(made.views)
     assert ball.radius == pytest.approx(whole.radius, rel=0.1)
     assert ball.radius > 0.79
 
@@ -130,7 +132,7 @@ def test_the_ball_around_points_on_a_sphere_is_that_sphere():
     points = torch.nn.functional.normalize(torch.randn(500, 3, dtype=torch.float64), dim=-1) * 2 + 5
     ball = enclosing_ball(points)
     assert ball.radius == pytest.approx(2, rel=0.005)
-    assert bool(((points - ball.centre).norm(dim=-1) <= ball.radius + 1e-12).all())
+    assert bool(((points - ball.center).norm(dim=-1) <= ball.radius + 1e-12).all())
 
 
 def test_rays_meet_where_they_were_sent():
@@ -195,7 +197,8 @@ def test_text_models_are_read_and_distortion_is_refused(made, folder, written):
         rows.append(f"{number + 1} {w!r} {x!r} {y!r} {z!r} {place} 1 IMG_{view.name}.JPG\n")
     (sparse / "images.txt").write_text("\n".join(rows) + "\n")
     (sparse / "points3D.txt").write_text("# no points\n")
-    read, other = read_normal_captures(folder), read_normal_captures(written)
+    read = read_normal_captures(folder)
+    other = read_normal_captures(written)
     for one, same in zip(read.views, other.views, strict=True):
         assert one.name == same.name
         torch.testing.assert_close(in_the_model(read, one), in_the_model(other, same), rtol=0, atol=1e-9)

@@ -78,7 +78,8 @@ def test_views_agree_again_once_the_axes_are_right(healthy):
     turned = each(healthy, lambda _, v: replace(v, normals=v.normals * torch.tensor([1.0, -1.0, -1.0])))
     (check,) = check_normal_maps(turned)
     hull = visual_hull(healthy.views)
-    right, wrong = median_disagreement(healthy.views, hull), median_disagreement(turned.views, hull)
+    right = median_disagreement(healthy.views, hull)
+    wrong = median_disagreement(turned.views, hull)
     assert right < 20
     assert wrong > 40
     assert re.search(rf" {wrong:.0f} degrees, after .* {right:.0f}\b", check.message)
@@ -204,7 +205,8 @@ def test_holes_that_are_none_of_the_object_are_seen(healthy, known):
             return view
         facing = view.mask & (view.normals[..., 2] < -0.97)
         row, column = facing.nonzero()[int(facing.sum()) // 2].tolist()
-        mask, normals = view.mask.clone(), view.normals.clone()
+        mask = view.mask.clone()
+        normals = view.normals.clone()
         mask[row, column] = False
         normals[row, column] *= float(known)
         return replace(view, mask=mask, normals=normals)
@@ -221,6 +223,6 @@ def test_the_hole_of_a_ring_is_no_fault(healthy):
 
 def test_the_hull_of_a_ball_holds_it_and_little_more(ball):
     hull = visual_hull(ball.views)
-    radii = hull.centres(hull.surface()).norm(dim=-1)
+    radii = hull.centers(hull.surface()).norm(dim=-1)
     assert float(radii.min()) > 0.6 - hull.cell * 3**0.5
     assert float(hull.inside.sum()) * hull.cell**3 == pytest.approx(4 / 3 * np.pi * 0.6**3, rel=0.12)

@@ -21,7 +21,8 @@ def ball(size, radius=0.9, away=3.0):
     """Return a camera, and normals, mask and depth of a ball in front of it."""
     eye = camera(size)
     rays = eye.directions()
-    a, b = rays.square().sum(-1), away * rays[..., 2]
+    a = rays.square().sum(-1)
+    b = away * rays[..., 2]
     root = b * b - a * (away**2 - radius**2)
     mask = root > 0
     depth = torch.where(mask, (b - root.clamp_min(0).sqrt()) / a, torch.zeros_like(a))

@@ -99,7 +99,8 @@ def test_flat_normals_are_those_of_the_faces_and_of_the_depth(eye):
     vertices, faces = octasphere(1)
     scene = MeshScene(vertices, faces, shading="flat")
     hit = scene.depth(eye) > 0
-    normals, points = scene.normals(eye)[hit], eye.unproject(scene.depth(eye))[hit]
+    normals = scene.normals(eye)[hit]
+    points = eye.unproject(scene.depth(eye))[hit]
     first, second, third = vertices[faces].unbind(1)
     truth = torch.nn.functional.normalize(torch.linalg.cross(second - first, third - first), dim=1)
     which = (normals @ truth.T).argmax(1)
@@ -133,7 +134,8 @@ def test_smooth_normals_are_interpolated_and_of_length_one():
     seen = camera(4.0, 0.3, 0.2)
     scene = MeshScene(*cube(), shading="smooth")
     hit = scene.depth(seen) > 0
-    normals, points = scene.normals(seen)[hit], seen.unproject(scene.depth(seen))[hit]
+    normals = scene.normals(seen)[hit]
+    points = seen.unproject(scene.depth(seen))[hit]
     assert torch.allclose(normals.norm(dim=-1), torch.ones(()).double())
     # interpolated corner normals on a side of the cube: (1, 2y, 2z), normalized
     front = (points[:, 0] - 0.5).abs() < 1e-9
@@ -214,10 +216,11 @@ def test_the_smallest_sphere_is_smallest(count):
     for seed in range(10):
         points = np.random.default_rng([count, seed]).normal(size=(count, 3)) * [1, 0.2, 3]
         frame = unit_sphere_of(torch.from_numpy(points), fill=1.0).numpy()
-        centre, radius = frame[:3, 3], frame[0, 0]
-        distance = np.linalg.norm(points - centre, axis=1)
+        center = frame[:3, 3]
+        radius = frame[0, 0]
+        distance = np.linalg.norm(points - center, axis=1)
         assert distance.max() == pytest.approx(radius, rel=1e-12)
-        outer = points[distance > radius * (1 - 1e-9)] - centre
+        outer = points[distance > radius * (1 - 1e-9)] - center
         off = nnls(np.vstack([outer.T, np.ones(len(outer))]), [0.0, 0.0, 0.0, 1.0])[1]
         assert off < 1e-8
 

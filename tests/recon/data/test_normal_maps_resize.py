@@ -49,9 +49,15 @@ def test_a_factor_of_one_changes_nothing():
 
 def test_what_is_unknown_is_left_out_of_means():
     view = plane(4, 2)
-    normals, depth, mask = view.normals.clone(), view.depth.clone(), view.mask.clone()
-    normals[0, 0], depth[0, 0] = 0, 0  # a quarter of the first pixel
-    normals[:, 2], depth[:, 2] = 0, 0  # half of the second
+    normals = view.normals.clone()
+    depth = view.depth.clone()
+    mask = view.mask.clone()
+    # a quarter of the first pixel
+    normals[0, 0] = 0
+    depth[0, 0] = 0
+    # half of the second
+    normals[:, 2] = 0
+    depth[:, 2] = 0
     mask[:, 2] = False
     small = scaled_normal_view(replace(view, normals=normals, depth=depth, mask=mask), 0.5)
     assert torch.allclose(small.normals[0], NORMAL.expand(2, 3), atol=1e-6)
@@ -65,7 +71,9 @@ def test_mostly_unknown_is_unknown():
     view = plane(4, 2)
     normals, depth, mask = (part.clone() for part in (view.normals, view.depth, view.mask))
     for row, column in ((0, 0), (0, 1), (1, 0)):
-        normals[row, column], depth[row, column], mask[row, column] = 0, 0, False
+        normals[row, column] = 0
+        depth[row, column] = 0
+        mask[row, column] = False
     small = scaled_normal_view(replace(view, normals=normals, depth=depth, mask=mask), 0.5)
     assert small.mask.tolist() == [[False, True]]
     assert small.normals[0, 0].tolist() == [0, 0, 0]

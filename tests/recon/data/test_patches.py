@@ -24,27 +24,27 @@ def test_the_remainder_is_reported():
     assert torch.equal(grid.join(grid.split(frames)), frames[:, :, :6, :8])
 
 
-def test_centres_of_the_original_grid():
-    centres = PatchGrid(2, 4, 640, 1280).centres(4)
-    assert centres.dtype == torch.float64
-    assert centres.shape == (32, 3)
-    assert centres[:8, 1].tolist() == [0.125, 0.375, 0.625, 0.875] * 2
-    assert centres[:8, 2].tolist() == [0.25] * 4 + [0.75] * 4
-    assert centres[::8, 0].tolist() == [0, 0.25, 0.5, 0.75]  # never 1
+def test_centers_of_the_original_grid():
+    centers = PatchGrid(2, 4, 640, 1280).centers(4)
+    assert centers.dtype == torch.float64
+    assert centers.shape == (32, 3)
+    assert centers[:8, 1].tolist() == [0.125, 0.375, 0.625, 0.875] * 2
+    assert centers[:8, 2].tolist() == [0.25] * 4 + [0.75] * 4
+    assert centers[::8, 0].tolist() == [0, 0.25, 0.5, 0.75]  # never 1
 
 
-def test_centres_with_a_remainder_stay_on_their_patches():
+def test_centers_with_a_remainder_stay_on_their_patches():
     grid = PatchGrid(2, 3, 101, 100)
-    for i, (_, x, y) in enumerate(grid.centres(1).tolist()):
+    for i, (_, x, y) in enumerate(grid.centers(1).tolist()):
         window = grid.window(x, y)
         assert (window.top, window.left) == (i // 3 * 50, i % 3 * 33)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 4), (3, 5), (7, 7), (10, 3)])
-def test_the_window_at_a_centre_is_that_patch(rows, columns):
+def test_the_window_at_a_center_is_that_patch(rows, columns):
     grid = PatchGrid(rows, columns, 121, 243)
     frame = torch.rand(1, 3, 121, 243)
-    for patch, (_, x, y) in zip(grid.split(frame), grid.centres(1).tolist(), strict=True):
+    for patch, (_, x, y) in zip(grid.split(frame), grid.centers(1).tolist(), strict=True):
         assert torch.equal(grid.window(x, y).cut(frame[0]), patch)
 
 

@@ -43,7 +43,8 @@ def test_a_photo_that_is_cut_short_is_named_whatever_its_format(kind, tmp_path):
 
 
 def test_every_flipped_byte_before_the_end_of_a_png_is_noticed(tmp_path):
-    whole, path = bytes_of(picture(12, 9), "png"), tmp_path / "a.png"
+    whole = bytes_of(picture(12, 9), "png")
+    path = tmp_path / "a.png"
     for place in range(len(whole) - len("....IEND....")):  # bytes of the end marker carry no image data
         data = bytearray(whole)
         data[place] ^= 0x10

@@ -31,9 +31,9 @@ def pinhole(width=40, height=30):
 def one(path, lens=None, mask=None, **options):
     """Return a set of one photo."""
     view = PosedPhoto(name=path.name, path=path, lens=lens or pinhole(), world_from_camera=EYE, mask=mask)
-    points, colours = no_points()
+    points, colors = no_points()
     options = PhotoOptions(held_out=0, **options)
-    return assemble([view], options, points=points, colours=colours, source="a test")
+    return assemble([view], options, points=points, colors=colors, source="a test")
 
 
 def saved(path, image, **options):
@@ -65,24 +65,26 @@ def test_smaller_photos_are_means_by_area(size, channels):
 
 def test_the_longer_side_is_a_limit_and_not_a_wish(tmp_path):
     path = saved(tmp_path / "a.png", noise())
-    small, same = one(path, longer_side=20), one(path, longer_side=400)
+    small = one(path, longer_side=20)
+    same = one(path, longer_side=400)
     assert small[0].image.shape == (15, 20, 3)
     assert (small.cameras[0].fx, small.cameras[0].cx) == (25, 10)
     assert same[0].image.shape == (30, 40, 3)
 
 
-def test_photos_of_every_mode_become_eight_bit_colour(tmp_path):
-    grey = noise(channels=1)
-    sixteen = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
-    for number, image in enumerate((grey, sixteen, grey.convert("P"), grey.convert("LA"), grey.convert("RGBA"))):
+def test_photos_of_every_mode_become_eight_bit_color(tmp_path):
+    gray = noise(channels=1)
+    sixteen = Image.fromarray(np.asarray(gray).astype(np.uint16) * 257)
+    for number, image in enumerate((gray, sixteen, gray.convert("P"), gray.convert("LA"), gray.convert("RGBA"))):
         photo = one(saved(tmp_path / f"{number}.png", image))[0]
-        assert torch.equal(photo.image, torch.from_numpy(np.array(grey.convert("RGB")))), image.mode
+        assert torch.equal(photo.image, torch.from_numpy(np.array(gray.convert("RGB")))), image.mode
         assert photo.alpha is None
 
 
 def test_a_transparent_photo_shows_the_background_and_keeps_its_alpha(tmp_path):
     rgba = np.full((30, 40, 4), 200, np.uint8)
-    rgba[:, :20, 3], rgba[:, 20:, 3] = 0, 255
+    rgba[:, :20, 3] = 0
+    rgba[:, 20:, 3] = 255
     path = saved(tmp_path / "a.png", Image.fromarray(rgba))
     photo = one(path, background=(255, 0, 10))[0]
     assert photo.image[0, 0].tolist() == [255, 0, 10]
@@ -176,8 +178,8 @@ def test_photos_of_one_lens_share_what_straightens_them(tmp_path):
     lens = Lens.of("SIMPLE_RADIAL", 40, 30, [50.0, 20.0, 15.0, 0.1])
     paths = [saved(tmp_path / f"{i}.png", noise(seed=i)) for i in range(3)]
     views = [PosedPhoto(name=p.name, path=p, lens=lens, world_from_camera=EYE) for p in paths]
-    points, colours = no_points()
-    photos = assemble(views, PhotoOptions(held_out=0), points=points, colours=colours, source="a test")
+    points, colors = no_points()
+    photos = assemble(views, PhotoOptions(held_out=0), points=points, colors=colors, source="a test")
     assert len({id(file.undistortion) for file in photos.read.files}) == 1
 
 
@@ -215,9 +217,9 @@ def test_a_photo_of_floats_is_refused(tmp_path):
 def test_two_photos_of_one_name_are_refused(tmp_path):
     path = saved(tmp_path / "a.png", noise())
     view = PosedPhoto(name="a.png", path=path, lens=pinhole(), world_from_camera=EYE)
-    points, colours = no_points()
+    points, colors = no_points()
     with pytest.raises(PhotoError, match=r"lists photo a.png more than once"):
-        assemble([view, view], PhotoOptions(), points=points, colours=colours, source="a test")
+        assemble([view, view], PhotoOptions(), points=points, colors=colors, source="a test")
 
 
 @pytest.mark.parametrize("options", [{"longer_side": 0}, {"background": (0, 0, 256)}])
@@ -255,12 +257,12 @@ def test_names_are_found_however_they_are_spelled(tmp_path):
 def made(read, count=6, budget=1 << 30):
     lens = {"width": 4, "height": 4, "fx": 1.0, "fy": 1.0, "cx": 2.0, "cy": 2.0}
     cameras = [Camera(name=f"{i}.png", **lens, world_from_camera=EYE) for i in range(count)]
-    points, colours = no_points()
+    points, colors = no_points()
     return PhotoSet(
         cameras=tuple(cameras),
         read=read,
         points=points,
-        colours=colours,
+        colors=colors,
         train=tuple(range(1, count)),
         test=(0,),
         source="a test",
@@ -272,7 +274,9 @@ class Counted:
     """Source of images whose value is their index, which records decoding counts and threads."""
 
     def __init__(self, broken=()):
-        self.reads, self.threads, self.broken = [], set(), broken
+        self.reads = []
+        self.threads = set()
+        self.broken = broken
 
     def __call__(self, index: int) -> PhotoPixels:
         self.reads.append(index)
@@ -341,7 +345,8 @@ def test_a_picture_of_another_size_than_its_camera_is_refused():
 
 
 def test_the_digest_knows_cameras_and_split_but_not_where_things_lie():
-    one_set, same = made(Counted()), made(Counted())
+    one_set = made(Counted())
+    same = made(Counted())
     assert one_set.digest == same.digest
     assert one_set.digest != one_set.having(train=(2, 3)).digest
     assert one_set.digest != made(Counted(), count=5).digest

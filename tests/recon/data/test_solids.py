@@ -23,7 +23,8 @@ def points_around(count=400, seed=0):
 def test_a_distance_leads_to_the_surface_along_the_normal(shape):
     """Moving by an exact distance along its gradient ends on the surface, and the gradient has length 1."""
     points = points_around()
-    gaps, normals = shape.distance(points), shape.normals(points)
+    gaps = shape.distance(points)
+    normals = shape.normals(points)
     assert np.allclose(np.linalg.norm(normals, axis=1), 1)
     outside = gaps > 0
     assert np.abs(shape.distance((points - gaps[:, None] * normals)[outside])).max() < 1e-12
@@ -60,7 +61,8 @@ def test_the_distance_never_changes_faster_than_one_moves(one, other):
 @pytest.mark.parametrize("view", [0, 3, 5])
 def test_depth_ends_on_the_surface_and_normals_agree_with_it(view):
     camera = solid_cameras(6, 96)[view]
-    depth, normals = SCENE.depth(camera), SCENE.normals(camera)
+    depth = SCENE.depth(camera)
+    normals = SCENE.normals(camera)
     seen = depth > 0
     assert 0.3 < float(seen.double().mean()) < 0.95
     points = camera.unproject(depth)[seen]
@@ -86,8 +88,10 @@ def test_nothing_stands_between_the_camera_and_what_it_sees():
 def test_a_point_looks_the_same_from_everywhere():
     """Colors depend on the surface, not on the view: all cameras that see a point see the same color."""
     photos = solid_photos(views=9, size=192, held_out=0, samples=1)
-    one, other = photos[0], photos[3]
-    depth, shown = SCENE.depth(one.camera), SCENE.depth(other.camera)
+    one = photos[0]
+    other = photos[3]
+    depth = SCENE.depth(one.camera)
+    shown = SCENE.depth(other.camera)
     points = one.camera.unproject(depth)[depth > 0]
     pixels, far = other.camera.project(points)
     places = pixels.floor().long()
@@ -101,7 +105,8 @@ def test_a_point_looks_the_same_from_everywhere():
 
 def test_more_samples_smooth_the_edges_only():
     camera = solid_cameras(6, 64)[2]
-    rough, smooth = SCENE.picture(camera, samples=1), SCENE.picture(camera, samples=4)
+    rough = SCENE.picture(camera, samples=1)
+    smooth = SCENE.picture(camera, samples=4)
     difference = (rough.image.float() - smooth.image.float()).abs().amax(-1)
     assert set(rough.alpha.unique().tolist()) == {0, 255}
     assert len(smooth.alpha.unique()) > 5
@@ -119,8 +124,8 @@ def test_points_spread_over_the_whole_surface_lie_on_it_evenly():
     assert points.shape == (4000, 3)
     assert float(SCENE.distance(points).abs().max()) < 1e-6
     # a cap of height r / 3 is a sixth of the sphere: pi r^2 2 / 3 of 4 pi r^2
-    centre = torch.tensor([0.55, 0.40, 0.79], dtype=torch.float64)
-    ball = points[((points - centre).norm(dim=-1) - 0.19).abs() < 1e-6]
+    center = torch.tensor([0.55, 0.40, 0.79], dtype=torch.float64)
+    ball = points[((points - center).norm(dim=-1) - 0.19).abs() < 1e-6]
     share = float((ball[:, 2] > 0.79 + 0.19 * 2 / 3).double().mean())
     assert share == pytest.approx(1 / 6, abs=0.06)
 

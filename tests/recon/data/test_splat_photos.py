@@ -1,7 +1,11 @@
 """Photos with the cameras of a splat training."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from fieldwatch.recon.data import (
     GaussianCloud,
@@ -45,8 +49,25 @@ def test_photos_of_a_run_are_found_by_names_without_extension(made):
 
 def test_the_first_points_of_the_run_come_along(made):
     truth, run, images = made
-    write_point_ply(run.folder / "input.ply", truth.points, truth.colours)
+    write_point_ply(run.folder / "input.ply", truth.points, truth.colors)
     assert torch.equal(read_splat_photos(run, images).points, truth.points)
+
+
+@pytest.mark.parametrize("suffix", [".png.png", ".png"], ids=["COLMAP's name", "the photo's name"])
+def test_masks_are_found_by_the_names_of_the_photos(made, tmp_path, suffix):
+    truth, run, images = made
+    mask = np.zeros((24, 24), dtype=np.uint8)
+    mask[:, :12] = 255
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    for name in truth.names:
+        Image.fromarray(mask).save(masks / f"{Path(name).stem}{suffix}")
+    photos = read_splat_photos(run, images, masks=masks)
+    assert photos.masked
+    assert all(torch.equal(photos[index].mask, torch.from_numpy(mask)) for index in range(len(truth.names)))
+    assert not read_splat_photos(run, images).masked
+    with pytest.raises(SplatFolderError, match="/nowhere is"):
+        read_splat_photos(run, images, masks=masks / "nowhere")
 
 
 def test_what_is_missing_is_said(made):

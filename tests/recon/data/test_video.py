@@ -56,7 +56,10 @@ def test_a_streaming_video_gives_the_same_frames_in_any_order(path):
 def encode(path, frames, **options):
     with av.open(str(path), "w", options=options) as container:
         stream = container.add_stream("mpeg4", rate=24)
-        stream.height, stream.width, stream.pix_fmt, stream.gop_size = frames.shape[2], frames.shape[3], "yuv420p", 6
+        stream.height = frames.shape[2]
+        stream.width = frames.shape[3]
+        stream.pix_fmt = "yuv420p"
+        stream.gop_size = 6
         for frame in frames:
             array = frame.permute(1, 2, 0).contiguous().numpy()
             container.mux(stream.encode(av.VideoFrame.from_ndarray(array, format="rgb24")))
@@ -67,7 +70,8 @@ def encode(path, frames, **options):
 def test_seeking_over_many_key_frames(film, tmp_path):
     frames = film.frames.repeat(4, 1, 1, 1)
     path = encode(tmp_path / "long.avi", frames)
-    held, streamed = read_clip(path), read_clip(path, memory_budget=2 * 48 * 64 * 3)
+    held = read_clip(path)
+    streamed = read_clip(path, memory_budget=2 * 48 * 64 * 3)
     order = [150, 2, 90, 91, 89, 10, 159, 0]
     assert torch.equal(streamed.batch(order), held.batch(order))
     streamed.close()
@@ -115,7 +119,9 @@ def test_a_video_on_its_side_is_turned_upright(film, tmp_path):
     path = tmp_path / "phone.mp4"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mpeg4", rate=24)
-        stream.height, stream.width, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.height = 64
+        stream.width = 48
+        stream.pix_fmt = "yuv420p"
         stream.set_display_rotation(90)
         for frame in film.frames[:3]:
             lying = np.rot90(frame.permute(1, 2, 0).numpy(), -1)  # rotated clockwise, displayed counterclockwise

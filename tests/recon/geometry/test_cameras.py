@@ -15,16 +15,16 @@ def camera(width=64, height=48, seed=0):
     return Camera(name="a.png", width=width, height=height, fx=50.0, fy=55.0, cx=30.5, cy=20.25, world_from_camera=pose)
 
 
-def test_what_is_unprojected_projects_onto_pixel_centres():
+def test_what_is_unprojected_projects_onto_pixel_centers():
     own = camera()
     depth = 1 + torch.rand(own.height, own.width, dtype=torch.float64)
     pixels, back = own.project(own.unproject(depth))
-    assert torch.allclose(pixels, own.pixel_centres(), atol=1e-10)
+    assert torch.allclose(pixels, own.pixel_centers(), atol=1e-10)
     assert torch.allclose(back, depth)
 
 
-def test_the_first_pixel_has_its_centre_at_a_half():
-    assert camera().pixel_centres()[0, 0].tolist() == [0.5, 0.5]
+def test_the_first_pixel_has_its_center_at_a_half():
+    assert camera().pixel_centers()[0, 0].tolist() == [0.5, 0.5]
 
 
 def test_rays_have_length_one_and_pass_through_what_the_pixels_see():
@@ -32,7 +32,7 @@ def test_rays_have_length_one_and_pass_through_what_the_pixels_see():
     origins, directions = own.rays()
     assert torch.allclose(directions.norm(dim=-1), torch.ones(own.height, own.width, dtype=torch.float64))
     pixels, depth = own.project(origins + 3 * directions)
-    assert torch.allclose(pixels, own.pixel_centres(), atol=1e-9)
+    assert torch.allclose(pixels, own.pixel_centers(), atol=1e-9)
     assert bool((depth > 0).all())
 
 
@@ -44,7 +44,8 @@ def test_axes_are_right_down_and_forward():
 
 
 def test_the_matrix_says_what_project_does():
-    own, points = camera(), torch.randn(20, 3, dtype=torch.float64)
+    own = camera()
+    points = torch.randn(20, 3, dtype=torch.float64)
     seen = (points @ own.camera_from_world[:3, :3].T + own.camera_from_world[:3, 3]) @ own.K.T
     pixels, depth = own.project(points)
     assert torch.allclose(seen[:, :2] / seen[:, 2:], pixels)
@@ -52,8 +53,9 @@ def test_the_matrix_says_what_project_does():
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.37, 2.0, 0.001])
-def test_scaling_moves_points_in_proportion_even_off_centre(factor):
-    own, points = camera(), torch.randn(50, 3, dtype=torch.float64)
+def test_scaling_moves_points_in_proportion_even_off_center(factor):
+    own = camera()
+    points = torch.randn(50, 3, dtype=torch.float64)
     smaller = own.scaled(factor)
     share = torch.tensor([smaller.width / own.width, smaller.height / own.height])
     assert torch.allclose(smaller.project(points)[0], own.project(points)[0] * share)

@@ -208,7 +208,8 @@ def test_points_fall_where_colmap_says(model):
 @pytest.mark.parametrize("model", PROJECTED)
 def test_the_axis_falls_onto_the_principal_point_with_a_finite_gradient(model):
     parameters, _ = PROJECTED[model]
-    own, axis = Lens.of(model, 640, 480, parameters), torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
+    own = Lens.of(model, 640, 480, parameters)
+    axis = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     pixels, inside = own.project(axis)
     pixels.sum().backward()
     assert torch.allclose(pixels, torch.tensor([[310.0, 245.0]], dtype=torch.float64))
@@ -219,7 +220,8 @@ def test_the_axis_falls_onto_the_principal_point_with_a_finite_gradient(model):
 @pytest.mark.parametrize("model", PROJECTED)
 def test_a_smaller_picture_moves_points_in_proportion(model):
     parameters, _ = PROJECTED[model]
-    own, points = Lens.of(model, 640, 480, parameters), torch.tensor(POINTS, dtype=torch.float64)
+    own = Lens.of(model, 640, 480, parameters)
+    points = torch.tensor(POINTS, dtype=torch.float64)
     share = torch.tensor([0.5, 0.25], dtype=torch.float64)
     assert torch.allclose(own.resized(320, 120).project(points)[0], own.project(points)[0] * share)
 

@@ -36,8 +36,9 @@ def test_normals_face_the_camera():
     assert bool(((normals * own.rays()[1]).sum(-1)[valid] < 0).all())
 
 
-def test_a_hole_takes_its_neighbours_along_and_a_mask_too():
-    own, depth = camera(), torch.full((40, 40), 2.0)
+def test_a_hole_takes_its_neighbors_along_and_a_mask_too():
+    own = camera()
+    depth = torch.full((40, 40), 2.0)
     depth[10, 10] = 0
     mask = torch.ones(40, 40, dtype=torch.bool)
     mask[30, 30] = False

@@ -12,7 +12,8 @@ def drawn(scale=2.5):
 
 
 def test_it_is_found_again():
-    truth, points = drawn(), torch.randn(20, 3, dtype=torch.float64)
+    truth = drawn()
+    points = torch.randn(20, 3, dtype=torch.float64)
     found = align_points(points, truth.apply(points))
     assert found.scale == pytest.approx(truth.scale)
     assert torch.allclose(found.rotation, truth.rotation)
@@ -26,7 +27,8 @@ def test_a_mirror_image_gets_a_rotation_all_the_same():
 
 
 def test_no_other_similarity_is_nearer_to_noisy_points():
-    truth, points = drawn(), torch.randn(40, 3, dtype=torch.float64)
+    truth = drawn()
+    points = torch.randn(40, 3, dtype=torch.float64)
     target = truth.apply(points) + 0.3 * torch.randn(40, 3, dtype=torch.float64)
     found = align_points(points, target)
     error = (found.apply(points) - target).square().sum()
@@ -41,7 +43,8 @@ def test_no_other_similarity_is_nearer_to_noisy_points():
 
 
 def test_points_of_weight_zero_do_not_count():
-    truth, points = drawn(), torch.randn(10, 3, dtype=torch.float64)
+    truth = drawn()
+    points = torch.randn(10, 3, dtype=torch.float64)
     target = truth.apply(points)
     target[0] += 100
     weights = torch.ones(10, dtype=torch.float64)
@@ -55,12 +58,14 @@ def test_without_scale_it_is_rigid():
 
 
 def test_the_way_back_undoes_it():
-    truth, points = drawn(), torch.randn(10, 3, dtype=torch.float64)
+    truth = drawn()
+    points = torch.randn(10, 3, dtype=torch.float64)
     assert torch.allclose(truth.inverse().apply(truth.apply(points)), points)
 
 
 def test_poses_move_along_and_stay_rigid():
-    truth, pose = drawn(), look_at((1.0, 2.0, 3.0), (0.0, 0.0, 0.0))
+    truth = drawn()
+    pose = look_at((1.0, 2.0, 3.0), (0.0, 0.0, 0.0))
     moved = truth.apply_to_pose(pose)
     ahead = pose[:3, 3] + pose[:3, 2]
     assert torch.allclose(truth.apply(ahead), moved[:3, 3] + truth.scale * moved[:3, 2])

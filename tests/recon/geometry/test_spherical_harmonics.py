@@ -8,9 +8,9 @@ import torch
 from numpy.polynomial import legendre
 
 from fieldwatch.recon.geometry import (
-    colours_to_constant,
-    constant_to_colours,
-    harmonic_colours,
+    colors_to_constant,
+    constant_to_colors,
+    harmonic_colors,
     harmonics,
     harmonics_count,
     quaternion_to_matrix,
@@ -42,7 +42,8 @@ def test_they_are_orthonormal():
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
 def test_each_degree_is_complete_whatever_way_it_is_turned(degree):
     """Addition theorem: the sum over the orders is a Legendre polynomial of the angle between the directions."""
-    one, other = directions(100), directions(100)
+    one = directions(100)
+    other = directions(100)
     own = slice(degree * degree, (degree + 1) ** 2)
     total = (harmonics(one, degree)[:, own] * harmonics(other, degree)[:, own]).sum(-1)
     expected = legendre.legval((one * other).sum(-1).numpy(), np.eye(4)[degree]) * (2 * degree + 1) / (4 * math.pi)
@@ -51,9 +52,11 @@ def test_each_degree_is_complete_whatever_way_it_is_turned(degree):
 
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_turning_the_directions_mixes_only_functions_of_one_degree(degree):
-    turn, points = quaternion_to_matrix(torch.randn(4, dtype=torch.float64)), directions(200)
+    turn = quaternion_to_matrix(torch.randn(4, dtype=torch.float64))
+    points = directions(200)
     own = slice(degree * degree, (degree + 1) ** 2)
-    before, after = harmonics(points, 3)[:, own], harmonics(points @ turn.T, 3)[:, own]
+    before = harmonics(points, 3)[:, own]
+    after = harmonics(points @ turn.T, 3)[:, own]
     mixed = torch.linalg.lstsq(before, after).solution
     assert torch.allclose(before @ mixed, after)
     assert torch.allclose(mixed @ mixed.T, torch.eye(2 * degree + 1, dtype=torch.float64))
@@ -63,7 +66,8 @@ def test_order_and_signs_are_those_of_the_complex_functions_with_condon_and_shor
     """Compute real functions from the definition of associated Legendre polynomials."""
     points = directions(50)
     x, y, z = points.T.numpy()
-    angle, flat = np.arctan2(y, x), np.sqrt(1 - z * z)
+    angle = np.arctan2(y, x)
+    flat = np.sqrt(1 - z * z)
     for degree in range(4):
         for order in range(-degree, degree + 1):
             m = abs(order)
@@ -88,13 +92,14 @@ def test_other_degrees_are_refused(degree):
         harmonics(directions(2), degree)
 
 
-def test_a_constant_shows_its_colour_from_everywhere():
-    colours, points = torch.rand(7, 3), directions(7).float()
-    constant = colours_to_constant(colours)
-    assert torch.allclose(constant_to_colours(constant), colours)
+def test_a_constant_shows_its_color_from_everywhere():
+    colors = torch.rand(7, 3)
+    points = directions(7).float()
+    constant = colors_to_constant(colors)
+    assert torch.allclose(constant_to_colors(constant), colors)
     coefficients = torch.cat([constant[:, None], torch.zeros(7, 8, 3)], 1)
-    assert torch.allclose(harmonic_colours(coefficients, points), colours)
+    assert torch.allclose(harmonic_colors(coefficients, points), colors)
 
 
-def test_colours_are_never_negative():
-    assert float(harmonic_colours(torch.full((4, 16, 3), -9.0), directions(4).float()).min()) >= 0
+def test_colors_are_never_negative():
+    assert float(harmonic_colors(torch.full((4, 16, 3), -9.0), directions(4).float()).min()) >= 0

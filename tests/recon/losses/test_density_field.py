@@ -39,7 +39,7 @@ def table(samples, count, k, seed=2):
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("deviations", [0.0, 1.0, -2.0])
-def test_one_gaussian_is_its_opacity_at_its_centre_and_falls_by_standard_deviations(axis, deviations):
+def test_one_gaussian_is_its_opacity_at_its_center_and_falls_by_standard_deviations(axis, deviations):
     own = one()
     point = own.means + deviations * own.scales[0, axis] * own.rotations[0, :, axis]
     added = contributions(point, torch.zeros(1, 1, dtype=torch.int32), own)
@@ -47,7 +47,9 @@ def test_one_gaussian_is_its_opacity_at_its_centre_and_falls_by_standard_deviati
 
 
 def test_densities_are_those_of_the_covariances():
-    own, points, rows = many(), torch.rand(30, 3, dtype=torch.float64), table(30, 12, 5)
+    own = many()
+    points = torch.rand(30, 3, dtype=torch.float64)
+    rows = table(30, 12, 5)
     covariances = own.rotations @ torch.diag_embed(own.scales.square()) @ own.rotations.transpose(1, 2)
     inverse = torch.linalg.inv(covariances)
     for point, row, got in zip(points, rows.long(), density(contributions(points, rows, own)), strict=True):
@@ -69,7 +71,8 @@ def test_far_points_and_flat_gaussians_have_no_density_and_finite_slopes():
 
 
 def test_gradcheck_of_the_density():
-    own, rows = many(6), table(4, 6, 3)
+    own = many(6)
+    rows = table(4, 6, 3)
     points = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
     leaves = [t.requires_grad_() for t in (own.means, own.scales, own.quaternions, own.opacities)]
 
@@ -105,7 +108,8 @@ def test_gradcheck_of_beta():
 
 
 def test_weighted_beta_without_any_weight_has_finite_slopes():
-    thickness, weights = torch.rand(2, 3, requires_grad=True), torch.zeros(2, 3, requires_grad=True)
+    thickness = torch.rand(2, 3, requires_grad=True)
+    weights = torch.zeros(2, 3, requires_grad=True)
     beta(thickness, "weighted_average", contributed=weights).sum().backward()
     assert thickness.grad.sum().item() == pytest.approx(2.0)
     assert bool((weights.grad == 0).all())
@@ -167,6 +171,7 @@ def test_gradcheck_of_distances_and_errors():
 
 
 def test_density_error_is_the_mean_difference_and_nothing_without_samples():
-    a, b = torch.tensor([0.2, 1.4, 0.0]), torch.tensor([0.5, 1.0, 0.0])
+    a = torch.tensor([0.2, 1.4, 0.0])
+    b = torch.tensor([0.5, 1.0, 0.0])
     assert density_error(a, b).item() == pytest.approx(0.7 / 3)
     assert density_error(a[:0], b[:0]).item() == 0

@@ -44,7 +44,8 @@ def test_each_named_loss_is_its_weighted_sum(name, pair):
 
 def test_frequency_loss_is_sixty_fusion10_plus_the_spectrum(pair):
     a, b = pair
-    fa, fb = torch.fft.fft2(a), torch.fft.fft2(b)
+    fa = torch.fft.fft2(a)
+    fb = torch.fft.fft2(b)
     spectrum = torch.stack([(fa.real - fb.real).abs(), (fa.imag - fb.imag).abs()]).mean()
     assert frequency_error(a, b) == pytest.approx(float(spectrum), rel=1e-5)
     assert pixel_loss("Fusion10_freq")(a, b) == pytest.approx(float(60 * pixel_loss("Fusion10")(a, b) + spectrum))

@@ -24,7 +24,8 @@ def test_the_error_is_one_minus_the_cosine_whatever_the_lengths():
 
 
 def test_pixels_count_by_mask_or_by_weight():
-    rendered, depth = picture((0, 0, -1), (0, 0, -1)), picture((0, 0, -1), (0, 0, 1))
+    rendered = picture((0, 0, -1), (0, 0, -1))
+    depth = picture((0, 0, -1), (0, 0, 1))
     assert depth_normal_error(rendered, depth, torch.tensor([[True, False]])).item() == 0
     weights = torch.tensor([[0.75, 0.25]], dtype=torch.float64, requires_grad=True)
     error = depth_normal_error(rendered.requires_grad_(), depth, weights)
@@ -63,7 +64,8 @@ def test_consistency_sums_over_the_gaussians_of_a_ray():
     each = torch.stack([unit(4, 5, seed) for seed in range(6)], 2)
     depth = unit(4, 5, 9)
     by_hand = (weights * (1 - (each * depth[:, :, None]).sum(-1))).sum(-1)
-    blended, alpha = (weights[..., None] * each).sum(2), weights.sum(-1)
+    blended = (weights[..., None] * each).sum(2)
+    alpha = weights.sum(-1)
     assert normal_consistency_error(blended, alpha, depth).item() == pytest.approx(by_hand.mean().item())
     valid = torch.rand(4, 5) > 0.5
     assert normal_consistency_error(blended, alpha, depth, valid).item() == pytest.approx(by_hand[valid].mean().item())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.recon.losses import find_lpips
+from fieldwatch.recon.losses import find_lpips, find_lpips_files
 
 LAYOUT = [64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M"]
 WIDTHS = (64, 128, 256, 512, 512)
@@ -58,6 +58,12 @@ def elsewhere(monkeypatch, tmp_path):
     monkeypatch.delenv("FIELDWATCH_LPIPS", raising=False)
 
 
+@pytest.fixture
+def no_packages(monkeypatch):
+    """Hide the weights in installed packages."""
+    monkeypatch.setattr("fieldwatch.recon.losses.perceptual._PACKAGES", {})
+
+
 def written_down(network, lines, image, photo):
     """Compute eq. 1 of Zhang et al. 2018 per layer and pixel."""
     shift, scale = torch.tensor([-0.030, -0.088, -0.188]), torch.tensor([0.458, 0.448, 0.450])
@@ -103,29 +109,66 @@ def test_images_that_are_too_small_are_refused(folder, monkeypatch):
         lpips(*images(1, 15, 40))
 
 
-def test_the_files_are_found_where_torchvision_and_the_package_leave_them(folder, monkeypatch, tmp_path):
-    hub, package = tmp_path / "TORCH_HOME" / "hub" / "checkpoints", tmp_path / "site" / "lpips"
+@pytest.fixture
+def hub(folder, tmp_path):
+    """Put the weights of VGG16 where torchvision does."""
+    hub = tmp_path / "TORCH_HOME" / "hub" / "checkpoints"
     hub.mkdir(parents=True)
-    (package / "weights" / "v0.1").mkdir(parents=True)
-    (package / "__init__.py").write_text("raise AssertionError('it must not be imported')")
     (hub / FEATURES).symlink_to(folder / FEATURES)
-    assert find_lpips()[0] is None
-    assert "installed lpips package" in find_lpips()[1]
-    (package / "weights" / "v0.1" / "vgg.pth").symlink_to(folder / "vgg.pth")
+    return hub
+
+
+@pytest.mark.parametrize("place", ["lpips/weights/v0.1", "torchmetrics/functional/image/lpips_models"])
+def test_the_files_are_found_where_torchvision_and_a_package_leave_them(folder, hub, monkeypatch, tmp_path, place):
+    package = place.partition("/")[0]
+    weights = tmp_path / "site" / place
+    weights.mkdir(parents=True)
+    (tmp_path / "site" / package / "__init__.py").write_text("raise AssertionError('it must not be imported')")
     monkeypatch.syspath_prepend(tmp_path / "site")
+    assert find_lpips()[0] is None
+    (weights / "vgg.pth").symlink_to(folder / "vgg.pth")
     lpips, where = find_lpips()
     assert lpips is not None
     assert str(hub) in where
-    assert "lpips" not in sys.modules
+    assert package not in sys.modules
 
 
+def test_both_files_may_be_in_torchvisions_cache(folder, hub):
+    (hub / "vgg.pth").symlink_to(folder / "vgg.pth")
+    assert find_lpips()[0] is not None
+    files = find_lpips_files()
+    assert (files.missing, files.remedy) == ("", "")
+
+
+@pytest.mark.usefixtures("no_packages")
 def test_what_is_missing_is_said(monkeypatch, tmp_path):
     nothing, why = find_lpips()
+    hub = tmp_path / "TORCH_HOME" / "hub" / "checkpoints"
     assert nothing is None
     assert FEATURES in why
-    assert "$FIELDWATCH_LPIPS" in why
+    assert "vgg.pth" in why
+    assert str(hub) in why
+    files = find_lpips_files()
+    assert f"https://download.pytorch.org/models/{FEATURES} (528 MB) into {hub}" in files.remedy
+    assert "$FIELDWATCH_LPIPS" in files.remedy
+    assert "pip install --no-deps lpips" in files.remedy
+    with pytest.raises(ValueError, match=r"https://download\.pytorch\.org"):
+        files.load()
     monkeypatch.setenv("FIELDWATCH_LPIPS", str(tmp_path / "nowhere"))
-    assert f"no {FEATURES} in {tmp_path / 'nowhere'}" in find_lpips()[1]
+    assert find_lpips_files().folders == (tmp_path / "nowhere",)
+    assert f"in {tmp_path / 'nowhere'}" in find_lpips()[1]
+
+
+@pytest.mark.usefixtures("no_packages")
+def test_only_what_is_missing_is_said(hub, folder):
+    files = find_lpips_files()
+    assert FEATURES not in files.missing
+    assert "https" not in files.remedy
+    (hub / FEATURES).unlink()
+    (hub / "vgg.pth").symlink_to(folder / "vgg.pth")
+    files = find_lpips_files()
+    assert "vgg.pth" not in files.missing
+    assert "pip" not in files.remedy
 
 
 def with_files(folder, tmp_path, name, content):

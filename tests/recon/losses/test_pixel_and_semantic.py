@@ -8,7 +8,8 @@ from fieldwatch.recon.losses.pixel import l1, l2
 
 
 def test_pixel_errors_by_hand():
-    a, b = torch.tensor([0.0, 1.0, 0.5, 0.5]), torch.tensor([0.0, 0.0, 1.0, 0.5])
+    a = torch.tensor([0.0, 1.0, 0.5, 0.5])
+    b = torch.tensor([0.0, 0.0, 1.0, 0.5])
     assert l1(a, b) == pytest.approx(1.5 / 4)
     assert l2(a, b) == pytest.approx(1.25 / 4)
 

@@ -46,14 +46,16 @@ def test_a_normal_outside_the_mask_has_no_gradient(norm):
 
 
 def test_mask_is_the_cross_entropy():
-    opacity, mask = torch.rand(50, dtype=torch.float64) * 0.98 + 0.01, torch.rand(50) > 0.5
+    opacity = torch.rand(50, dtype=torch.float64) * 0.98 + 0.01
+    mask = torch.rand(50) > 0.5
     expected = -torch.where(mask, opacity, 1 - opacity).log().mean()
     assert mask_error(opacity, mask).item() == pytest.approx(expected.item(), rel=1e-3)
     assert mask_error(opacity, mask.double(), floor=1e-12).item() == pytest.approx(expected.item(), rel=1e-9)
 
 
 def test_weights_say_how_much_each_ray_of_the_mask_counts():
-    opacity, mask = torch.tensor([0.9, 0.2, 0.4, 0.7]), torch.tensor([True, False, True, False])
+    opacity = torch.tensor([0.9, 0.2, 0.4, 0.7])
+    mask = torch.tensor([True, False, True, False])
     each = -torch.where(mask, opacity, 1 - opacity).log()
     weights = torch.tensor([2.0, 0.0, 0.5, 1.0])
     found = mask_error(opacity, mask, weights).item()

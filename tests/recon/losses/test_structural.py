@@ -15,9 +15,12 @@ def textbook_ssim(a, b, size=11, sigma=1.5):
     values = []
     for y in range(a.shape[0] - size + 1):
         for x in range(a.shape[1] - size + 1):
-            p, q = a[y : y + size, x : x + size], b[y : y + size, x : x + size]
-            mp, mq = (window * p).sum(), (window * q).sum()
-            vp, vq = (window * (p - mp) ** 2).sum(), (window * (q - mq) ** 2).sum()
+            p = a[y : y + size, x : x + size]
+            q = b[y : y + size, x : x + size]
+            mp = (window * p).sum()
+            mq = (window * q).sum()
+            vp = (window * (p - mp) ** 2).sum()
+            vq = (window * (q - mq) ** 2).sum()
             cov = (window * (p - mp) * (q - mq)).sum()
             values.append((2 * mp * mq + 1e-4) * (2 * cov + 9e-4) / ((mp**2 + mq**2 + 1e-4) * (vp + vq + 9e-4)))
     return np.mean(values)
@@ -58,7 +61,9 @@ def test_ms_ssim_of_a_large_image_uses_the_standard_window_and_weights():
     generator = torch.Generator().manual_seed(5)
     a = torch.rand(1, 1, 176, 176, generator=generator).double()
     b = (a + 0.1 * torch.randn(a.shape, generator=generator)).clamp(0, 1)
-    expected, x, y = 1.0, a, b
+    expected = 1.0
+    x = a
+    y = b
     for level, weight in enumerate(SCALE_WEIGHTS):
         whole, contrast = _parts(x, y)
         expected *= (whole if level == 4 else contrast) ** weight
@@ -70,7 +75,8 @@ def _parts(a, b):
     line = torch.exp(-((torch.arange(11.0).double() - 5) ** 2) / 4.5)
     window = (torch.outer(line, line) / line.sum() ** 2)[None, None]
     mean = lambda x: torch.nn.functional.conv2d(x, window)  # noqa: E731
-    ma, mb = mean(a), mean(b)
+    ma = mean(a)
+    mb = mean(b)
     contrast = (2 * (mean(a * b) - ma * mb) + 9e-4) / (mean(a * a) - ma**2 + mean(b * b) - mb**2 + 9e-4)
     luminance = (2 * ma * mb + 1e-4) / (ma**2 + mb**2 + 1e-4)
     return (luminance * contrast).mean().item(), contrast.mean().item()

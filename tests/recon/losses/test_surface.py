@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fieldwatch.recon.geometry import Camera, camera_extent, look_at, nearest_neighbours
+from fieldwatch.recon.geometry import Camera, camera_extent, look_at, nearest_neighbors
 from fieldwatch.recon.losses import (
     Ellipsoids,
     Samples,
@@ -53,7 +53,7 @@ def depth_of_ground(own):
 
 def drawn(own, count=500, k=16):
     samples = sample_near(own, count, generator=torch.Generator().manual_seed(5))
-    return samples, nearest_neighbours(own.means, k).indices[samples.owners]
+    return samples, nearest_neighbors(own.means, k).indices[samples.owners]
 
 
 def test_the_projected_distance_of_a_sample_of_a_plane_is_its_height():
@@ -93,7 +93,7 @@ def test_depth_tells_the_height_in_front_of_the_ground():
 
 def test_depth_between_pixels_is_bilinear_and_beyond_the_picture_that_of_its_border():
     own = camera()
-    ramp = own.pixel_centres()[..., 0] * 0.1 + own.pixel_centres()[..., 1] * 0.01 + 1
+    ramp = own.pixel_centers()[..., 0] * 0.1 + own.pixel_centers()[..., 1] * 0.01 + 1
     places = torch.tensor([[10.2, 7.9], [0.5, 0.5], [-50.0, 20.5], [300.0, 300.0]], dtype=torch.float64)
     rays = torch.stack([(places[:, 0] - own.cx) / own.fx, (places[:, 1] - own.cy) / own.fy, torch.ones(4)], -1)
     points = 2 * rays @ own.world_from_camera[:3, :3].T + own.position
@@ -127,7 +127,8 @@ def test_a_depth_map_of_another_size_is_refused():
 
 
 def test_gaussians_at_the_surface_that_is_seen_are_found():
-    own, flat = camera(), plane()
+    own = camera()
+    flat = plane()
     lift = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
     for height, expected in [(0.0, True), (1.5 * THIN, True), (5 * THIN, False), (-0.3, False)]:
         upright = flat.scales.clone()
@@ -138,7 +139,8 @@ def test_gaussians_at_the_surface_that_is_seen_are_found():
 
 
 def test_errors_are_in_tenths_of_the_extent_and_capped():
-    sdf, estimate = torch.tensor([0.3, 0.1, 900.0]), torch.tensor([-0.1, 0.1, 0.0])
+    sdf = torch.tensor([0.3, 0.1, 900.0])
+    estimate = torch.tensor([-0.1, 0.1, 0.0])
     assert sdf_error(sdf, estimate, 2.0).item() == pytest.approx((0.2 / 0.2 + 0 + 20) / 3)
     assert sdf_error(sdf, estimate, 2.0, torch.tensor([True, True, False])).item() == pytest.approx(0.5)
     assert samples_on_surface_error(-sdf, 2.0).item() == pytest.approx((1.5 + 0.5 + 20) / 3)
@@ -159,7 +161,7 @@ def test_equal_normals_have_no_better_normal_whatever_their_sign():
     assert better_normal_error(samples, rows, added, own).item() < 1e-12
 
 
-def test_a_better_normal_turns_the_odd_one_towards_its_neighbours():
+def test_a_better_normal_turns_the_odd_one_towards_its_neighbors():
     own = plane()
     own.quaternions[70] = torch.tensor([1.0, 0.7, 0.0, 0.0])
     quaternions = own.quaternions.requires_grad_()
@@ -213,7 +215,8 @@ def test_gradcheck_of_better_normals():
         return total / len(samples.points)
 
     turned.requires_grad_()
-    ours, reference = error(turned), by_hand(turned)
+    ours = error(turned)
+    reference = by_hand(turned)
     assert ours.item() == pytest.approx(reference.item(), rel=1e-9)
     slopes = [torch.autograd.grad(value, turned)[0] for value in (ours, reference)]
     assert torch.allclose(*slopes, rtol=1e-9, atol=1e-12)

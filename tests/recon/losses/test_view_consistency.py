@@ -23,7 +23,8 @@ def test_weights_count_in_the_sum_and_views_in_the_mean():
 
 
 def test_it_is_twice_one_minus_the_cosine():
-    first, angle = normals(50), 0.2
+    first = normals(50)
+    angle = 0.2
     axis = torch.linalg.cross(first, normals(50))
     axis = axis / axis.norm(dim=-1, keepdim=True)
     second = (exponential(angle * axis) @ first[..., None])[..., 0]
@@ -32,7 +33,9 @@ def test_it_is_twice_one_minus_the_cosine():
 
 
 def test_a_common_turn_and_an_exchange_change_nothing():
-    first, second, both = normals(30), normals(30), torch.rand(30) > 0.3
+    first = normals(30)
+    second = normals(30)
+    both = torch.rand(30) > 0.3
     turn = exponential(torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64))
     error = view_consistency_error(first, second, both).item()
     assert view_consistency_error(first @ turn.T, second @ turn.T, both).item() == pytest.approx(error)
@@ -41,7 +44,8 @@ def test_a_common_turn_and_an_exchange_change_nothing():
 
 def test_the_gradient_turns_a_view_back():
     """Descending the gradient with respect to a rotation w undoes it, given enough normals."""
-    seen, turn = normals(400), torch.tensor([0.02, -0.05, 0.03], dtype=torch.float64)
+    seen = normals(400)
+    turn = torch.tensor([0.02, -0.05, 0.03], dtype=torch.float64)
     vector = turn.clone().requires_grad_()
     view_consistency_error(seen @ exponential(vector).T, seen, torch.ones(400, dtype=torch.bool)).backward()
     assert torch.cosine_similarity(vector.grad, turn, dim=0).item() > 0.98
@@ -51,7 +55,8 @@ def test_the_gradient_turns_a_view_back():
 
 
 def test_where_nothing_is_visible_there_is_no_error_and_no_slope():
-    first, weights = torch.randn(4, 3, requires_grad=True), torch.rand(4, requires_grad=True)
+    first = torch.randn(4, 3, requires_grad=True)
+    weights = torch.rand(4, requires_grad=True)
     error = view_consistency_error(first, torch.zeros(4, 3), torch.zeros(4, dtype=torch.bool), weights)
     error.backward()
     assert (error.item(), first.grad.tolist(), weights.grad) == (0, [[0.0] * 3] * 4, None)
@@ -59,7 +64,8 @@ def test_where_nothing_is_visible_there_is_no_error_and_no_slope():
 
 
 def test_gradcheck():
-    first, second = normals(6).requires_grad_(), normals(6).requires_grad_()
+    first = normals(6).requires_grad_()
+    second = normals(6).requires_grad_()
     both = torch.tensor([True, True, False, True, True, True])
     weights = torch.rand(6, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda a, b: view_consistency_error(a, b, both, weights), (first, second))

@@ -23,7 +23,8 @@ def icosphere(levels=3, radius=1.0):
 
 
 def _divided(places, faces):
-    middles, smaller = {}, []
+    middles = {}
+    smaller = []
 
     def middle(a, b):
         key = (min(a, b), max(a, b))
@@ -33,7 +34,9 @@ def _divided(places, faces):
         return middles[key]
 
     for a, b, c in faces:
-        d, e, f = middle(a, b), middle(b, c), middle(c, a)
+        d = middle(a, b)
+        e = middle(b, c)
+        f = middle(c, a)
         smaller += [(a, d, f), (b, e, d), (c, f, e), (d, e, f)]
     return smaller
 
@@ -43,7 +46,8 @@ def cone(sides=64, height=2.0):
     angle = 2 * np.pi * np.arange(sides) / sides
     rim = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
     places = np.concatenate([rim, [[0, 0, height], [0, 0, 0]]])
-    here, there = np.arange(sides), (np.arange(sides) + 1) % sides
+    here = np.arange(sides)
+    there = (np.arange(sides) + 1) % sides
     mantle = np.stack([here, there, np.full(sides, sides)], axis=1)
     base = np.stack([there, here, np.full(sides, sides + 1)], axis=1)
     return Triangles(vertices=places, faces=np.concatenate([mantle, base]).astype(np.int64))
@@ -82,7 +86,8 @@ def mobius(sides=12):
             places.append((r * np.cos(a), r * np.sin(a), s * np.sin(a / 2)))
     faces = []
     for i in range(sides):
-        a, b = 2 * i, 2 * i + 1
+        a = 2 * i
+        b = 2 * i + 1
         c, d = (a + 2, b + 2) if i + 1 < sides else (1, 0)
         faces += [(a, c, b), (b, c, d)]
     return Triangles(vertices=np.array(places), faces=np.array(faces, np.int64))

@@ -37,7 +37,8 @@ def odd_form(forms):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_copy_anywhere_is_brought_back(forms, seed):
-    form, change = odd_form(forms), any_change(seed)
+    form = odd_form(forms)
+    change = any_change(seed)
     found = align_mesh(moved(form, change.inverse()), form, method="sim3")
     assert differs(found, change, np.linalg.norm(np.ptp(form.vertices, axis=0))) < 1e-8
 

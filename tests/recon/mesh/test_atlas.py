@@ -14,7 +14,7 @@ def areas(uvs):
 
 
 def times_covered(uvs, size):
-    """How many faces each texel's centre lies in, by its own small calculation: strictly inside only."""
+    """How many faces each texel's center lies in, by its own small calculation: strictly inside only."""
     y, x = (np.mgrid[:size, :size] + 0.5) / size
     count = np.zeros((size, size), int)
     for a, b, c in uvs:
@@ -75,7 +75,8 @@ def test_sampling_in_one_face_never_takes_texels_of_the_other(square):
         found = set()
         for dx in (0, 1):
             for dy in (0, 1):
-                column, row = np.floor(x + 1e-9) + dx, np.floor(y + 1e-9) + dy
+                column = np.floor(x + 1e-9) + dx
+                row = np.floor(y + 1e-9) + dy
                 used = (1 - abs(x - column)).clip(0) * (1 - abs(y - row)).clip(0) > 1e-6
                 found |= set(zip(column[used].tolist(), row[used].tolist(), strict=True))
         taken.append(found)
@@ -83,12 +84,12 @@ def test_sampling_in_one_face_never_takes_texels_of_the_other(square):
     assert all(0 <= c < square and 0 <= r < square for one in taken for c, r in one)
 
 
-def test_texels_show_the_point_under_their_centre(forms):
+def test_texels_show_the_point_under_their_center(forms):
     mesh = unwrapped(forms.icosphere(1), size=64)
     texels = find_texels(mesh, 64)
     drawn = np.einsum("tc,tci->ti", texels.weights, mesh.uvs[texels.faces])
-    centres = np.stack([texels.indices % 64 + 0.5, 64 - (texels.indices // 64 + 0.5)], 1) / 64
-    gap = np.linalg.norm(drawn - centres, axis=1) * 64
+    centers = np.stack([texels.indices % 64 + 0.5, 64 - (texels.indices // 64 + 0.5)], 1) / 64
+    gap = np.linalg.norm(drawn - centers, axis=1) * 64
     assert gap[texels.inside].max() < 1e-4
     assert gap[~texels.inside].min() > 0
     assert gap.max() <= REACH + 1e-4

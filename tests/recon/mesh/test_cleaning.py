@@ -66,7 +66,9 @@ def test_a_fin_on_a_closed_surface_goes(forms):
 def test_a_face_without_area_is_flipped_and_the_surface_stays_closed(forms):
     box = cube(np.zeros(3))
     # the middle of the edge that faces 0 and 1 share becomes a vertex that only one of the two knows
-    a, b, c = 0, 3, 1
+    a = 0
+    b = 3
+    c = 1
     places = np.concatenate([box.vertices, [(box.vertices[a] + box.vertices[b]) / 2]])
     faces = [face for face in box.faces.tolist() if set(face) != {a, b, c}]
     mesh = Triangles(vertices=places, faces=np.array([*faces, [a, c, 8], [c, b, 8], [a, 8, b]], np.int64))
@@ -76,13 +78,13 @@ def test_a_face_without_area_is_flipped_and_the_surface_stays_closed(forms):
     assert mended.areas.min() > 0.1
 
 
-def test_colours_and_unused_vertices(forms):
+def test_colors_and_unused_vertices(forms):
     ball = forms.icosphere(1)
     places = np.concatenate([[[9.0, 9, 9]], ball.vertices])
-    colours = np.arange(3 * len(places)).reshape(-1, 3).astype(np.uint8)
-    mesh = cleaned(Triangles(vertices=places, faces=ball.faces + 1, colours=colours))
-    assert mesh.colours is not None
-    assert (len(mesh.vertices), mesh.colours.tolist()) == (42, colours[1:].tolist())
+    colors = np.arange(3 * len(places)).reshape(-1, 3).astype(np.uint8)
+    mesh = cleaned(Triangles(vertices=places, faces=ball.faces + 1, colors=colors))
+    assert mesh.colors is not None
+    assert (len(mesh.vertices), mesh.colors.tolist()) == (42, colors[1:].tolist())
 
 
 def test_what_snapping_without_care_leaves(forms):

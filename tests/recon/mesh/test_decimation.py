@@ -27,13 +27,13 @@ def test_scale_and_place_do_not_matter(forms):
     assert len(decimated(far, triangles=500).faces) == pytest.approx(len(decimated(ball, triangles=500).faces), abs=20)
 
 
-def test_colours_are_those_nearby(forms):
+def test_colors_are_those_nearby(forms):
     ball = forms.icosphere(4)
-    colours = np.where(ball.vertices[:, :1] > 0, [[255, 0, 0]], [[0, 0, 255]]).astype(np.uint8)
-    mesh = decimated(replace(ball, colours=colours), triangles=400)
-    assert mesh.colours is not None
+    colors = np.where(ball.vertices[:, :1] > 0, [[255, 0, 0]], [[0, 0, 255]]).astype(np.uint8)
+    mesh = decimated(replace(ball, colors=colors), triangles=400)
+    assert mesh.colors is not None
     clear = np.abs(mesh.vertices[:, 0]) > 0.2
-    assert (mesh.colours[clear, 0] == np.where(mesh.vertices[clear, 0] > 0, 255, 0)).all()
+    assert (mesh.colors[clear, 0] == np.where(mesh.vertices[clear, 0] > 0, 255, 0)).all()
 
 
 def test_an_open_mesh_keeps_its_reach(forms):

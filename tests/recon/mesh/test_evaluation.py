@@ -1,4 +1,4 @@
-"""A mesh against the truth: spheres of known distance, protocols, what cameras see, colours and the picture."""
+"""A mesh against the truth: spheres of known distance, protocols, what cameras see, colors and the picture."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from fieldwatch.recon.mesh import (
     StyleLengths,
     Triangles,
     decimated,
-    error_coloured,
+    error_colored,
     error_histogram,
     error_ramp,
     evaluate_mesh,
@@ -149,15 +149,15 @@ def test_samples_follow_the_area_and_lie_on_the_faces(forms):
 
 
 def test_the_ramp_gets_lighter_and_ends_stay(forms):
-    colours = error_ramp(np.linspace(0, 1, 256)).astype(float)
-    light = colours @ (0.2126, 0.7152, 0.0722)
+    colors = error_ramp(np.linspace(0, 1, 256)).astype(float)
+    light = colors @ (0.2126, 0.7152, 0.0722)
     assert (np.diff(light) > -0.8).all()  # up to the rounding of 8 bits
     assert light[-1] - light[0] > 150
     assert np.array_equal(error_ramp(np.array([-1.0, 2.0])), error_ramp(np.array([0.0, 1.0])))
-    coloured = error_coloured(forms.cone(8), np.linspace(0, 2, 10), 2.0)
-    assert np.array_equal(coloured.colours, error_ramp(np.linspace(0, 1, 10)))
+    colored = error_colored(forms.cone(8), np.linspace(0, 2, 10), 2.0)
+    assert np.array_equal(colored.colors, error_ramp(np.linspace(0, 1, 10)))
     with pytest.raises(MeshError, match=r"last color .*greater than 0"):
-        error_coloured(forms.cone(8), np.zeros(10), 0.0)
+        error_colored(forms.cone(8), np.zeros(10), 0.0)
 
 
 def test_the_picture_has_bars_where_the_errors_are(forms):

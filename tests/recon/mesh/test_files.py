@@ -27,9 +27,9 @@ def saved(path, content):
 
 @pytest.mark.parametrize("ending", [".ply", ".obj", ".PLY"])
 def test_what_is_written_is_read_again(tmp_path, ending):
-    mesh = square(colours=np.array([[0, 1, 2], [255, 254, 128], [7, 8, 9], [100, 50, 25]], np.uint8))
+    mesh = square(colors=np.array([[0, 1, 2], [255, 254, 128], [7, 8, 9], [100, 50, 25]], np.uint8))
     again = read_mesh(write_mesh(tmp_path / "deep" / f"a{ending}", mesh))
-    for name in ("vertices", "faces", "colours"):
+    for name in ("vertices", "faces", "colors"):
         assert np.array_equal(getattr(again, name), getattr(mesh, name))
     assert [path.name for path in (tmp_path / "deep").iterdir()] == [f"a{ending}"]
 
@@ -64,7 +64,7 @@ def test_colors_stay_beside_texture_coordinates_and_faces_in_order(tmp_path):
     vertices = [f"{row} {r} {g} {b}" for row, (r, g, b) in zip(SQUARE.splitlines(), colors, strict=True)]
     faces = ["vt 0 0", "vt 1 1", "usemtl z", "f 1/1 2/2 3/1", "usemtl a", "f 1/2 3/1 4/2", "usemtl z", "f 4/1 3/1 2/2"]
     mesh = read_mesh(saved(tmp_path / "a.obj", "\n".join([*vertices, *faces])))
-    assert mesh.colours.tolist() == [list(color) for color in colors]
+    assert mesh.colors.tolist() == [list(color) for color in colors]
     assert mesh.faces.tolist() == [[0, 1, 2], [0, 2, 3], [3, 2, 1]]
     assert mesh.uvs[..., 0].tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 1]]
     assert len(mesh.vertices) == 4
@@ -153,7 +153,7 @@ def test_a_binary_ply_of_mixed_faces(tmp_path, form, order):
     faces = b"".join(struct.pack(f"{order}B{len(row)}if", len(row), *row, 0.5) for row in rows)
     mesh = read_mesh(saved(tmp_path / "a.ply", head.encode() + places + faces))
     assert mesh.faces.tolist() == [[0, 1, 2], [1, 2, 3], [0, 1, 2], [0, 2, 3], [0, 2, 3]]
-    assert mesh.colours.tolist() == [[9, 8, 7]] * 4
+    assert mesh.colors.tolist() == [[9, 8, 7]] * 4
 
 
 ASCII = PLY.format(form="ascii")
@@ -218,7 +218,8 @@ def whole(tmp_path_factory):
 
 @given(data=st.data())
 def test_a_damaged_ply_is_read_or_refused(tmp_path_factory, whole, data):
-    place, value = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    value = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(whole)))
     damaged = (whole[:place] + bytes([value]) + whole[place + 1 :])[:cut]
     path = saved(tmp_path_factory.getbasetemp() / "damaged.ply", damaged)

@@ -5,7 +5,8 @@ import torch
 from fieldwatch.recon.geometry import Camera, look_at
 from fieldwatch.recon.mesh import DepthView, MeshError, fuse_depths
 
-LOW, HIGH = np.full(3, -1.3), np.full(3, 1.3)
+LOW = np.full(3, -1.3)
+HIGH = np.full(3, 1.3)
 PLACES = [(4, 0, 0.2), (-4, 0.1, 0), (0, 4, 0.3), (0.2, -4, 0), (0.1, 0, 4), (0, 0.2, -4)]
 
 
@@ -17,11 +18,11 @@ def sphere_view(place, size=160):
     origins, directions = (rays.numpy() for rays in camera.rays())
     along = -(origins * directions).sum(-1)
     square = along**2 - (origins**2).sum(-1) + 1
-    travelled = np.where(square > 0, along - np.sqrt(np.maximum(square, 0)), 0)
-    depth = (travelled * (directions @ camera.forward.numpy())).astype(np.float32)
-    hit = origins + travelled[..., None] * directions
-    colours = np.where(hit[..., :1] > 0, [255, 0, 0], [0, 0, 255]).astype(np.uint8)
-    return DepthView(camera=camera, depth=depth, colours=colours)
+    traveled = np.where(square > 0, along - np.sqrt(np.maximum(square, 0)), 0)
+    depth = (traveled * (directions @ camera.forward.numpy())).astype(np.float32)
+    hit = origins + traveled[..., None] * directions
+    colors = np.where(hit[..., :1] > 0, [255, 0, 0], [0, 0, 255]).astype(np.uint8)
+    return DepthView(camera=camera, depth=depth, colors=colors)
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +39,11 @@ def test_exact_depth_gives_the_surface(views):
     assert mesh.outward
 
 
-def test_colours_are_the_views(views):
+def test_colors_are_the_views(views):
     mesh = fuse_depths(views, low=LOW, high=HIGH, resolution=48)
-    assert mesh.colours is not None
+    assert mesh.colors is not None
     clear = np.abs(mesh.vertices[:, 0]) > 0.15
-    assert (mesh.colours[clear, 0] > 128).tolist() == (mesh.vertices[clear, 0] > 0).tolist()
+    assert (mesh.colors[clear, 0] > 128).tolist() == (mesh.vertices[clear, 0] > 0).tolist()
 
 
 def test_in_layers_it_is_the_same(views):
@@ -54,7 +55,7 @@ def test_in_layers_it_is_the_same(views):
     assert (parts.faces == whole.faces).all() or len(parts.faces) == len(whole.faces)
     order, other = (mesh.vertices[np.lexsort(mesh.vertices.round(9).T)] for mesh in (parts, whole))
     assert order == pytest.approx(other, abs=1e-6)
-    assert parts.colours is not None
+    assert parts.colors is not None
 
 
 def test_one_view_gives_an_open_front_or_a_closed_body(views):

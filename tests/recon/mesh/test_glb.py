@@ -75,15 +75,15 @@ def test_what_trimesh_writes_is_read(forms):
     assert again.closed
 
 
-def test_every_colour_of_a_vertex_comes_back(forms):
+def test_every_color_of_a_vertex_comes_back(forms):
     mesh = forms.patch(16)
     levels = np.arange(289 * 3).reshape(-1, 3) % 256
-    mesh = replace(mesh, colours=levels.astype(np.uint8))
-    assert np.array_equal(read_glb(write_glb(mesh)).colours, mesh.colours)
+    mesh = replace(mesh, colors=levels.astype(np.uint8))
+    assert np.array_equal(read_glb(write_glb(mesh)).colors, mesh.colors)
 
 
-def test_colours_are_linear_in_the_file(forms):
-    mesh = replace(forms.patch(1), colours=np.full((4, 3), 188, np.uint8))  # sRGB 188 is half of the light
+def test_colors_are_linear_in_the_file(forms):
+    mesh = replace(forms.patch(1), colors=np.full((4, 3), 188, np.uint8))  # sRGB 188 is half of the light
     about, _ = parts_of(write_glb(mesh))
     assert about["materials"][0]["extensions"] == {"KHR_materials_unlit": {}}
     [found] = trimesh.load_scene(io.BytesIO(write_glb(mesh)), file_type="glb", process=False).geometry.values()
@@ -120,11 +120,56 @@ def test_nodes_are_placed_and_mirrored_ones_turned(forms):
         {"mesh": 0, "scale": [-1, 1, 1], "translation": [10, 0, 0]},
     ]
     again = read_glb(file_of(about, binary))
-    first, second = again.corners[:20], again.corners[20:]
+    first = again.corners[:20]
+    second = again.corners[20:]
     x, y, z = np.moveaxis(mesh.corners, -1, 0)
     assert np.allclose(first, np.stack([-y, 2 * x, z + 5], -1), atol=1e-6)
     assert np.allclose(second[:, ::-1], np.stack([10 - x, y, z + 5], -1), atol=1e-6)
     assert again.outward is True
+
+
+def with_primitive(mesh, indices, mode):
+    """The file of a mesh with a second primitive: the same vertices, other indices, another mode."""
+    about, binary = parts_of(write_glb(mesh))
+    values = np.array(indices, np.uint32).tobytes()
+    about["bufferViews"].append({"buffer": 0, "byteOffset": len(binary), "byteLength": len(values)})
+    accessor = {"bufferView": len(about["bufferViews"]) - 1, "count": len(indices), "type": "SCALAR"}
+    about["accessors"].append(accessor | {"componentType": 5125})
+    primitives = about["meshes"][0]["primitives"]
+    primitives.append(primitives[0] | {"indices": len(about["accessors"]) - 1, "mode": mode})
+    about["buffers"][0]["byteLength"] += len(values)
+    return about, binary + values
+
+
+@pytest.mark.parametrize(
+    ("mode", "indices", "faces"),
+    [
+        (5, [0, 1, 2, 3, 4], [[0, 1, 2], [1, 3, 2], [2, 3, 4]]),
+        (5, [0, 1, 2, 2, 3, 3, 4, 5], [[0, 1, 2], [3, 5, 4]]),  # two strips, joined by faces without area
+        (6, [0, 1, 2, 3, 4], [[1, 2, 0], [2, 3, 0], [3, 4, 0]]),
+    ],
+)
+def test_strips_and_fans_are_read_with_the_triangles(forms, mode, indices, faces):
+    mesh = forms.icosphere(0)
+    about, binary = with_primitive(mesh, indices, mode)
+    again = read_glb(file_of(about, binary))
+    assert np.allclose(again.corners[:20], mesh.corners, atol=1e-6)
+    assert np.allclose(again.corners[20:], mesh.vertices[faces], atol=1e-6)
+    about["meshes"][0]["primitives"].pop(0)
+    assert np.allclose(read_glb(file_of(about, binary)).corners, mesh.vertices[faces], atol=1e-6)
+
+
+def test_trimesh_reads_the_same_strip(forms):
+    about, binary = with_primitive(forms.icosphere(0), [0, 1, 2, 3, 4, 5], 5)
+    about["meshes"][0]["primitives"].pop(0)
+    data = file_of(about, binary)
+    [found] = trimesh.load_scene(io.BytesIO(data), file_type="glb", process=False).geometry.values()
+    ours = read_glb(data).corners
+    assert np.allclose(np.roll(found.vertices[found.faces], 0, 1).mean(1), ours.mean(1), atol=1e-6)
+    edges = [
+        np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]) for corners in (ours, found.triangles)
+    ]
+    assert np.allclose(*edges, atol=1e-6)
 
 
 def test_two_pictures_are_refused_unless_left_out(forms):
@@ -146,7 +191,9 @@ SQUARE_UVS = np.array([[0.25, 0.5], [1, 0], [0.75, 1], [0, 0.125]])
 
 def square_file(**attributes: np.ndarray) -> bytes:
     """Two triangles with a texture on the last texture coordinates given; integer attributes are normalized."""
-    views, accessors, binary = [], [], b""
+    views = []
+    accessors = []
+    binary = b""
     for values in (*attributes.values(), SQUARE_FACES.reshape(-1, 1)):
         rows = np.zeros((len(values), 12), np.uint8)  # a stride of 12 bytes for all
         rows[:, : values.itemsize * values.shape[1]] = np.ascontiguousarray(values).view(np.uint8)
@@ -200,7 +247,7 @@ def test_dark_colors_without_a_material_keep_their_precision(kind):
     dark = np.arange(12).reshape(4, 3)
     linear = dark / 255 / 12.92
     stored = np.rint(linear * 65535).astype(np.uint16) if kind is np.uint16 else linear.astype(np.float32)
-    assert np.array_equal(read_glb(square_file(POSITION=SQUARE.astype(np.float32), COLOR_0=stored)).colours, dark)
+    assert np.array_equal(read_glb(square_file(POSITION=SQUARE.astype(np.float32), COLOR_0=stored)).colors, dark)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +256,7 @@ def test_dark_colors_without_a_material_keep_their_precision(kind):
         (lambda about: about.update(extensionsRequired=["KHR_draco_mesh_compression"]), "it requires KHR_draco_mesh"),
         (lambda about: about.update(nodes=[]), "references nodes 0 of 0"),
         (lambda about: about["meshes"][0]["primitives"][0].update(mode=0), "holds no triangles"),
+        (lambda about: about["meshes"][0]["primitives"][0].update(mode=7), "has mode 7"),
         (lambda about: about["accessors"][0].update(count=10**6), "rows of 12 bytes, but"),
         (lambda about: about["accessors"][0].update(type="VEC9"), "description is invalid"),
         (lambda about: about["bufferViews"][0].update(byteLength=10**9), "cut short"),
@@ -247,7 +295,8 @@ def whole():
 
 @given(data=st.data())
 def test_a_damaged_glb_is_read_or_refused(whole, data):
-    place, value = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    value = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(whole)))
     try:
         mesh = read_glb((whole[:place] + bytes([value]) + whole[place + 1 :])[:cut])

@@ -1,4 +1,4 @@
-"""Inside and outside, and how a mesh fits the centres of Gaussians."""
+"""Inside and outside, and how a mesh fits the centers of Gaussians."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,8 @@ def test_overlapping_bodies_count_once_and_shells_are_hollow(forms, turned):
 
 
 def test_flipped_faces_and_seams_change_nothing(forms):
-    ball, points = forms.icosphere(2), np.random.default_rng(1).normal(size=(200, 3))
+    ball = forms.icosphere(2)
+    points = np.random.default_rng(1).normal(size=(200, 3))
     wanted = points_inside(ball, points)
     which = np.zeros(len(ball.faces), np.bool_)
     which[::7] = True
@@ -59,8 +60,8 @@ def test_an_open_mesh_has_no_inside(forms):
 def test_the_fit_of_gaussians_to_a_ball(forms):
     directions = np.random.default_rng(0).normal(size=(100, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    centres = np.concatenate([0.5 * directions[:75], 1.5 * directions[75:]])
-    found = gaussian_fit(forms.icosphere(5), centres)
+    centers = np.concatenate([0.5 * directions[:75], 1.5 * directions[75:]])
+    found = gaussian_fit(forms.icosphere(5), centers)
     assert found["Mesh/GaussianFit/coverage"] == 0.75
     assert found["Mesh/GaussianFit/avg_distance"] == pytest.approx(0.5, abs=1e-3)
     assert found["Mesh/GaussianFit/max_distance"] == pytest.approx(0.5, abs=1e-3)

@@ -5,7 +5,8 @@ from scipy.spatial import cKDTree
 from fieldwatch.recon.mesh import MeshError, implicit_surface
 from fieldwatch.recon.mesh.marching import marching_cubes
 
-LOW, HIGH = np.full(3, -1.0), np.full(3, 1.0)
+LOW = np.full(3, -1.0)
+HIGH = np.full(3, 1.0)
 MIDDLE = np.array([0.1, 0.05, -0.02])
 
 

@@ -9,21 +9,21 @@ RED = np.tile(np.array([255, 0, 0], np.uint8), (4, 1))
 
 
 def test_some_are_chosen_in_their_order():
-    points = OrientedPoints(points=PLACES, normals=UP, colours=RED).chosen(np.array([True, False, False, True]))
-    assert (len(points), points.points[1, 0], points.colours.shape) == (2, 9.0, (2, 3))
+    points = OrientedPoints(points=PLACES, normals=UP, colors=RED).chosen(np.array([True, False, False, True]))
+    assert (len(points), points.points[1, 0], points.colors.shape) == (2, 9.0, (2, 3))
 
 
-def test_sets_are_joined_and_empty_ones_do_not_take_the_colours():
+def test_sets_are_joined_and_empty_ones_do_not_take_the_colors():
     empty = OrientedPoints(points=np.empty((0, 3)), normals=np.empty((0, 3)))
-    joined = OrientedPoints.joined(OrientedPoints(points=PLACES, normals=UP, colours=RED), empty)
-    assert (len(joined), joined.colours.tolist()) == (4, RED.tolist())
+    joined = OrientedPoints.joined(OrientedPoints(points=PLACES, normals=UP, colors=RED), empty)
+    assert (len(joined), joined.colors.tolist()) == (4, RED.tolist())
     assert len(OrientedPoints.joined()) == 0
 
 
-def test_colours_for_some_only_are_refused():
+def test_colors_for_some_only_are_refused():
     plain = OrientedPoints(points=PLACES, normals=UP)
     with pytest.raises(MeshError, match=r"1 of 2 .*have colors"):
-        OrientedPoints.joined(plain, OrientedPoints(points=PLACES, normals=UP, colours=RED))
+        OrientedPoints.joined(plain, OrientedPoints(points=PLACES, normals=UP, colors=RED))
 
 
 def test_a_normal_that_is_none_is_refused():

@@ -11,8 +11,8 @@ from fieldwatch.recon.mesh import MeshError, OrientedPoints, poisson_surface, re
 def on_sphere(count, seed=0):
     places = np.random.default_rng(seed).normal(size=(count, 3))
     places /= np.linalg.norm(places, axis=1, keepdims=True)
-    colours = np.where(places[:, :1] > 0, [[255, 0, 0]], [[0, 0, 255]]).astype(np.uint8)
-    return OrientedPoints(points=places, normals=places, colours=colours)
+    colors = np.where(places[:, :1] > 0, [[255, 0, 0]], [[0, 0, 255]]).astype(np.uint8)
+    return OrientedPoints(points=places, normals=places, colors=colors)
 
 
 def upper(points):
@@ -42,12 +42,12 @@ def test_density_counts_the_samples_of_a_cell():
     assert np.median(surface.density) * 4 * np.pi / surface.cell**2 == pytest.approx(20_000, rel=0.1)
 
 
-def test_vertices_have_the_colours_of_the_nearest_points():
+def test_vertices_have_the_colors_of_the_nearest_points():
     surface = poisson_surface(on_sphere(5_000), resolution=48)
-    assert surface.mesh.colours is not None
+    assert surface.mesh.colors is not None
     sides = surface.mesh.vertices[:, 0]
     clear = np.abs(sides) > 0.1
-    assert (surface.mesh.colours[clear, 0] == np.where(sides[clear] > 0, 255, 0)).all()
+    assert (surface.mesh.colors[clear, 0] == np.where(sides[clear] > 0, 255, 0)).all()
 
 
 def test_few_points_on_a_fine_grid_still_close():
@@ -76,7 +76,7 @@ def test_a_real_mesh(real_data, noise):
     distance, _ = cKDTree(on_mesh(spot, 300_000, seed=1)[0]).query(surface.mesh.vertices)
     assert (surface.mesh.closed, surface.mesh.outward, surface.mesh.pieces.max()) == (True, True, 0)
     assert distance.mean() < 0.002 * diagonal
-    first, second = surface.mesh.normals[surface.mesh.edges.neighbours].transpose(1, 0, 2)
+    first, second = surface.mesh.normals[surface.mesh.edges.neighbors].transpose(1, 0, 2)
     assert np.einsum("ij,ij->i", first, second).mean() > 0.98
 
 
@@ -108,7 +108,8 @@ def test_half_a_box_keeps_within_what_was_seen():
     for axis in range(3):
         for side in (-1.0, 1.0):
             if (axis, side) != (2, -1.0):
-                places, normals = generator.uniform(-1, 1, (5_000, 3)), np.zeros((5_000, 3))
+                places = generator.uniform(-1, 1, (5_000, 3))
+                normals = np.zeros((5_000, 3))
                 places[:, axis] = normals[:, axis] = side
                 parts.append(OrientedPoints(points=places, normals=normals))
     box = OrientedPoints.joined(*parts)

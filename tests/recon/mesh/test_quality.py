@@ -122,6 +122,7 @@ def test_neither_turning_nor_scaling_nor_moving_changes_the_form(turn, power, sh
     rotation = Rotation.random(rng=turn).as_matrix()
     one = Triangles(vertices=places, faces=faces)
     other = Triangles(vertices=10.0**power * (places @ rotation.T + shift), faces=faces)
-    first, second = mesh_quality(one), mesh_quality(other)
+    first = mesh_quality(one)
+    second = mesh_quality(other)
     assert [getattr(second, name) for name in SAME] == pytest.approx([getattr(first, name) for name in SAME], abs=1e-9)
     assert second.surface_area == pytest.approx(100.0**power * first.surface_area)

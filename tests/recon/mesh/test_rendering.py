@@ -1,4 +1,4 @@
-"""Pictures of meshes against closed forms: textures texel by texel, colours, clay, normals; cameras around them."""
+"""Pictures of meshes against closed forms: textures texel by texel, colors, clay, normals; cameras around them."""
 
 import math
 from dataclasses import replace
@@ -46,22 +46,22 @@ def test_between_texels_a_texture_is_bilinear():
     assert np.abs(picture[:, 1:] - wanted).max() <= 1
 
 
-def test_a_texture_goes_before_the_colours_of_vertices():
+def test_a_texture_goes_before_the_colors_of_vertices():
     uvs = np.zeros((2, 3, 2))
-    mesh = square(texture=np.full((2, 2, 3), 9, np.uint8), uvs=uvs, colours=np.full((4, 3), 200, np.uint8))
+    mesh = square(texture=np.full((2, 2, 3), 9, np.uint8), uvs=uvs, colors=np.full((4, 3), 200, np.uint8))
     assert (render_mesh(mesh, facing(4)) == 9).all()
 
 
-def test_colours_of_vertices_are_mixed_evenly_along_the_surface():
-    colours = np.array([[0, 0, 0], [255, 0, 0], [255, 255, 0], [0, 255, 0]], np.uint8)
-    picture = render_mesh(square(colours=colours), facing(50), samples=1).astype(float)
+def test_colors_of_vertices_are_mixed_evenly_along_the_surface():
+    colors = np.array([[0, 0, 0], [255, 0, 0], [255, 255, 0], [0, 255, 0]], np.uint8)
+    picture = render_mesh(square(colors=colors), facing(50), samples=1).astype(float)
     ramp = 255 * (np.arange(50) + 0.5) / 50
     assert np.abs(picture[..., 0] - ramp).max() <= 0.51
     assert np.abs(picture[..., 1] - ramp[::-1, None]).max() <= 0.51
 
 
 def test_a_pixel_is_the_mean_of_its_samples():
-    white = square(colours=np.full((4, 3), 200, np.uint8))
+    white = square(colors=np.full((4, 3), 200, np.uint8))
     half = facing(10, width=4.0, shift=0.5)
     assert set(np.unique(render_mesh(white, half, background=BLACK, samples=1))) == {0, 200}
     fine = render_mesh(white, half, background=BLACK, samples=2)
@@ -74,7 +74,8 @@ def test_normals_of_a_sphere_are_its_own(forms):
     camera = facing(64, width=3.0, distance=9.0)
     picture = render_mesh(forms.icosphere(4), camera, shading="normals", background=BLACK, samples=1).astype(float)
     directions = camera.directions().numpy()
-    square_length, half = (directions**2).sum(-1), -9.0 * directions[..., 2]
+    square_length = (directions**2).sum(-1)
+    half = -9.0 * directions[..., 2]
     root = half**2 - square_length * 80.0
     depth = (-half - np.sqrt(root.clip(0))) / square_length
     normal = directions * depth[..., None] - [0, 0, 9.0]  # camera axes; the sphere's middle is 9 ahead
@@ -91,14 +92,15 @@ def test_edges_of_a_cube_are_not_smoothed_away():
     cube = Triangles(vertices=places, faces=np.array(faces))
     camera = turntable_cameras(cube, 1, 64)[0]
     picture = render_mesh(cube, camera, shading="normals", samples=1)
-    colours, counts = np.unique(picture.reshape(-1, 3), axis=0, return_counts=True)
+    colors, counts = np.unique(picture.reshape(-1, 3), axis=0, return_counts=True)
     assert (counts > 50).sum() == 3  # the background, the side in front, the top
     assert counts[counts > 50].sum() > 0.98 * 64 * 64
-    assert len(colours) < 40
+    assert len(colors) < 40
 
 
 def test_clay_is_brightest_where_it_faces_the_camera_and_red_from_behind(forms):
-    ball, camera = forms.icosphere(3), facing(40, width=2.4)
+    ball = forms.icosphere(3)
+    camera = facing(40, width=2.4)
     outside = render_mesh(ball, camera, shading="clay", background=BLACK).astype(int)
     assert np.abs(outside[20, 20] - [205, 200, 192]).max() <= 2
     assert outside[20, 20].sum() > outside[20, 35].sum() > outside[20, 0].sum() == 0
@@ -106,7 +108,7 @@ def test_clay_is_brightest_where_it_faces_the_camera_and_red_from_behind(forms):
     assert np.abs(inside_out[20, 20] - [150, 96, 88]).max() <= 2
 
 
-def test_a_mesh_without_colours_is_clay():
+def test_a_mesh_without_colors_is_clay():
     assert np.array_equal(render_mesh(square(), facing(8)), render_mesh(square(), facing(8), shading="clay"))
 
 
@@ -155,18 +157,18 @@ def test_cameras_of_a_turntable_see_all_of_the_mesh_upright(forms, up):
         )
 
 
-def test_a_still_shows_colours_above_and_clay_below(forms):
+def test_a_still_shows_colors_above_and_clay_below(forms):
     ball = forms.icosphere(2)
-    coloured = replace(ball, colours=np.full((len(ball.vertices), 3), (10, 200, 30), np.uint8))
-    sheet = mesh_still(coloured, size=20, views=3)
+    colored = replace(ball, colors=np.full((len(ball.vertices), 3), (10, 200, 30), np.uint8))
+    sheet = mesh_still(colored, size=20, views=3)
     assert sheet.shape == (40, 60, 3)
     assert (sheet[10, [10, 30, 50]] == (10, 200, 30)).all()
-    renderer = MeshRenderer(coloured)
-    for number, camera in enumerate(turntable_cameras(coloured, 3, 20)):
+    renderer = MeshRenderer(colored)
+    for number, camera in enumerate(turntable_cameras(colored, 3, 20)):
         assert np.array_equal(sheet[20:, 20 * number : 20 * number + 20], renderer.render(camera, shading="clay"))
 
 
-def test_a_still_without_colours_shows_clay_above_and_normals_below(forms):
+def test_a_still_without_colors_shows_clay_above_and_normals_below(forms):
     ball = forms.icosphere(2)
     camera = turntable_cameras(ball, 4, 24)[2]
     sheet = mesh_still(ball, size=24)

@@ -9,14 +9,14 @@ def on_sphere(count, radius=1.0):
     places = np.random.default_rng(0).normal(size=(count, 3))
     places /= np.linalg.norm(places, axis=1, keepdims=True)
     green = np.tile(np.array([0, 255, 0], np.uint8), (count, 1))
-    return OrientedPoints(points=radius * places, normals=places, colours=green)
+    return OrientedPoints(points=radius * places, normals=places, colors=green)
 
 
 def test_vertices_come_onto_the_points(forms):
     mesh = snapped(forms.icosphere(), on_sphere(200_000, 1.05), farthest=0.2)
     assert np.linalg.norm(mesh.vertices, axis=1) == pytest.approx(np.full(642, 1.05))
-    assert mesh.colours is not None
-    assert (mesh.colours == [0, 255, 0]).all()
+    assert mesh.colors is not None
+    assert (mesh.colors == [0, 255, 0]).all()
     assert (mesh.closed, mesh.outward) == (True, True)
 
 

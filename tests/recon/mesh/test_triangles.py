@@ -31,12 +31,12 @@ def test_far_from_the_origin_the_volume_stays(forms):
     assert moved.signed_volume == pytest.approx(mesh.signed_volume, rel=1e-6)
 
 
-def test_a_patch_has_a_rim_and_neighbours(forms):
+def test_a_patch_has_a_rim_and_neighbors(forms):
     mesh = forms.patch(5)
     edges = mesh.edges
     assert (len(edges), len(edges.boundary), len(edges.interior)) == (85, 20, 65)
     assert mesh.outward is None
-    shared = [set(mesh.faces[a]) & set(mesh.faces[b]) for a, b in edges.neighbours]
+    shared = [set(mesh.faces[a]) & set(mesh.faces[b]) for a, b in edges.neighbors]
     assert shared == [set(ends) for ends in edges.ends[edges.interior]]
 
 
@@ -131,7 +131,7 @@ def test_values_that_make_no_mesh_are_refused(vertices, faces, said):
         {"vertices": np.zeros((3, 2))},
         {"vertices": np.zeros((3, 3), np.float32)},
         {"faces": np.zeros((1, 4), np.int64)},
-        {"colours": np.zeros((2, 3), np.uint8)},
+        {"colors": np.zeros((2, 3), np.uint8)},
         {"uvs": np.zeros((3, 2))},
     ],
 )

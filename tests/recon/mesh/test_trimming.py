@@ -28,7 +28,7 @@ def test_far_points_go_and_near_ones_stay():
 def test_few_points_are_all_kept():
     assert len(without_outliers(on_sphere(10))) == 10
     with pytest.raises(MeshError, match=r"greater than 0, got 0"):
-        without_outliers(on_sphere(10), neighbours=0)
+        without_outliers(on_sphere(10), neighbors=0)
 
 
 @pytest.mark.parametrize("count", [300, 30_000])

@@ -45,7 +45,8 @@ def test_a_healthy_run_with_everything_recorded_is_silent(make, rng):
     """A steep start, a term that begins at 1500, a learning rate that decays to 0, evaluations, memory, times."""
     wobble = 1 + 0.05 * rng.standard_normal(4096)
     fall = (0.2 + 0.8 * np.exp(-STEPS / 300)) * wobble
-    late, rate = STEPS >= 1500, 1e-3 * np.cos(STEPS / 4096 * np.pi / 2) ** 4
+    late = STEPS >= 1500
+    rate = 1e-3 * np.cos(STEPS / 4096 * np.pi / 2) ** 4
     columns = {
         "Loss/total": 8 * fall + 2 * late,
         "Loss/component_rgb": fall,
@@ -76,7 +77,7 @@ def test_a_healthy_run_with_everything_recorded_is_silent(make, rng):
         "TensorProfiling/Tensor_Category/parameters_MB": np.full(80, 300.0),
         "TensorProfiling/fragmentation_percent": np.full(80, 24.0),
     }
-    reference = {"Reference/mean_frame_psnr": [19.7]}
+    reference = {"Reference/train_mean_frame": [19.7]}
     parts = (columns, (term, {"first": 1500}), (epochs, EVAL), reference)
     history = make(*parts, windows={"rgb": (0, 9999), "clip": (1500, 9999)})
     assert Examiner((*VIDEO_RULES, *NORMALS_RULES, *SPLATS_RULES)).examine(history) == [

@@ -10,7 +10,7 @@ from fieldwatch.recon.render import depth_normal_consistency, depth_normal_consi
 
 SIZES = [(64, 48), (3, 3), (130, 17), (33, 70)]
 TOO_SMALL = [(1, 1), (1, 9), (9, 1), (2, 2), (2, 30)]
-"""Sizes, in pixels across and down, at which no pixel has four neighbours."""
+"""Sizes, in pixels across and down, at which no pixel has four neighbors."""
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_any_number_of_threads_gives_the_same_bits(threads):
 
 
 @pytest.mark.parametrize("size", TOO_SMALL)
-def test_nothing_counts_where_no_pixel_has_four_neighbours(size):
+def test_nothing_counts_where_no_pixel_has_four_neighbors(size):
     ours, wanted = both(maps(*size), camera(*size))
     for found, right in zip(ours, wanted, strict=True):
         assert not found.any()
@@ -112,14 +112,16 @@ def test_what_was_not_drawn_or_lies_behind_does_not_count():
 
 
 def test_maps_with_gaps_in_memory_are_read_right():
-    parts, eye = maps(64, 48), camera(64, 48)
+    parts = maps(64, 48)
+    eye = camera(64, 48)
     normals, alpha, depth = (part.transpose(0, 1).contiguous().transpose(0, 1) for part in parts)
     assert not normals.is_contiguous()
     assert depth_normal_consistency(normals, alpha, depth, eye) == depth_normal_consistency(*parts, eye)
 
 
 def test_the_pose_of_the_camera_does_not_matter():
-    parts, eye = maps(64, 48), camera(64, 48)
+    parts = maps(64, 48)
+    eye = camera(64, 48)
     moved = camera(64, 48, pose=look_at((3.0, 1.0, 2.0), (0.0, 0.0, 0.0)))
     assert depth_normal_consistency(*parts, eye) == depth_normal_consistency(*parts, moved)
     single, turned = (depth_normal_consistency_reference(*parts, one) for one in (eye, moved))
@@ -127,7 +129,8 @@ def test_the_pose_of_the_camera_does_not_matter():
 
 
 def test_a_plane_drawn_with_its_own_normal_has_no_error():
-    eye, normal = camera(64, 48), torch.tensor([0.6, 0.0, -0.8])
+    eye = camera(64, 48)
+    normal = torch.tensor([0.6, 0.0, -0.8])
     wall = -2 / (eye.directions() @ normal)
     alpha = torch.full((48, 64), 0.8)
     parts = (normal * alpha[..., None], alpha, wall * alpha)
@@ -153,7 +156,8 @@ def test_a_depth_that_is_not_finite_passes_no_gradient(bad):
 
 
 def test_without_gradients_the_value_is_the_same():
-    parts, eye = maps(64, 48), camera(64, 48)
+    parts = maps(64, 48)
+    eye = camera(64, 48)
     assert depth_normal_consistency(*parts, eye) == outcome(depth_normal_consistency, parts, eye)[0]
 
 

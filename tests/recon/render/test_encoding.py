@@ -61,7 +61,8 @@ def outcome(encoding, points, gradients, *, dtype=torch.float32):
     table = encoding.table.detach().to(dtype).requires_grad_()
     if dtype == torch.float32:
         encoding.zero_grad()
-        parts, table = encoding.with_jacobian(points), encoding.table
+        parts = encoding.with_jacobian(points)
+        table = encoding.table
     else:
         parts = hash_encode_reference(points, table, encoding.lattices, encoding.level_weights().to(dtype))
     pairs = [
@@ -132,14 +133,16 @@ def test_products_of_coordinates_are_reproduced_with_all_derivatives():
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("count", COUNTS)
 def test_native_is_the_composition_in_double_precision(name, count):
-    encoding, points = made(active=0.6 * SETTINGS[name]["levels"], **SETTINGS[name]), scattered(count)
+    encoding = made(active=0.6 * SETTINGS[name]["levels"], **SETTINGS[name])
+    points = scattered(count)
     gradients = given(encoding, count)
     assert_same(outcome(encoding, points, gradients), outcome(encoding, points, gradients, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_native_takes_the_gradient_of_one_part_alone(missing):
-    encoding, points = made(**SETTINGS["dense and hashed"]), scattered(200)
+    encoding = made(**SETTINGS["dense and hashed"])
+    points = scattered(200)
     gradients = list(given(encoding, 200))
     gradients[missing] = None
     ours = outcome(encoding, points, gradients)
@@ -149,7 +152,8 @@ def test_native_takes_the_gradient_of_one_part_alone(missing):
 
 
 def test_forward_alone_gives_the_same_features_and_gradients():
-    encoding, points = made(**SETTINGS["dense and hashed"]), scattered(200).requires_grad_()
+    encoding = made(**SETTINGS["dense and hashed"])
+    points = scattered(200).requires_grad_()
     by_features, _ = given(encoding, 200)
     found = encoding(points)
     found.backward(by_features)
@@ -170,7 +174,9 @@ def test_beside_the_faces_of_cells_a_point_is_in_the_right_cell(resolution):
 
 
 def test_normals_of_a_network_are_trained_without_double_backward():
-    encoding, points, chance = made(**SETTINGS["dense and hashed"]), scattered(150), torch.Generator().manual_seed(3)
+    encoding = made(**SETTINGS["dense and hashed"])
+    points = scattered(150)
+    chance = torch.Generator().manual_seed(3)
     hidden = torch.randn(16, encoding.features + 3, generator=chance) / 4
     out = torch.randn(16, generator=chance)
 
@@ -188,7 +194,8 @@ def test_normals_of_a_network_are_trained_without_double_backward():
     normals = by_point + torch.einsum("nf,nfd->nd", by_features, jacobian)
     eikonal(normals).backward()
 
-    exact, table = points.double().requires_grad_(), encoding.table.detach().double().requires_grad_()
+    exact = points.double().requires_grad_()
+    table = encoding.table.detach().double().requires_grad_()
     weights = encoding.level_weights().double()
     value = sdf(exact, hash_encode_reference(exact, table, encoding.lattices, weights)[0])
     (truth,) = torch.autograd.grad(value.sum(), exact, create_graph=True)
@@ -199,7 +206,8 @@ def test_normals_of_a_network_are_trained_without_double_backward():
 
 
 def test_the_reference_jacobian_is_the_derivative_of_its_features():
-    encoding, points = made(active=3.3, **SETTINGS["dense and hashed"]), scattered(6).double().requires_grad_()
+    encoding = made(active=3.3, **SETTINGS["dense and hashed"])
+    points = scattered(6).double().requires_grad_()
     how = (encoding.table.detach().double(), encoding.lattices, encoding.level_weights().double())
     features, jacobian = hash_encode_reference(points, *how)
     for k in range(encoding.features):
@@ -210,7 +218,8 @@ def test_the_reference_jacobian_is_the_derivative_of_its_features():
 def test_gradients_of_the_reference_are_those_of_finite_differences():
     encoding = made(levels=2, base_resolution=1, finest_resolution=3, table_bits=3)
     points = torch.tensor([[0.4, 0.1, 0.8], [0.55, 0.9, 0.2]], dtype=torch.float64, requires_grad=True)
-    table, weights = encoding.table.detach().double().requires_grad_(), encoding.level_weights().double()
+    table = encoding.table.detach().double().requires_grad_()
+    weights = encoding.level_weights().double()
 
     def parts(at, rows):
         return hash_encode_reference(at, rows, encoding.lattices, weights)
@@ -222,14 +231,17 @@ def test_gradients_of_the_reference_are_those_of_finite_differences():
 def test_native_derivatives_are_those_of_finite_differences():
     encoding = made(levels=3, base_resolution=2, finest_resolution=8, table_bits=12)
     cells = torch.randint(0, 8, (40, 3), generator=torch.Generator().manual_seed(6))
-    points, step = (cells + 0.3 + 0.4 * scattered(40)) / 8, 0.02  # stays inside a cell of all three lattices
+    # stays inside a cell of all three lattices
+    points = (cells + 0.3 + 0.4 * scattered(40)) / 8
+    step = 0.02
     _, jacobian = encoding.with_jacobian(points)
     by_jacobian = given(encoding, 40)[1]
     points.requires_grad_()
     (encoding.with_jacobian(points)[1] * by_jacobian).sum().backward()
     for axis, side in enumerate(torch.eye(3) * step):
         at = points.detach()
-        (low, steep_low), (high, steep_high) = encoding.with_jacobian(at - side), encoding.with_jacobian(at + side)
+        low, steep_low = encoding.with_jacobian(at - side)
+        high, steep_high = encoding.with_jacobian(at + side)
         assert torch.allclose((high - low) / (2 * step), jacobian[..., axis], atol=1e-3)
         curve = ((steep_high - steep_low) / (2 * step) * by_jacobian).sum(dim=(1, 2))
         assert torch.allclose(curve, points.grad[:, axis], rtol=1e-3, atol=2e-2)
@@ -241,7 +253,8 @@ def test_native_derivatives_are_those_of_finite_differences():
 )
 def test_levels_fade_in_one_after_the_other(active, weights):
     settings = {"levels": 3, "base_resolution": 4, "finest_resolution": 64}
-    encoding, points = made(active=active, **settings), scattered(60)
+    encoding = made(active=active, **settings)
+    points = scattered(60)
     weights = torch.tensor(weights, dtype=torch.float32)
     assert torch.allclose(encoding.level_weights(), weights, atol=1e-6)
     (features, jacobian), (all_features, all_jacobian) = (e.with_jacobian(points) for e in (encoding, made(**settings)))
@@ -254,7 +267,8 @@ def test_levels_fade_in_one_after_the_other(active, weights):
 
 
 def test_the_state_holds_table_and_bandwidth():
-    encoding, other = made(active=2.5, levels=4), HashEncoding(levels=4, table_bits=12)
+    encoding = made(active=2.5, levels=4)
+    other = HashEncoding(levels=4, table_bits=12)
     assert sorted(encoding.state_dict()) == ["active_levels", "table"]
     assert other.active_levels == 4
     other.load_state_dict(encoding.state_dict())
@@ -273,7 +287,8 @@ def test_more_levels_than_there_are_cannot_be_active(active):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("beyond", [-1e-3, 1.5, torch.inf, -torch.inf])
 def test_points_outside_the_unit_cube_are_refused(dtype, beyond):
-    encoding, points = made(levels=2).to(dtype), scattered(200).to(dtype)
+    encoding = made(levels=2).to(dtype)
+    points = scattered(200).to(dtype)
     points[150, 1] = beyond
     for encode in (encoding, encoding.with_jacobian):
         with pytest.raises(ValueError, match=r"1 of 200 points are outside \[0, 1\].*map the box"):
@@ -282,7 +297,8 @@ def test_points_outside_the_unit_cube_are_refused(dtype, beyond):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_point_that_is_nan_gives_nan_to_itself_and_to_the_table(dtype):
-    encoding, points = made(levels=2).to(dtype), scattered(20).to(dtype)
+    encoding = made(levels=2).to(dtype)
+    points = scattered(20).to(dtype)
     points[4, 1] = torch.nan
     features, jacobian = encoding.with_jacobian(points)
     assert features[4].isnan().all()
@@ -302,7 +318,8 @@ def test_the_faces_of_the_unit_cube_belong_to_it():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_no_points_give_no_features(dtype):
-    encoding, points = made(levels=2).to(dtype), torch.zeros(0, 3, dtype=dtype, requires_grad=True)
+    encoding = made(levels=2).to(dtype)
+    points = torch.zeros(0, 3, dtype=dtype, requires_grad=True)
     features, jacobian = encoding.with_jacobian(points)
     assert features.shape == encoding(points).shape == (0, 4)
     assert jacobian.shape == (0, 4, 3)
@@ -313,7 +330,8 @@ def test_no_points_give_no_features(dtype):
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
 def test_any_number_of_threads_gives_the_same_bits(threads):
-    encoding, points = made(**SETTINGS["all hashed"]), scattered(3000)
+    encoding = made(**SETTINGS["all hashed"])
+    points = scattered(3000)
     results = []
     for count in (1, threads):
         torch.set_num_threads(count)
@@ -323,7 +341,8 @@ def test_any_number_of_threads_gives_the_same_bits(threads):
 
 
 def test_tensors_with_gaps_in_memory_are_read_right():
-    encoding, points = made(levels=3), scattered(90)
+    encoding = made(levels=3)
+    points = scattered(90)
     gapped = points.T.contiguous().T
     assert not gapped.is_contiguous()
     gradients = given(encoding, 90)
@@ -333,14 +352,16 @@ def test_tensors_with_gaps_in_memory_are_read_right():
 
 
 def test_without_gradients_the_values_are_the_same():
-    encoding, points = made(levels=3), scattered(90)
+    encoding = made(levels=3)
+    points = scattered(90)
     with torch.no_grad():
         quiet = encoding.with_jacobian(points)
     assert all(torch.equal(a, b) for a, b in zip(quiet, encoding.with_jacobian(points), strict=True))
 
 
 def test_a_frozen_table_still_passes_gradients_to_the_points():
-    encoding, points = made(levels=3), scattered(90)
+    encoding = made(levels=3)
+    points = scattered(90)
     gradients = given(encoding, 90)
     wanted = outcome(encoding, points, gradients)[3].clone()
     encoding.zero_grad()
@@ -352,13 +373,15 @@ def test_a_frozen_table_still_passes_gradients_to_the_points():
 
 
 def test_a_second_derivative_through_the_kernels_is_refused():
-    encoding, points = made(levels=2), scattered(5).requires_grad_()
+    encoding = made(levels=2)
+    points = scattered(5).requires_grad_()
     with pytest.raises(RuntimeError, match=r"twice.*with_jacobian"):
         torch.autograd.grad(encoding(points).sum(), points, create_graph=True)
 
 
 def test_double_precision_takes_the_composition():
-    encoding, points = made(levels=3), scattered(40)
+    encoding = made(levels=3)
+    points = scattered(40)
     single = encoding.with_jacobian(points)
     double = encoding.double().with_jacobian(points.double())
     assert all(part.dtype == torch.float64 for part in double)

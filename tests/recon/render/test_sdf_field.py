@@ -24,7 +24,8 @@ def field(seed=0, **settings):
 
 def shaken(seed=0, **settings):
     """A field with random numbers of some size everywhere."""
-    made, chance = field(seed, **settings), torch.Generator().manual_seed(seed + 100)
+    made = field(seed, **settings)
+    chance = torch.Generator().manual_seed(seed + 100)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=chance) * 0.3)
@@ -43,9 +44,11 @@ def directions(count=2000):
 @pytest.mark.parametrize("radius", [0.2, 0.6, 0.9])
 @pytest.mark.parametrize("layers", [1, 2, 4])
 def test_the_start_is_a_sphere(seed, radius, layers):
-    made, out = field(seed, radius=radius, layers=layers), directions()
+    made = field(seed, radius=radius, layers=layers)
+    out = directions()
     with torch.no_grad():
-        inside, outside = made((radius - 0.02) * out), made((radius + 0.02) * out)
+        inside = made((radius - 0.02) * out)
+        outside = made((radius + 0.02) * out)
         _, gradient = made.with_gradient(radius * out)
     assert inside.max() < 0 < outside.min()
     assert (gradient.norm(dim=-1) - 1).abs().max() < 0.02
@@ -72,7 +75,8 @@ def test_the_gradient_is_that_of_the_values(layers):
 
 
 def test_single_and_double_precision_agree():
-    made, points = shaken(sharpness=20.0), scattered(100)
+    made = shaken(sharpness=20.0)
+    points = scattered(100)
     value, gradient = made.with_gradient(points)
     right, slope = copy.deepcopy(made).double().with_gradient(points.double())
     torch.testing.assert_close(value.double(), right, atol=1e-5, rtol=1e-5)
@@ -87,7 +91,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(threads):
         before = torch.get_num_threads()
         torch.set_num_threads(count)
         try:
-            made, points = shaken(), scattered(3000).requires_grad_()
+            made = shaken()
+            points = scattered(3000).requires_grad_()
             value, gradient = made.with_gradient(points)
             (value.square().sum() + gradient.pow(4).sum()).backward()
         finally:
@@ -98,7 +103,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(threads):
 
 
 def test_a_point_that_is_nan_gives_nan_and_leaves_the_others_alone():
-    made, points = shaken(), scattered(50)
+    made = shaken()
+    points = scattered(50)
     broken = points.clone()
     broken[7, 1] = torch.nan
     others = torch.arange(50) != 7
@@ -154,7 +160,8 @@ def test_differentiating_twice_is_refused_by_the_kernel(run):
 
 
 def test_a_level_that_is_not_active_counts_nothing_and_gets_no_gradient():
-    made, points = shaken(), scattered(40)
+    made = shaken()
+    points = scattered(40)
     made.activate(1)
     start = made.encoding.lattices[1].start
     value, gradient = made.with_gradient(points)
@@ -167,7 +174,9 @@ def test_a_level_that_is_not_active_counts_nothing_and_gets_no_gradient():
 
 
 def test_the_state_holds_all():
-    made, fresh, points = shaken(1), field(2), scattered(20)
+    made = shaken(1)
+    fresh = field(2)
+    points = scattered(20)
     made.activate(1.5)
     fresh.load_state_dict(made.state_dict())
     assert all(torch.equal(a, b) for a, b in zip(fresh.with_gradient(points), made.with_gradient(points), strict=True))
@@ -179,7 +188,8 @@ def test_the_state_holds_all():
 @pytest.mark.parametrize("layers", [1, 2])
 def test_it_learns_another_surface(layers):
     """An ellipsoid: values and unit gradients are fitted."""
-    made, points = field(layers=layers, sharpness=30.0), scattered(500)
+    made = field(layers=layers, sharpness=30.0)
+    points = scattered(500)
     scale = torch.tensor([1.0, 1.4, 0.8])
     target = (points * scale).norm(dim=-1) - 0.5
     wanted = points * scale**2 / (points * scale).norm(dim=-1, keepdim=True)

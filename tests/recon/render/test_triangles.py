@@ -26,7 +26,7 @@ def seen_from(place, target=(0.0, 0.0, 0.0), size=(64, 48), focal=60.0, near=0.0
 
 
 def rays(view):
-    """Where the camera stands, and directions of depth 1 through the pixels' centres, in the world."""
+    """Where the camera stands, and directions of depth 1 through the pixels' centers, in the world."""
     lens = {"fx": view.fx, "fy": view.fy, "cx": view.cx, "cy": view.cy}
     pose = inverse_rigid(view.camera_from_world)
     camera = Camera(name="eye", width=view.width, height=view.height, world_from_camera=pose, **lens)
@@ -39,13 +39,15 @@ def globe(rows=24, columns=36, radius=1.0):
     turn = 2 * torch.pi * torch.arange(columns, dtype=torch.float64) / columns
     ring = [lift.sin() * turn.cos(), lift.sin() * turn.sin(), lift.cos().expand(-1, columns)]
     poles = torch.tensor([[0, 0, 1], [0, 0, -1]], dtype=torch.float64)
-    top, low = (rows - 1) * columns, (rows - 1) * columns + 1
+    top = (rows - 1) * columns
+    low = (rows - 1) * columns + 1
     faces = []
     for c in range(columns):
         d = (c + 1) % columns
         faces += [(top, c, d), (low, top - columns + d, top - columns + c)]
         for r in range(rows - 2):
-            a, b = r * columns, (r + 1) * columns
+            a = r * columns
+            b = (r + 1) * columns
             faces += [(a + c, b + c, b + d), (a + c, b + d, a + d)]
     return radius * torch.cat([torch.stack(ring, -1).view(-1, 3), poles]).float(), torch.tensor(faces)
 
@@ -87,7 +89,8 @@ def test_a_fine_sphere_is_met_where_the_sphere_is():
     view = seen_from((1.5, -2.0, 1.0))
     hits = cast_triangles(vertices, faces, view)
     origin, directions = rays(view)
-    square, half = (directions**2).sum(-1), (directions @ origin)
+    square = (directions**2).sum(-1)
+    half = directions @ origin
     root = half**2 - square * (origin @ origin - 1)
     seen = root > 0
     assert (seen != (hits.faces >= 0)).sum() <= 4  # pixels within 1e-4 of the outline
@@ -146,12 +149,12 @@ def test_a_closed_surface_has_no_hole_from_inside(place):
     for target in [(0.0, 0.0, 5.0), (0.0, 0.0, -5.0), (4.0, 1.0, 0.0), (-1.0, 3.0, 2.0)]:
         view = seen_from(place, target, size=(301, 301), focal=90.0, near=1e-3)
         # straight at a vertex where 90 faces meet
-        for centred in (view, replace(view, cx=150.5, cy=150.5)):
-            assert (cast_triangles(vertices, faces, centred).faces >= 0).all()
+        for centered in (view, replace(view, cx=150.5, cy=150.5)):
+            assert (cast_triangles(vertices, faces, centered).faces >= 0).all()
 
 
 def test_pixels_on_vertices_and_edges_belong_to_a_face():
-    """A grid whose every vertex falls on a pixel's centre, through no exact numbers."""
+    """A grid whose every vertex falls on a pixel's center, through no exact numbers."""
     across = torch.arange(33)
     y, x = torch.meshgrid(across, across, indexing="ij")
     view = seen_from((0.0, 0.0, 0.0), (0.3, 0.7, 0.2), size=(33, 33), focal=37.3)

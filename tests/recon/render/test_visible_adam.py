@@ -30,10 +30,8 @@ def pulled(tensors, gradients):
 def test_with_all_rows_it_is_adam(dtype):
     ours = parameters(dtype)
     theirs = copy.deepcopy(ours)
-    mine, reference = (
-        VisibleAdam(groups(ours), betas=BETAS, eps=1e-15),
-        torch.optim.Adam(groups(theirs), betas=BETAS, eps=1e-15),
-    )
+    mine = VisibleAdam(groups(ours), betas=BETAS, eps=1e-15)
+    reference = torch.optim.Adam(groups(theirs), betas=BETAS, eps=1e-15)
     for _ in range(20):
         gradients = [torch.randn(shape) for shape in SHAPES]
         pulled(ours, gradients)
@@ -51,8 +49,10 @@ def test_with_all_rows_it_is_adam(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_that_are_seen_in_every_step_move_as_by_adam_and_the_others_stay(dtype):
     ours = parameters(dtype)
-    theirs, before = copy.deepcopy(ours), copy.deepcopy(ours)
-    mine, reference = VisibleAdam(groups(ours), eps=1e-15), torch.optim.Adam(groups(theirs), eps=1e-15)
+    theirs = copy.deepcopy(ours)
+    before = copy.deepcopy(ours)
+    mine = VisibleAdam(groups(ours), eps=1e-15)
+    reference = torch.optim.Adam(groups(theirs), eps=1e-15)
     seen = torch.tensor([0, 3, 4, 49])
     mine.visible = seen
     hidden = torch.ones(50, dtype=torch.bool)
@@ -92,7 +92,8 @@ def test_a_refused_step_changes_nothing_and_the_next_one_does():
     (tensor,) = parameters()[:1]
     optimizer = VisibleAdam([tensor], lr=0.1)
     for refused in (0.0, 1.0, 0.0):
-        before, state = tensor.detach().clone(), copy.deepcopy(optimizer.state_dict())
+        before = tensor.detach().clone()
+        state = copy.deepcopy(optimizer.state_dict())
         tensor.grad = torch.ones_like(tensor)
         guarded_step(optimizer, torch.tensor(refused))
         assert torch.equal(tensor, before) == bool(refused)

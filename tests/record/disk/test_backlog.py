@@ -18,7 +18,9 @@ class Disk:
     """In-memory files on a disk of limited size; a reserve can release bytes."""
 
     def __init__(self, free):
-        self.free, self.files, self.errno = free, {}, errno.ENOSPC
+        self.free = free
+        self.files = {}
+        self.errno = errno.ENOSPC
 
     def file(self, name):
         self.files[name] = b""
@@ -36,7 +38,9 @@ class Kept:
     """A reserve of a :class:`Disk`."""
 
     def __init__(self, disk, rows):
-        self.disk, self.rows, self.whole = disk, rows, True
+        self.disk = disk
+        self.rows = rows
+        self.whole = True
 
     def give_up(self, nbytes):
         given, self.rows = min(self.rows, nbytes), max(0, self.rows - nbytes)
@@ -86,7 +90,8 @@ def _as_reserve(disk, rows):
 def test_what_waits_is_written_in_order_when_there_is_room(make):
     disk = Disk(10)
     waiting = make(disk)
-    one, other = disk.file("one"), disk.file("other")
+    one = disk.file("one")
+    other = disk.file("other")
     one.attach(waiting)
     other.attach(waiting)
     for number in range(6):
@@ -111,7 +116,8 @@ def test_what_waits_is_written_in_order_when_there_is_room(make):
 def test_rows_use_the_reserve_first_and_nothing_else_does(make):
     disk = Disk(0)
     waiting = make(disk, rows=30)
-    journal, pictures = disk.file("journal"), disk.file("pictures")
+    journal = disk.file("journal")
+    pictures = disk.file("pictures")
     journal.attach(waiting, from_reserve=True)
     pictures.attach(waiting)
     pictures.append(b"x" * 10)
@@ -182,7 +188,8 @@ def test_optional_work_is_left_out_and_last_words_use_what_is_left(make):
 
 
 def test_the_reserve_has_real_blocks_gives_them_up_in_pieces_and_is_gone_at_the_end(tmp_path):
-    reserve, path = Reserve(tmp_path), tmp_path / RESERVE
+    reserve = Reserve(tmp_path)
+    path = tmp_path / RESERVE
     whole = ROWS_BYTES + FINAL_BYTES
     assert path.stat().st_size == whole
     assert path.stat().st_blocks * 512 >= whole
@@ -225,7 +232,8 @@ def test_no_room_for_the_reserve_is_an_error_that_passes_and_leaves_nothing(tmp_
 
 
 def test_what_a_failed_sync_may_have_lost_is_written_again_before_a_sync_is_believed(tmp_path, monkeypatch):
-    calls, real = [], (os.fsync, os.pwrite)
+    calls = []
+    real = (os.fsync, os.pwrite)
     fails = [errno.ENOSPC, errno.EIO]
 
     def fsync(file):

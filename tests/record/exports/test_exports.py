@@ -59,7 +59,8 @@ def test_parquet_holds_what_the_history_holds(folder, tmp_path):
     assert written.rows == {"steps": 3000, "epochs": 2, "events": 1}
     assert written.columns == {"steps": 4, "epochs": 1}
     assert sorted(written.files) == ["epochs.parquet", "events.parquet", "steps.parquet"]
-    table, history = pq.read_table(tmp_path / "out" / "steps.parquet"), read_history(folder)
+    table = pq.read_table(tmp_path / "out" / "steps.parquet")
+    history = read_history(folder)
     assert table["step"].to_pylist() == list(range(3000))
     assert table["seconds"].to_pylist() == [step / 2 for step in range(3000)]
     assert table["segment"].to_pylist() == [1] * 2000 + [2] * 1000

@@ -145,7 +145,8 @@ def test_the_usual_name(tmp_path):
 
 @pytest.mark.parametrize("make", [original, lambda i: format_snapshot(snapshot(i))])
 def test_a_log_cut_at_any_byte_of_its_last_snapshot_loses_only_that(tmp_path, make):
-    before, last = make(50) + make(100), make(150)
+    before = make(50) + make(100)
+    last = make(150)
     path = tmp_path / "cut.log"
     for cut in range(len(last)):
         path.write_text(before + last[:cut])

@@ -23,7 +23,9 @@ def test_missing_extra_says_how_to_install_it(tmp_path, monkeypatch, extra, sink
 
 def records(path):
     """Parse wandb's file (LevelDB log format: blocks of 32 KiB; each record has a CRC-32, a length and a type)."""
-    data, at, parts = path.read_bytes(), 7, b""
+    data = path.read_bytes()
+    at = 7
+    parts = b""
     assert data[:4] == b":W&B"
     while at + 7 <= len(data):
         left = 32768 - at % 32768

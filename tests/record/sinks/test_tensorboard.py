@@ -34,7 +34,8 @@ def read(folder):
 def raw_events(folder):
     """Parse the records with struct only, and verify TensorBoard's checksums."""
     for path in sorted(Path(folder).glob("events.out.tfevents.*")):
-        data, at = path.read_bytes(), 0
+        data = path.read_bytes()
+        at = 0
         while at < len(data):
             (length,) = struct.unpack_from("<Q", data, at)
             assert struct.unpack_from("<I", data, at + 8)[0] == masked_crc32c(data[at : at + 8])

@@ -73,11 +73,29 @@ def test_log_reports_every_due_step_of_a_block_and_each_once(tmp_path, make_bloc
     assert steps == [f"step={step}" for step in range(0, 96, 10)]
 
 
+def test_an_evaluation_at_a_due_step_does_not_replace_the_report_of_the_training_step(tmp_path, make_block):
+    """The evaluation's row is recorded before that of the training step, with the same step."""
+    text = io.StringIO()
+    log = Log(tmp_path / "log.txt", every=10)
+    console = Console(RichConsole(file=text, width=200), every=0, window=4)
+    evaluated = make_block(10, 11, ("Eval/mae", "Eval/seconds"), positions=[11])
+    for block in (losses(make_block, 0, 10), evaluated, losses(make_block, 10, 12)):
+        log(block)
+        console(block)
+    log.close()
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert [line.split()[1] for line in lines] == ["step=0", "step=10"]
+    assert "loss=0.012" in lines[1]
+    assert "nan" not in "".join(lines) + text.getvalue()
+    assert [line.split()[1] for line in text.getvalue().splitlines()] == ["9", "11"]
+
+
 def test_log_shows_non_finite_values_and_mends_a_torn_line(tmp_path, make_block):
     path = tmp_path / "log.txt"
     path.write_text("2026 step=1 torn")
     block = losses(make_block, 0, 1)
-    block.values[0, 0], block.values[0, 1] = math.nan, math.inf
+    block.values[0, 0] = math.nan
+    block.values[0, 1] = math.inf
     log = Log(path)
     log(block)
     log.close()
@@ -92,7 +110,8 @@ def test_text_sinks_rewind_to_a_mark_and_to_nothing(tmp_path, make_block, kind):
     sink = kind(path)
     empty = path.read_text()
     sink(losses(make_block, 0, 3))
-    kept, mark = path.read_text(), sink.mark()
+    kept = path.read_text()
+    mark = sink.mark()
     sink(losses(make_block, 200, 209))
     assert len(path.read_text()) > len(kept)
     sink.close()
@@ -153,7 +172,8 @@ def test_csv_memory_is_flat(tmp_path, make_block):
 
 
 def test_console_prints_a_line_when_due_and_findings_at_once(make_block):
-    text, now = io.StringIO(), [0.0]
+    text = io.StringIO()
+    now = [0.0]
     console = Console(RichConsole(file=text, width=200), every=10, window=8, clock=lambda: now[0])
     console.event({"kind": "phase", "step": 0, "name": "coarse"})
     console(losses(make_block, 0, 16))

@@ -1,4 +1,4 @@
-"""Run folders without torch: rows, events and a manifest, as a run leaves them."""
+"""Run folders written without torch: rows, events and a manifest."""
 
 import io
 import os
@@ -29,15 +29,15 @@ def block_of(columns, *, first=0, axis="step", positions=None, samples=()):
 
 
 def training(count, seed=0):
-    """Columns of an ordinary loop of two terms."""
+    """Return the columns that a loop with two loss terms records."""
     noise = np.random.default_rng(seed).normal(1, 0.02, (count, 6))
     fall = np.exp(-np.arange(count) / max(count / 3, 1))
     share = np.full(count, 0.75)
     return {
         "Loss/total": 0.1 + fall * noise[:, 0],
-        "Loss/component_colour": fall * noise[:, 1],
+        "Loss/component_color": fall * noise[:, 1],
         "Loss/component_edges": fall * noise[:, 2],
-        "Loss/share_colour": share,
+        "Loss/share_color": share,
         "Loss/share_edges": 1 - share,
         "Gradients/total_norm": noise[:, 3],
         "Gradients/net_norm": noise[:, 4],
@@ -52,13 +52,13 @@ def segment(step=0, **more):
 
 @pytest.fixture
 def rows() -> SimpleNamespace:
-    """What rows are made of: a block of some columns, the columns of an ordinary loop, a start of the run."""
+    """Functions that build blocks of rows, the columns of a training, and segments of the manifest."""
     return SimpleNamespace(block=block_of, training=training, segment=segment)
 
 
 @pytest.fixture
 def run_folder(tmp_path) -> Callable[..., Path]:
-    """Write a run folder of some blocks and events."""
+    """Write a run folder with the given blocks and events."""
 
     def make(*blocks, events=(), name="run", state="finished", **manifest):
         folder = tmp_path / name
@@ -78,7 +78,7 @@ def run_folder(tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def png() -> Callable[..., bytes]:
-    """Encode noise as a PNG."""
+    """Return noise as a PNG of the given size."""
 
     def make(width, height, seed=0):
         pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)

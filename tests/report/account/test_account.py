@@ -1,21 +1,23 @@
-"""The account of runs in every state, of which everything is known."""
+"""Accounts of synthetic runs in every state."""
 
 import base64
 import json
+from dataclasses import replace
 
 import numpy as np
 import orjson
 import pytest
 
 from fieldwatch.health import Finding
-from fieldwatch.record import History, Metric, NotARun, read_history
+from fieldwatch.record import History, Metric, NotARun, read_history, read_manifest
+from fieldwatch.record.sinks import TensorBoard
 from fieldwatch.report.account import account_from, account_of
 
 FIXED = [
-    "losses", "gradients", "conflicts", "memory", "timing", "quality", "growth", "checkpoints", "events", "config",
-    "environment",
+    "losses", "gradients", "conflicts", "memory", "timing", "quality", "distributions", "growth", "checkpoints",
+    "events", "config", "environment",
 ]  # fmt: skip
-KINDS = {"lines", "stack", "table", "images", "facts", "text", "empty", "group"}
+KINDS = {"lines", "stack", "table", "images", "facts", "text", "empty", "group", "histogram"}
 
 
 def panel(account, identity):
@@ -33,7 +35,7 @@ def everything(panels):
 
 
 def check(account):
-    """What holds for every account: it is JSON, its panels are known ones, what they name is there."""
+    """Assert that an account is valid JSON, has all fixed panels, and refers only to series that it contains."""
     assert json.loads(orjson.dumps(account)) == json.loads(json.dumps(account))
     assert [one["id"] for one in account["panels"]][: len(FIXED)] == FIXED
     parts = list(everything(account["panels"]))
@@ -77,12 +79,12 @@ def test_findings_come_worst_first_and_repetitions_are_joined(run_folder, rows):
         finding(10, severity="note", rule="StepOutlier", message="slow"),
         finding(63),
         finding(200),
-        finding(250, rule="NonFinite", severity="error", subject="colour", message="not finite"),
+        finding(250, rule="NonFinite", severity="error", subject="color", message="not finite"),
     ]
     account = check(account_of(run_folder(rows.block(rows.training(300)), events=events)))
     told = [(one["rule"], one["step"], one["last_step"], one["count"]) for one in account["findings"]]
     assert told == [("NonFinite", 250, 250, 1), ("LossSpike", 63, 200, 2), ("StepOutlier", 10, 10, 1)]
-    assert [one["metrics"] for one in account["findings"]] == [["Loss/component_colour"], ["Loss/total"], ["Time/step"]]
+    assert [one["metrics"] for one in account["findings"]] == [["Loss/component_color"], ["Loss/total"], ["Time/step"]]
     assert account["verdict"]["level"] == "findings"
     assert "1 error, 1 warning, 1 note" in account["verdict"]["title"]
     assert account["verdict"]["detail"].startswith("NonFinite at step 250: not finite Look.")
@@ -111,6 +113,30 @@ def test_shares_are_on_the_same_steps_and_add_up_to_one(run_folder, rows):
     np.testing.assert_allclose(np.sum([one["y"] for one in series], axis=0), 1, atol=1e-5)
 
 
+def test_clipping_tells_how_often_and_how_hard_it_acted(run_folder, rows):
+    scale = np.ones(100)
+    scale[10:30] = 0.5
+    scale[40] = 0.125
+    scale[50] = np.nan  # refused
+    scale[60] = 0.01  # refused because of its loss: nothing was applied
+    refused = np.zeros(100)
+    refused[[50, 60]] = 1
+    more = {"Gradients/clip_scale": scale, "Gradients/net_clip_scale": np.ones(100), "Guard/refused": refused}
+    account = check(account_of(run_folder(rows.block(rows.training(100) | more))))
+    assert part(account, "gradients", "Clipping")["series"] == ["Gradients/clip_scale", "Gradients/net_clip_scale"]
+    total, net = part(account, "gradients", "Clipped steps")["rows"]
+    assert total == {
+        "gradients": "all gradients", "steps": 98, "share": pytest.approx(100 * 21 / 98, rel=1e-5), "median": 0.5,
+        "least": 0.125, "at": 40,
+    }  # fmt: skip
+    assert (net["gradients"], net["steps"], net["share"]) == ("net", 98, 0.0)
+
+
+def test_a_run_that_does_not_clip_has_no_charts_of_clipping(run_folder, rows):
+    account = account_of(run_folder(rows.block(rows.training(40))))
+    assert [one["title"] for one in panel(account, "gradients")["parts"]] == ["Norms"]
+
+
 def test_nothing_recorded_is_out_of_sight(run_folder, rows):
     more = {"Odd": np.arange(40.0), "Stats/a_mean": np.arange(40.0), "Stats/b_mean": np.arange(40.0)}
     more |= {"Eval/psnr": np.arange(40.0), "Eval/constant": np.ones(40), "x/<script>/y": np.ones(40)}
@@ -119,6 +145,46 @@ def test_nothing_recorded_is_out_of_sight(run_folder, rows):
     listed = {row["metric"] for row in part(account, "quality", "Metrics")["rows"]}
     assert account["series"].keys() <= shown | listed
     assert part(account, "more-stats", "mean")["series"] == ["Stats/a_mean", "Stats/b_mean"]
+
+
+def test_histograms_are_drawn_with_their_quantiles_over_the_run(run_folder, rows):
+    epochs = rows.block({"Eval/psnr": [20.0, 30.0]}, first=31, axis="epoch", positions=[1, 2])
+    folder = run_folder(rows.block(rows.training(40)), epochs)
+    catalogue = (
+        Metric(name="Eval/psnr", unit="dB", meaning="How alike.", axis="epoch"),
+        Metric(name="Eval/frames", unit="dB", meaning="Of each frame.", axis="epoch", kind="histogram"),
+    )
+    replace(read_manifest(folder), metrics=catalogue).write(folder)
+    board = TensorBoard(folder / "tensorboard")
+    for epoch, level in ((1, 20.0), (2, 30.0)):
+        board.histogram("Eval/frames", epoch, level + np.linspace(-1, 1, 61))
+    board.histogram("scales", 12, np.full(5, 2.0))
+    board.close()
+    account = check(account_of(folder))
+    frames, quantiles, scales = panel(account, "distributions")["parts"]
+    assert (frames["kind"], frames["title"], frames["unit"]) == ("histogram", "Eval/frames", "dB")
+    assert "61 values, epoch 2 (step 32)" in frames["about"]
+    assert "Of each frame." in frames["about"]
+    assert (frames["edges"][0], frames["edges"][-1], sum(frames["counts"])) == (29.0, 31.0, 61)
+    medians = account["series"]["Eval/frames/median"]
+    assert quantiles["labels"]["Eval/frames/median"] == "median"
+    assert (medians["x"], medians["epochs"], medians["unit"]) == ([31, 32], [1, 2], "dB")
+    assert medians["y"] == pytest.approx([20, 30], abs=0.1)
+    assert account["series"]["Eval/frames/minimum"]["y"] == pytest.approx([19, 29])
+    # One value only, of which no histogram has a width: a single bar.
+    assert (len(scales["counts"]), scales["counts"][0]) == (1, 5)
+    assert "step 12" in scales["about"]
+
+
+def test_quantiles_are_no_quality_metrics(run_folder, rows):
+    folder = run_folder(rows.block(rows.training(40) | {"Eval/psnr": np.arange(40.0)}))
+    board = TensorBoard(folder / "tensorboard")
+    for step in (10, 20):
+        board.histogram("Eval/frames", step, np.arange(10.0))
+    board.close()
+    account = check(account_of(folder))
+    assert [row["metric"] for row in part(account, "quality", "Metrics")["rows"]] == ["Eval/psnr"]
+    assert account["series"]["Eval/frames/maximum"]["x"] == [10, 20]
 
 
 def test_bookkeeping_of_the_batch_is_no_series_but_a_table(run_folder, rows):
@@ -180,7 +246,7 @@ def test_phases_come_from_the_manifest_or_from_events(run_folder, rows):
 
 
 def test_frequent_marks_are_thinned_and_rare_ones_stay(run_folder, rows):
-    events = [{"kind": "refusal", "step": step, "terms": ["colour"]} for step in range(3_000)]
+    events = [{"kind": "refusal", "step": step, "terms": ["color"]} for step in range(3_000)]
     events += [{"kind": "rolled_back", "step": 77, "to": 50}]
     account = check(account_of(run_folder(rows.block(rows.training(3_000)), events=events)))
     refusals = [mark for mark in account["marks"] if mark["kind"] == "refusal"]
@@ -237,7 +303,8 @@ def test_memory_is_told_by_component(run_folder, rows):
     memory["TensorProfiling/Component/net_MB"] = np.full(50, 7.0)
     folder = run_folder(rows.block(rows.training(50) | memory))
     owners = {"parameters": {"net": 2**20}, "optimizer": {"net": 2**21, "head": 2**19}}
-    census = {"step": 49, "allocated": 2**22, "reserved": 2**23, "owners": owners, "large": []}
+    large = {"owner": "net", "kind": "parameters", "name": "weight", "bytes": 2**20, "shape": [512, 512], "views": 1}
+    census = {"step": 49, "allocated": 2**22, "reserved": 2**23, "owners": owners, "large": [large]}
     (folder / "memory.jsonl").write_bytes(orjson.dumps(census) + b"\n")
     account = check(account_of(folder))
     assert part(account, "memory", "By component")["series"] == ["TensorProfiling/Component/net_MB"]
@@ -246,6 +313,8 @@ def test_memory_is_told_by_component(run_folder, rows):
         {"component": "net", "all": 3.0, "parameters": 1.0, "optimizer": 2.0},
         {"component": "head", "all": 0.5, "optimizer": 0.5},
     ]
+    (tensor,) = part(account, "memory", "Largest tensors at the end")["rows"]
+    assert (tensor["owner"], tensor["shape"], tensor["size"]) == ("net", "[512, 512]", 1.0)
     facts = {one["name"]: one["value"] for one in part(account, "memory", "In short")["facts"]}
     assert facts["peak"] == "49.0 MiB in step 49"
     assert facts["left at the peak"] == "51.0 MiB (51%)"
@@ -355,3 +424,20 @@ def test_pictures_are_data_and_may_be_left_out(run_folder, png, rows):
     assert base64.b64decode(item["src"].partition("base64,")[2])
     without = account_from(read_history(folder), folder, pictures=False)
     assert "Pictures" not in [one["title"] for one in panel(without, "quality").get("parts", ())]
+
+
+def test_consequences_name_their_cause_and_the_verdict_tells_the_cause_alone(run_folder, rows):
+    events = [
+        finding(300, rule="LossJump", severity="error", message="the loss jumped"),
+        finding(290, rule="RateJump", subject="0", message="the rate rose"),
+        *(finding(300 + i, rule="SampleSpike", subject=f"view_{i}", message="a view") for i in range(5)),
+    ]
+    account = check(account_of(run_folder(rows.block(rows.training(400)), events=events)))
+    told = [(one["rule"], one["count"], one["because_of"]) for one in account["findings"]]
+    assert told == [
+        ("RateJump", 1, ""),
+        ("LossJump", 1, "RateJump [0] at step 290"),
+        ("SampleSpike", 5, "RateJump [0] at step 290"),
+    ]
+    assert "the rate rose" in account["verdict"]["detail"]
+    assert "the loss jumped" not in account["verdict"]["detail"]

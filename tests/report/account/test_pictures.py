@@ -1,4 +1,4 @@
-"""Pictures out of event files, whatever else lies in them."""
+"""Pictures from event files, with scalars and damage around them."""
 
 import base64
 import io

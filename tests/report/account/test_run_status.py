@@ -1,4 +1,4 @@
-"""Runs that work, died without a word, diverged, or went on after a death."""
+"""Accounts of runs that are running, were killed, diverged, or continued after a crash."""
 
 import os
 import struct
@@ -16,7 +16,7 @@ PLAN = {"kind": "plan", "step": 0, "steps": 1000}
 
 @pytest.fixture
 def dead_pid():
-    """The number of a process that has ended."""
+    """ID of a process that has ended."""
     process = subprocess.Popen(["/bin/sh", "-c", "exit 0"])
     process.wait()
     return process.pid
@@ -24,7 +24,7 @@ def dead_pid():
 
 @pytest.fixture
 def beat():
-    """Write the black box of a process in a step; ``pid`` makes it another's."""
+    """Write a black box with one heartbeat; ``pid`` is the process in it, by default this one."""
 
     def make(folder, *, step=49, ending="running", cause="", pid=None):
         box = BlackBox(folder)
@@ -109,7 +109,7 @@ def test_a_killed_run_with_a_post_mortem_tells_it(run_folder, rows, beat, dead_p
 def test_a_diverged_run_tells_cause_first_bad_step_and_what_to_do(run_folder, rows, beat):
     folder = run_folder(rows.block(rows.training(50)), state="diverged")
     beat(folder, ending="diverged", cause="diverged: no")
-    bad = {"step": 40, "metrics": ["Loss/total", "Loss/component_colour"]}
+    bad = {"step": 40, "metrics": ["Loss/total", "Loss/component_color"]}
     resume = "Resume from step 30 with `fieldwatch resume x`"
     told = {"cause": "diverged", "error": "Diverged: 10 updates", "step": 49, "first_bad": bad, "resume": resume}
     place = leave_crash(folder, pid=os.getpid(), **told)

@@ -1,4 +1,4 @@
-"""Few points, nothing hidden: spikes of one step, extremes, gaps, and a fair share for every series."""
+"""Thinning keeps spikes of a single step, extremes and gaps, and shares the points fairly among the series."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Runs without folders: what a comparison is made of."""
+"""Runs in memory, without folders, to compare."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def line():
 
 @pytest.fixture
 def side():
-    """Make a run of ours from metric names (double underscores for slashes) and their values."""
+    """Make a fieldwatch run from series or values by name of the metric."""
 
     def make(name, metrics, **known):
         held = {key: value if isinstance(value, Series) else series(value) for key, value in metrics.items()}

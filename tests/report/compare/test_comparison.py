@@ -1,4 +1,4 @@
-"""Which is better, and why: values at the end and best ones, alignment, configs, words."""
+"""Which run is better, and why: final and best values, alignment, differing configs, and the sentences about them."""
 
 import re
 
@@ -78,8 +78,10 @@ def test_held_out_quality_decides_and_the_sentence_says_by_what(side):
 
 def test_runs_are_aligned_by_step_time_and_phase(side, line):
     phases = (RunPhase(name="warm", first=0, last=3), RunPhase(name="main", first=4, last=None))
-    falling, slow = line(10.0 - np.arange(10)), line(12.0 - np.arange(6), pace=2.0)
-    one, other = side("a", {"Eval/mae": falling}, phases=phases), side("b", {"Eval/mae": slow}, phases=phases)
+    falling = line(10.0 - np.arange(10))
+    slow = line(12.0 - np.arange(6), pace=2.0)
+    one = side("a", {"Eval/mae": falling}, phases=phases)
+    other = side("b", {"Eval/mae": slow}, phases=phases)
     points = compare([one, other]).points
     last = points["step"][-1]
     assert (last.place, last.values, last.best) == (5, {"a": 5.0, "b": 7.0}, "a")

@@ -1,4 +1,4 @@
-"""The first step where two runs differ: to the bit, in which metric, by how much."""
+"""First step at which two runs differ bitwise: the metric, and the size of the difference."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,8 @@ def test_clocks_and_machines_are_left_out_and_named(side):
 def test_beside_event_files_values_are_compared_as_these_keep_them(side, line):
     values = LOSS + 1e-9
     rounded = line(values.astype(np.float32).astype(np.float64))
-    one, other = side("a", {"x": line(values)}), side("b", {"x": rounded}, kind="tensorboard")
+    one = side("a", {"x": line(values)})
+    other = side("b", {"x": rounded}, kind="tensorboard")
     assert first_difference(one, other, positions=True).identical
     assert "as float32" in first_difference(one, other, positions=True).sentence
 

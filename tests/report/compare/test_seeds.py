@@ -1,4 +1,4 @@
-"""Chance: never a claim from one seed, exact for a handful, and an interval that covers."""
+"""Significance tests: no claim from one seed, exact p-values for a few, and an interval with the right coverage."""
 
 import numpy as np
 import pytest
@@ -87,6 +87,7 @@ def test_p_is_uniform_where_nothing_differs_and_the_interval_covers():
 
 def test_many_ways_are_drawn_at_random_always_the_same():
     generator = np.random.default_rng(2)
-    one, other = generator.normal(size=12), generator.normal(size=12) + 3
+    one = generator.normal(size=12)
+    other = generator.normal(size=12) + 3
     assert permutation_test(one, other) == permutation_test(one, other)
     assert permutation_test(one, other)[0] < 0.001

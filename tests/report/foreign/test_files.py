@@ -1,4 +1,4 @@
-"""Event files of others: TF1 and TF2 scalars, restarts, repeated steps, torn and damaged ends, and real ones."""
+"""Event files of other programs: TF1 and TF2 scalars, restarts, repeated steps, damaged ends, and real files."""
 
 import re
 import struct
@@ -19,14 +19,14 @@ from fieldwatch.report.foreign import (
 
 
 def scalar(tag, value, step, wall):
-    """As TF1 and PyTorch write one."""
+    """Return a scalar event as TF1 and PyTorch write it."""
     return event_pb2.Event(
         step=step, wall_time=wall, summary=summary_pb2.Summary(value=[{"tag": tag, "simple_value": value}])
     )
 
 
 def tensor(tag, value, step, wall, *, plugin="scalars", **how):
-    """As TF2 writes one; only the first value of a tag says to which plugin it belongs."""
+    """Return a scalar event as TF2 writes it; only the first value of a tag names its plugin."""
     metadata = {"plugin_data": {"plugin_name": plugin}} if plugin else {}
     held = how or {"dtype": types_pb2.DT_FLOAT, "float_val": [value]}
     made = tensor_pb2.TensorProto(tensor_shape=tensor_shape_pb2.TensorShapeProto(), **held)
@@ -44,7 +44,7 @@ def start(step, wall):
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write one event file with tensorboard's own writer; a later one is younger."""
+    """Write an event file with TensorBoard's writer; files are written in order of age."""
     counted = iter(range(100))
 
     def make(events, folder="logs"):

@@ -1,4 +1,4 @@
-"""Runs with planted growth: what each event did is known."""
+"""Runs with planted growth, whose effects are known."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ PHOTOS = 10
 
 
 def written(folder: Path, columns: Mapping[str, np.ndarray], events: Sequence[Mapping], *, names: bool, first: int):
-    """Write journal, events and manifest of a run; photo k is drawn at every tenth step from k on."""
+    """Write journal, events and manifest of a run; step ``s`` draws photo ``s % 10``."""
     count = len(next(iter(columns.values())))
     steps = first + np.arange(count)
     block = Block(
@@ -35,7 +35,10 @@ def written(folder: Path, columns: Mapping[str, np.ndarray], events: Sequence[Ma
 
 @pytest.fixture
 def ledger_run(tmp_path) -> Callable[..., Path]:
-    """Make a run of 600 steps whose photos differ by 9 dB and which falls after some steps, for so long, by so much."""
+    """Write a run of 600 steps whose photos differ by up to 9 dB.
+
+    Each of ``falls`` is a step after which PSNR falls, the number of steps until it recovers, and the fall in dB.
+    """
 
     def make(events=(), *, falls=(), count=600, names=True, first=0, columns=(), without=()):
         steps = np.arange(count)

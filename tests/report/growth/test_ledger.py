@@ -1,4 +1,4 @@
-"""The ledger of runs in which every growth, prune and reset, and what it did, was planted."""
+"""Ledger of runs in which every growth, prune and reset, and its effect, was planted."""
 
 import csv
 import math
@@ -81,7 +81,7 @@ def test_a_fall_that_lasts_is_told_from_one_that_could_not_be_watched_for_long_e
 
 
 def test_each_photo_is_compared_with_its_own_last_visit(ledger_run):
-    """Behind the event only easy photos follow: the plain means would call that a gain."""
+    """After the event, only easy photos are drawn: a comparison of plain means would show a gain."""
     steps = np.arange(600)
     psnr = np.where(steps % 10 > 4, 35.0, 15.0) - 2.0 * (steps > 99)
     psnr[(steps > 99) & (steps % 10 <= 4)] = np.nan

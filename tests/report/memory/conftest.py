@@ -1,4 +1,4 @@
-"""Runs and logs with known memory: what grew, what leaked, what jumped, is planted."""
+"""Runs and logs with planted growth, leaks and jumps of memory."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -40,7 +40,7 @@ def census(step: int, parameters: int, *, leaked: float, spike: int, rng: np.ran
 
 @pytest.fixture
 def run_folder(tmp_path) -> Callable[..., Path]:
-    """Write a run of 200 snapshots: growth by 3 % every 200 steps from 1000 to 6000, an evaluation every 1250."""
+    """Write a run of 200 snapshots that grows by 3 % every 200 steps from 1000 to 6000, and evaluates every 1250."""
 
     def write(
         name: str = "run", *, leak: float = 0.0, grows: bool = True, evaluates: bool = True, count: int = 200
@@ -48,10 +48,12 @@ def run_folder(tmp_path) -> Callable[..., Path]:
         folder = tmp_path / name
         folder.mkdir()
         Manifest(config={}).write(folder)
-        rng, parameters = np.random.default_rng(0), 300 * MB
+        rng = np.random.default_rng(0)
+        parameters = 300 * MB
         with MemoryLog(folder) as log, EventLog(folder) as events:
             for i in range(count):
-                step, spike = 50 * i + 49, 0
+                step = 50 * i + 49
+                spike = 0
                 if grows and 20 <= i < 120 and i % 4 == 0:
                     parameters = int(parameters * 1.03)
                     events.append({"kind": "growth", "step": step - 10})
@@ -84,7 +86,7 @@ def run_folder(tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def log_file(tmp_path) -> Callable[..., Path]:
-    """Write a tensor log whose allocated memory is given; the original profiler's categories."""
+    """Write a tensor log with the given allocated memory and the categories of the original profiler."""
 
     def write(allocated, *, name: str = "tensor_profile_20260129_120000.log", tensors=None, first: int = 50) -> Path:
         texts = []
@@ -114,7 +116,7 @@ def log_file(tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def trace_of() -> Callable[..., MemoryHistory]:
-    """Make a trace whose allocated memory is given."""
+    """Make a memory history with the given allocated memory."""
 
     def make(allocated, **more) -> MemoryHistory:
         values = np.asarray(allocated, np.float64)

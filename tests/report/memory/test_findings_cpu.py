@@ -1,9 +1,9 @@
 from fieldwatch.record.memory import MemoryLog
-from fieldwatch.report.memory import analyse, read_trace
+from fieldwatch.report.memory import analyze, read_trace
 
 
 def lost_in_pieces(folder, device):
-    """A run of which half of the reserved memory lies in pieces."""
+    """Return the findings about a run in which half of the reserved memory cannot be returned."""
     with MemoryLog(folder) as log:
         for step in range(0, 1000, 50):
             log.append(
@@ -18,7 +18,7 @@ def lost_in_pieces(folder, device):
                     "fragmentation": {"not_returnable": 500 * 2**20},
                 }
             )
-    return [finding.rule for finding in analyse(read_trace(folder)).findings]
+    return [finding.rule for finding in analyze(read_trace(folder)).findings]
 
 
 def test_pieces_are_lost_on_a_device_and_not_on_a_cpu(tmp_path):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fieldwatch.report.memory import analyse, read_trace
+from fieldwatch.report.memory import analyze, read_trace
 from fieldwatch.report.memory.leak import judge_leak
 
 
@@ -21,7 +21,8 @@ def test_densification_and_evaluation_are_no_leak(run_folder, grows):
 
 
 def test_a_leak_beside_a_model_that_grows_evenly_is_what_nobody_owns(trace_of):
-    parameters, leaked = 1000 + np.arange(200.0), 0.5 * np.arange(200.0)
+    parameters = 1000 + np.arange(200.0)
+    leaked = 0.5 * np.arange(200.0)
 
     def judged(other):
         allocated = 4 * parameters + other
@@ -63,5 +64,7 @@ def test_growth_without_a_recorded_model_is_not_judged(trace_of):
 def test_the_original_s_false_alarms_are_gone(log_file):
     rng = np.random.default_rng(0)
     noisy = 8000 + rng.normal(0, 60, 100)
-    noisy[0], noisy[-1] = 7900, 8150  # first against last: +250 MB
-    assert analyse(read_trace(log_file(noisy))).findings == ()
+    # first against last: +250 MB
+    noisy[0] = 7900
+    noisy[-1] = 8150
+    assert analyze(read_trace(log_file(noisy))).findings == ()

@@ -44,7 +44,7 @@ def test_without_any_profile_the_journal_s_counters_are_told(run_folder):
     ("made", "message"),
     [
         ("nothing", "does not exist"),
-        ("empty/", "tells nothing about memory: wanted memory.jsonl"),
+        ("empty/", "no record of memory: expected memory.jsonl"),
         ("a.csv", "is not a tensor log"),
     ],
 )

@@ -20,7 +20,8 @@ def test_the_interval_holds_the_true_slope_as_often_as_it_says(memory):
     rng = np.random.default_rng(0)
     held = 0
     for _ in range(300):
-        noise, shocks = np.zeros(400), rng.normal(0, 5, 400)
+        noise = np.zeros(400)
+        shocks = rng.normal(0, 5, 400)
         for i in range(1, 400):
             noise[i] = memory * noise[i - 1] + shocks[i]
         trend = trend_of(STEPS, 8000 + 0.001 * STEPS + noise)
@@ -78,7 +79,8 @@ def test_verdicts(values, verdict):
 
 
 def test_what_comes_before_the_optimizer_is_start_up():
-    allocated, optimizer = np.full(400, 8000.0), np.full(400, 900.0)
+    allocated = np.full(400, 8000.0)
+    optimizer = np.full(400, 900.0)
     optimizer[:3] = 0
     assert startup(allocated, optimizer) == 3
     assert startup(allocated, None) == 0

@@ -93,7 +93,8 @@ def stack_of(name, line, module="model.py"):
 
 def training(steps=12, seed=0):
     """A run of the 3DGS kind: parameters, Adam, then steps of forward, backward, update; one densification."""
-    chance, memory = random.Random(seed), Allocator()
+    chance = random.Random(seed)
+    memory = Allocator()
     owners = ["means", "scales", "opacities", "harmonics"]
     rendering = ["project", "sort_tiles", "blend", "ssim"]
     forward = [stack_of(name, 40 + 7 * i, "render.py") for i, name in enumerate(rendering)]

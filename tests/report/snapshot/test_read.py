@@ -17,7 +17,8 @@ MB = 1 << 20
 
 def segment(*blocks, total=None, address=1 << 30, **changes):
     """A large segment of blocks (state, size, requested)."""
-    made, at = [], address
+    made = []
+    at = address
     for state, size, requested in blocks:
         made.append({"address": at, "size": size, "requested_size": requested, "state": state, "frames": []})
         at += size
@@ -42,7 +43,9 @@ def event(action, address, size, name="f", **changes):
     return {"action": action, "addr": address, "size": size, "stream": 0, "frames": frames} | changes
 
 
-LIVE, WAITING, FREE = "active_allocated", "active_awaiting_free", "inactive"
+LIVE = "active_allocated"
+WAITING = "active_awaiting_free"
+FREE = "inactive"
 STATE = [
     segment((LIVE, 4 * MB, 4 * MB - 100), (FREE, 6 * MB, 0), (WAITING, 2 * MB, 2 * MB), (FREE, 8 * MB, 0)),
     segment((FREE, 20 * MB, 0), address=2 << 30),
@@ -285,7 +288,8 @@ def test_the_forms_of_older_versions_are_read(dump):
 
 def test_blocks_that_wait_for_a_stream_are_not_in_use_where_requests_are_recorded(dump):
     state = [segment((LIVE, MB, MB), (WAITING, MB, MB))]
-    first, second = 1 << 30, (1 << 30) + MB
+    first = 1 << 30
+    second = (1 << 30) + MB
     requested = [event("alloc", first, MB), event("alloc", second, MB), event("free_requested", second, MB)]
     (device,) = read_snapshot(dump({"segments": state, "device_traces": [requested]})).devices
     assert device.timeline.requested.tolist() == [MB, 2 * MB, MB]

@@ -1,4 +1,4 @@
-"""Small runs as the tab meets them: written by the record's own writers, without torch."""
+"""Small runs for the tab, written by the writers of the record, without torch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +14,14 @@ from fieldwatch.record import Block, EventLog, Journal, Manifest, new_segment
 def rows(first: int, count: int, scale: float = 1.0) -> Block:
     steps = np.arange(first, first + count)
     loss = scale / np.sqrt(steps + 10.0)
-    columns = ("Loss/total", "Loss/component_colour", "Loss/share_colour", "Memory/allocated_MB")
+    columns = ("Loss/total", "Loss/component_color", "Loss/share_color", "Memory/allocated_MB")
     values = np.stack((loss, 0.7 * loss, np.full(count, 0.7), np.full(count, 512.0)), axis=1)
     return Block(axis="step", columns=columns, steps=steps, seconds=steps * 0.01, positions=steps, values=values)
 
 
 @pytest.fixture
 def write_run() -> Callable[..., Path]:
-    """Write a run of so many rows into a folder; the finding is planted at step 7."""
+    """Write a run with ``count`` rows and a finding at step 7 into a folder."""
 
     def write(folder: Path, count: int = 20, *, scale: float = 1.0, config: dict | None = None) -> Path:
         folder.mkdir(parents=True)
@@ -38,7 +38,7 @@ def write_run() -> Callable[..., Path]:
 
 @pytest.fixture
 def add_rows() -> Callable[..., None]:
-    """Add rows to a run as its process would."""
+    """Add rows to a run, as its process would."""
 
     def add(folder: Path, first: int, count: int = 5) -> None:
         with Journal(folder) as journal:
@@ -49,7 +49,7 @@ def add_rows() -> Callable[..., None]:
 
 @pytest.fixture
 def context() -> Callable[..., TBContext]:
-    """What TensorBoard hands to a plugin."""
+    """Make the context that TensorBoard passes to a plugin."""
 
     def make(logdir: Path | str = "", spec: str = "") -> TBContext:
         return TBContext(logdir=str(logdir), flags=SimpleNamespace(logdir=str(logdir), logdir_spec=spec))

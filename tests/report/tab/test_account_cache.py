@@ -12,7 +12,7 @@ LONG = 30.0
 
 
 class Readers:
-    """Makes readers that count how often they are made and asked, and wait for `gate`."""
+    """Makes readers that wait for `gate`, and counts how often they are made and called."""
 
     def __init__(self, *, broken=False):
         self.made = self.asked = 0
@@ -84,8 +84,8 @@ def test_many_who_ask_at_once_cost_one_reading(tmp_path, write_run):
 def test_a_run_that_takes_long_is_left_alone_for_longer(tmp_path, write_run, add_rows, monkeypatch):
     cache = AccountCache([Root(folder=write_run(tmp_path / "run"))])
     (run,) = cache.search_result(LONG).runs
-    monkeypatch.setattr(module, "REST", 1e9)
-    monkeypatch.setattr(module, "LONGEST_REST", 1e6)
+    monkeypatch.setattr(module, "PAUSE_FACTOR", 1e9)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 1e6)
     first = cache.account(run, LONG)
     add_rows(tmp_path / "run", 20)
     assert cache.account(run, LONG) is first
@@ -112,8 +112,8 @@ def test_rows_are_kept_within_bounds(tmp_path, write_run, add_rows, monkeypatch)
     for i in range(4):
         write_run(tmp_path / f"run{i}")
     size = (tmp_path / "run0" / "journal.jsonl").stat().st_size
-    monkeypatch.setattr(module, "READ_AT_ONCE", 2.5 * size)
-    monkeypatch.setattr(module, "_ANSWERS", 3)
+    monkeypatch.setattr(module, "MOST_CACHED_BYTES", 2.5 * size)
+    monkeypatch.setattr(module, "_MOST_ANSWERS", 3)
     readers = Readers()
     cache = AccountCache([Root(folder=tmp_path)], readers)
     runs = cache.search_result(LONG).runs
@@ -145,7 +145,7 @@ def test_new_runs_come_and_gone_ones_go(tmp_path, write_run, monkeypatch):
 
 
 def test_a_run_that_says_it_is_running_is_looked_at_although_it_is_silent(tmp_path, write_run, monkeypatch):
-    monkeypatch.setattr(module, "REST", 0.0)
+    monkeypatch.setattr(module, "PAUSE_FACTOR", 0.0)
     folder = write_run(tmp_path / "run")
     manifest = json.loads((folder / "run.json").read_text())
     del manifest["sha256"]

@@ -42,7 +42,7 @@ def test_the_best_newest_value_is_named_where_it_is_known_what_is_better(account
     rows = {row["metric"]: row for row in panel(side_by_side_account(accounts), "values")["rows"]}
     assert rows["Loss/total"]["best"] == "b"
     assert rows["Loss/total"]["run 1"] == accounts["b"]["series"]["Loss/total"]["last"]
-    assert rows["Loss/share_colour"]["best"] == ""
+    assert rows["Loss/share_color"]["best"] == ""
 
 
 def test_the_config_shows_only_what_differs(accounts):
@@ -52,7 +52,7 @@ def test_the_config_shows_only_what_differs(accounts):
     assert "same config" in panel(side_by_side_account(same), "config-differences")["why"]
 
 
-def test_a_run_without_a_metric_keeps_its_place_and_colour(accounts):
+def test_a_run_without_a_metric_keeps_its_place_and_color(accounts):
     accounts["c"] = {**accounts["a"], "series": {}}
     account = side_by_side_account(accounts)
     chart = next(chart for chart in charts(account) if chart["title"] == "Loss/total")

@@ -27,7 +27,8 @@ def test_runs_below_a_folder_have_tensorboards_names_in_natural_order(tmp_path, 
 
 
 def test_a_list_of_folders_gives_names(tmp_path, write_run):
-    one, other = write_run(tmp_path / "x" / "run"), write_run(tmp_path / "y" / "run")
+    one = write_run(tmp_path / "x" / "run")
+    other = write_run(tmp_path / "y" / "run")
     spec = f"first:{one}/tensorboard,{other},gone:{tmp_path}/none,gs://bucket/run"
     assert [(run.name, run.events) for run in found("", spec).runs] == [
         ("first", "first/."),
@@ -36,7 +37,8 @@ def test_a_list_of_folders_gives_names(tmp_path, write_run):
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path, write_run):
-    one, other = write_run(tmp_path / "x" / "run"), write_run(tmp_path / "y" / "run")
+    one = write_run(tmp_path / "x" / "run")
+    other = write_run(tmp_path / "y" / "run")
     assert names("", f"{one},{other}") == [f"run ({one})", f"run ({other})"]
 
 

@@ -1,4 +1,4 @@
-"""What TensorBoard imports while it starts."""
+"""Modules that TensorBoard imports when it starts."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The plugin's own routes, through werkzeug's test client; TensorBoard itself stands around it in the last ones."""
+"""Routes of the plugin, through werkzeug's test client; in the last tests within the application of TensorBoard."""
 
 import os
 import re
@@ -34,8 +34,8 @@ class Browser:
 
 @pytest.fixture
 def open_tab(context, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 30.0)
-    monkeypatch.setattr(account_cache, "REST", 0.0)
+    monkeypatch.setattr(module, "REQUEST_TIMEOUT", 30.0)
+    monkeypatch.setattr(account_cache, "PAUSE_FACTOR", 0.0)
     return lambda logdir="", spec="": Browser(TabPlugin(context(logdir, spec)))
 
 
@@ -180,11 +180,13 @@ def test_the_tab_is_active_where_there_are_runs(tmp_path, write_run, context):
 
 @pytest.fixture
 def board(context):
-    """TensorBoard's own application, with what it finds installed of ours."""
+    """Make the application of TensorBoard with its core plugin and the installed tab."""
 
     def make(logdir):
         flags = context(logdir).flags
-        flags.path_prefix, flags.samples_per_plugin, flags.window_title = "", {}, ""
+        flags.path_prefix = ""
+        flags.samples_per_plugin = {}
+        flags.window_title = ""
         points = default._iter_entry_points("tensorboard_plugins")
         loaders = [default._PLUGINS[0], *(point.load() for point in points if point.name == "fieldwatch")]
         return Client(application.TensorBoardWSGIApp(flags, loaders, data_provider=Provider()))
@@ -198,7 +200,7 @@ class Provider(SimpleNamespace):
 
 
 def test_tensorboard_finds_the_tab_by_its_entry_point(tmp_path, write_run, board):
-    """Fails where fieldwatch was installed before it had the tab: make env."""
+    """Fails if fieldwatch was installed before it had the tab: run `make env`."""
     write_run(tmp_path / "run")
     client = board(tmp_path)
     listed = client.get("/data/plugins_listing").get_json()["fieldwatch"]

@@ -1,11 +1,11 @@
-"""A pipeline of its own for fieldwatch; this file names the code, and imports none of it."""
+"""A fieldwatch pipeline in a separate package; this file refers to its code without importing it."""
 
 from fieldwatch.pipeline import Pipeline
 
 TINY = Pipeline(
     name="tiny",
-    about="fit a coordinate network to a built-in picture",
-    help="Fit a network to a picture of rings.\n\nExample: fieldwatch train tiny --steps 500 --out runs/rings",
+    about="fit a coordinate network to a built-in image",
+    help="Fit a network to an image of rings.\n\nExample: fieldwatch train tiny --steps 500 --out runs/rings",
     config="tiny_pipeline.fit:Config",
     prepare="tiny_pipeline.fit:prepare",
     evaluate="tiny_pipeline.fit:evaluate",

@@ -1,4 +1,4 @@
-"""Fits a small network from coordinates to gray values."""
+"""Fit a small network that maps coordinates to gray values."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +14,9 @@ from fieldwatch.pipeline import EvaluationRequest, Job, Outcome, RunChoices, Sco
 @dataclass(frozen=True, kw_only=True)
 class Config:
     steps: int = 300
-    """Steps of the training."""
+    """Number of training steps."""
     size: int = 32
-    """Height and width of the picture in pixels."""
+    """Height and width of the image in pixels."""
     rate: float = 0.01
     """Learning rate."""
 
@@ -48,8 +48,7 @@ def train(config: Config, folder: Path, choices: RunChoices) -> Outcome:
     def objective(batch: tuple[Tensor, Tensor]) -> fw.Terms:
         return fw.Terms(color=(1.0, (model(batch[0]) - batch[1]).square().mean()))
 
-    options = run_options(choices, declared=fw.Declared(about={"pipeline": "tiny"}))
-    with fw.Run(folder, config=config, **options) as run:
+    with fw.Run(folder, config=config, **run_options(choices, declared=fw.Declared(about={"pipeline": "tiny"}))) as run:
         run.track(model=model, optimizer=optimizer)
         run.resume()
         for step in run.steps(config.steps):
@@ -62,7 +61,8 @@ def train(config: Config, folder: Path, choices: RunChoices) -> Outcome:
 
 
 def evaluate(request: EvaluationRequest) -> Scores:
-    store, model = fw.Checkpoints(request.run / "checkpoints"), network()
+    store = fw.Checkpoints(request.run / "checkpoints")
+    model = network()
     step = store.find(request.checkpoint).step
     model.load_state_dict(store.read(step)["model"])
     return Scores(step=step, metrics={"Eval/psnr": psnr(model, *picture(request.config))})

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
         stored_steps,
     )
     from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck
+    from fieldwatch.cli.entry import main
     from fieldwatch.cli.flag_help import FlagGroups, read_flags
     from fieldwatch.cli.flags import dashed, preset_of, renamed
     from fieldwatch.cli.frame_progress import counting_frames
-    from fieldwatch.cli.main import main
     from fieldwatch.cli.open_run import open_stored
     from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
     from fieldwatch.cli.profiling import ProfileFlags, spelled_out

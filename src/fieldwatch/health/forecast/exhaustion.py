@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import mebibytes
 from fieldwatch.health.forecast.fit import MemoryModel
 from fieldwatch.health.forecast.growth import Growth, Shape
 from fieldwatch.health.forecast.trace import GrowthTrace, MemoryTrace, capacity, declared_end, size_metric
@@ -79,9 +80,10 @@ class Forecast:
         return f"at the current growth {memory} runs out at {when}{where}; cap at {self.cap_text(unit)}"
 
     def cap_text(self, unit: str = "primitives") -> str:
-        """Format the cap for people: ``3.1 M primitives`` or ``820 MB of parameters``."""
+        """Format the cap for people: ``3.1 M primitives`` or ``820 MiB of parameters``."""
+        # In MiB, because the cap in GiB would be rounded by too much to be set.
         if not self.counted:
-            return f"{self.cap:,.0f} MB of parameters"
+            return f"{mebibytes(self.cap, 0, unit='MiB')} of parameters"
         # Rounded down, so that the printed cap also fits.
         if self.cap >= 1e6:
             return f"{np.floor(self.cap / 1e5) / 10:.1f} M {unit}"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.threshold import threshold
+from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import Span, first_sustained, on_steps, phases, spans, trailing_count
 from fieldwatch.record import History, tags
 

@@ -6,10 +6,11 @@ Both evaluate complete blocks of 64 steps, so that a live run and a later examin
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
+from fieldwatch.base import mebibytes, number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.forecast import Forecast, Leak, capacity, find_leak, forecast
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.threshold import threshold
+from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import LOOKBACK
 from fieldwatch.record import History
 
@@ -73,7 +74,7 @@ class OutOfMemoryAhead(HealthRule):
         severity = self._severity(ahead)
         memory = "VRAM" if _RESERVED in history else "memory"
         text = ahead.text(memory=memory, unit=self.unit)
-        text = f"{text} (now {_size(ahead, self.unit)}; the process could have {ahead.capacity:,.0f} MB)."
+        text = f"{text} (now {_size(ahead, self.unit)}; the process could have {mebibytes(ahead.capacity)})."
         finding = self.finding(last, text, subject=_SUBJECT, severity=severity)
         actions = [action for action in self.actions if action != "warn"]
         if severity == "note" or not actions:
@@ -100,7 +101,7 @@ class MemoryLeak(HealthRule):
         source=_BENCHMARK,
     )
     least: float = threshold(
-        0.02, unit="MB per step", reason="600 MB over 30,000 steps; smaller leaks never end a run", source=_BENCHMARK
+        0.02, unit="MiB per step", reason="600 MiB over 30,000 steps; smaller leaks never end a run", source=_BENCHMARK
     )
     matters: float = threshold(
         0.01,
@@ -126,11 +127,14 @@ class MemoryLeak(HealthRule):
         if leak is None:
             return ()
         # Two standard errors: a 95 % interval.
-        text = f"{leak.metric} leaks {leak.rate:.2g} +- {2 * leak.error:.1g} MB per step over the last {leak.steps}"
+        rate = f"{number(leak.rate, 2)} +- {number(2 * leak.error, 1)} MiB per step"
         available = capacity(history, last)
         left = None if available is None else (available - leak.level) / leak.rate
         ends = f"; at this rate memory is full in {left:,.0f} steps" if left is not None and left > 0 else ""
-        text = f"{text} steps, not explained by the model's size, the step's work or new samples{ends}."
+        text = (
+            f"{leak.metric} leaks {rate} over the last {leak.steps} steps, not explained by the model's size, the "
+            f"step's work or new samples{ends}."
+        )
         severity = "note" if available is not None and self._harmless(history, leak, last, available) else self.severity
         return (self.finding(last, text, subject=leak.metric, severity=severity),)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.threshold import SMDEBUG, threshold
+from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.window import Span, between, first_sustained, on_steps, phases, spans, trailing_mean
 from fieldwatch.record import History, Series, tags
 
@@ -23,15 +23,20 @@ def group_norms(history: History) -> Mapping[str, str]:
 
 
 def decayed(history: History, group: str, steps: NDArray[np.float64], share: float) -> NDArray[np.bool_]:
-    """Return for each step whether the group's learning rate is below a fraction of its maximum so far."""
+    """Return for each step whether the group's learning rate is below a fraction of its maximum so far.
+
+    If no rate is recorded under the name of the group, the optimizer's groups have other names or none: then all
+    recorded rates have to be below the fraction.
+    """
     name = tags.LEARNING_RATE.tag(group)
-    if name not in history:
-        return np.zeros(len(steps), np.bool_)
-    rates = history[name]
-    highest = np.maximum.accumulate(rates.values)
-    # Learning rates may be recorded less often than gradients: use the last recording up to each step.
-    positions = np.searchsorted(rates.steps, steps, side="right") - 1
-    return (positions >= 0) & (rates.values[positions] < share * highest[positions])
+    names = [name] if name in history else list(tags.LEARNING_RATE.parts(history.names()).values())
+    low = np.full(len(steps), bool(names))
+    for rates in (history[each] for each in names):
+        highest = np.maximum.accumulate(rates.values)
+        # Learning rates may be recorded less often than gradients: use the last recording up to each step.
+        positions = np.searchsorted(rates.steps, steps, side="right") - 1
+        low &= (positions >= 0) & (rates.values[positions] < share * highest[positions])
+    return low
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +45,13 @@ class GradientVanishing(HealthRule):
 
     Attributes:
         metrics: gradient norms to check.
-        loss: loss metric. If it has fallen by a factor of ``learnt``, the fit may have converged and the finding is a
+        loss: loss metric. If it has fallen by a factor of ``learned``, the fit may have converged and the finding is a
             note. Empty to disable this check.
     """
 
     metrics: Sequence[str] = TOTAL_NORM
-    loss: str = ""
-    learnt: float = threshold(
+    loss: str = tags.TOTAL
+    learned: float = threshold(
         10.0,
         unit="times",
         reason="a converged L2 fit ends with small gradients; if `loss` fell by this factor, the finding is a note",
@@ -57,16 +62,31 @@ class GradientVanishing(HealthRule):
         reason="below it, float32 updates vanish; losses averaged over pixels make 1e-3 normal",
         source=SMDEBUG,
     )
+    faded: float = threshold(
+        1000.0,
+        unit="times",
+        reason=(
+            "a norm that was this much higher at first has vanished because the fit converged, if the loss halved; a "
+            "saturated or underflowing model starts with small norms"
+        ),
+    )
+    depth: float = threshold(
+        1e-7,
+        unit="fraction of the largest group norm",
+        reason="below the resolution of float32 relative to the other groups: the group learns nothing from the loss",
+    )
     warmup: int = threshold(16, unit="recordings", reason="the first steps may have no gradient")
     patience: int = threshold(32, unit="recordings", reason="a single empty batch is not a trend")
     remedy: ClassVar[str] = (
-        "Check for saturated activations, a term scaled down by a mean over too many elements, detached tensors and "
+        "Check for saturated activations (replace sigmoids by ReLU, add normalization or residual connections, check "
+        "the initialization), a term scaled down by a mean over too many elements, detached tensors and "
         "float16 underflow; raise the loss scale or the weight of the term."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
-        """Return where each norm had been below ``low`` for too long."""
-        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
+        """Return where each norm had been below ``low``, or far below those of the other groups, for too long."""
+        found = [self._judge(history, span) for span in spans(history, *self.metrics)]
+        return tuple(finding for finding in (*found, *self._in_depth(history)) if finding)
 
     def _judge(self, history: History, span: Span) -> Finding | None:
         at = first_sustained(span.values < self.low, patience=self.patience, warmup=self.warmup)
@@ -74,10 +94,37 @@ class GradientVanishing(HealthRule):
             return None
         text = f"{span.name} is vanishing: {span.values[at]:.3g}, below {self.low:g} {self.patience} times in a row."
         reduction = self._loss_reduction(history, span.step(at))
-        if reduction < self.learnt:
+        began = float(np.nanmedian(span.values[: self.warmup]))
+        has_faded = began > self.faded * float(span.values[at])
+        if reduction < (2.0 if has_faded else self.learned):
             return self.finding(span.step(at), text, subject=span.name)
         text += f" {self.loss} has fallen by a factor of {reduction:.3g}, so the fit may have converged."
         return self.finding(span.step(at), text, subject=span.name, severity="note")
+
+    def _in_depth(self, history: History) -> Iterator[Finding]:
+        """Yield the groups whose norms are negligible next to those of the largest group."""
+        groups = {name: group for group, name in group_norms(history).items()}
+        if len(groups) < 2:
+            return
+        # No group can be negligible that never falls below this, which is cheap to know.
+        bound = self.depth * max(np.nanmax(history[name].values, initial=0.0) for name in groups)
+        for span in spans(history, *groups):
+            if not np.any((span.values > 0) & (span.values < bound)):
+                continue
+            steps = span.series.steps
+            largest = np.zeros(len(steps))
+            for name in groups:
+                # fmax ignores NaN: a group that has no gradient at a step must not hide the others.
+                largest = np.fmax(largest, on_steps(history[name], steps))
+            tiny = (span.values > 0) & (span.values < self.depth * largest)
+            at = first_sustained(tiny, patience=self.patience, warmup=self.warmup)
+            if at is not None:
+                group = groups[span.name]
+                text = (
+                    f"the gradient of group '{group}' vanishes: its norm is {span.values[at]:.2g}, that of the largest "
+                    f"group {largest[at]:.2g}."
+                )
+                yield self.finding(span.step(at), text, subject=group)
 
     def _loss_reduction(self, history: History, step: int) -> float:
         """Return the factor by which the loss has fallen up to a step; 0 if it is not recorded."""
@@ -85,7 +132,10 @@ class GradientVanishing(HealthRule):
             return 0.0
         losses = history[self.loss]
         values = losses.values[losses.steps <= step]
-        return float(values[0] / values[-1]) if len(values) and values[-1] > 0 else 0.0
+        # Medians, because a single batch may be easy or hard.
+        width = max(min(self.warmup, len(values) // 4), 1)
+        last = float(np.nanmedian(values[-width:])) if len(values) else 0.0
+        return float(np.nanmedian(values[:1])) / last if last > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +234,11 @@ class DeadGroup(HealthRule):
     """A parameter group that used to receive gradients no longer does."""
 
     patience: int = threshold(200, unit="recordings", reason="a group may be updated only every few steps")
+    handover: int = threshold(
+        2,
+        unit="steps",
+        reason="a group that appears when another ends has taken over its parameters, as an unfreeze does",
+    )
     remedy: ClassVar[str] = (
         "Check that the group still contributes to the loss: were its parameters replaced, is a tensor detached, is an "
         "activation saturated? To stop training it on purpose, freeze it at a phase border."
@@ -201,7 +256,17 @@ class DeadGroup(HealthRule):
             for first, last in bounds
             if len(part := between(history[name], first, last))
         ]
-        return tuple(found for group, last, part in recordings if (found := self._judge(group, part, last)))
+        begun = {group: float(history[name].steps[0]) for group, name in groups.items()}
+        return tuple(
+            found
+            for group, last, part in recordings
+            if not self._handed_over(group, part, begun) and (found := self._judge(group, part, last))
+        )
+
+    def _handed_over(self, group: str, series: Series, begun: Mapping[str, float]) -> bool:
+        """Return whether another group appeared when this one ended: its parameters were regrouped or unfrozen."""
+        end = float(series.steps[-1])
+        return any(other != group and abs(start - end) <= self.handover for other, start in begun.items() if start > 0)
 
     def _judge(self, group: str, series: Series, last: int) -> Finding | None:
         nonzero = np.count_nonzero(series.values)
@@ -241,8 +306,8 @@ class UpdateRatio(HealthRule):
         reason="such updates are below the resolution of float32",
         source=SMDEBUG,
     )
-    warmup: int = threshold(100, unit="recordings", reason="groups that start at zero have no meaningful ratio yet")
-    patience: int = threshold(32, unit="recordings", reason="single large or small updates do no harm")
+    warmup: int = threshold(100, unit="steps", reason="groups that start at zero have no meaningful ratio yet")
+    patience: int = threshold(8, unit="recordings", reason="single large or small updates do no harm")
     decayed: float = threshold(
         0.01, unit="fraction of the highest rate", reason="a learning rate below it explains small updates"
     )
@@ -262,14 +327,16 @@ class UpdateRatio(HealthRule):
 
     def _judge(self, history: History, group: str, span: Span) -> Iterator[tuple[int, str]]:
         values = span.values
-        at = first_sustained(values > self.high, patience=self.patience, warmup=self.warmup)
+        # Steps, not recordings: the ratio is usually recorded every 50 steps only.
+        warmup = int(np.searchsorted(span.series.steps, span.start + self.warmup))
+        at = first_sustained(values > self.high, patience=self.patience, warmup=warmup)
         if at is not None:
             yield at, f"too large: {values[at]:.3g} times its parameters."
         small = values < self.low
         # Learning rates are looked up only if the cheaper test has fired.
-        if first_sustained(small, patience=self.patience, warmup=self.warmup) is not None:
+        if first_sustained(small, patience=self.patience, warmup=warmup) is not None:
             small &= ~decayed(history, group, span.series.steps, self.decayed)
-            at = first_sustained(small, patience=self.patience, warmup=self.warmup)
+            at = first_sustained(small, patience=self.patience, warmup=warmup)
             if at is not None:
                 yield at, f"too small: {values[at]:.3g} times its parameters."
 

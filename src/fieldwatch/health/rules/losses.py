@@ -10,13 +10,32 @@ from numpy.typing import NDArray
 
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.threshold import SMDEBUG, threshold
+from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.visits import Visits
-from fieldwatch.health.window import LOOKBACK, Span, excused, first_sustained, spans, trailing_mean
+from fieldwatch.health.window import (
+    LOOKBACK,
+    Span,
+    excused,
+    first_sustained,
+    is_signed,
+    on_steps,
+    planned_steps,
+    spans,
+    trailing_mean,
+)
 from fieldwatch.record import History, tags
 
 TOTAL = (tags.TOTAL,)
 RESETS = ("reset",)
+
+
+def robust_spread(values: NDArray[np.float64]) -> float:
+    """Return the larger of two robust standard deviations: from the median deviation, and from the 98th percentile."""
+    middle = float(np.median(values))
+    deviation = 1.4826 * float(np.median(np.abs(values - middle)))
+    # 2.054 is the 98th percentile of the standard normal distribution.
+    tail = (float(np.quantile(values, 0.98)) - middle) / 2.054
+    return max(deviation, tail)
 
 
 def _reweighted(history: History, before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -52,6 +71,17 @@ class LossSpike(HealthRule):
     warmup: int = threshold(32, unit="recordings", reason="minimum number for a baseline")
     patience: int = threshold(16, unit="recordings", reason="a rise that does not recover within this many is a jump")
     grace: int = threshold(200, unit="steps", reason="the loss may rise after a declared reset")
+    floor: float = threshold(
+        0.1,
+        unit="times the highest baseline so far",
+        reason="near zero loss, a single batch exceeds the baseline many times without any harm",
+    )
+    deviation: float = threshold(
+        6.0,
+        unit="robust standard deviations of log(loss / baseline)",
+        reason="losses with heavy tails exceed their mean ten times as a rule",
+    )
+    tail: int = threshold(512, unit="recordings", reason="length of the window that gives the usual deviations")
     remedy: ClassVar[str] = (
         "Check the sample of that step (SampleSpike names it if samples have names), and clip gradients so that one "
         "batch cannot move the parameters far."
@@ -64,12 +94,17 @@ class LossSpike(HealthRule):
     def _judge(self, history: History, span: Span) -> Finding | None:
         values = span.values
         steps = span.series.steps
+        if is_signed(values):
+            return None
         base = trailing_mean(values, self.window, least=self.warmup)
         high = np.isfinite(values) & (base > 0) & (values > self.ratio * base)
         if not high.any():
             return None
+        high &= values > self.floor * np.fmax.accumulate(base)
         high &= ~excused(history, self.excuses, steps, self.grace)
         for at in np.flatnonzero(high).tolist():
+            if not self._exceeds_tail(values, at):
+                continue
             # A spike falls below half of the threshold again; a rise that persists is a jump.
             back = values[at + 1 : at + 1 + self.patience]
             if (back < 0.5 * self.ratio * base[at]).any() and self._is_unusual(history, steps[at]):
@@ -78,6 +113,18 @@ class LossSpike(HealthRule):
                 )
                 return self.finding(span.step(at), text, subject=span.name)
         return None
+
+    def _exceeds_tail(self, values: NDArray[np.float64], at: int) -> bool:
+        """Return whether a loss is beyond the usual deviations from the baseline; True if these are unknown."""
+        # A shorter baseline than that of the rule, so that enough deviations are known when the rule begins.
+        base = trailing_mean(values[:at], self.window, least=8)
+        ratios = values[:at] / base
+        usual = np.log(ratios[np.isfinite(ratios) & (ratios > 0)][-self.tail :])
+        if len(usual) < self.warmup:
+            return True
+        spread = robust_spread(usual)
+        now = np.log(values[at] / float(base[np.isfinite(base)][-1]))
+        return bool(now - np.median(usual) > self.deviation * spread)
 
     def _is_unusual(self, history: History, step: float) -> bool:
         """Return whether the loss is also high for the samples of the step; True if samples have no names."""
@@ -125,8 +172,11 @@ class LossJump(HealthRule):
         steps = span.series.steps
         # The lag keeps the jump itself out of its baseline.
         base = trailing_mean(values, self.window, least=self.warmup, lag=self.patience)
-        far = (values > self.ratio * base) | ((values > self.limit) & (base < 0.5 * self.limit))
-        high = np.isfinite(values) & (base > 0) & far
+        far = (values > self.limit) & (base < 0.5 * self.limit)
+        # A ratio to the baseline has no meaning for losses of both signs.
+        if not is_signed(values):
+            far |= (base > 0) & (values > self.ratio * base)
+        high = np.isfinite(values) & far
         if first_sustained(high, patience=self.patience) is None:
             return None
         # A term weight that rose after the first recording of the baseline explains the jump.
@@ -145,6 +195,9 @@ class LossJump(HealthRule):
 class LossNotDecreasing(HealthRule):
     """The total loss is no lower than at the start of the run.
 
+    Losses of both signs are not judged, and neither are totals whose terms have moved against each other, such as the
+    summed losses of a generator and its critic.
+
     Attributes:
         metrics: losses to check.
     """
@@ -161,15 +214,22 @@ class LossNotDecreasing(HealthRule):
         512, unit="recordings", reason="length of the current mean: views differ, so ten steps are not enough"
     )
     warmup: int = threshold(
-        1000, unit="recordings", reason="learning rates warm up; smdebug's 10 steps fire on every warm-up"
+        1000,
+        unit="recordings",
+        reason="learning rates warm up; smdebug's 10 steps fire on every warm-up. At most half of the planned steps",
+    )
+    moved: float = threshold(
+        0.05, unit="fraction of the initial loss", reason="a term that has changed by this much has been learned"
     )
     noise: float = threshold(
         0.05, unit="relative standard error", reason="above it, the spread between views dominates the comparison"
     )
     patience: int = threshold(64, unit="recordings", reason="the loss must stay at its initial value for this long")
     remedy: ClassVar[str] = (
-        "Check that the optimizer holds the parameters that the loss depends on and that nothing is detached; then try "
-        "a learning rate ten times higher, and ten times lower."
+        "The model predicts no better than a constant. Check that inputs and targets (labels) belong together and that "
+        "the input carries information (its normalization, the encoding), that the optimizer holds the parameters that "
+        "the loss depends on, and that no logit is clamped or saturated and no tensor detached; then try a learning "
+        "rate ten times higher, and ten times lower."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -183,7 +243,9 @@ class LossNotDecreasing(HealthRule):
     def _judge(self, history: History, span: Span) -> Finding | None:
         values = span.values
         steps = span.series.steps
-        if len(values) < self.warmup + self.patience:
+        planned = planned_steps(history)
+        warmup = self.warmup if planned is None else max(min(self.warmup, planned // 2), self.head)
+        if len(values) < warmup + self.patience or is_signed(values):
             return None
         head = values[: self.head][np.isfinite(values[: self.head])]
         began, spread = (float(head.mean()), float(head.std())) if len(head) else (0.0, 0.0)
@@ -193,21 +255,42 @@ class LossNotDecreasing(HealthRule):
         # Compared with the start as soon as there are as many recordings as the head has.
         means = trailing_mean(values, self.window, least=min(self.window, self.head))
         stuck = means >= (1 - self.drop) * began
-        if first_sustained(stuck, patience=self.patience, warmup=self.warmup) is None:
+        if first_sustained(stuck, patience=self.patience, warmup=warmup) is None:
             return None
         stuck &= ~_reweighted(history, np.full(len(steps), steps[0]), steps)
-        at = first_sustained(stuck, patience=self.patience, warmup=self.warmup)
-        if at is None:
+        at = first_sustained(stuck, patience=self.patience, warmup=warmup)
+        # A fast fall is over before the head is: the first recordings alone show it.
+        later = values[self.head : (at or 0) + 1]
+        usual = means[at] + 2 * float(np.nanstd(later)) if at is not None and len(later) else np.inf
+        if at is None or float(np.median(head[:3])) > (1 + self.moved) * usual:
+            return None
+        if self._terms_moved(history, steps[: at + 1], self.moved * began):
             return None
         text = (
             f"{span.name} averages {means[at]:.4g}, no lower than the {began:.4g} of its first {self.head} recordings."
         )
         return self.finding(span.step(at), text, subject=span.name)
 
+    def _terms_moved(self, history: History, steps: NDArray[np.float64], least: float) -> bool:
+        """Return whether the mean of any of several terms has changed by more than ``least``."""
+        names = list(tags.WEIGHTED.parts(history.names()).values())
+        if len(names) < 2:
+            return False
+        width = min(self.window, self.head)
+        for name in names:
+            values = on_steps(history[name], steps)
+            values = values[np.isfinite(values)]
+            # Compared with the first recordings, because the terms of a game settle within a few steps.
+            if len(values) > width and abs(values[-width:].mean() - values[: width // 8 + 1].mean()) > least:
+                return True
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class LossOscillating(HealthRule):
     """The total loss oscillates by more than its own value, averaged over blocks of steps.
+
+    Losses of both signs are not judged, because their mean may be anything near 0.
 
     Attributes:
         metrics: losses to check.
@@ -229,6 +312,8 @@ class LossOscillating(HealthRule):
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
 
     def _judge(self, span: Span) -> Finding | None:
+        if is_signed(span.values):
+            return None
         means, lasts = self._blocks(span)
         # Cheap test: no window can have a wider range than all blocks together.
         if len(means) < self.window + self.warmup or np.ptp(means) <= self.swing * means.min():

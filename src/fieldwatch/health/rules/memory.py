@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.base import nbytes
+from fieldwatch.base import mebibytes, nbytes, percent
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.threshold import SMDEBUG, threshold
+from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.window import Span, first_sustained, on_steps, spans
 from fieldwatch.record import History
 from fieldwatch.record.memory import profile_tag
@@ -43,7 +43,7 @@ class MemoryGrowing(HealthRule):
         reason="growth since memory last fell (smdebug GPUMemoryIncrease: 5 or 10 %)",
         source=SMDEBUG,
     )
-    least: float = threshold(64.0, unit="MB", reason="smaller growth never ends a run")
+    least: float = threshold(64.0, unit="MiB", reason="smaller growth never ends a run")
     window: int = threshold(
         8, unit="snapshots", reason="number of snapshots without a fall; memory that is released falls at least once"
     )
@@ -78,9 +78,11 @@ class MemoryGrowing(HealthRule):
         at = first_sustained(grown)
         if at is None:
             return None
-        old = values[since[at]]
+        # Both in MiB, since a growth of some MiB would not show in GiB.
+        old = mebibytes(float(values[since[at]]), 0, unit="MiB")
+        new = mebibytes(float(values[at]), 0, unit="MiB")
         snapshots = positions[at] - since[at]
-        text = f"{span.name} is growing: {old:.0f} to {values[at]:.0f} MB over {snapshots} snapshots without a fall."
+        text = f"{span.name} is growing: {old} to {new} over {snapshots} snapshots without a fall."
         return self.finding(span.step(at), text, subject=span.name)
 
     def _scale(self, history: History, span: Span) -> NDArray[np.float64]:
@@ -135,8 +137,11 @@ class FragmentationHigh(HealthRule):
             high = (span.values > self.high) & ~(lost <= self.lost)
             at = first_sustained(high, patience=self.patience, warmup=self.warmup)
             if at is not None:
-                text = f"fragmentation is {span.values[at]:.0f} %, above {self.high:g} % for {self.patience} snapshots"
-                text += "." if np.isnan(lost[at]) else f"; {lost[at]:.0f} % are in segments that are partly in use."
+                idle = percent(span.values[at] / 100, 0)
+                limit = percent(self.high / 100, 0)
+                text = f"fragmentation is {idle}, above {limit} for {self.patience} snapshots"
+                in_pieces = percent(lost[at] / 100, 0)
+                text += "." if np.isnan(lost[at]) else f"; {in_pieces} are in segments that are partly in use."
                 findings.append(self.finding(span.step(at), text, subject=span.name))
         return tuple(findings)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import decayed
-from fieldwatch.health.threshold import SMDEBUG, threshold
+from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.window import Span, first_sustained, named, on_steps, spans
 from fieldwatch.record import History
 

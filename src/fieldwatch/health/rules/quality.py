@@ -11,8 +11,8 @@ import numpy as np
 
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.threshold import SMDEBUG, threshold
-from fieldwatch.health.window import Span, excused, first_sustained, on_steps, spans
+from fieldwatch.health.thresholds import SMDEBUG, threshold
+from fieldwatch.health.window import excused, finished, first_sustained, on_steps, spans
 from fieldwatch.record import History, Series
 
 _DNERV = (
@@ -45,11 +45,18 @@ class Overfitting(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where each gap had been above ``gap`` for too long."""
         findings: list[Finding] = []
-        for span in spans(history, *self.metrics):
-            at = first_sustained(span.values > self.gap, patience=self.patience, warmup=self.warmup)
+        # Over the whole run: a phase has few evaluations, and the gap does not depend on the terms of the loss.
+        for name in (name for name in self.metrics if name in history):
+            series = history[name]
+            # A run with few evaluations is judged by its last one.
+            few = finished(history) and len(series) < self.warmup + self.patience
+            patience = 1 if few else self.patience
+            at = first_sustained(series.values > self.gap, patience=patience, warmup=0 if few else self.warmup)
+            if few and at is not None and series.values[-1] <= self.gap:
+                at = None
             if at is not None:
-                text = f"{span.name} is {span.values[at]:.1f} dB (more than {self.gap:g}): the run is overfitting."
-                findings.append(self.finding(span.step(at), text, subject=span.name))
+                text = f"{name} is {series.values[at]:.1f} dB (more than {self.gap:g}): the run is overfitting."
+                findings.append(self.finding(int(series.steps[at]), text, subject=name))
         return tuple(findings)
 
 
@@ -68,19 +75,21 @@ class Overtraining(HealthRule):
     worse: float = threshold(0.5, unit="dB", reason="drop from the best validation: more than the noise of evaluations")
     better: float = threshold(0.1, unit="dB", reason="training must gain meanwhile, otherwise it is not overtraining")
     patience: int = threshold(
-        3, unit="evaluations", reason="evaluations are rare (smdebug: 10 recordings)", source=SMDEBUG
+        2, unit="evaluations", reason="evaluations are rare (smdebug: 10 recordings)", source=SMDEBUG
     )
     remedy: ClassVar[str] = "Stop here and keep the best validation checkpoint; regularize, or use more data."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where validation had been below its best for too long."""
-        return tuple(found for span in spans(history, self.validation) if (found := self._judge(history, span)))
+        # Over the whole run: a phase has few evaluations, and scores of held-out data are comparable across phases.
+        if self.train not in history or self.validation not in history:
+            return ()
+        found = self._judge(history, history[self.validation])
+        return () if found is None else (found,)
 
-    def _judge(self, history: History, span: Span) -> Finding | None:
-        if self.train not in history:
-            return None
-        values = span.values
-        train = on_steps(history[self.train], span.series.steps)
+    def _judge(self, history: History, series: Series) -> Finding | None:
+        values = series.values
+        train = on_steps(history[self.train], series.steps)
         best = np.maximum.accumulate(values)
         # Index of the best evaluation so far.
         at_best = np.maximum.accumulate(np.where(values == best, np.arange(len(values)), 0))
@@ -88,9 +97,9 @@ class Overtraining(HealthRule):
         at = first_sustained(over, patience=self.patience)
         if at is None:
             return None
-        since = span.step(int(at_best[at]))
+        since = int(series.steps[at_best[at]])
         text = f"validation fell from {best[at]:.2f} dB (step {since}) to {values[at]:.2f} while training improved."
-        return self.finding(span.step(at), text, subject=span.name)
+        return self.finding(int(series.steps[at]), text, subject=self.validation)
 
 
 @dataclass(frozen=True, kw_only=True)

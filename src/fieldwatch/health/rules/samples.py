@@ -1,4 +1,4 @@
-"""Rule that compares the loss of each sample (view, frame, patch) with earlier losses of the same sample."""
+"""Rules that compare the loss of each sample (view, frame, patch) with its own past, and with the other samples."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.losses import RESETS
-from fieldwatch.health.threshold import threshold
+from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.visits import Visits
-from fieldwatch.health.window import excused, phases
+from fieldwatch.health.window import DISTURBANCES, excused, finished, phases
 from fieldwatch.record import History
 
 _Array = NDArray[np.float64]
@@ -60,6 +60,14 @@ class SampleSpike(HealthRule):
         unit="steps",
         reason="a declared reset, such as an opacity reset, raises the loss of every view for about this long",
     )
+    around: int = threshold(
+        16,
+        unit="steps",
+        reason="if the losses of other samples rose as well within so many steps, the program changed, not one sample",
+    )
+    many: float = threshold(
+        0.25, unit="fraction of the visits around", reason="a spike of so many samples at once is not a sample's fault"
+    )
     remedy: ClassVar[str] = (
         "Check that sample for a wrong pose, mask or image, for motion blur, or for a region that was just pruned; "
         "exclude it if its data is bad."
@@ -83,16 +91,35 @@ class SampleSpike(HealthRule):
         if not high.any():
             return ()
         high &= ~excused(history, self.excuses, visits.steps, self.grace)
+        # A change of the model by the program is the first suspect of what follows at once.
+        high &= ~excused(history, DISTURBANCES, visits.steps, self.around)
         scores = self._scores(visits.steps, ratios, high)
         findings: dict[tuple[str, Severity], Finding] = {}
         for at in np.flatnonzero(scores > self.deviation).tolist():
+            if self._others_rose(visits, ratios, at):
+                continue
             name = visits.name(at)
             loss = visits.values[at]
             ratio = ratios[at]
-            level: Severity = "warning" if ratio > self.grave else "note"
+            # A loss that is still below that of most samples moves no parameter far.
+            recent = visits.values[(visits.steps <= visits.steps[at]) & (visits.steps > visits.steps[at] - self.window)]
+            level: Severity = "warning" if ratio > self.grave and loss > np.nanmedian(recent) else "note"
             text = f"sample '{name}' had loss {loss:.4g}, {ratio:.2f} times its baseline (z = {scores[at]:.1f})."
             findings.setdefault((name, level), self.finding(int(visits.steps[at]), text, subject=name, severity=level))
         return findings.values()
+
+    def _others_rose(self, visits: Visits, ratios: _Array, at: int) -> bool:
+        """Return whether the losses of other samples had risen as well up to this visit."""
+        step = visits.steps[at]
+        # Only earlier visits, so that a later examination gives the same result.
+        near = (visits.steps >= step - self.around) & (visits.steps <= step) & np.isfinite(ratios)
+        near &= visits.owners != visits.owners[at]
+        # The same step and the one before show a disturbance that has just begun.
+        just = near & (visits.steps >= step - 1)
+        return any(
+            np.count_nonzero(part) > 0 and float(np.mean(ratios[part] > self.ratio)) > self.many
+            for part in (near, just)
+        )
 
     def _scores(self, steps: _Array, ratios: _Array, high: NDArray[np.bool_]) -> _Array:
         """Return robust z-scores of the high ratios and 0 elsewhere; each block of 64 steps shares one spread."""
@@ -108,6 +135,60 @@ class SampleSpike(HealthRule):
                 in_block = high & (blocks == block)
                 scores[in_block] = (ratios[in_block] - middle) / spread
         return scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongSample(HealthRule):
+    """The losses of a few samples are far above all others at the end of training, at every visit."""
+
+    late: float = threshold(0.6, unit="fraction of the steps", reason="earlier, samples improve at different speeds")
+    visits: int = threshold(3, unit="visits", reason="a single visit may fall into a disturbance of the whole run")
+    deviation: float = threshold(
+        6.0, unit="robust standard deviations", reason="difficult samples of healthy runs stay below"
+    )
+    gap: float = threshold(
+        2.2,
+        unit="times the next sample",
+        reason="samples of a hard kind differ gradually; wrong ones are separated from all others",
+    )
+    ratio: float = threshold(2.0, unit="times the median", reason="smaller differences do not spoil the result")
+    count: int = threshold(5, unit="samples", reason="fewer samples have no usual spread")
+    most: float = threshold(0.25, unit="fraction of the samples", reason="more samples than that are no exception")
+    remedy: ClassVar[str] = (
+        "Check the named samples (view, photo, frame) for a wrong pose, mask, label or image and for another exposure; "
+        "exclude them if their data is bad."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding at the end of the run that names all such samples."""
+        visits = Visits.of(history.sample_losses()) if finished(history) else None
+        if visits is None:
+            return ()
+        late = (visits.steps >= self.late * history.step) & np.isfinite(visits.values)
+        medians: dict[str, float] = {}
+        for owner in np.unique(visits.owners[late]).tolist():
+            values = visits.values[late & (visits.owners == owner)]
+            if len(values) >= self.visits:
+                medians[str(visits.names[owner])] = float(np.median(values))
+        if len(medians) < self.count:
+            return ()
+        ordered = sorted(medians.items(), key=lambda item: -item[1])
+        values = np.array([value for _, value in ordered])
+        middle = float(np.median(values))
+        spread = 1.4826 * float(np.median(np.abs(values - middle)))
+        bound = max(middle + self.deviation * spread, self.ratio * middle)
+        # The last sample above the bound that is separated from the next one.
+        most = int(self.most * len(values))
+        wrong = [at for at in range(most) if values[at] > bound and values[at] > self.gap * values[at + 1]]
+        if not wrong:
+            return ()
+        named = ", ".join(f"'{name}' ({value:.4g})" for name, value in ordered[: wrong[-1] + 1][:5])
+        plural = "samples" if wrong[-1] else "sample"
+        text = (
+            f"the loss of {plural} {named} is far above that of all others (median {middle:.4g}, next "
+            f"{values[wrong[-1] + 1]:.4g}) at every late visit."
+        )
+        return (self.finding(history.step, text, subject=ordered[0][0]),)
 
 
 def _spread(pool: _Array, floor: float) -> tuple[float, float]:

@@ -9,8 +9,17 @@ from numpy.typing import NDArray
 
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.threshold import threshold
-from fieldwatch.health.window import Span, between, first_sustained, on_steps, spans
+from fieldwatch.health.thresholds import threshold
+from fieldwatch.health.window import (
+    Span,
+    between,
+    finished,
+    first_sustained,
+    is_signed,
+    on_steps,
+    planned_steps,
+    spans,
+)
 from fieldwatch.record import History, Series, tags
 
 PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "normal", "mask", "depth", "data")
@@ -106,6 +115,9 @@ class UndeclaredTerm(HealthRule):
 class TermDominates(HealthRule):
     """A regularizer contributes several times more to the total loss than the largest data term.
 
+    If no term has the name of a data term, a term counts as a regularizer if it dwarfs all others from the start and
+    does not fall: the others cannot be learned then.
+
     Attributes:
         primary: names of the data terms; all other terms count as regularizers.
     """
@@ -116,8 +128,22 @@ class TermDominates(HealthRule):
         unit="times the largest data term",
         reason="a regularizer this strong decides the result instead of the data",
     )
-    warmup: int = threshold(200, unit="recordings", reason="an eikonal term may dominate while the field forms")
-    patience: int = threshold(64, unit="recordings", reason="a single batch is not a trend")
+    unnamed: float = threshold(
+        10.0,
+        unit="times the largest other term",
+        reason="without known names, only a term that dwarfs all others is certain to decide the result",
+    )
+    change: float = threshold(
+        0.1, unit="fraction of its first value", reason="a data term that dominates falls when it is learned"
+    )
+    warmup: int = threshold(
+        200,
+        unit="steps",
+        reason="an eikonal term may dominate while the field forms. At most a third of the planned steps",
+    )
+    patience: int = threshold(
+        64, unit="recordings", reason="a single batch is not a trend. At most an eighth of the planned steps"
+    )
     remedy: ClassVar[str] = (
         "Lower the weight of the regularizer until it stays below the data term. If your data terms have other names, "
         "pass them to the rule: TermDominates(primary=(...))."
@@ -128,20 +154,94 @@ class TermDominates(HealthRule):
         terms = tags.WEIGHTED.parts(history.names())
         data = [history[name] for term, name in terms.items() if term in self.primary]
         others = [name for term, name in terms.items() if term not in self.primary]
+        planned = planned_steps(history)
+        warmup = self.warmup if planned is None else min(self.warmup, planned // 3)
+        patience = self.patience if planned is None else max(min(self.patience, planned // 8), 1)
         if not data:
-            return ()
-        return tuple(found for span in spans(history, *others) if (found := self._judge(span, data)))
+            found = (self._unnamed(history, name, list(terms.values()), warmup, patience) for name in terms.values())
+        else:
+            found = (self._judge(span, data, warmup, patience) for span in spans(history, *others))
+        return tuple(finding for finding in found if finding)
 
-    def _judge(self, span: Span, data: Sequence[Series]) -> Finding | None:
+    def _judge(self, span: Span, data: Sequence[Series], warmup: int, patience: int) -> Finding | None:
         main = _largest([on_steps(series, span.series.steps) for series in data])
         high = (main > 0) & (np.abs(span.values) > self.ratio * main)
-        at = first_sustained(high, patience=self.patience, warmup=self.warmup)
+        # Steps, not recordings: a term may be computed only every few steps.
+        skipped = int(np.searchsorted(span.series.steps, span.start + warmup))
+        at = first_sustained(high, patience=patience, warmup=skipped)
         if at is None:
             return None
         term = tags.WEIGHTED.part(span.name) or span.name
         times = abs(span.values[at]) / main[at]
         text = f"regularizer '{term}' adds {span.values[at]:.4g} to the total, {times:.1f} times the largest data term."
         return self.finding(span.step(at), text, subject=term)
+
+    def _unnamed(self, history: History, name: str, names: Sequence[str], warmup: int, patience: int) -> Finding | None:
+        series = history[name]
+        others = [history[other] for other in names if other != name]
+        if not others or series.steps[0] > max(history.first, 0):
+            return None
+        values = series.values
+        rest = _largest([on_steps(other, series.steps) for other in others])
+        high = (rest > 0) & (np.abs(values) > self.unnamed * rest)
+        # From the start: a term that dominates because the others were learned decides nothing.
+        began = float(np.nanmedian(values[:5]))
+        if not high[: min(warmup, len(high))].all() or not np.isfinite(began):
+            return None
+        still = np.abs(values - began) < self.change * abs(began)
+        at = first_sustained(high & still, patience=patience, warmup=warmup)
+        if at is None:
+            return None
+        term = tags.WEIGHTED.part(name) or name
+        times = abs(values[at]) / rest[at]
+        text = (
+            f"term '{term}' dominates: it adds {values[at]:.4g} to the total, {times:.0f} times the largest other "
+            "term, and has not changed since the start."
+        )
+        return self.finding(int(series.steps[at]), text, subject=term)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermNotLearned(HealthRule):
+    """A term makes up most of the final loss and is as high as at the start, while another term was learned."""
+
+    share: float = threshold(0.5, unit="fraction of the loss", reason="the largest remaining part of the loss")
+    fall: float = threshold(0.1, unit="fraction of its first value", reason="a smaller fall is within the noise")
+    learned: float = threshold(
+        0.1, unit="fraction of its first value", reason="another term fell tenfold: the model can learn"
+    )
+    head: int = threshold(16, unit="recordings", reason="length of the initial mean")
+    window: int = threshold(64, unit="recordings", reason="length of the final mean")
+    remedy: ClassVar[str] = (
+        "Check that the term depends on the parameters with a gradient: no .detach(), .item() or torch.no_grad() in "
+        "its computation, no argmax or rounding, and parameters that the optimizer holds."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, the term that was not learned."""
+        terms = tags.WEIGHTED.parts(history.names())
+        if not finished(history) or len(terms) < 2:
+            return ()
+        ends: dict[str, tuple[float, float]] = {}
+        for term, name in terms.items():
+            series = history[name]
+            first, last = history.windows.get(term, (0, history.step))
+            # Terms with a window or with both signs have no comparable start.
+            if first > 0 or last < history.step or len(series) < self.head + self.window or is_signed(series.values):
+                return ()
+            head = float(np.nanmean(series.values[: self.head]))
+            ends[term] = (head, float(np.nanmean(series.values[-self.window :])))
+        total = sum(last for _, last in ends.values())
+        for term, (head, last) in ends.items():
+            others = [end for other, end in ends.items() if other != term]
+            fell = any(end < self.learned * start for start, end in others)
+            if head > 0 and total > 0 and last > self.share * total and last > (1 - self.fall) * head and fell:
+                text = (
+                    f"term '{term}' began at {head:.4g} and ended at {last:.4g}, {last / total:.0%} of the loss, while "
+                    "others fell more than tenfold: it seems to have no gradient."
+                )
+                return (self.finding(history.step, text, subject=term),)
+        return ()
 
 
 def _largest(series: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:

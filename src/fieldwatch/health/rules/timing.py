@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.threshold import SMDEBUG, threshold
+from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.window import Span, between, first_sustained, on_steps, spans, trailing_count, trailing_mean
 from fieldwatch.record import History, Series
 
@@ -167,6 +168,11 @@ class StepOutlier(HealthRule):
     window: int = threshold(256, unit="steps", reason="length of the window in which outliers are counted")
     warmup: int = threshold(32, unit="steps", reason="kernels are compiled, caches fill")
     least: float = threshold(5.0, unit="ms", reason="the jitter of fast steps does not matter")
+    cost: float = threshold(
+        0.25,
+        unit="fraction of the time of the window",
+        reason="outliers that cost less are not worth a change, and on a shared machine other processes cause them",
+    )
     remedy: ClassVar[str] = (
         "Check which Time/<span> is longer in those steps; distribute periodic work (grid updates, densification, "
         "saving) over more steps, or run it less often."
@@ -183,10 +189,21 @@ class StepOutlier(HealthRule):
         slow = (values > self.ratio * usual) & (values > usual + self.least)
         if np.count_nonzero(slow) < self.count:
             return None
-        at = first_sustained(trailing_count(slow, self.window) >= self.count)
+        counts = trailing_count(slow, self.window)
+        # Time beyond the usual, as a fraction of all time in the same window.
+        excess = _trailing_sum(np.where(slow, values - usual, 0.0), self.window)
+        spent = _trailing_sum(np.where(np.isfinite(values), values, 0.0), self.window)
+        at = first_sustained((counts >= self.count) & (excess >= self.cost * spent))
         if at is None:
             return None
         text = (
             f"{self.count} of the last {self.window} steps took over {self.ratio:g} times the usual {usual[at]:.3g} ms."
         )
         return self.finding(span.step(at), text)
+
+
+def _trailing_sum(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Return the sum of the ``width`` values up to and including each one."""
+    sums = np.cumsum(values)
+    before = np.concatenate([np.zeros(min(width, len(sums))), sums[:-width]])
+    return sums - before

@@ -21,7 +21,7 @@ LEVELS: Final = "▁▂▃▄▅▆▇█"
 ASCII_LEVELS: Final = "_.-~=+*#"
 FILLS: Final = "█▓▒░"
 ASCII_FILLS: Final = "#=+-o%"
-COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "red")
+COLORS: Final = ("cyan", "magenta", "yellow", "green", "blue", "red")
 NOT_FINITE: Final = "!"
 _ODD: Final = 1.5
 """Distance of an outlier from the median of the neighboring cells, in typical ranges of a cell."""
@@ -128,7 +128,7 @@ class Canvas:
     def fill(self, position: int) -> StyledText:
         """Return the fill of a part of a stacked bar; fills also differ without colors."""
         fills = ASCII_FILLS if self.ascii_only else FILLS
-        return fills[position % len(fills)], COLOURS[position % len(COLOURS)]
+        return fills[position % len(fills)], COLORS[position % len(COLORS)]
 
     def stacked_bar(self, shares: Sequence[float], cells: int) -> list[StyledText]:
         """Return a bar of several parts with lengths proportional to the absolute values of the shares."""

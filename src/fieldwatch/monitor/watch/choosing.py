@@ -31,7 +31,7 @@ _RANKS: Final = tuple(
         r"visible|transparent|giant|needle|non_finite",
     )
 )
-_LATER: Final = re.compile(r"^(Reference|Eval/(Info|Baseline|PSNR_Stats|Histogram|Worst))/", re.IGNORECASE)
+_LATER: Final = re.compile(r"^(Reference|Eval/(Info|Baseline|[a-z]+_Stats|Histogram|Worst))/", re.IGNORECASE)
 
 
 def qualities_among(names: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from fieldwatch.monitor.watch.run_view import MetricCurve, RunView
 from fieldwatch.monitor.watch.text_format import clock, measured, share
 from fieldwatch.record import tags
 
-STATE_COLOURS: Final[dict[StateWord, str]] = {
+STATE_COLORS: Final[dict[StateWord, str]] = {
     "not started": "cyan",
     "running": "bold green",
     "silent": "bold yellow",
@@ -55,13 +55,13 @@ def heading(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
     name = canvas.end_of("/".join(view.folder.parts[-3:]), max(12, canvas.width - 40))
     clock_time = view.time.astimezone().strftime("%H:%M:%S")
     process = f"pid {state.pid}" if state.pid is not None and not state.ended else ""
-    pieces = [(state.word.upper(), STATE_COLOURS[state.word]), (name, "bold"), (canvas.text(view.pipeline), "cyan")]
+    pieces = [(state.word.upper(), STATE_COLORS[state.word]), (name, "bold"), (canvas.text(view.pipeline), "cyan")]
     yield RankedLine(
         rank=0, text=canvas.line([*pieces, (clock_time, "dim"), (process, "dim"), (_where(view, canvas), "dim")])
     )
     detail_lines = canvas.wrapped(state.detail, canvas.width - 2, 3) if state.detail else []
     for index, text in enumerate(detail_lines):
-        yield RankedLine(rank=2 + index, text=Text(f"  {text}", STATE_COLOURS[state.word], no_wrap=True))
+        yield RankedLine(rank=2 + index, text=Text(f"  {text}", STATE_COLORS[state.word], no_wrap=True))
     if state.remedy:
         yield RankedLine(rank=5, text=canvas.line([("  -> " + canvas.text(state.remedy), "")]))
     if view.reading:

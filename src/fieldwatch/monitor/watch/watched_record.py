@@ -17,7 +17,20 @@ _FINDINGS = 64
 _EVENTS = 32
 _TEXT = 300
 QUIET_KINDS: Final = frozenset(
-    ("plan", "windows", "phase", "finding", "checkpoint", "preflight", "mirrored", "growth", "evaluation", "segment")
+    (
+        "plan",
+        "windows",
+        "phase",
+        "baselines",
+        "sample_scores",
+        "finding",
+        "checkpoint",
+        "preflight",
+        "mirrored",
+        "growth",
+        "evaluation",
+        "segment",
+    )
 )
 """Kinds of events that have a separate section in the view, or that are too frequent to be listed."""
 

@@ -107,7 +107,7 @@ class PatchGrid:
         covered = cells.permute(0, 3, 1, 4, 2, 5)
         return covered.reshape(-1, channels, self.rows * self.patch_height, self.columns * self.patch_width)
 
-    def centres(self, frames: int) -> Float[Tensor, "patches 3"]:
+    def centers(self, frames: int) -> Float[Tensor, "patches 3"]:
         """Return (t, x, y) of every patch of every frame in float64, in the order of `split`.
 
         t = frame / frames, so the last value is below 1; x and y are patch centers divided by frame width and height.
@@ -125,7 +125,7 @@ class PatchGrid:
         """Return the patch-sized window around a center given as fractions of width and height.
 
         The window is shifted to lie inside the frame. Its corner is int(center - size / 2), so a center returned by
-        `centres` selects exactly that patch.
+        `centers` selects exactly that patch.
         """
         # Rounding first: 0.7 * 10 - 1 is 5.999999999999999 in floating point and would truncate to 5.
         top = int(round(y * self.height - self.patch_height / 2, 6))

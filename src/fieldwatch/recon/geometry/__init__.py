@@ -7,9 +7,9 @@ from fieldwatch.lazy import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.recon.geometry.cameras import Camera, camera_extent, far_cameras, near_cameras
     from fieldwatch.recon.geometry.lenses import LENS_MODELS, Lens, LensError
-    from fieldwatch.recon.geometry.neighbour_cache import cached_neighbours, neighbour_cache_folder
-    from fieldwatch.recon.geometry.neighbour_refresh import NeighbourRefresher
-    from fieldwatch.recon.geometry.neighbours import NeighbourTable, nearest_neighbours
+    from fieldwatch.recon.geometry.neighbor_cache import cached_neighbors, neighbor_cache_folder
+    from fieldwatch.recon.geometry.neighbor_refresh import NeighborRefresher
+    from fieldwatch.recon.geometry.neighbors import NeighborTable, nearest_neighbors
     from fieldwatch.recon.geometry.normals import normals_from_depth
     from fieldwatch.recon.geometry.paths import focus_point, look_at, ring, spiral, turntable
     from fieldwatch.recon.geometry.rotations import (
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from fieldwatch.recon.geometry.similarity import Similarity, align_points
     from fieldwatch.recon.geometry.spherical_harmonics import (
         MAX_DEGREE,
-        colours_to_constant,
-        constant_to_colours,
-        harmonic_colours,
+        colors_to_constant,
+        constant_to_colors,
+        harmonic_colors,
         harmonics,
         harmonics_count,
     )
-from fieldwatch.recon.geometry.rigid import inverse_rigid, rigid, transform_points
+from fieldwatch.recon.geometry.rigid_motion import inverse_rigid, rigid, transform_points
 
 __all__ = [
     "LENS_MODELS",
@@ -35,26 +35,26 @@ __all__ = [
     "Camera",
     "Lens",
     "LensError",
-    "NeighbourRefresher",
-    "NeighbourTable",
+    "NeighborRefresher",
+    "NeighborTable",
     "Similarity",
     "align_points",
-    "cached_neighbours",
+    "cached_neighbors",
     "camera_extent",
-    "colours_to_constant",
-    "constant_to_colours",
+    "colors_to_constant",
+    "constant_to_colors",
     "exponential",
     "far_cameras",
     "focus_point",
-    "harmonic_colours",
+    "harmonic_colors",
     "harmonics",
     "harmonics_count",
     "inverse_rigid",
     "look_at",
     "matrix_to_quaternion",
     "near_cameras",
-    "nearest_neighbours",
-    "neighbour_cache_folder",
+    "nearest_neighbors",
+    "neighbor_cache_folder",
     "normalized_quaternions",
     "normals_from_depth",
     "quaternion_to_matrix",

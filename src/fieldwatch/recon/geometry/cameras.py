@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.recon.geometry.rigid import inverse_rigid, transform_points
+from fieldwatch.recon.geometry.rigid_motion import inverse_rigid, transform_points
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,7 +91,7 @@ class Camera:
         """Return the camera with width and height multiplied by `factor`, rounded, and at least one pixel."""
         return self.resized(max(round(self.width * factor), 1), max(round(self.height * factor), 1))
 
-    def pixel_centres(self) -> Float[Tensor, "height width 2"]:
+    def pixel_centers(self) -> Float[Tensor, "height width 2"]:
         """Return the image coordinates (x, y) of every pixel center."""
         options = {"dtype": self.world_from_camera.dtype, "device": self.world_from_camera.device}
         down = torch.arange(self.height, **options) + 0.5
@@ -100,7 +100,7 @@ class Camera:
 
     def directions(self) -> Float[Tensor, "height width 3"]:
         """Return the camera coordinates of every pixel center at depth 1; z is 1, so these are not unit vectors."""
-        x, y = self.pixel_centres().unbind(-1)
+        x, y = self.pixel_centers().unbind(-1)
         return torch.stack([(x - self.cx) / self.fx, (y - self.cy) / self.fy, torch.ones_like(x)], -1)
 
     def rays(self) -> tuple[Float[Tensor, "height width 3"], Float[Tensor, "height width 3"]]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.recon.geometry.cameras import Camera, near_cameras
-from fieldwatch.recon.geometry.rigid import rigid
+from fieldwatch.recon.geometry.rigid_motion import rigid
 
 Point = Sequence[float]
 

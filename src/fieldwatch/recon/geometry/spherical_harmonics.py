@@ -79,7 +79,7 @@ def _third(x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
     ]
 
 
-def harmonic_colours(
+def harmonic_colors(
     coefficients: Float[Tensor, "n functions channels"], directions: Float[Tensor, "n 3"]
 ) -> Float[Tensor, "n channels"]:
     """Evaluate colors in the given directions: the weighted sum of the SH functions plus 0.5, clamped at 0.
@@ -94,11 +94,11 @@ def harmonic_colours(
     return ((values[..., None] * coefficients).sum(1) + 0.5).clamp_min(0)
 
 
-def colours_to_constant(colours: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3"]:
+def colors_to_constant(colors: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3"]:
     """Convert colors (0 to 1) to SH coefficients of degree 0."""
-    return (colours - 0.5) / _C0
+    return (colors - 0.5) / _C0
 
 
-def constant_to_colours(constant: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3"]:
+def constant_to_colors(constant: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3"]:
     """Convert SH coefficients of degree 0 to colors; they are not clamped to 0 to 1."""
     return constant * _C0 + 0.5

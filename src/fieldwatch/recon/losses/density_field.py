@@ -18,7 +18,7 @@ _LINEAR_BELOW = 1e-4  # value of -2 ln(density) below which the square root is l
 
 
 def contributions(
-    points: Float[Tensor, "samples 3"], neighbours: Int[Tensor, "samples k"], ellipsoids: Ellipsoids
+    points: Float[Tensor, "samples 3"], neighbors: Int[Tensor, "samples k"], ellipsoids: Ellipsoids
 ) -> Float[Tensor, "samples k"]:
     """Return the contribution of each neighbor to the density at each point (SuGaR, section 4.1).
 
@@ -26,13 +26,13 @@ def contributions(
 
     Args:
         points: sample points in world units.
-        neighbours: indices of the Gaussians that contribute at each point: the neighbors of the Gaussian that the point
+        neighbors: indices of the Gaussians that contribute at each point: the neighbors of the Gaussian that the point
             was sampled from.
         ellipsoids: all Gaussians.
     """
     # One gather of 13 columns is faster than three gathers.
     attributes = [ellipsoids.means, ellipsoids.whitening.flatten(1), ellipsoids.opacities[:, None]]
-    columns = gathered_columns(torch.cat(attributes, 1), neighbours)
+    columns = gathered_columns(torch.cat(attributes, 1), neighbors)
     offsets = points.T[:, :, None] - columns[:3]
     # Squared Mahalanobis distance |diag(1/s) R^T (p - mu)|^2.
     squared = (columns[3:12].unflatten(0, (3, 3)) * offsets).sum(1).square().sum(0)

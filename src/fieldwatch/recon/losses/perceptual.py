@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +18,11 @@ FOLDER_VARIABLE = "FIELDWATCH_LPIPS"
 """Environment variable with the folder of both weight files."""
 FEATURES_FILE = "vgg16-397923af.pth"
 """State dict of VGG16 from torchvision."""
+FEATURES_URL = f"https://download.pytorch.org/models/{FEATURES_FILE}"
 WEIGHTS_FILE = "vgg.pth"
 """Weights of the five layers from the `lpips` package (version 0.1)."""
+_PACKAGES = {"lpips": "weights/v0.1", "torchmetrics": "functional/image/lpips_models"}
+"""Packages that contain `WEIGHTS_FILE`, all the same file, and its folder in them."""
 
 # Index in `features` and number of output channels of the convolutions of each stage.
 _STAGES = (((0, 64), (2, 64)), ((5, 128), (7, 128)), ((10, 256), (12, 256), (14, 256)))
@@ -96,18 +99,44 @@ class Lpips(nn.Module):
 
 
 class LpipsFiles(NamedTuple):
-    """Paths of the two weight files."""
+    """Result of the search for the two weight files.
 
-    features: Path
-    weights: Path
+    Attributes:
+        features: path of `FEATURES_FILE`; None if it was not found.
+        weights: path of `WEIGHTS_FILE`; None if it was not found.
+        folders: folders that were searched; a file that is put into the first one is found.
+    """
+
+    features: Path | None
+    weights: Path | None
+    folders: tuple[Path, ...]
+
+    @property
+    def missing(self) -> str:
+        """Names of the missing files and the folders that were searched; empty if both were found."""
+        found = {FEATURES_FILE: self.features, WEIGHTS_FILE: self.weights}
+        names = " and ".join(name for name, path in found.items() if path is None)
+        return names and f"no {names} in {' or '.join(map(str, self.folders))}"
+
+    @property
+    def remedy(self) -> str:
+        """How to get the missing files; empty if both were found."""
+        steps: list[str] = []
+        if self.features is None:
+            steps.append(f"download {FEATURES_URL} (528 MB) into {self.folders[0]}, or set ${FOLDER_VARIABLE}")
+        if self.weights is None:
+            steps.append(f"run pip install --no-deps lpips (7 kB of weights, {WEIGHTS_FILE})")
+        return "; ".join(steps)
 
     def load(self) -> Lpips:
         """Load LPIPS from the files.
 
         Raises:
-            InputError: if a file is damaged or contains other data. The message names it.
+            InputError: if a file is missing or damaged, or contains other data. The message names it.
         """
-        states = [_state(path) for path in self]
+        if self.features is None or self.weights is None:
+            raise InputError(f"LPIPS needs two files: {self.missing}: {self.remedy}")
+        states = [_state(path) for path in (self.features, self.weights)]
         try:
             return Lpips(*states).eval()
         except ValueError as error:
@@ -116,28 +145,32 @@ class LpipsFiles(NamedTuple):
             ) from error
 
 
+def find_lpips_files() -> LpipsFiles:
+    """Search the two weight files on disk; nothing is read or downloaded.
+
+    Both are searched in $FIELDWATCH_LPIPS if it is set, otherwise in torchvision's cache. `vgg.pth` is also searched in
+    the installed packages `lpips` and `torchmetrics`, which are not imported.
+    """
+    chosen_folder = os.environ.get(FOLDER_VARIABLE, "")
+    folders = (Path(chosen_folder).expanduser(),) if chosen_folder else tuple(_hub_folders())
+    features = _first(folders, FEATURES_FILE)
+    weights = _first((*folders, *_package_folders()), WEIGHTS_FILE)
+    return LpipsFiles(features, weights, folders)
+
+
 def find_lpips() -> tuple[Lpips | None, str]:
     """Load LPIPS if its weights are on disk; nothing is downloaded.
 
-    The files `vgg16-397923af.pth` and `vgg.pth` are read from $FIELDWATCH_LPIPS if it is set. Otherwise, the first is
-    searched in torchvision's cache and the second in an installed `lpips` package, which is not imported.
-
     Returns:
-        The distance and the paths of its weights, or None and a description of the missing file.
+        The distance and the paths of its weights, or None and the names of the missing files.
 
     Raises:
         ValueError: if a file is damaged. The message names it.
     """
-    chosen_folder = os.environ.get(FOLDER_VARIABLE, "")
-    folders = [Path(chosen_folder).expanduser()] if chosen_folder else _hub_folders()
-    features = _first(folders, FEATURES_FILE)
-    if features is None:
-        return None, f"no {FEATURES_FILE} in {' or '.join(map(str, folders))} (set ${FOLDER_VARIABLE} to its folder)"
-    weights = _first([Path(chosen_folder).expanduser()] if chosen_folder else _package_folders(), WEIGHTS_FILE)
-    if weights is None:
-        where = chosen_folder or "an installed lpips package"
-        return None, f"no {WEIGHTS_FILE} in {where} (set ${FOLDER_VARIABLE} to its folder)"
-    return LpipsFiles(features, weights).load(), f"{features}, {weights}"
+    files = find_lpips_files()
+    if files.missing:
+        return None, files.missing
+    return files.load(), f"{files.features}, {files.weights}"
 
 
 def _hub_folders() -> list[Path]:
@@ -147,15 +180,16 @@ def _hub_folders() -> list[Path]:
     return [home.expanduser() / "hub" / "checkpoints" for home in (*homes, cache / "torch")]
 
 
-def _package_folders() -> list[Path]:
-    """Return the weight folders of an installed `lpips` package."""
-    # Importing the package would import torchvision.
-    package = importlib.util.find_spec("lpips")
-    roots = package.submodule_search_locations if package is not None else None
-    return [Path(root) / "weights" / "v0.1" for root in roots or ()]
+def _package_folders() -> Iterator[Path]:
+    """Yield the weight folders of installed packages."""
+    for name, folder in _PACKAGES.items():
+        # Importing one of the packages would import torchvision.
+        package = importlib.util.find_spec(name)
+        roots = package.submodule_search_locations if package is not None else None
+        yield from (Path(root) / folder for root in roots or ())
 
 
-def _first(folders: list[Path], name: str) -> Path | None:
+def _first(folders: Iterable[Path], name: str) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 

@@ -11,7 +11,7 @@ _PER_EXTENT = 10.0  # distances are measured in tenths of the camera extent, as 
 def smoothing_error(
     ellipsoids: Ellipsoids,
     owners: Int64[Tensor, " samples"],
-    neighbours: Int[Tensor, "samples k"],
+    neighbors: Int[Tensor, "samples k"],
     extent: float,
 ) -> Float[Tensor, ""]:
     """Return the mean distance of centers from their neighbors' mean along their normals, in tenths of the extent.
@@ -22,7 +22,7 @@ def smoothing_error(
     Args:
         ellipsoids: all Gaussians.
         owners: indices of the Gaussians to regularize.
-        neighbours: neighbor indices of each owner, including the owner itself.
+        neighbors: neighbor indices of each owner, including the owner itself.
         extent: camera extent E in world units, see `camera_extent`.
 
     Raises:
@@ -32,8 +32,8 @@ def smoothing_error(
         msg = f"the camera extent, the unit of distances, must be greater than 0, got {extent}"
         raise ValueError(msg)
     # index_select takes flat indices only.
-    rows = neighbours.reshape(-1)
-    shape = neighbours.shape
+    rows = neighbors.reshape(-1)
+    shape = neighbors.shape
     neighbor_means = ellipsoids.means.index_select(0, rows).view(*shape, 3).mean(1)
     normals = ellipsoids.normals.index_select(0, owners)
     distances = ((ellipsoids.means.index_select(0, owners) - neighbor_means) * normals).sum(-1)

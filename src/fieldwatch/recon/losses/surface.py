@@ -118,7 +118,7 @@ def samples_on_surface_error(
 
 def better_normal_error(
     samples: Samples,
-    neighbours: Int[Tensor, "samples k"],
+    neighbors: Int[Tensor, "samples k"],
     contributed: Float[Tensor, "samples k"],
     ellipsoids: Ellipsoids,
 ) -> Float[Tensor, ""]:
@@ -129,17 +129,17 @@ def better_normal_error(
 
     Args:
         samples: sample points and their Gaussians.
-        neighbours: neighbor indices of each sample.
+        neighbors: neighbor indices of each sample.
         contributed: o_j g_j(p), the result of `contributions`.
         ellipsoids: all Gaussians.
     """
     normal = ellipsoids.normals.index_select(0, samples.owners).T[:, :, None]
-    neighbor_normals = gathered_columns(ellipsoids.normals, neighbours)
+    neighbor_normals = gathered_columns(ellipsoids.normals, neighbors)
     with torch.no_grad():
         # The sign of an ellipsoid's normal is arbitrary, so neighbors are flipped to the side of this one.
         side = torch.where((neighbor_normals * normal).sum(0) < 0, -1.0, 1.0).to(neighbor_normals)
         attributes = torch.cat([ellipsoids.means, ellipsoids.thickness[:, None]], 1)
-        columns = gathered_columns(attributes, neighbours)
+        columns = gathered_columns(attributes, neighbors)
         offsets = samples.points.T[:, :, None] - columns[:3]
         thickness = columns[3].clamp_min(_SMALLEST_THICKNESS)
         weights = contributed * (offsets * neighbor_normals).sum(0).abs() / thickness.square()

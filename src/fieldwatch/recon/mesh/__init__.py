@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fieldwatch.recon.mesh.cleaning import cleaned
     from fieldwatch.recon.mesh.decimation import decimated
     from fieldwatch.recon.mesh.error import MeshError
-    from fieldwatch.recon.mesh.error_colours import error_coloured, error_ramp
+    from fieldwatch.recon.mesh.error_colors import error_colored, error_ramp
     from fieldwatch.recon.mesh.evaluation import MeshEvaluation, evaluate_mesh
     from fieldwatch.recon.mesh.evaluation_styles import EvaluationStyle, StyleLengths
     from fieldwatch.recon.mesh.files import read_mesh, write_mesh
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fieldwatch.recon.mesh.snapping import snapped
     from fieldwatch.recon.mesh.triangles import Triangles
     from fieldwatch.recon.mesh.trimming import trimmed, without_outliers, without_small_pieces
-from fieldwatch.recon.mesh.gaussian_fit import gaussian_fit
+from fieldwatch.recon.mesh.gaussian_fitting import gaussian_fit
 
 __all__ = [
     "AlignMethod",
@@ -51,7 +51,7 @@ __all__ = [
     "bake_texture",
     "cleaned",
     "decimated",
-    "error_coloured",
+    "error_colored",
     "error_histogram",
     "error_ramp",
     "error_scale",

@@ -117,11 +117,11 @@ def bake_texture(
         )
         raise MeshError(msg)
     is_seen = best.seen
-    colours = fill_unseen(mesh, texels, best.blended(), is_seen)
+    colors = fill_unseen(mesh, texels, best.blended(), is_seen)
     # Statistics count the texels inside faces; border texels exist for sampling only.
     counted = texels.inside if texels.inside.any() else np.ones_like(texels.inside)
     return BakedTexture(
-        mesh=replace(mesh, texture=pad_texture(texels, colours)),
+        mesh=replace(mesh, texture=pad_texture(texels, colors)),
         seen=float(is_seen[counted].mean()),
         views=float(best.number[counted].mean()),
         photos=count,
@@ -137,7 +137,7 @@ def _add_photo(mesh: Triangles, texels: Texels, camera: PhotoSampler, best: "_Be
     for start in range(0, len(candidates), _BLOCK):
         rows = candidates[start : start + _BLOCK]
         samples = camera.sample(texels.points(mesh, rows), mesh.normals[texels.faces[rows]], power=power)
-        best.add(rows[samples.rows], samples.colours, samples.worth)
+        best.add(rows[samples.rows], samples.colors, samples.worth)
         total += len(samples.rows)
     return total
 
@@ -156,7 +156,7 @@ class _BestColors:
         self._colors: Float16[np.ndarray, "t v 3"] = np.zeros((texels, views, 3), np.float16)
 
     def add(
-        self, rows: Int64[np.ndarray, "k"], colours: Float32[np.ndarray, "k 3"], worth: Float32[np.ndarray, "k"]
+        self, rows: Int64[np.ndarray, "k"], colors: Float32[np.ndarray, "k 3"], worth: Float32[np.ndarray, "k"]
     ) -> None:
         """Add at most one sample per texel; it replaces the sample with the smallest weight."""
         # Replace the kept sample with the smallest weight, if the new weight is larger.
@@ -165,7 +165,7 @@ class _BestColors:
         rows = rows[better]
         slot = slot[better]
         self._worth[rows, slot] = worth[better]
-        self._colors[rows, slot] = colours[better]
+        self._colors[rows, slot] = colors[better]
 
     @property
     def seen(self) -> Bool[np.ndarray, "t"]:
@@ -179,15 +179,15 @@ class _BestColors:
 
     def blended(self) -> Float32[np.ndarray, "t 3"]:
         """Blend the samples of each texel into one color; 0 for texels without samples."""
-        colours = np.zeros((len(self._worth), 3), np.float32)
-        for start in range(0, len(colours), _BLOCK):
+        colors = np.zeros((len(self._worth), 3), np.float32)
+        for start in range(0, len(colors), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            colours[rows] = blended_colours(self._colors[rows].astype(np.float64), self._worth[rows].astype(np.float64))
-        return colours
+            colors[rows] = blended_colors(self._colors[rows].astype(np.float64), self._worth[rows].astype(np.float64))
+        return colors
 
 
-def blended_colours(
-    colours: Float64[np.ndarray, "n v 3"], worth: Float64[np.ndarray, "n v"]
+def blended_colors(
+    colors: Float64[np.ndarray, "n v 3"], worth: Float64[np.ndarray, "n v"]
 ) -> Float32[np.ndarray, "n 3"]:
     """Return the weighted mean of the colors near the median; 0 for rows without any weight.
 
@@ -195,20 +195,20 @@ def blended_colours(
     12 levels of the median. In medians, colors count by the square root of their weight.
 
     Args:
-        colours: RGB colors, 0 to 255.
+        colors: RGB colors, 0 to 255.
         worth: weights; 0 marks an unused slot.
     """
     votes = np.sqrt(worth)  # one close photo must not outvote several distant ones
-    middle = _weighted_median(colours, votes)
+    middle = _weighted_median(colors, votes)
     # Median absolute deviation per channel: robust against a minority of occluded photos.
-    off = np.abs(colours - middle[:, None])
+    off = np.abs(colors - middle[:, None])
     allowed = np.maximum(_OUTLIER_DEVIATIONS * _weighted_median(off, votes), _MIN_DEVIATION)
     near_worth = worth * (off <= allowed[:, None]).all(2)
     # The medians of the channels may come from different colors, with no color near all three: then keep all.
     all_dropped = near_worth.sum(1) == 0
     near_worth[all_dropped] = worth[all_dropped]
     total = near_worth.sum(1)[:, None]
-    mean = (near_worth[..., None] * colours).sum(1)
+    mean = (near_worth[..., None] * colors).sum(1)
     return np.divide(mean, total, out=np.zeros_like(mean), where=total > 0).astype(np.float32)
 
 

@@ -99,19 +99,19 @@ def _flip_flat_faces(mesh: Triangles) -> Triangles:
     for face in flat.tolist():
         side = int(mesh.side_lengths[face].argmax())
         a, b, c = np.roll(faces[face], -side).tolist()
-        neighbours = [other for other in faces_of_edge.get((min(a, b), max(a, b)), []) if other != face]
+        neighbors = [other for other in faces_of_edge.get((min(a, b), max(a, b)), []) if other != face]
         # A boundary side cannot be flipped, and a face may change only once per pass: `edges` would be stale.
-        if len(neighbours) != 1 or {face, neighbours[0]} & touched:
+        if len(neighbors) != 1 or {face, neighbors[0]} & touched:
             continue
-        apex = int(next(v for v in faces[neighbours[0]].tolist() if v not in (a, b)))
+        apex = int(next(v for v in faces[neighbors[0]].tolist() if v not in (a, b)))
         new_edge = (min(c, apex), max(c, apex))
         # A second edge between the same vertices would make the mesh non-manifold.
         if apex == c or new_edge in edges:
             continue
         faces[face] = (a, apex, c)
-        faces[neighbours[0]] = (apex, b, c)
+        faces[neighbors[0]] = (apex, b, c)
         edges.add(new_edge)
-        touched |= {face, neighbours[0]}
+        touched |= {face, neighbors[0]}
     return replace(mesh, faces=faces)
 
 
@@ -148,9 +148,9 @@ def _split_fans(mesh: Triangles) -> Triangles:
     fan_center = np.stack([np.bincount(fan, middles[:, axis]) for axis in range(3)], axis=1) / sizes[:, None]
     positions = mesh.vertices[owner]
     positions = np.where(is_extra[:, None], positions + _SEPARATION * (fan_center - positions), positions)
-    colours = None if mesh.colours is None else mesh.colours[owner]
+    colors = None if mesh.colors is None else mesh.colors[owner]
     faces = fan.reshape(-1, 3).astype(np.int64)
-    return replace(mesh, vertices=positions, faces=faces, colours=colours)
+    return replace(mesh, vertices=positions, faces=faces, colors=colors)
 
 
 def _corners_of_sides(mesh: Triangles) -> Int64[np.ndarray, "h 2"]:

@@ -93,7 +93,7 @@ def _collapsed(mesh: Triangles, target: int, aggression: float) -> Triangles:
 
 
 def _with_colors(mesh: Triangles, source: Triangles) -> Triangles:
-    if source.colours is None:
+    if source.colors is None:
         return mesh
     _, row = nearest(search_tree(source.vertices), mesh.vertices, 1)
-    return Triangles(vertices=mesh.vertices, faces=mesh.faces, colours=source.colours[row[:, 0]])
+    return Triangles(vertices=mesh.vertices, faces=mesh.faces, colors=source.colors[row[:, 0]])

@@ -50,7 +50,7 @@ class Edges:
         return np.flatnonzero(self.uses == 2)
 
     @cached_property
-    def neighbours(self) -> Int64[np.ndarray, "i 2"]:
+    def neighbors(self) -> Int64[np.ndarray, "i 2"]:
         """The two faces of each interior edge, in the order of `interior`."""
         return self.face[self._pairs]
 
@@ -111,7 +111,7 @@ def misoriented(edges: Edges) -> Bool[np.ndarray, "m"]:
     winding connect equal nodes, the others opposite nodes. An orientable component then splits into two.
     """
     count = edges.face_count
-    pairs = edges.neighbours
+    pairs = edges.neighbors
     # Row i is face i as stored, row i + count the same face flipped.
     crossed = np.where(edges.opposed, count, 0)
     rows = np.concatenate([pairs[:, 0], pairs[:, 0] + count])

@@ -20,7 +20,7 @@ _BLOCK = 1 << 18
 def fill_unseen(
     mesh: Triangles,
     texels: Texels,
-    colours: Float32[np.ndarray, "t 3"],
+    colors: Float32[np.ndarray, "t 3"],
     seen: Bool[np.ndarray, "t"],
 ) -> Float32[np.ndarray, "t 3"]:
     """Replace the colors of unseen texels by the mean of the nearest seen ones on the surface.
@@ -30,18 +30,18 @@ def fill_unseen(
     Args:
         mesh: textured surface.
         texels: texels of its texture.
-        colours: color of each texel.
+        colors: color of each texel.
         seen: True for texels with a sample.
     """
     seen_rows = np.flatnonzero(seen)
     unseen_rows = np.flatnonzero(~seen)
     if not len(seen_rows) or not len(unseen_rows):
-        return colours
+        return colors
     # Every k-th seen texel bounds the tree's size.
     seen_rows = seen_rows[:: -(-len(seen_rows) // _MAX_SEEN)]
     normal_scale = _NORMAL_WEIGHT * float(np.linalg.norm(np.ptp(mesh.vertices[mesh.faces.reshape(-1)], axis=0)))
     tree = KDTree(_features(mesh, texels, seen_rows, normal_scale))
-    filled = colours.copy()
+    filled = colors.copy()
     for start in range(0, len(unseen_rows), _BLOCK):
         rows = unseen_rows[start : start + _BLOCK]
         number = min(_NEIGHBORS, len(seen_rows))
@@ -52,7 +52,7 @@ def fill_unseen(
         # Inverse squared distance; the floor keeps coincident texels finite.
         weights = 1 / np.maximum(gap / max(normal_scale, 1e-300), 1e-9) ** 2
         weights /= weights.sum(1, keepdims=True)
-        filled[rows] = (weights[..., None] * colours[seen_rows[near]]).sum(1)
+        filled[rows] = (weights[..., None] * colors[seen_rows[near]]).sum(1)
     return filled
 
 
@@ -63,7 +63,7 @@ def _features(
     return np.concatenate([texels.points(mesh, rows), normal_scale * mesh.normals[texels.faces[rows]]], axis=1)
 
 
-def pad_texture(texels: Texels, colours: Float32[np.ndarray, "t 3"]) -> UInt8[np.ndarray, "size size 3"]:
+def pad_texture(texels: Texels, colors: Float32[np.ndarray, "t 3"]) -> UInt8[np.ndarray, "size size 3"]:
     """Return the whole texture, with unused texels filled by the pull-push algorithm.
 
     Source: Gortler et al., The lumigraph, 1996. An unused texel takes the mean of the smallest aligned square of 2, 4,
@@ -72,7 +72,7 @@ def pad_texture(texels: Texels, colours: Float32[np.ndarray, "t 3"]) -> UInt8[np
     size = texels.size
     picture = np.zeros((size, size, 3), np.float32)
     known = np.zeros((size, size), np.float32)
-    picture.reshape(-1, 3)[texels.indices] = colours
+    picture.reshape(-1, 3)[texels.indices] = colors
     known.reshape(-1)[texels.indices] = 1
     _pull_push(picture, known)
     return np.rint(picture).clip(0, 255).astype(np.uint8)

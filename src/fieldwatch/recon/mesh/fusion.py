@@ -25,7 +25,7 @@ class DepthView:
     Attributes:
         camera: camera of the depth map.
         depth: z depth at the pixel centers in world units; 0 marks pixels without surface.
-        colours: RGB image.
+        colors: RGB image.
 
     Raises:
         MeshError: an array differs from the camera in size, or a depth is negative or not finite.
@@ -33,11 +33,11 @@ class DepthView:
 
     camera: Camera
     depth: Float32[np.ndarray, "h w"]
-    colours: UInt8[np.ndarray, "h w 3"] | None = None
+    colors: UInt8[np.ndarray, "h w 3"] | None = None
 
     def __post_init__(self) -> None:
         wanted = (self.camera.height, self.camera.width)
-        shapes = {self.depth.shape, self.depth.shape if self.colours is None else self.colours.shape[:2]}
+        shapes = {self.depth.shape, self.depth.shape if self.colors is None else self.colors.shape[:2]}
         if shapes != {wanted}:
             raise MeshError(
                 f"camera {self.camera.name!r} has {wanted[0]} rows and {wanted[1]} columns, its depth and colors have "
@@ -128,12 +128,12 @@ class _Slab:
         distance = np.minimum(distance[valid], 1).astype(np.float32)
         self.distance[layer][seen] += distance
         self.weight[layer][seen] += 1
-        if view.colours is None:
+        if view.colors is None:
             return
         # Nodes at the full truncation distance are empty space: the color of the pixel is not theirs.
         near = distance < 1
         seen[seen] = near
-        pixels = view.colours[np.floor(row[seen]).astype(int), np.floor(column[seen]).astype(int)]
+        pixels = view.colors[np.floor(row[seen]).astype(int), np.floor(column[seen]).astype(int)]
         self.color[layer][seen] += pixels
         self.color_weight[layer][seen] += 1
 
@@ -154,7 +154,7 @@ class _Slab:
         cells = cells[:, :-1] & cells[:, 1:]
         return GridBlock(start=start, values=values, cells=cells[:, :, :-1] & cells[:, :, 1:])
 
-    def colours(self) -> tuple[Int64[np.ndarray, "n"], Float32[np.ndarray, "n 3"]]:
+    def colors(self) -> tuple[Int64[np.ndarray, "n"], Float32[np.ndarray, "n 3"]]:
         """Return the colored nodes within half a truncation distance of the surface, with their mean colors."""
         near = (self.color_weight > 0) & (np.abs(self.distance) < 0.5 * self.weight)
         node = np.argwhere(near) + np.array([self.first, 0, 0])
@@ -209,7 +209,7 @@ def fuse_depths(  # noqa: PLR0913 (keywords of the fusion, each with its default
     mesh = march_blocks(blocks, shape=volume.shape, low=volume.low, cell=volume.cell, level=0.0)
     if not any(len(nodes) for nodes, _ in node_colors):
         return mesh
-    return replace(mesh, colours=_interpolated(mesh, volume, node_colors))
+    return replace(mesh, colors=_interpolated(mesh, volume, node_colors))
 
 
 def _volume(low: np.ndarray, high: np.ndarray, resolution: int, truncation: float | None) -> _Volume:
@@ -257,7 +257,7 @@ def _fused(  # noqa: PLR0913, PLR0917 (a generator with the settings of fuse_dep
                 on_view(done)
         if done == before:
             raise MeshError("there are no depth maps to fuse: give at least one, in a list for several passes")
-        node_colors.append(slab.colours())
+        node_colors.append(slab.colors())
         yield slab.block(close=close)
 
 
@@ -286,7 +286,7 @@ def _interpolated(
 ) -> UInt8[np.ndarray, "n 3"]:
     """Interpolate vertex colors from the nodes around them; gray if none of these has a color."""
     node, first = np.unique(np.concatenate([nodes for nodes, _ in node_colors]), return_index=True)
-    colours = np.concatenate([values for _, values in node_colors])[first]
+    colors = np.concatenate([values for _, values in node_colors])[first]
     cells = (mesh.vertices - volume.low) / volume.cell
     # Trilinear weights over the colored nodes only, renormalized. Slabs may repeat a node: np.unique kept the first.
     base = np.clip(np.floor(cells).astype(np.int64), 0, np.array(volume.shape) - 2)
@@ -299,7 +299,7 @@ def _interpolated(
         index = np.minimum(np.searchsorted(node, wanted), len(node) - 1)
         # Nodes without color get weight 0; the floor keeps a vertex exactly on a node valid.
         share = np.where(node[index] == wanted, np.maximum(share, 1e-9), 0)
-        total += share[:, None] * colours[index]
+        total += share[:, None] * colors[index]
         weight += share
     known = weight > 0
     mean = np.where(known[:, None], total / np.where(known, weight, 1)[:, None], 128)

@@ -93,9 +93,9 @@ def write_glb(mesh: Triangles, *, up: Sequence[float] = (0.0, 1.0, 0.0)) -> byte
     }
     if mesh.texture is not None:
         attributes["TEXCOORD_0"] = binary.accessor(uvs.astype("<f4"), FLOAT, _ARRAY_BUFFER)
-    elif mesh.colours is not None:
-        colours = linear_colours(mesh.colours[rows])
-        attributes["COLOR_0"] = binary.accessor(colours, UNSIGNED_SHORT, _ARRAY_BUFFER, normalized=True)
+    elif mesh.colors is not None:
+        colors = linear_colors(mesh.colors[rows])
+        attributes["COLOR_0"] = binary.accessor(colors, UNSIGNED_SHORT, _ARRAY_BUFFER, normalized=True)
     indices = binary.accessor(faces.reshape(-1).astype("<u4"), UNSIGNED_INT, _ELEMENT_ARRAY_BUFFER)
     primitive = {"attributes": attributes, "indices": indices, "material": 0, "mode": 4}
     rotation = _upright(up)
@@ -118,12 +118,12 @@ def vertex_normals(mesh: Triangles) -> Float64[np.ndarray, "n 3"]:
     return np.divide(total, length, out=upwards, where=length > 0)
 
 
-def linear_colours(colours: UInt8[np.ndarray, "n 3"]) -> UInt16[np.ndarray, "n 4"]:
+def linear_colors(colors: UInt8[np.ndarray, "n 3"]) -> UInt16[np.ndarray, "n 4"]:
     """Convert sRGB colors to linear RGBA of 16 bits with full opacity (IEC 61966-2-1)."""
     # 16 bits, because 8 linear bits cannot distinguish dark sRGB levels.
-    share = colours / 255
+    share = colors / 255
     linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
-    made = np.full((len(colours), 4), 65535, "<u2")
+    made = np.full((len(colors), 4), 65535, "<u2")
     made[:, :3] = np.rint(linear * 65535)
     return made
 
@@ -167,7 +167,7 @@ def _material(mesh: Triangles, binary: _Binary) -> dict[str, Any]:
     surface: dict[str, Any] = {"metallicFactor": 0.0, "roughnessFactor": 1.0}
     material: dict[str, Any] = {"pbrMetallicRoughness": surface, "doubleSided": True}
     document: dict[str, Any] = {"materials": [material]}
-    if mesh.texture is None and mesh.colours is None:
+    if mesh.texture is None and mesh.colors is None:
         surface["baseColorFactor"] = list(_GRAY)
         return document
     material["extensions"] = {"KHR_materials_unlit": {}}

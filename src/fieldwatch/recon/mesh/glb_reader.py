@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import orjson
-from jaxtyping import Float64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.glb import BINARY_CHUNK, JSON_CHUNK, MAGIC, VERSION
@@ -23,6 +23,10 @@ from fieldwatch.recon.mesh.triangles import Triangles
 _TYPES = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4}
 _MAX_ROWS = 1 << 27
+# Modes of primitives that have faces; the others are points and lines.
+_TRIANGLES = 4
+_STRIP = 5
+_FAN = 6
 _SUPPORTED_EXTENSIONS = {"KHR_materials_unlit", "KHR_mesh_quantization", "KHR_materials_specular", "KHR_materials_ior"}
 _DAMAGED = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 
@@ -76,10 +80,11 @@ class _GlbContent:
 
 
 def read_glb(data: bytes, *, texture: bool = True) -> Triangles:
-    """Parse a GLB file: all triangles of its scene, in scene coordinates, as one mesh.
+    """Parse a GLB file: all triangles, strips and fans of its scene, in scene coordinates, as one mesh.
 
     Vertices at equal positions are merged (the format duplicates them along seams), v is flipped to run upward, and
-    linear colors are converted to sRGB. Of the materials, only the base color texture is read.
+    linear colors are converted to sRGB. Of the materials, only the base color texture is read. Points and lines have no
+    faces and are ignored.
 
     Args:
         data: contents of the file.
@@ -100,7 +105,7 @@ def read_glb(data: bytes, *, texture: bool = True) -> Triangles:
     except _DAMAGED as error:
         msg = f"its description is invalid ({type(error).__name__}: {error}): export it again"
         raise MeshError(msg) from error
-    if not parts:
+    if not any(len(part.faces) for part in parts):
         raise MeshError("its scene holds no triangles: give a mesh, not points or lines")
     return _as_one(parts).welded()
 
@@ -158,7 +163,7 @@ def _parts(content: _GlbContent, *, texture: bool) -> list[Triangles]:
         queue += [(child, transform) for child in node.get("children", [])]
         if "mesh" in node:
             primitives = content.item("meshes", node["mesh"])["primitives"]
-            primitives = [primitive for primitive in primitives if primitive.get("mode", 4) == 4]  # triangle lists
+            primitives = [primitive for primitive in primitives if _has_faces(primitive)]
             # Checked before any part is read: many nodes may instance one mesh, at a few bytes each.
             size += sum(_rows(content, primitive) for primitive in primitives)
             if size > _MAX_ROWS:
@@ -168,10 +173,25 @@ def _parts(content: _GlbContent, *, texture: bool) -> list[Triangles]:
     return parts
 
 
+def _has_faces(primitive: Mapping[str, Any]) -> bool:
+    """Return whether a primitive has faces.
+
+    Raises:
+        MeshError: the format has no such mode.
+    """
+    mode = primitive.get("mode", _TRIANGLES)
+    if mode not in range(_FAN + 1):
+        msg = f"a primitive has mode {mode!r}, expected a number from 0 to {_FAN}: it is damaged, export it again"
+        raise MeshError(msg)
+    return mode >= _TRIANGLES
+
+
 def _rows(content: _GlbContent, primitive: Mapping[str, Any]) -> int:
-    """Return the number of vertices and face corners of a primitive."""
-    accessors = [primitive["attributes"]["POSITION"], *([primitive["indices"]] if "indices" in primitive else [])]
-    return sum(int(content.item("accessors", number)["count"]) for number in accessors)
+    """Return the number of vertices and face corners of a primitive, or an upper limit."""
+    vertices = int(content.item("accessors", primitive["attributes"]["POSITION"])["count"])
+    corners = int(content.item("accessors", primitive["indices"])["count"]) if "indices" in primitive else vertices
+    # Each entry of a strip or fan completes a triangle.
+    return vertices + corners * (1 if primitive.get("mode", _TRIANGLES) == _TRIANGLES else 3)
 
 
 def _transform(node: Mapping[str, Any]) -> Float64[np.ndarray, "4 4"]:
@@ -198,14 +218,11 @@ def _part(
     attributes = primitive["attributes"]
     positions = content.numbers(attributes["POSITION"]).astype(np.float64) @ matrix[:3, :3].T + matrix[:3, 3]
     rows = content.numbers(primitive["indices"])[:, 0] if "indices" in primitive else np.arange(len(positions))
-    if len(rows) % 3:
-        msg = f"the number of face corners, {len(rows)}, is not a multiple of 3: it is damaged, export it again"
-        raise MeshError(msg)
-    faces = rows.astype(np.int64).reshape(-1, 3)
+    faces = _faces(rows.astype(np.int64), primitive.get("mode", _TRIANGLES))
     mesh = Triangles(
         vertices=positions,
         faces=faces,
-        colours=_srgb(content.numbers(attributes["COLOR_0"])[:, :3]) if "COLOR_0" in attributes else None,
+        colors=_srgb(content.numbers(attributes["COLOR_0"])[:, :3]) if "COLOR_0" in attributes else None,
     )
     picture, channel = _picture(content, primitive) if texture else (None, 0)
     if f"TEXCOORD_{channel}" in attributes:
@@ -216,6 +233,27 @@ def _part(
     # Required by the format: a negative determinant reverses the winding.
     mirrored = np.linalg.det(matrix[:3, :3]) < 0
     return mesh.turned() if mirrored else mesh
+
+
+def _faces(rows: Int64[np.ndarray, " n"], mode: int) -> Int64[np.ndarray, "faces 3"]:
+    """Return the faces of a triangle list, strip or fan, wound as the format defines it (glTF 2.0, section 3.7.2.1)."""
+    if mode == _TRIANGLES:
+        if len(rows) % 3:
+            msg = f"the number of face corners, {len(rows)}, is not a multiple of 3: it is damaged, export it again"
+            raise MeshError(msg)
+        return rows.reshape(-1, 3)
+    if len(rows) < 3:
+        msg = f"a triangle strip or fan has {len(rows)} corners, expected at least 3: it is damaged, export it again"
+        raise MeshError(msg)
+    if mode == _FAN:
+        faces = np.stack([rows[1:-1], rows[2:], np.broadcast_to(rows[0], len(rows) - 2)], -1)
+    else:
+        faces = np.stack([rows[:-2], rows[1:-1], rows[2:]], -1)
+        # Every other triangle of a strip is wound the other way.
+        faces[1::2] = faces[1::2][:, [0, 2, 1]]
+    # Strips repeat vertices to jump from one part to the next; these faces have no area.
+    repeated = (faces == np.roll(faces, 1, axis=1)).any(1)
+    return faces[~repeated]
 
 
 def _picture(
@@ -249,11 +287,11 @@ def _inline(uri: str) -> bytes:
         raise MeshError(msg) from error
 
 
-def _srgb(colours: np.ndarray) -> UInt8[np.ndarray, "n 3"]:
+def _srgb(colors: np.ndarray) -> UInt8[np.ndarray, "n 3"]:
     """Convert linear colors from 0 to 1 to sRGB of 8 bits (IEC 61966-2-1)."""
-    if not np.isfinite(colours).all():
+    if not np.isfinite(colors).all():
         raise MeshError("its colors are not finite: export the file again, or without colors")
-    share = colours.astype(np.float64).clip(0, 1)
+    share = colors.astype(np.float64).clip(0, 1)
     curved = np.where(share <= 0.0031308, 12.92 * share, 1.055 * share ** (1 / 2.4) - 0.055)
     return np.rint(curved * 255).astype(np.uint8)
 
@@ -269,12 +307,12 @@ def _as_one(parts: Sequence[Triangles]) -> Triangles:
         msg = f"it has {names}, but a mesh has one texture: bake them into one, or read it without textures"
         raise MeshError(msg)
     starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
-    colours = [part.colours for part in parts if part.colours is not None]
+    colors = [part.colors for part in parts if part.colors is not None]
     uvs = [part.uvs for part in parts if part.uvs is not None]
     return Triangles(
         vertices=np.concatenate([part.vertices for part in parts]),
         faces=np.concatenate([part.faces + start for part, start in zip(parts, starts, strict=False)]),
-        colours=np.concatenate(colours) if len(colours) == len(parts) else None,
+        colors=np.concatenate(colors) if len(colors) == len(parts) else None,
         uvs=np.concatenate(uvs) if len(uvs) == len(parts) else None,
         texture=parts[0].texture if len(uvs) == len(parts) else None,
     )

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float64, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
-from fieldwatch.recon.mesh.error_colours import error_ramp
+from fieldwatch.recon.mesh.error_colors import error_ramp
 from fieldwatch.recon.mesh.evaluation import MeshEvaluation
 
 _OVERSAMPLING = 2  # the image is drawn larger by this factor and scaled down, for smooth edges
@@ -57,7 +57,7 @@ def error_histogram(
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Draw histograms of the distances of an evaluation: mesh to ground truth above, ground truth to mesh below.
 
-    Bars have the colors of :func:`error_coloured`; the last bar includes everything beyond the scale. The curve is the
+    Bars have the colors of :func:`error_colored`; the last bar includes everything beyond the scale. The curve is the
     fraction of points within a distance, from 0 to 100 %. Vertical lines mark the thresholds, with their fractions.
 
     Args:

@@ -28,7 +28,7 @@ class _Lines:
     """Contents read so far. A corner is three 0-based indices: vertex, texture coordinate, normal; -1 if absent."""
 
     positions: "array[float]" = field(default_factory=_doubles)
-    colours: "array[float]" = field(default_factory=_doubles)
+    colors: "array[float]" = field(default_factory=_doubles)
     textures: "array[float]" = field(default_factory=_doubles)
     normals: int = 0
     corners: "array[int]" = field(default_factory=_integers)
@@ -41,7 +41,7 @@ class _Lines:
             raise ValueError(msg)
         self.positions.extend(map(float, fields[:3]))
         if len(fields) > 4:
-            self.colours.extend(map(float, fields[-3:]))
+            self.colors.extend(map(float, fields[-3:]))
 
     def add_texture(self, fields: list[str]) -> None:
         """Read `u [v] [w]`; w is ignored."""
@@ -113,10 +113,10 @@ def _mesh(lines: _Lines) -> Triangles:
     corners = np.array(lines.corners, np.int64).reshape(-1, 3)[fans(counts)]
     positions = np.array(lines.positions).reshape(-1, 3)
     textures = np.array(lines.textures).reshape(-1, 2)
-    colours = None
+    colors = None
     # Colors are an extension of the format: use them only if every vertex has one.
-    if lines.colours and len(lines.colours) == len(lines.positions):
-        colours = _bytes(np.array(lines.colours).reshape(-1, 3))
+    if lines.colors and len(lines.colors) == len(lines.positions):
+        colors = _bytes(np.array(lines.colors).reshape(-1, 3))
     for name, column, available in (("vt", 1, len(textures)), ("vn", 2, lines.normals)):
         if (corners[..., column] >= available).any():
             row = int((corners[..., column] >= available).any(1).argmax())
@@ -128,14 +128,14 @@ def _mesh(lines: _Lines) -> Triangles:
     # Texture coordinates count only if every corner has them.
     mapped = bool((corners[..., 1] >= 0).all())
     uvs = textures[corners[..., 1]] if mapped else None
-    return Triangles(vertices=positions, faces=np.ascontiguousarray(corners[..., 0]), colours=colours, uvs=uvs)
+    return Triangles(vertices=positions, faces=np.ascontiguousarray(corners[..., 0]), colors=colors, uvs=uvs)
 
 
-def _bytes(colours: NDArray[np.float64]) -> NDArray[np.uint8]:
-    if not np.isfinite(colours).all():
+def _bytes(colors: NDArray[np.float64]) -> NDArray[np.uint8]:
+    if not np.isfinite(colors).all():
         raise MeshError("its colors are not finite: write the file again, or without colors")
-    scale = 255 if colours.max(initial=0) <= 1 else 1  # some programs write 0 to 255
-    return np.rint(colours * scale).clip(0, 255).astype(np.uint8)
+    scale = 255 if colors.max(initial=0) <= 1 else 1  # some programs write 0 to 255
+    return np.rint(colors * scale).clip(0, 255).astype(np.uint8)
 
 
 def write_obj(mesh: Triangles, *, library: str | None = None) -> bytes:
@@ -147,8 +147,8 @@ def write_obj(mesh: Triangles, *, library: str | None = None) -> bytes:
     """
     # repr gives the shortest text that reads back as the same double.
     rows = [" ".join(map(repr, row)) for row in mesh.vertices.tolist()]
-    if mesh.colours is not None:
-        shades = (" ".join(f"{value:.6f}" for value in row) for row in (mesh.colours / 255).tolist())
+    if mesh.colors is not None:
+        shades = (" ".join(f"{value:.6f}" for value in row) for row in (mesh.colors / 255).tolist())
         rows = [f"{row} {shade}" for row, shade in zip(rows, shades, strict=True)]
     lines = [] if library is None else [f"mtllib {library}", f"usemtl {MATERIAL}"]
     lines += [f"v {row}" for row in rows]

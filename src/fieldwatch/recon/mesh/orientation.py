@@ -31,7 +31,7 @@ def facing_outward(mesh: Triangles, points: OrientedPoints | None = None) -> Tri
     piece_of_half = consistent.pieces[edges.face]
     not_manifold[piece_of_half[edges.uses[edges.edge] != 2]] = True
     unorientable = np.zeros_like(not_manifold)
-    unorientable[consistent.pieces[edges.neighbours[edges.opposed].reshape(-1)]] = True
+    unorientable[consistent.pieces[edges.neighbors[edges.opposed].reshape(-1)]] = True
     # A volume of exactly 0 has no inside, so such a component counts as open.
     volumes = _volumes(consistent)
     closed = ~not_manifold & ~unorientable & (volumes != 0)

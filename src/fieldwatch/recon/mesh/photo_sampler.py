@@ -55,12 +55,12 @@ class TexelSamples:
 
     Attributes:
         rows: rows of the visible points.
-        colours: RGB colors, 0 to 255.
+        colors: RGB colors, 0 to 255.
         worth: positive weights: pixels per surface area, reduced for oblique views and near borders.
     """
 
     rows: Int64[np.ndarray, "k"]
-    colours: Float32[np.ndarray, "k 3"]
+    colors: Float32[np.ndarray, "k 3"]
     worth: Float32[np.ndarray, "k"]
 
 
@@ -117,9 +117,7 @@ class PhotoSampler:
         in_picture = (x >= 0) & (x <= self.view.width) & (y >= 0) & (y <= self.view.height)
         # Grazing views smear one pixel over many texels.
         rows = np.flatnonzero(in_picture & (depth > self.view.near) & (cosine > _GRAZING))
-        share, colours, worth = self._sampled(
-            x[rows], y[rows], camera_normals[rows], plane_distance[rows], cosine[rows]
-        )
+        share, colors, worth = self._sampled(x[rows], y[rows], camera_normals[rows], plane_distance[rows], cosine[rows])
         sufficient = share >= _MIN_SHARE
         rows = rows[sufficient]
         share = share[sufficient]
@@ -128,7 +126,7 @@ class PhotoSampler:
         worth = density * cosine[rows] ** power * worth[sufficient] / share
         return TexelSamples(
             rows=rows,
-            colours=(colours[sufficient] / share[:, None]).astype(np.float32),
+            colors=(colors[sufficient] / share[:, None]).astype(np.float32),
             worth=worth.astype(np.float32),
         )
 
@@ -145,7 +143,7 @@ class PhotoSampler:
         left = np.floor(x - 0.5)
         top = np.floor(y - 0.5)
         share = np.zeros(len(x))
-        colours = np.zeros((len(x), 3))
+        colors = np.zeros((len(x), 3))
         worth = np.zeros(len(x))
         # Across one pixel, the depth of a plane changes by its tangent: tolerate that in addition to one pixel width.
         steep = 1 + np.sqrt(np.maximum(1 - cosine**2, 0)) / cosine
@@ -165,9 +163,9 @@ class PhotoSampler:
                 pixel_worth = self._pixels[row, column]
                 weight = weight * (is_visible & (pixel_worth > 0))
                 share += weight
-                colours += weight[:, None] * self._image[row, column]
+                colors += weight[:, None] * self._image[row, column]
                 worth += weight * pixel_worth
-        return share, colours, worth
+        return share, colors, worth
 
 
 def _pixel_worth(

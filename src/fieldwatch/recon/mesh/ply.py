@@ -32,14 +32,14 @@ def ply_of_mesh(mesh: Triangles) -> bytes:
     """Encode a mesh as little-endian binary PLY in double precision: lossless, except that `uvs` are dropped."""
     # Double precision: positions read back bitwise equal.
     columns = [(name, "<f8") for name in _POSITION]
-    if mesh.colours is not None:
+    if mesh.colors is not None:
         columns += [(name, "u1") for name in _COLOR]
     vertices = np.empty(len(mesh.vertices), np.dtype(columns))
     for i, name in enumerate(_POSITION):
         vertices[name] = mesh.vertices[:, i]
-    if mesh.colours is not None:
+    if mesh.colors is not None:
         for i, name in enumerate(_COLOR):
-            vertices[name] = mesh.colours[:, i]
+            vertices[name] = mesh.colors[:, i]
     corners = _CORNERS[0]
     # A packed row of count and three indices is PLY's list property for triangles, without a loop in Python.
     faces = np.empty(len(mesh.faces), np.dtype([(f"{corners} count", "u1"), (corners, "<i4", (3,))]))
@@ -78,9 +78,9 @@ def _mesh(vertices: Table, face: PlyElement, tables: Sequence[Table]) -> Triangl
     if not len(counts):
         raise MeshError("it holds no faces: give a mesh, not a point cloud")
     corners = np.concatenate([block.reshape(-1).astype(np.int64) for block in blocks])
-    colours = _colors(vertices) if set(_COLOR) <= set(names) else None
+    colors = _colors(vertices) if set(_COLOR) <= set(names) else None
     positions = np.stack([vertices[name].astype(np.float64) for name in _POSITION], axis=1)
-    return Triangles(vertices=positions, faces=corners[fans(counts)], colours=colours)
+    return Triangles(vertices=positions, faces=corners[fans(counts)], colors=colors)
 
 
 def _colors(vertices: Table) -> NDArray[np.uint8]:

@@ -76,12 +76,12 @@ def sample_density(
     return density
 
 
-def nearest_colours(positions: Float64[np.ndarray, "n 3"], points: OrientedPoints) -> UInt8[np.ndarray, "n 3"] | None:
+def nearest_colors(positions: Float64[np.ndarray, "n 3"], points: OrientedPoints) -> UInt8[np.ndarray, "n 3"] | None:
     """Return the colors of the points nearest to given positions; None if the points have no colors."""
-    if points.colours is None or not len(points):
+    if points.colors is None or not len(points):
         return None
     _, row = nearest(search_tree(points.points), positions, 1)
-    return points.colours[row[:, 0]]
+    return points.colors[row[:, 0]]
 
 
 def check_filled(points: OrientedPoints, wanted: int, use: str) -> None:

@@ -17,7 +17,7 @@ class OrientedPoints:
     Attributes:
         points: positions in world units.
         normals: unit normals that point out of the object, in the direction of decreasing density.
-        colours: sRGB color of each point, 0 to 255.
+        colors: sRGB color of each point, 0 to 255.
 
     Raises:
         MeshError: the lengths of the arrays differ, a value is not finite, or a normal is not of unit length.
@@ -25,11 +25,11 @@ class OrientedPoints:
 
     points: Float64[np.ndarray, "n 3"]
     normals: Float64[np.ndarray, "n 3"]
-    colours: UInt8[np.ndarray, "n 3"] | None = None
+    colors: UInt8[np.ndarray, "n 3"] | None = None
 
     def __post_init__(self) -> None:
         # A set of lengths: more than one element means that the arrays differ.
-        counts = {len(self.points), len(self.normals), len(self.normals if self.colours is None else self.colours)}
+        counts = {len(self.points), len(self.normals), len(self.normals if self.colors is None else self.colors)}
         if len(counts) > 1:
             raise MeshError(f"points, normals and colors must have the same length, got {sorted(counts)}")
         count = counts.pop()
@@ -51,8 +51,8 @@ class OrientedPoints:
 
     def chosen(self, which: Bool[np.ndarray, "n"]) -> "OrientedPoints":
         """Return the selected points in their order."""
-        colours = None if self.colours is None else self.colours[which]
-        return OrientedPoints(points=self.points[which], normals=self.normals[which], colours=colours)
+        colors = None if self.colors is None else self.colors[which]
+        return OrientedPoints(points=self.points[which], normals=self.normals[which], colors=colors)
 
     @staticmethod
     def joined(*parts: "OrientedPoints") -> "OrientedPoints":
@@ -62,7 +62,7 @@ class OrientedPoints:
             MeshError: some clouds that are not empty have colors and others have none.
         """
         filled = [part for part in parts if len(part)]
-        colors = [part.colours for part in filled if part.colours is not None]
+        colors = [part.colors for part in filled if part.colors is not None]
         if colors and len(colors) < len(filled):
             raise MeshError(f"{len(colors)} of {len(filled)} point clouds have colors: give colors to all or to none")
         # np.concatenate needs at least one array: no clouds give an empty one.
@@ -70,5 +70,5 @@ class OrientedPoints:
         return OrientedPoints(
             points=np.concatenate([none, *(part.points for part in filled)]),
             normals=np.concatenate([none, *(part.normals for part in filled)]),
-            colours=np.concatenate(colors) if colors else None,
+            colors=np.concatenate(colors) if colors else None,
         )

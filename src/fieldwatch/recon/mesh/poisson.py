@@ -9,7 +9,7 @@ from scipy.ndimage import binary_dilation
 
 from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.marching import marching_cubes
-from fieldwatch.recon.mesh.point_queries import check_filled, nearest_colours, sample_density, search_tree
+from fieldwatch.recon.mesh.point_queries import check_filled, nearest_colors, sample_density, search_tree
 from fieldwatch.recon.mesh.points import OrientedPoints
 from fieldwatch.recon.mesh.poisson_grid import Grid, check_memory, grid_around
 from fieldwatch.recon.mesh.poisson_solver import Progress, indicator, merge_samples
@@ -145,4 +145,4 @@ def _spread(inner: Bool[np.ndarray, "u v w"]) -> Bool[np.ndarray, "u v w"]:
 
 def _colored(mesh: Triangles, points: OrientedPoints) -> Triangles:
     """Give each vertex the color of the nearest point, if the points have colors."""
-    return replace(mesh, colours=nearest_colours(mesh.vertices, points))
+    return replace(mesh, colors=nearest_colors(mesh.vertices, points))

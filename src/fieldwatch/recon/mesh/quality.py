@@ -222,9 +222,9 @@ def _box(mesh: Triangles) -> dict[str, float]:
 
 
 def _normals(mesh: Triangles) -> dict[str, Any]:
-    first, second = mesh.normals[mesh.edges.neighbours].transpose(1, 0, 2)
+    first, second = mesh.normals[mesh.edges.neighbors].transpose(1, 0, 2)
     # Faces without area have no normal: leave their edges out.
-    cosines = np.einsum("ij,ij->i", first, second)[(mesh.areas[mesh.edges.neighbours] > 0).all(1)]
+    cosines = np.einsum("ij,ij->i", first, second)[(mesh.areas[mesh.edges.neighbors] > 0).all(1)]
     weighted = (mesh.normals * mesh.areas[:, None]).repeat(3, axis=0)
     corner = mesh.faces.reshape(-1)
     count = len(mesh.vertices)

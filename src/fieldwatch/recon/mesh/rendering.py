@@ -16,10 +16,10 @@ from fieldwatch.recon.mesh.error import MeshError
 from fieldwatch.recon.mesh.triangles import Triangles
 from fieldwatch.recon.render import View, cast_triangles
 
-Shading = Literal["colour", "normals", "clay"]
-Colour = tuple[int, int, int]
+Shading = Literal["color", "normals", "clay"]
+Color = tuple[int, int, int]
 
-BACKGROUND: Colour = (44, 48, 54)
+BACKGROUND: Color = (44, 48, 54)
 _CLAY_COLOR = (205.0, 200.0, 192.0)
 _BACK_COLOR = (150.0, 96.0, 88.0)  # back faces in clay: visible through holes or wound wrongly
 _AMBIENT = 0.28  # fraction of the light that does not come from the camera
@@ -34,8 +34,8 @@ def render_mesh(
     mesh: Triangles,
     camera: Camera,
     *,
-    shading: Shading = "colour",
-    background: Colour = BACKGROUND,
+    shading: Shading = "color",
+    background: Color = BACKGROUND,
     samples: int = 2,
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Render a mesh from a camera.
@@ -43,7 +43,7 @@ def render_mesh(
     Args:
         mesh: mesh to render.
         camera: camera; the image has its size.
-        shading: `colour` shows the texture (sampled bilinearly), or else the vertex colors, both unlit because they
+        shading: `color` shows the texture (sampled bilinearly), or else the vertex colors, both unlit because they
             already contain the lighting, or else clay. `clay` is lit from the camera; back faces are reddish.
             `normals` shows camera-space normals: red to the right, green up, blue toward the camera.
         background: RGB color of the background.
@@ -63,12 +63,12 @@ class MeshRenderer:
 
     def __init__(self, mesh: Triangles) -> None:
         self.mesh = mesh
-        self.coloured = mesh.texture is not None or mesh.colours is not None
+        self.colored = mesh.texture is not None or mesh.colors is not None
         self._vertices = torch.from_numpy(mesh.vertices)
         self._faces = torch.from_numpy(mesh.faces)
         self._flat = torch.from_numpy(mesh.normals).float()
         self._smooth = torch.from_numpy(_corner_normals(mesh)).float()
-        self._colors = None if mesh.colours is None else torch.from_numpy(mesh.colours).float()
+        self._colors = None if mesh.colors is None else torch.from_numpy(mesh.colors).float()
         self._uvs = None if mesh.uvs is None else torch.from_numpy(mesh.uvs).float()
         self._texture = None if mesh.texture is None else torch.from_numpy(mesh.texture)
 
@@ -76,8 +76,8 @@ class MeshRenderer:
         self,
         camera: Camera,
         *,
-        shading: Shading = "colour",
-        background: Colour = BACKGROUND,
+        shading: Shading = "color",
+        background: Color = BACKGROUND,
         samples: int = 2,
     ) -> UInt8[np.ndarray, "height width 3"]:
         """Render the mesh; see :func:`render_mesh`."""
@@ -113,9 +113,9 @@ class MeshRenderer:
         shading: Shading,
     ) -> Float32[Tensor, "hits 3"]:
         """Shade surface points that are visible at given pixels; return colors from 0 to 255."""
-        if shading == "colour" and self._texture is not None and self._uvs is not None:
+        if shading == "color" and self._texture is not None and self._uvs is not None:
             return _sample_texture(self._texture, _interpolate(weights, self._uvs[face]))
-        if shading == "colour" and self._colors is not None:
+        if shading == "color" and self._colors is not None:
             return _interpolate(weights, self._colors[self._faces[face]])
         rotation = view.rotation.float()
         normal = normalize(_interpolate(weights, self._smooth[face]), dim=-1) @ rotation.T
@@ -231,7 +231,7 @@ def mesh_still(
     size: int = 512,
     views: int = 4,
     up: Sequence[float] = (0.0, 0.0, 1.0),
-    background: Colour = BACKGROUND,
+    background: Color = BACKGROUND,
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Render a mesh from several sides in one row: with its colors above, as clay below.
 
@@ -250,7 +250,7 @@ def mesh_still(
     """
     cameras = turntable_cameras(mesh, views, size, up=up)
     renderer = MeshRenderer(mesh)
-    shadings: tuple[Shading, ...] = ("colour", "clay") if renderer.coloured else ("clay", "normals")
+    shadings: tuple[Shading, ...] = ("color", "clay") if renderer.colored else ("clay", "normals")
     rows = [
         np.concatenate([renderer.render(camera, shading=shading, background=background) for camera in cameras], axis=1)
         for shading in shadings

@@ -38,7 +38,7 @@ def snapped(mesh: Triangles, points: OrientedPoints, *, farthest: float) -> Tria
     distance, row = nearest(search_tree(points.points), mesh.vertices, 1)
     is_moved = distance[:, 0] <= farthest
     targets = points.points[row[:, 0]]
-    colours = mesh.colours if points.colours is None else points.colours[row[:, 0]]
+    colors = mesh.colors if points.colors is None else points.colors[row[:, 0]]
     # Undoing the move of one vertex may degrade a neighboring face: repeat until no face is degraded.
     while is_moved.any():
         positions = np.where(is_moved[:, None], targets, mesh.vertices)
@@ -46,7 +46,7 @@ def snapped(mesh: Triangles, points: OrientedPoints, *, farthest: float) -> Tria
         if not degraded.any():
             break
         is_moved[mesh.faces[degraded].reshape(-1)] = False  # terminates: a vertex is never moved again
-    return replace(mesh, vertices=np.where(is_moved[:, None], targets, mesh.vertices), colours=colours)
+    return replace(mesh, vertices=np.where(is_moved[:, None], targets, mesh.vertices), colors=colors)
 
 
 def _degraded_faces(mesh: Triangles, positions: Float64[np.ndarray, "n 3"]) -> Bool[np.ndarray, "m"]:

@@ -19,7 +19,7 @@ class Triangles:
     Attributes:
         vertices: vertex positions in world units.
         faces: three indices into `vertices` per face.
-        colours: sRGB color of each vertex, 0 to 255.
+        colors: sRGB color of each vertex, 0 to 255.
         uvs: texture coordinates of the face corners, with (0, 0) at the lower left of the texture. They belong to
             corners and not to vertices, so a texture seam does not cut the surface.
         texture: RGB image that `uvs` refer to; the first row is the top row.
@@ -31,15 +31,15 @@ class Triangles:
 
     vertices: Float64[np.ndarray, "n 3"]
     faces: Int64[np.ndarray, "m 3"]
-    colours: UInt8[np.ndarray, "n 3"] | None = None
+    colors: UInt8[np.ndarray, "n 3"] | None = None
     uvs: Float64[np.ndarray, "m 3 2"] | None = None
     texture: UInt8[np.ndarray, "height width 3"] | None = None
 
     def __post_init__(self) -> None:
         _check_form("vertices", self.vertices, np.float64, (None, 3))
         _check_form("faces", self.faces, np.int64, (None, 3))
-        if self.colours is not None:
-            _check_form("colours", self.colours, np.uint8, (len(self.vertices), 3))
+        if self.colors is not None:
+            _check_form("colors", self.colors, np.uint8, (len(self.vertices), 3))
         if self.uvs is not None:
             _check_form("uvs", self.uvs, np.float64, (len(self.faces), 3, 2))
         if self.texture is not None:
@@ -137,8 +137,8 @@ class Triangles:
         target = np.empty(len(order), np.int64)
         target[order] = rank[np.cumsum(is_new) - 1]
         kept_rows = np.sort(first_rows)
-        colours = None if self.colours is None else self.colours[kept_rows]
-        return replace(self, vertices=self.vertices[kept_rows], faces=target[self.faces], colours=colours)
+        colors = None if self.colors is None else self.colors[kept_rows]
+        return replace(self, vertices=self.vertices[kept_rows], faces=target[self.faces], colors=colors)
 
     def turned(self, which: Bool[np.ndarray, "m"] | None = None) -> "Triangles":
         """Reverse the winding of the selected faces; None reverses all, which turns the mesh inside out."""
@@ -154,7 +154,7 @@ class Triangles:
         return Triangles(
             vertices=self.vertices[used],
             faces=(np.cumsum(used) - 1)[self.faces[which]],
-            colours=None if self.colours is None else self.colours[used],
+            colors=None if self.colors is None else self.colors[used],
             uvs=None if self.uvs is None else self.uvs[which],
             texture=self.texture,
         )

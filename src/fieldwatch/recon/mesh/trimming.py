@@ -12,23 +12,23 @@ _SUPPORT_CELLS = 2.0  # distance from a sample, in cells, within which surface i
 _NEIGHBORS = 10
 
 
-def without_outliers(points: OrientedPoints, *, neighbours: int = 20, ratio: float = 20.0) -> OrientedPoints:
+def without_outliers(points: OrientedPoints, *, neighbors: int = 20, ratio: float = 20.0) -> OrientedPoints:
     """Remove statistical outliers: points whose mean neighbor distance is far above that of all points.
 
     Args:
-        points: point cloud; returned unchanged if it has no more than `neighbours` points.
-        neighbours: number of neighbors per mean distance.
+        points: point cloud; returned unchanged if it has no more than `neighbors` points.
+        neighbors: number of neighbors per mean distance.
         ratio: accepted standard deviations above the mean over all points.
 
     Raises:
-        MeshError: `neighbours` is below 1, or `ratio` is not positive.
+        MeshError: `neighbors` is below 1, or `ratio` is not positive.
     """
-    if neighbours < 1 or not ratio > 0:
-        raise MeshError(f"neighbours and ratio must be greater than 0, got {neighbours} and {ratio}")
+    if neighbors < 1 or not ratio > 0:
+        raise MeshError(f"neighbors and ratio must be greater than 0, got {neighbors} and {ratio}")
     # The mean distance needs more points than neighbors.
-    if len(points) <= neighbours:
+    if len(points) <= neighbors:
         return points
-    mean = mean_distances(search_tree(points.points), points.points, neighbours)
+    mean = mean_distances(search_tree(points.points), points.points, neighbors)
     return points.chosen(mean <= mean.mean() + ratio * mean.std())
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from fieldwatch.recon.render.triangles import CastBackend, Hits, cast_triangles
     from fieldwatch.recon.render.visible_adam import VisibleAdam
-from fieldwatch.recon.render.image_similarity import ImageSimilarity, image_similarity, image_similarity_reference
+from fieldwatch.recon.render.similarity import ImageSimilarity, image_similarity, image_similarity_reference
 
 __all__ = [
     "Backend",

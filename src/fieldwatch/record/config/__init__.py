@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Bounds,
         refuse_out_of_bounds,
     )
+    from fieldwatch.record.config.names import as_stored_now, formerly, with_current_names
     from fieldwatch.record.config.stored import config_from_plain, config_of_run, preset_of_run
     from fieldwatch.record.config.values import (
         ConfigMismatch,
@@ -31,14 +32,17 @@ __all__ = [
     "POSITIVE",
     "Bounds",
     "ConfigMismatch",
+    "as_stored_now",
     "config_differences",
     "config_from_plain",
     "config_of_run",
     "flattened",
+    "formerly",
     "plain_values",
     "preset_of_run",
     "refuse_mismatch",
     "refuse_out_of_bounds",
+    "with_current_names",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from fieldwatch.base import InputError
+from fieldwatch.record.config.names import with_current_names
 from fieldwatch.record.manifest import Manifest, NotARun, read_manifest
 
 Config = TypeVar("Config")
@@ -18,6 +19,7 @@ def config_from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
     """Build a config dataclass from its stored plain JSON values.
 
     Nested dataclasses, tuples, lists, paths and None are restored. Values of ``Literal`` fields must be known choices.
+    Former names (`formerly`) are read as well.
 
     Args:
         kind: config dataclass; its annotations determine the types.
@@ -28,6 +30,7 @@ def config_from_plain(kind: type[Config], values: Mapping[str, Any]) -> Config:
             value.
         TypeError: if a value has a type that the dataclass does not accept.
     """
+    values = with_current_names(kind, values)
     annotations = typing.get_type_hints(kind)
     unknown = sorted(values.keys() - {field.name for field in fields(cast("Any", kind))})
     if unknown:

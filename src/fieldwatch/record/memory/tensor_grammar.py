@@ -28,7 +28,7 @@ TIME = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
 def sizes_of(block: bytes) -> dict[str, float]:
-    """Return the sizes in MB (2**20 bytes) by name, parsed from the lines of a section."""
+    """Return the sizes in MiB by name, parsed from the lines of a section."""
     return {name.decode(errors="replace"): float(value) for name, value in SPACED.findall(block)}
 
 

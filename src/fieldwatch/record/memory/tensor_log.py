@@ -29,7 +29,7 @@ class LargeTensor:
     """One of the largest tensors of a snapshot.
 
     Attributes:
-        size: size in MB (2**20 bytes).
+        size: size in MiB.
         shape: shape as text, such as ``"(4200000, 15, 3)"``.
         dtype: name of the dtype, such as ``"float32"``.
     """
@@ -45,19 +45,19 @@ def _none() -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSnapshot:
-    """Memory of a device at one iteration. MB means 2**20 bytes.
+    """Memory of a device at one iteration. Sizes are in MiB.
 
     Attributes:
         iteration: iteration of the snapshot.
         time: local time, to the second.
         total_tensors: number of tensors.
-        allocated: memory allocated by tensors, in MB.
-        reserved: memory held by the allocator including its cache, in MB.
+        allocated: memory allocated by tensors, in MiB.
+        reserved: memory held by the allocator including its cache, in MiB.
         fragmentation: percentage of the reserved memory that is not allocated; most of it is reusable at once.
-        categories: memory by purpose, in MB.
-        dtypes: memory by dtype, in MB.
+        categories: memory by purpose, in MiB.
+        dtypes: memory by dtype, in MiB.
         large_count: number of tensors above the threshold.
-        large_threshold: threshold for large tensors, in MB.
+        large_threshold: threshold for large tensors, in MiB.
         largest: largest tensors, in descending order of size.
     """
 
@@ -172,7 +172,7 @@ def _check_listed(snapshot: TensorSnapshot) -> None:
 
 
 def _sizes(sizes: Mapping[str, float]) -> list[str]:
-    """Format sizes in MB by name, one line each, in descending order."""
+    """Format sizes in MiB by name, as MB, one line each, in descending order."""
     invalid = next((name for name in sizes if not _NAME.fullmatch(name)), None)
     if invalid is not None:
         raise ValueError(f"a category or dtype in a tensor log must be one word such as 'gradients', got {invalid!r}")

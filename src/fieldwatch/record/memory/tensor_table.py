@@ -17,20 +17,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class TensorLogTable:
-    """A tensor log as columns, one row per complete snapshot in file order. MB means 2**20 bytes.
+    """A tensor log as columns, one row per complete snapshot in file order. Sizes are in MiB.
 
     Attributes:
         path: path of the log.
         iterations: ``[n]`` int64, iteration of each snapshot.
         times: ``[n]`` datetime64[s], local time; NaT if the text is not a valid time.
         total_tensors: ``[n]`` int64, number of tensors.
-        allocated: ``[n]`` float64, allocated memory in MB.
-        reserved: ``[n]`` float64, reserved memory in MB.
+        allocated: ``[n]`` float64, allocated memory in MiB.
+        reserved: ``[n]`` float64, reserved memory in MiB.
         fragmentation: ``[n]`` float64, percentage of the reserved memory that is not allocated.
-        categories: name to ``[n]`` float64 in MB; 0 if a snapshot does not list the category.
-        dtypes: name to ``[n]`` float64 in MB; 0 if a snapshot does not list the dtype.
+        categories: name to ``[n]`` float64 in MiB; 0 if a snapshot does not list the category.
+        dtypes: name to ``[n]`` float64 in MiB; 0 if a snapshot does not list the dtype.
         large_counts: ``[n]`` int64, number of tensors above the threshold.
-        large_thresholds: ``[n]`` int64, threshold for large tensors in MB.
+        large_thresholds: ``[n]`` int64, threshold for large tensors in MiB.
         segments: ``[n]`` int64, segment number from 0; an iteration that does not increase starts a new segment,
             because the run was resumed.
         spans: ``[n, 2]`` int64, byte offsets of the start and end of each snapshot in the file.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fieldwatch.record.sinks.console import Console
     from fieldwatch.record.sinks.csv import Csv
     from fieldwatch.record.sinks.extras import MissingExtra
+    from fieldwatch.record.sinks.histogram_reader import StoredHistogram, stored_histograms
     from fieldwatch.record.sinks.log import Log
     from fieldwatch.record.sinks.mlflow import MLflow
     from fieldwatch.record.sinks.tensorboard import TensorBoard
@@ -40,9 +41,11 @@ __all__ = [
     "MLflow",
     "MissingExtra",
     "Rewindable",
+    "StoredHistogram",
     "TensorBoard",
     "TextSink",
     "Wandb",
+    "stored_histograms",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

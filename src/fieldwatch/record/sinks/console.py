@@ -56,7 +56,7 @@ class Console:
             return
         self._digest.add(block)
         now = self._clock()
-        if now >= self._due:
+        if now >= self._due and self._digest.covers(block):
             # Schedule from now, not from the last due time, so that a pause is not followed by a burst of lines.
             self._due = now + self._every
             self._print(_line(self._digest.report(block)))

@@ -85,6 +85,16 @@ class Digest:
         if event["kind"] == "phase":
             self._phases[int(event["step"])] = str(event.get("name", ""))
 
+    @staticmethod
+    def covers(block: Block) -> bool:
+        """Return whether a report of this block would show a value: a loss, a gradient norm or a statistic."""
+        # The row of an evaluation has the step of a training row, but none of its values.
+        reported = (tags.TOTAL, tags.TOTAL_NORM)
+        return any(
+            name in reported or name.startswith(STATISTICS) or tags.COMPONENT.part(name) is not None
+            for name in block.columns
+        )
+
     def report(self, block: Block) -> Report:
         """Return a report for the last row of a block that was just added."""
         step = int(block.steps[-1])

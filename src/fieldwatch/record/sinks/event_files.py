@@ -76,6 +76,13 @@ def read_records(path: Path) -> Iterator[tuple[int, bytes]]:
             yield end, record
 
 
+def own_files(folder: Path) -> list[Path]:
+    """Return the event files that this toolkit wrote in a folder, oldest first; none if there is no folder."""
+    paths = folder.iterdir() if folder.is_dir() else ()
+    numbered = [(int(match[1]), path) for path in paths if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(numbered)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _CopiedRange:
     """Byte range ``[start, end)`` of a file, which is a copy of the first bytes of a file named ``origin``."""
@@ -174,8 +181,7 @@ class EventFiles:
             write_all(self._file, records, os.fstat(self._file).st_size)
 
     def _paths(self) -> list[Path]:
-        numbered = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-        return [path for _, path in sorted(numbered)]
+        return own_files(self.folder)
 
     def _new_path(self) -> Path:
         # The running number at the end of the name orders files that were created within the same second.

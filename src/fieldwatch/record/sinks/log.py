@@ -59,6 +59,9 @@ class Log:
                 visible = {name: _number(row.values[name]) for name in visible_columns(block.columns)}
                 self._write({"step": row.step, "epoch": row.position} | visible)
             return
+        if not self._digest.covers(block):
+            self._digest.add(block)
+            return
         # Reports are due at multiples of `every`, regardless of block boundaries.
         start = 0
         while (due := int(np.searchsorted(block.steps, self._next))) < len(block):

@@ -21,7 +21,7 @@ _STATUS_SUCCESS = 1
 HISTOGRAM_BINS = 30
 # A varint of five bytes holds seven bits per byte: steps up to 2**35 - 1.
 _STEP_BYTES = 5
-_LARGEST_STEP = (1 << 7 * _STEP_BYTES) - 1
+LARGEST_STEP = (1 << 7 * _STEP_BYTES) - 1
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 """Number of channels, as TensorBoard expects it, by PNG color type (byte 25 of the file)."""
 
@@ -64,9 +64,9 @@ class ScalarRows:
         Raises:
             InputError: if a step is negative or too large.
         """
-        if steps.min() < 0 or steps.max() > _LARGEST_STEP:
+        if steps.min() < 0 or steps.max() > LARGEST_STEP:
             raise InputError(
-                f"TensorBoard steps must be from 0 to {_LARGEST_STEP}, got steps {steps.min()} to {steps.max()}"
+                f"TensorBoard steps must be from 0 to {LARGEST_STEP}, got steps {steps.min()} to {steps.max()}"
             )
         count = len(steps)
         rows = np.tile(self._frame, (count, 1))

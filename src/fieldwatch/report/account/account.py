@@ -7,20 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from fieldwatch.base import MissingPathError
-from fieldwatch.health import Finding
+from fieldwatch.health import Finding, explain
 from fieldwatch.record import Catalogue, History, Manifest, Metric, read_events, read_history, read_manifest
+from fieldwatch.report.account.distributions_panel import distributions
 from fieldwatch.report.account.findings import crash_of, findings_on_record, joined_findings
 from fieldwatch.report.account.marks import marks_of, phases_of
-from fieldwatch.report.account.material import Material, Panel
+from fieldwatch.report.account.material import Material
 from fieldwatch.report.account.memory_panel import memory
 from fieldwatch.report.account.quality_panel import quality
 from fieldwatch.report.account.record_panels import checkpoints, config, environment, events_panel, growth, more, ranks
 from fieldwatch.report.account.run_status import run_facts, run_status
 from fieldwatch.report.account.series import all_series
+from fieldwatch.report.account.snapshot_panel import snapshot
 from fieldwatch.report.account.training_panels import conflicts, gradients, losses, timing
 from fieldwatch.report.account.verdict import outcome_of, verdict_of
+from fieldwatch.report.page import Panel
 
 BUDGET = 2_000_000
+"""Default limit for the JSON of all series, in bytes."""
 
 
 def account_of(folder: Path | str, *, budget: int = BUDGET) -> dict[str, Any]:
@@ -37,6 +41,7 @@ def account_of(folder: Path | str, *, budget: int = BUDGET) -> dict[str, Any]:
     """
     if not Path(folder).is_dir():
         raise MissingPathError(f"no run folder at {folder}: give the folder that `fieldwatch train` printed")
+    # Raises NotARun before a long journal is read for nothing.
     read_manifest(folder)
     return account_from(read_history(folder), Path(folder), budget=budget)
 
@@ -79,32 +84,37 @@ def account_from(  # noqa: PLR0913  each is something the caller may already hav
         catalogue=catalogue,
         series=all_series(history, catalogue, budget),
     )
-    told = joined_findings(findings_on_record(events, history) if findings is None else findings, history.names())
+    found = findings_on_record(events, history) if findings is None else findings
+    merged = joined_findings(explain(found, events), history.names())
     crash = crash_of(folder, status)
+    # Panels add derived series to `material.series`, so they are made before it is returned.
     panels = _panels(material, pictures=pictures)
+    snapshot_drawn, snapshot_data = snapshot(folder)
     return {
         "format": 1,
         "run": run_facts(folder, manifest, history, status),
-        "verdict": verdict_of(status, told, crash, outcome=outcome_of(material.series)),
-        "findings": told,
+        "verdict": verdict_of(status, merged, crash, outcome=outcome_of(material.series)),
+        "findings": merged,
         "crash": crash,
         "phases": phases_of(manifest, events),
         "marks": marks_of(manifest, events, status.crashes),
         "series": material.series,
-        "panels": panels,
+        "panels": [*panels, *snapshot_drawn],
+        "snapshot": snapshot_data,
         "json_of": f"fieldwatch {metadata.version('fieldwatch')}, {datetime.now(UTC).isoformat(timespec='seconds')}",
     }
 
 
 def _panels(material: Material, *, pictures: bool) -> list[Panel]:
     """Return all panels in reading order; the panels with fixed ids are always present."""
-    made = [
+    fixed = [
         losses(material),
         gradients(material),
         conflicts(material),
         memory(material),
         timing(material),
         quality(material, pictures=pictures),
+        distributions(material),
         growth(material),
         checkpoints(material),
         events_panel(material),
@@ -112,9 +122,11 @@ def _panels(material: Material, *, pictures: bool) -> list[Panel]:
         environment(material),
         *ranks(material),
     ]
-    return [*made, *more(material, made)]
+    # Last, because it shows the metrics that none of the others has taken.
+    return [*fixed, *more(material, fixed)]
 
 
 def _catalogue(manifest: Manifest, metrics: Sequence[Metric]) -> Catalogue:
     """Return the meanings of all metrics: the given ones take precedence over those of the run and the toolkit."""
+    # The last entry of a name wins, and a Catalogue does not accept a name twice.
     return Catalogue({metric.name: metric for metric in (*manifest.catalogue(), *metrics)}.values())

@@ -14,11 +14,15 @@ from fieldwatch.base import protobuf
 
 FOLDER = "tensorboard"
 PNG = b"\x89PNG\r\n\x1a\n"
+"""Signature at the start of every PNG file."""
 _NEWEST_BYTES = 256 << 20
 """Number of bytes at the end of the event files that are searched for pictures."""
-_HEAD = 700
-"""Maximum distance in bytes from the start of a record to the start of its PNG."""
-_TROUBLE = (struct.error, IndexError, ValueError, OSError)
+_LEAST_HEAD = 20
+"""Minimum distance in bytes from the start of a record to its PNG: 12 of framing, and more than 8 of event fields."""
+_MOST_HEAD = 700
+"""Maximum distance: the rest is the picture's tag, which is rarely longer than 100 bytes."""
+_PARSE_ERRORS = (struct.error, IndexError, ValueError, OSError)
+"""Errors of damaged or foreign bytes, which are skipped: a missing picture must not cost the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +42,19 @@ class LoggedPicture:
 
 def newest_pictures(folder: Path, most: int) -> list[LoggedPicture]:
     """Return the newest picture of each tag for at most ``most`` tags, newest first."""
-    found: dict[str, LoggedPicture] = {}
-    left = _NEWEST_BYTES
+    newest: dict[str, LoggedPicture] = {}
+    # A resumed run has one event file per start, and names sort by time.
+    remaining_bytes = _NEWEST_BYTES
     for path in reversed(event_files(folder)):
-        if len(found) >= most or left <= 0:
+        if len(newest) >= most or remaining_bytes <= 0:
             break
-        for shown in _pictures_backwards(path, left):
-            found.setdefault(shown.tag, shown)
-            if len(found) >= most:
+        for picture in _pictures_backwards(path, remaining_bytes):
+            # The first picture of a tag is the newest one, since the search runs backwards.
+            newest.setdefault(picture.tag, picture)
+            if len(newest) >= most:
                 break
-        left -= path.stat().st_size
-    return list(found.values())
+        remaining_bytes -= path.stat().st_size
+    return list(newest.values())
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -63,26 +69,27 @@ def _pictures_backwards(path: Path, most: int) -> Iterator[LoggedPicture]:
             end = len(data)
             # Search from the end: only the newest pictures are needed, and the files can have gigabytes.
             while (at := data.rfind(PNG, start, end)) >= 0:
-                shown = _picture_around(data, at)
-                if shown is not None:
-                    yield shown
+                picture = _picture_around(data, at)
+                if picture is not None:
+                    yield picture
                 end = at
-    except _TROUBLE:
+    except _PARSE_ERRORS:
         return
 
 
 def _picture_around(data: mmap.mmap, at: int) -> LoggedPicture | None:
     """Return the picture whose PNG starts at ``at``; None unless a valid image record surrounds it."""
-    for place in range(at - 20, max(at - _HEAD, -1), -1):
+    for place in range(at - _LEAST_HEAD, max(at - _MOST_HEAD, -1), -1):
         # A record consists of length (8 bytes), checksum (4) and event. The first byte of an event is 9: field 1
         # (wall time) with wire type 1.
         if data[place + 12] != 9:
             continue
         (length,) = struct.unpack_from("<Q", data, place)
+        # The byte 9 is common: a length that ends before the PNG or after the file is not one.
         if at - place - 12 < length <= len(data) - place - 16:
             try:
                 return _picture(data[place + 12 : place + 12 + length])
-            except _TROUBLE:
+            except _PARSE_ERRORS:
                 continue
     return None
 

@@ -15,8 +15,10 @@ from fieldwatch.report.account.json_values import as_list, as_mapping
 from fieldwatch.report.account.run_status import RunStatus
 
 GRAVITY = ("error", "warning", "note")
+"""Severities, worst first."""
 _NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)+")
-_USUAL = {
+"""Tags of metrics within a message: words joined by slashes."""
+_USUAL_METRICS = {
     "Loss": "Loss/total",
     "LearnedNothing": "Loss/total",
     "Gradient": "Gradients/total_norm",
@@ -30,8 +32,12 @@ _USUAL = {
     "OutOfMemory": "Memory/peak_MB",
 }
 """Metric by prefix of the rule, for findings whose subject and message name no metric."""
-_LARGEST = 200_000
+EVENT = "event "
+"""Begin of ``because_of`` if an event, and no other finding, explains a finding."""
+_MOST_TEXT = 200_000
 """Maximum number of bytes of a traceback; the end is kept, which names the error."""
+_MOST_METRICS = 8
+"""Maximum number of metrics per finding; a finding about every term would mark all charts."""
 
 
 def findings_on_record(events: Sequence[Mapping[str, Any]], history: History) -> list[Finding]:
@@ -41,44 +47,50 @@ def findings_on_record(events: Sequence[Mapping[str, Any]], history: History) ->
         events: recorded events.
         history: rows that were read, with an event for each damaged file.
     """
-    found = list(findings_in(events))
-    told = {(finding.rule, finding.subject) for finding in found}
-    seen = (*DamagedRecord()(history), *FellBack()(history))
-    return [*found, *(finding for finding in seen if (finding.rule, finding.subject) not in told)]
+    recorded = list(findings_in(events))
+    # A resumed run reads its own record: it may already have recorded the same damage.
+    known = {(finding.rule, finding.subject) for finding in recorded}
+    damage = (*DamagedRecord()(history), *FellBack()(history))
+    return [*recorded, *(finding for finding in damage if (finding.rule, finding.subject) not in known)]
 
 
 def joined_findings(findings: Sequence[Finding], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Merge findings of the same rule, subject and severity; order by severity, then by step.
+    """Merge findings of the same rule, subject and severity, and those of one rule with the same cause.
 
     Args:
-        findings: findings in order of step.
+        findings: explained findings: each cause, followed by its consequences.
         names: names of all recorded metrics; each finding lists those that it is about.
+
+    Returns:
+        The merged findings in the given order. ``because_of`` is the ``label`` of the cause, or an event.
     """
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    groups: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        groups.setdefault((finding.rule, finding.subject, finding.severity), []).append(finding)
-    told = [_joined(group, names) for group in groups.values()]
-    return sorted(told, key=lambda one: (GRAVITY.index(one["severity"]), one["step"]))
+        caused = finding.because_of and not finding.because_of.startswith(EVENT)
+        key = (finding.rule, finding.severity, finding.because_of if caused else "", "" if caused else finding.subject)
+        groups.setdefault(key, []).append(finding)
+    return [_joined(group, names) for group in groups.values()]
 
 
 def crash_of(folder: Path, status: RunStatus) -> dict[str, Any] | None:
     """Return the facts about the crash that ended the run; None if the run ended normally or is still running."""
-    told = status.crash
-    if told is None:
+    report = status.crash
+    if report is None:
         return _unreported_death(folder, status) if status.state.broken else None
-    place = folder / str(told.get("place", ""))
-    bad = as_mapping(told.get("first_bad"))
-    first_bad = {"step": bad.get("step"), "metrics": [str(one) for one in as_list(bad.get("metrics"))]} if bad else None
+    crash_folder = folder / str(report.get("place", ""))
+    bad = as_mapping(report.get("first_bad"))
+    metrics = [str(metric) for metric in as_list(bad.get("metrics"))]
     return {
-        "cause": str(told.get("cause", "unknown")),
-        "error": str(told.get("error", "")),
-        "step": told.get("step"),
-        "first_bad": first_bad,
-        "traceback": _text(place / "traceback.txt") or _text(place / "stacks.txt"),
-        "folder": str(told.get("place", "")),
-        "memory": _memory(place / "memory.json"),
-        "resume": str(told.get("resume") or status.state.resume),
-        "last_checkpoint": told.get("last_checkpoint"),
+        "cause": str(report.get("cause", "unknown")),
+        "error": str(report.get("error", "")),
+        "step": report.get("step"),
+        "first_bad": {"step": bad.get("step"), "metrics": metrics} if bad else None,
+        # A process that hung or crashed in native code left no traceback, only the stacks of its threads.
+        "traceback": _text(crash_folder / "traceback.txt") or _text(crash_folder / "stacks.txt"),
+        "folder": str(report.get("place", "")),
+        "memory": _memory(crash_folder / "memory.json"),
+        "resume": str(report.get("resume") or status.state.resume),
+        "last_checkpoint": report.get("last_checkpoint"),
     }
 
 
@@ -89,38 +101,44 @@ def _joined(group: Sequence[Finding], names: Sequence[str]) -> dict[str, Any]:
         "subject": first.subject,
         "severity": first.severity,
         "step": first.step,
-        "last_step": max(one.step for one in group),
+        "last_step": max(finding.step for finding in group),
         "count": len(group),
         "message": first.message,
         "remedy": first.remedy,
         "metrics": _metrics(first, names),
+        "label": first.label,
+        "because_of": first.because_of,
+        "confidence": first.confidence,
     }
 
 
 def _metrics(finding: Finding, names: Sequence[str]) -> list[str]:
     """Return the recorded metrics that a finding is about, according to its subject and its message."""
     words = set(_NAME.findall(finding.message)) | {finding.subject}
+    # A metric at the end of a sentence is followed by a period, which tags may also contain.
     words |= {word.rstrip(".") for word in words}
-    told = [name for name in names if name in words]
-    if finding.subject and not told:
-        ends = (tags.COMPONENT.tag(finding.subject), tags.GROUP_NORM.tag(finding.subject))
-        told = [name for name in names if name in ends]
-    if not told:
-        told = [name for start, name in _USUAL.items() if finding.rule.startswith(start) and name in names]
-    return told[:8]
+    metrics = [name for name in names if name in words]
+    if finding.subject and not metrics:
+        # Subjects are often short: the name of a loss term or of a parameter group.
+        candidates = (tags.COMPONENT.tag(finding.subject), tags.GROUP_NORM.tag(finding.subject))
+        metrics = [name for name in names if name in candidates]
+    if not metrics:
+        metrics = [name for start, name in _USUAL_METRICS.items() if finding.rule.startswith(start) and name in names]
+    return metrics[:_MOST_METRICS]
 
 
 def _unreported_death(folder: Path, status: RunStatus) -> dict[str, Any]:
     """Return the facts about a crash without a crash report, taken from the heartbeat."""
     beat = status.beat
-    word, _, said = beat.cause.partition(": ") if beat else ("", "", "")
+    cause, _, detail = beat.cause.partition(": ") if beat else ("", "", "")
+    # A process cannot record its own SIGKILL: the heartbeat of a killed run has no cause.
     if status.state.word == "killed":
-        word = "killed"
-        said = status.state.detail
+        cause = "killed"
+        detail = status.state.detail
     when = f"; last heartbeat: {beat.when}, step {beat.step}, {beat.phase or 'between steps'}" if beat else ""
     return {
-        "cause": word or status.state.word,
-        "error": f"{said or 'no crash report was written; see log.txt'}{when}",
+        "cause": cause or status.state.word,
+        "error": f"{detail or 'no crash report was written; see log.txt'}{when}",
         "step": beat.step if beat else status.last,
         "first_bad": None,
         "traceback": "",
@@ -132,22 +150,23 @@ def _unreported_death(folder: Path, status: RunStatus) -> dict[str, Any]:
 
 
 def _memory(path: Path) -> str | None:
+    """Return the verdict on a failed allocation; None if none was written, or if it was cut off by the crash."""
     text = _text(path)
     try:
-        told = orjson.loads(text) if text else None
+        allocation = orjson.loads(text) if text else None
     except orjson.JSONDecodeError:
         return None
-    verdict = as_mapping(as_mapping(told).get("verdict"))
+    verdict = as_mapping(as_mapping(allocation).get("verdict"))
     return " ".join(str(verdict[key]) for key in ("message", "remedy") if key in verdict) or None
 
 
 def _text(path: Path) -> str:
-    """Return a file's text, of a large one its end; empty where there is no such file."""
+    """Return the text of a file, only the end of a large one; empty if the file is missing or cannot be read."""
     if not path.is_file():
         return ""
     try:
         with path.open("rb") as file:
-            file.seek(-min(_LARGEST, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            file.seek(-min(_MOST_TEXT, file.seek(0, os.SEEK_END)), os.SEEK_END)
             return file.read().decode(errors="replace")
     except OSError:
         return ""

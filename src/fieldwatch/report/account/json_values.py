@@ -16,11 +16,12 @@ def as_list(value: object) -> Sequence[Any]:
 
 def as_objects(value: object) -> list[Mapping[str, Any]]:
     """Return the non-empty objects of a JSON array; other entries are dropped."""
-    return [one for one in map(as_mapping, as_list(value)) if one]
+    return [entry for entry in map(as_mapping, as_list(value)) if entry]
 
 
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a number; booleans do not count."""
+    # bool is a subclass of int: true would read as 1.
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

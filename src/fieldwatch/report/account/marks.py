@@ -4,23 +4,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fieldwatch.base import number
 from fieldwatch.record import Manifest
 from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_count, is_number
 from fieldwatch.report.account.thinning import fair_shares
 
 MOST = 600
 """Maximum number of marks, shared fairly among the kinds of events."""
-SILENT = ("plan", "windows", "phase", "preflight")
+SILENT = ("plan", "windows", "phase", "preflight", "baselines", "sample_scores")
 """Kinds of events without marks: they declare something, or other parts of the page show them."""
 _COUNTS = ("added", "removed", "cloned", "split", "pruned", "relocated", "drawn", "lowered")
+"""Counts of a growth, prune or reset that its mark lists if they are not 0."""
 
 
 def phases_of(manifest: Manifest, events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the phases declared in the manifest; if it declares none, those of the ``phase`` events."""
     if manifest.phases:
         return [{"name": str(name), "first": first, "last": last} for name, first, last in manifest.phases]
-    starts = sorted({(int(one["step"]), str(one.get("name", ""))) for one in events if one["kind"] == "phase"})
+    # A set, because every start of the run declares its phases again.
+    starts = sorted({(int(event["step"]), str(event.get("name", ""))) for event in events if event["kind"] == "phase"})
     ends: list[int | None] = [step - 1 for step, _ in starts[1:]]
+    # Not strict: without any phase there is one end too many.
     return [
         {"name": name, "first": step, "last": last} for (step, name), last in zip(starts, [*ends, None], strict=False)
     ]
@@ -34,6 +38,7 @@ def marks_of(
     Kinds with too many events are thinned evenly; their marks have the total as ``count``.
     """
     kinds: dict[str, list[Mapping[str, Any]]] = {}
+    # The first segment is the start of the run, every further one a resume.
     for start in as_objects(manifest.segments)[1:]:
         if is_count(start.get("step")):
             kinds.setdefault("resume", []).append({"kind": "resume", "step": start["step"]})
@@ -60,8 +65,9 @@ def with_deaths(events: Sequence[Mapping[str, Any]], crashes: Sequence[Mapping[s
 
 def _death(crash: Mapping[str, Any]) -> dict[str, Any]:
     step = crash.get("step")
-    told = {"cause": crash.get("cause", "unknown"), "error": crash.get("error", "")}
-    return {"kind": "died", "step": max(step, 0) if is_count(step) else 0} | told
+    reason = {"cause": crash.get("cause", "unknown"), "error": crash.get("error", "")}
+    # A crash before the first step has step -1, which no chart has.
+    return {"kind": "died", "step": max(step, 0) if is_count(step) else 0} | reason
 
 
 def spread(events: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
@@ -69,7 +75,7 @@ def spread(events: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, 
     if len(events) <= most:
         return list(events)
     ordered = sorted(events, key=lambda event: event["step"])
-    places = {round(number * (len(ordered) - 1) / max(most - 1, 1)) for number in range(most)}
+    places = {round(position * (len(ordered) - 1) / max(most - 1, 1)) for position in range(most)}
     return [ordered[place] for place in sorted(places)]
 
 
@@ -83,8 +89,8 @@ def text_of(event: Mapping[str, Any]) -> str:
     match event["kind"]:
         case "checkpoint":
             values = as_mapping(event.get("metrics")).items()
-            told = ", ".join(f"{name} {value:.4g}" for name, value in values if is_number(value))
-            return f"{str(event.get('path', 'checkpoint')).rpartition('/')[2]}{': ' + told if told else ''}"
+            metrics = ", ".join(f"{name} {number(value)}" for name, value in values if is_number(value))
+            return f"{str(event.get('path', 'checkpoint')).rpartition('/')[2]}{': ' + metrics if metrics else ''}"
         case "refusal":
             names = [str(name) for key in ("terms", "groups", "samples") for name in as_list(event.get(key))]
             return f"update refused: {', '.join(names[:6]) or 'not finite'}"
@@ -96,5 +102,6 @@ def text_of(event: Mapping[str, Any]) -> str:
         case "resume":
             return f"resumed from step {event['step']}"
         case _:
+            # Events of user code have any fields of any length.
             rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
             return ", ".join(f"{key} {str(value)[:80]}" for key, value in rest.items())[:240] or str(event["kind"])

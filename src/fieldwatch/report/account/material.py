@@ -1,6 +1,6 @@
-"""Data that panels are built from, and constructors of the kinds of panels."""
+"""Data that the panels of a run are built from."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,6 @@ from typing import Any
 from fieldwatch.record import Catalogue, History, Manifest, tags
 from fieldwatch.report.account.run_status import RunStatus
 from fieldwatch.report.account.series import matching
-
-Panel = dict[str, Any]
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,52 +40,27 @@ class Material:
         """Return the names of the series of a family of tags."""
         return list(family.parts(self.series).values())
 
+    def epochs_like(self, tag: str) -> dict[int, int]:
+        """Map epochs to steps by the metrics with the same first part as a tag; empty if they are not by epoch."""
+        epochs: dict[int, int] = {}
+        for name in matching(self.history.names(), tag.partition("/")[0] + "/"):
+            metric = self.catalogue.find(name)
+            series = self.history[name]
+            if (metric is None or metric.axis == "epoch") and (series.positions != series.steps).any():
+                epochs |= zip(series.positions.astype(int).tolist(), series.steps.astype(int).tolist(), strict=True)
+        return epochs
+
+    def place_of(self, position: int, epochs: Mapping[int, int]) -> tuple[str, int]:
+        """Return the time of a picture or histogram as text, and its step.
+
+        Args:
+            position: epoch or step at which it was logged.
+            epochs: steps by epoch, from :meth:`epochs_like`.
+        """
+        if position in epochs:
+            return f"epoch {position} (step {epochs[position]})", epochs[position]
+        return f"step {position}", min(position, self.status.last or position)
+
     def of_kind(self, *kinds: str) -> list[Mapping[str, Any]]:
         """Return the events of the given kinds."""
         return [event for event in self.events if event["kind"] in kinds]
-
-
-def lines(
-    title: str, names: Sequence[str], about: str, *, labels: Mapping[str, str] | None = None, log: bool = False
-) -> Panel:
-    """Return a panel with several series on one chart."""
-    return {
-        "id": slug(title),
-        "title": title,
-        "kind": "lines",
-        "about": about,
-        "series": list(names),
-        "log": log,
-        "labels": dict(labels or {}),
-    }
-
-
-def table(title: str, columns: Iterable[tuple[str, str, bool]], rows: Iterable[Row], about: str) -> Panel:
-    """Return a table panel; a column is (key, title, whether it is numeric). Columns without values are dropped."""
-    told = [dict(row) for row in rows]
-    kept = [
-        {"key": key, "title": head, "number": is_number}
-        for key, head, is_number in columns
-        if any(row.get(key) not in (None, "") for row in told) or not told
-    ]
-    return {"id": slug(title), "title": title, "kind": "table", "about": about, "columns": kept, "rows": told}
-
-
-def facts(title: str, pairs: Iterable[tuple[str, Any]], about: str) -> Panel:
-    """Return a panel of names and values; pairs without a value are dropped."""
-    told = [{"name": name, "value": value} for name, value in pairs if value not in (None, "")]
-    return {"id": slug(title), "title": title, "kind": "facts", "about": about, "facts": told}
-
-
-def group(identity: str, title: str, about: str, parts: Sequence[Panel], why: str) -> Panel:
-    """Return a panel of several parts; without parts, an empty panel with the reason ``why``."""
-    if not parts:
-        return {"id": identity, "title": title, "kind": "empty", "about": about, "why": why}
-    told = [part | {"id": f"{identity}-{part['id']}"} for part in parts]
-    return {"id": identity, "title": title, "kind": "group", "about": about, "parts": told}
-
-
-def slug(text: str) -> str:
-    """Return a text as part of an id: lowercase letters, digits and hyphens."""
-    words = "".join(char if char.isalnum() and char.isascii() else " " for char in text.lower()).split()
-    return "-".join(words) or "part"

@@ -10,8 +10,9 @@ from fieldwatch.health.forecast import forecast
 from fieldwatch.record import DamageTally, History, tags
 from fieldwatch.record.memory import MEMORY_LOG, PROFILE_ROOTS, read_memory_log
 from fieldwatch.report.account.json_values import as_mapping, as_objects, is_number
-from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
+from fieldwatch.report.account.material import Material
 from fieldwatch.report.account.series import short_labels
+from fieldwatch.report.page import Panel, facts, group, lines, table
 
 MIB = 2.0**20
 _CHARTS = (
@@ -31,7 +32,8 @@ _COUNTS = (
     ),
     ("Large tensors", ("Large_Tensors/total_MB",), "Total size of the large tensors, in MiB."),
 )
-_LARGE = 20
+_MOST_TENSORS = 20
+_MOST_COMPONENTS = 40
 _COMPONENTS = (
     ("component", "component", False),
     ("parameters", "parameters, MiB", True),
@@ -46,22 +48,24 @@ _COMPONENTS = (
 def memory(material: Material) -> Panel:
     """Return the memory panel: totals, memory by owner and component, largest tensors, the machine, a forecast."""
     parts: list[Panel] = []
-    told = _facts(material.history)
-    if told["facts"]:
-        parts.append(told)
+    summary = _facts(material.history)
+    if summary["facts"]:
+        parts.append(summary)
+    # Without the capacity, which is often ten times as high and would press the other lines to the axis.
     totals = [name for name in _TOTALS[:-1] if name in material.series]
     if totals:
         about = "Allocated at the end of a step, peak, and reserved by the allocator. On a CPU, of the whole process."
         parts.append(lines("Memory", totals, about, labels=short_labels(totals, tags.MEMORY_SIZE)))
     for root in PROFILE_ROOTS:
         parts += _profile(material, f"{root}/")
+    # The other readings differ in unit and scale, so each has a chart of its own.
     others = [name for name in material.of_family(tags.MEMORY_READING) if name not in totals and not _is_profile(name)]
     labels = short_labels(others, tags.MEMORY_READING)
     parts += [lines(labels[name], [name], material.series[name]["meaning"]) for name in others]
     parts += _census_tables(material)
     parts += _machine(material)
     why = "No memory was recorded: run.track(...) starts the counters, --profile-tensors records the owners."
-    return group("memory", "Memory", "How much memory the run used, by whom, and how much is left.", parts, why)
+    return group("memory", "Memory", "Memory of the run, its owners, and how much of the capacity remains.", parts, why)
 
 
 def _profile(material: Material, root: str) -> list[Panel]:
@@ -69,13 +73,14 @@ def _profile(material: Material, root: str) -> list[Panel]:
     parts: list[Panel] = []
     for title, kind, about in _CHARTS:
         prefix = root + kind
+        # Owners that never had any memory are left out: they would only fill the legend.
         names = [name for name in material.named(prefix) if material.series[name]["max"][0]]
         if names:
             parts.append(
                 lines(title, names, about, labels=short_labels(names, tags.Family(prefix, "_MB"), tags.Family(prefix)))
             )
-    for title, wanted, about in _COUNTS:
-        if names := [root + name for name in wanted if root + name in material.series]:
+    for title, counts, about in _COUNTS:
+        if names := [root + name for name in counts if root + name in material.series]:
             parts.append(lines(title, names, about, labels=short_labels(names, tags.Family(root))))
     return parts
 
@@ -88,18 +93,20 @@ def _is_profile(name: str) -> bool:
 
 def _facts(history: History) -> Panel:
     pairs: list[tuple[str, Any]] = []
-    most = room = None
+    peak = capacity = None
     if "Memory/peak_MB" in history:
         series = history["Memory/peak_MB"]
+        # Not nanargmax, which raises if all values are NaN.
         finite = np.where(np.isfinite(series.values), series.values, -np.inf)
         place = int(np.argmax(finite))
-        most = float(finite[place])
-        pairs.append(("peak", f"{mebibytes(most)} in step {int(series.steps[place]):,}"))
+        peak = float(finite[place])
+        pairs.append(("peak", f"{mebibytes(peak)} in step {int(series.steps[place]):,}"))
     if "Memory/capacity_MB" in history and len(history["Memory/capacity_MB"]):
-        room = float(history["Memory/capacity_MB"].values[-1])
-        pairs.append(("capacity", mebibytes(room)))
-    if most is not None and room:
-        pairs.append(("left at the peak", f"{mebibytes(room - most)} ({percent(1 - most / room, 0)})"))
+        # The last value: other processes on the device change what this one could have.
+        capacity = float(history["Memory/capacity_MB"].values[-1])
+        pairs.append(("capacity", mebibytes(capacity)))
+    if peak is not None and capacity:
+        pairs.append(("left at the peak", f"{mebibytes(capacity - peak)} ({percent(1 - peak / capacity, 0)})"))
     ahead = forecast(history)
     if ahead is not None:
         pairs.append(("forecast", f"{ahead.text()} (probability {percent(ahead.probability, 0)})"))
@@ -114,7 +121,7 @@ def _census_tables(material: Material) -> list[Panel]:
         return []
     damage = DamageTally()
     censuses = read_memory_log(material.folder, damage)
-    parts = [facts("Census", [(one.file, one.message)], "The memory log is damaged.") for one in damage.entries]
+    parts = [facts("Census", [(entry.file, entry.message)], "The memory log is damaged.") for entry in damage.entries]
     if not censuses:
         return parts
     last = censuses[-1]
@@ -123,21 +130,25 @@ def _census_tables(material: Material) -> list[Panel]:
         parts.append(table("Components at the end", _COMPONENTS, rows, f"At step {last['step']:,}, largest first."))
     large = as_objects(last.get("large"))
     if large:
-        keys = [key for key in large[0] if key != "nbytes"][:6]
-        tensors = [{key: str(one.get(key, "")) for key in keys} | {"size": _mib(one.get("nbytes"))} for one in large]
+        keys = [key for key in large[0] if key != "bytes"][:6]
+        tensors = [
+            {key: str(tensor.get(key, "")) for key in keys} | {"size": _mib(tensor.get("bytes"))} for tensor in large
+        ]
         columns = [(key, key, False) for key in keys] + [("size", "MiB", True)]
-        parts.append(table("Largest tensors at the end", columns, tensors[:_LARGE], "Above the profile's threshold."))
+        about = "Above the profile's threshold."
+        parts.append(table("Largest tensors at the end", columns, tensors[:_MOST_TENSORS], about))
     return parts
 
 
 def _by_component(owners: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
-    for kind, held in owners.items():
-        for name, size in as_mapping(held).items():
+    for kind, components in owners.items():
+        for name, size in as_mapping(components).items():
             row = rows.setdefault(name, {"component": name, "all": 0.0})
             row[kind] = _mib(size)
+            # Rounded at each addition, so that the total shows no more decimals than its parts.
             row["all"] = round(row["all"] + (_mib(size) or 0.0), 3)
-    return sorted(rows.values(), key=lambda row: -row["all"])[:40]
+    return sorted(rows.values(), key=lambda row: -row["all"])[:_MOST_COMPONENTS]
 
 
 def _machine(material: Material) -> list[Panel]:

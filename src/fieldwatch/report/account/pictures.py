@@ -13,7 +13,9 @@ from fieldwatch.base import UndecodableError, decoding
 from fieldwatch.report.account.event_pictures import PNG
 
 _MOST_PIXELS = 60_000_000
+"""Maximum size of a picture that is decoded: it takes three bytes per pixel."""
 _MOST_BYTES = 64 << 20
+"""Maximum size of a file that is read."""
 _TRIES = ((960, 82), (720, 78), (560, 74), (420, 68), (280, 60))
 """Longer side in pixels and JPEG quality, tried in order until the picture fits."""
 _SMALL = 12_000
@@ -45,6 +47,7 @@ def picture_of(png: bytes, most: int) -> EmbeddedPicture | None:
     if size is None:
         return None
     width, height = size
+    # Base64 writes three bytes as four characters.
     if len(png) <= min(_SMALL, most * 3 // 4):
         return EmbeddedPicture(source=_uri("png", png), width=width, height=height)
     smaller = _as_jpeg(png, most * 3 // 4)
@@ -75,6 +78,7 @@ def _as_jpeg(png: bytes, most: int) -> bytes | None:
     except UndecodableError:
         return None
     for side, quality in _TRIES:
+        # thumbnail() works in place, and a second reduction of the same picture would blur it.
         scaled = image.copy()
         scaled.thumbnail((side, side))
         out = io.BytesIO()

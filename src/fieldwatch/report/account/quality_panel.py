@@ -10,22 +10,27 @@ from numpy.typing import NDArray
 
 from fieldwatch.record import SampleLosses
 from fieldwatch.report.account.event_pictures import newest_pictures
-from fieldwatch.report.account.material import Material, Panel, group, lines, table
+from fieldwatch.report.account.material import Material
 from fieldwatch.report.account.pictures import picture_of, read_png
 from fieldwatch.report.account.run_status import readable
 from fieldwatch.report.account.series import number
+from fieldwatch.report.page import Panel, group, lines, table
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 PICTURE_BYTES = 600_000
+"""Maximum size in bytes of all pictures together, as data URIs."""
 MOST_PICTURES = 8
 _PREFIXES = ("Eval/", "Test/", "Validation/", "Reference/", "Surface/", "Quality/")
 _WORSE_IF_HIGH = ("mae", "l1", "l2", "mse", "lpips", "loss", "error", "median")
 _WORSE_IF_LOW = ("psnr", "ssim", "iou", "clip_sim", "f_score")
 _NAMES = ("name", "view", "frame", "sample", "image")
+"""Headings of the column that names the view or frame of a row."""
 _ROWS = 12
 _VISITS = 3
+"""Number of last visits over which a sample's loss is averaged: a single one is noise."""
 _LINES = 12
+"""Maximum number of lines of a chart."""
 
 
 def quality(material: Material, *, pictures: bool = True) -> Panel:
@@ -53,6 +58,7 @@ def _summary(material: Material, names: Sequence[str]) -> Panel:
     for name in names:
         series = material.series[name]
         best = {"higher": series["max"], "lower": series["min"]}.get(series["better"], [None, None])
+        # Thinning always keeps the first row, so this is the first value of the run.
         first = next((value for value in series["y"] if value is not None), None)
         rows.append(
             {"metric": name, "unit": series["unit"], "first": first, "last": series["last"]}
@@ -67,16 +73,17 @@ def _charts(material: Material, names: Sequence[str]) -> Iterator[Panel]:
     """Yield a chart per unit and prefix of the name, those with a better direction first; skip constant metrics."""
     charts: dict[str, list[str]] = {}
     for name in names:
+        # A constant, such as the number of evaluated views, is in the table.
         if _moves(material, name):
             charts.setdefault(_chart_of(material, name), []).append(name)
     judged = sorted(charts, key=lambda title: not any(material.series[name]["better"] for name in charts[title]))
     for title in judged:
         members = charts[title]
         for start in range(0, len(members), _LINES):
-            shown = members[start : start + _LINES]
-            labels = {name: name.partition("/")[2] or name for name in shown}
+            names_in_chart = members[start : start + _LINES]
+            labels = {name: name.partition("/")[2] or name for name in names_in_chart}
             more = f" ({start // _LINES + 1})" if len(members) > _LINES else ""
-            yield lines(title + more, shown, "By step.", labels=labels)
+            yield lines(title + more, names_in_chart, "By step.", labels=labels)
 
 
 def _chart_of(material: Material, name: str) -> str:
@@ -99,38 +106,41 @@ def _worst_tables(folder: Path) -> Iterator[Panel]:
         *(folder / "products").glob("*.csv"),
         *folder.glob("eval*/*.csv"),
     ]
-    newest = sorted({path for path in tables if path.is_file()}, key=lambda path: (path.stat().st_mtime, path.name))
-    for path in reversed(newest):
-        made = _worst_table(path, folder)
-        if made is not None:
-            yield made
+    by_age = sorted({path for path in tables if path.is_file()}, key=lambda path: (path.stat().st_mtime, path.name))
+    # Tables without a column of names, such as totals per mesh, are passed over.
+    for path in reversed(by_age):
+        worst = _worst_table(path, folder)
+        if worst is not None:
+            yield worst
             return
 
 
 def _worst_table(path: Path, folder: Path) -> Panel | None:
     try:
         with path.open(newline="", errors="replace") as file:
+            # The file may be any CSV file of any size: what does not fit is cut off.
             rows = [row for row, _ in zip(csv.DictReader(file), range(100_000), strict=False)]
     except (OSError, csv.Error):
         return None
     heads = [head for head in (rows[0] if rows else {}) if head]
     name = next((head for head in heads if head.lower() in _NAMES), None)
-    judge = next((head for head in heads if head.lower() in (*_WORSE_IF_LOW, *_WORSE_IF_HIGH)), None)
-    if name is None or judge is None:
+    metric = next((head for head in heads if head.lower() in (*_WORSE_IF_LOW, *_WORSE_IF_HIGH)), None)
+    if name is None or metric is None:
         return None
-    high = judge.lower() in _WORSE_IF_HIGH
-    known = [row for row in rows if _number(row.get(judge)) is not None]
-    known.sort(key=lambda row: (_number(row[judge]) or 0.0) * (-1 if high else 1))
-    told = [{head: _cell(row.get(head)) for head in heads} for row in known[:_ROWS]]
-    columns = [(head, head, all(not isinstance(row[head], str) for row in told)) for head in heads]
-    about = f"The worst {len(told)} of {len(known)} by {judge}, of {readable(path.relative_to(folder))}."
-    return table("Worst views", columns, told, about)
+    high = metric.lower() in _WORSE_IF_HIGH
+    known = [row for row in rows if _number(row.get(metric)) is not None]
+    known.sort(key=lambda row: (_number(row[metric]) or 0.0) * (-1 if high else 1))
+    worst = [{head: _cell(row.get(head)) for head in heads} for row in known[:_ROWS]]
+    columns = [(head, head, all(not isinstance(row[head], str) for row in worst)) for head in heads]
+    about = f"The worst {len(worst)} of {len(known)} by {metric}, of {readable(path.relative_to(folder))}."
+    return table("Worst views", columns, worst, about)
 
 
 def _worst_samples(losses: SampleLosses) -> Iterator[Panel]:
     """Yield a table of the samples with the highest loss at their last visits."""
     if len(losses) < 2:
         return
+    # Visits are ordered by sample, so those of a sample are one slice.
     counts = np.bincount(losses.owners, minlength=len(losses.names))
     ends = np.cumsum(counts)
     means, known = _late_means(losses.visits.values, ends, counts)
@@ -144,7 +154,7 @@ def _worst_samples(losses: SampleLosses) -> Iterator[Panel]:
         ("sample", "sample", False),
         ("loss", "loss", True),
         ("visits", "visits", True),
-        ("last", "last seen", True),
+        ("last", "last visit at step", True),
     )
     about = f"Mean loss of the last {_VISITS} visits of each sample: the highest {len(rows)} of {len(losses)}."
     yield table("Worst samples in training", columns, rows, about)
@@ -154,44 +164,38 @@ def _late_means(values: Floats, ends: Places, counts: Places) -> tuple[Floats, N
     """Return each sample's mean loss over its last visits, without non-finite values, and which samples have one."""
     finite = np.isfinite(values)
     sums = np.zeros(len(counts))
-    told = np.zeros(len(counts))
+    finite_counts = np.zeros(len(counts))
+    # A loop over the visits, not over the samples, of which there can be millions.
     for back in range(1, _VISITS + 1):
-        there = counts >= back
-        at = ends[there] - back
-        sums[there] += np.where(finite[at], values[at], 0.0)
-        told[there] += finite[at]
-    return sums / np.maximum(told, 1), told > 0
+        has_visit = counts >= back
+        at = ends[has_visit] - back
+        sums[has_visit] += np.where(finite[at], values[at], 0.0)
+        finite_counts[has_visit] += finite[at]
+    return sums / np.maximum(finite_counts, 1), finite_counts > 0
 
 
 def _pictures(material: Material) -> list[dict[str, Any]]:
-    found: list[tuple[str, str, bytes, int]] = []
-    for shown in newest_pictures(material.folder, MOST_PICTURES):
-        words, step = _when(material, shown.tag, shown.position)
-        found.append((shown.tag, f"shown during training, {words}", shown.png, step))
+    candidates: list[tuple[str, str, bytes, int]] = []
+    for logged in newest_pictures(material.folder, MOST_PICTURES):
+        words, step = material.place_of(logged.position, material.epochs_like(logged.tag))
+        candidates.append((logged.tag, f"logged during training, {words}", logged.png, step))
     for path in sorted((material.folder / "products").glob("*.png"))[:MOST_PICTURES]:
         name = readable(path.name)
-        found.append((name, f"products/{name}", read_png(path), material.status.last or 0))
-    found.sort(key=lambda one: not one[0].startswith(("Eval/", "Test/")))
-    found = found[:MOST_PICTURES]
+        candidates.append((name, f"products/{name}", read_png(path), material.status.last or 0))
+    # Evaluations first; the sort is stable, so the others stay in order.
+    candidates.sort(key=lambda candidate: not candidate[0].startswith(("Eval/", "Test/")))
+    candidates = candidates[:MOST_PICTURES]
     items: list[dict[str, Any]] = []
-    left = PICTURE_BYTES
-    for place, (title, caption, png, step) in enumerate(found):
-        picture = picture_of(png, left // (len(found) - place))
+    remaining_bytes = PICTURE_BYTES
+    for place, (title, caption, png, step) in enumerate(candidates):
+        # What a small picture leaves of its share goes to the later ones.
+        picture = picture_of(png, remaining_bytes // (len(candidates) - place))
+        # An evaluation may log the same picture that it also writes to the products.
         if picture is not None and all(picture.source != item["src"] for item in items):
-            left -= len(picture.source)
+            remaining_bytes -= len(picture.source)
             size = f"{picture.width} x {picture.height}"
             items.append({"title": title, "caption": f"{caption}, {size}", "step": step, "src": picture.source})
     return items
-
-
-def _when(material: Material, tag: str, position: int) -> tuple[str, int]:
-    """Return a picture's time as text and its step; metrics of the same prefix tell whether positions are epochs."""
-    for name in material.named(tag.partition("/")[0] + "/"):
-        series = material.series[name]
-        if position in series.get("epochs", ()):
-            step = series["x"][series["epochs"].index(position)]
-            return f"epoch {position} (step {step})", step
-    return f"step {position}", min(position, material.status.last or position)
 
 
 def _number(text: str | None) -> float | None:

@@ -13,16 +13,21 @@ from fieldwatch.record.config import flattened
 from fieldwatch.registry import population_of
 from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_number
 from fieldwatch.report.account.marks import counted_kinds, spread, text_of, with_deaths
-from fieldwatch.report.account.material import Material, Panel, facts, group, lines, table
+from fieldwatch.report.account.material import Material
 from fieldwatch.report.account.run_status import command_of
 from fieldwatch.report.account.series import derived, number
 from fieldwatch.report.account.thinning import fair_shares
 from fieldwatch.report.growth import LedgerEntry, chosen_entries, growth_ledger, totals_of, totals_text
+from fieldwatch.report.page import Panel, facts, group, lines, table
 from fieldwatch.report.ranks import RANKS, RankFacts, read_ranks
 
 SIZE = "Growth/size"
+"""Series derived from the ledger, for runs that do not record Model/size."""
 _EVENTS = 400
+"""Maximum number of events in the table."""
+_CHECKPOINTS = 200
 _LINES = 12
+"""Maximum number of lines of a chart."""
 
 
 def growth(material: Material) -> Panel:
@@ -39,7 +44,7 @@ def growth(material: Material) -> Panel:
     parts: list[Panel] = []
     name = "Model/size" if "Model/size" in material.series else SIZE
     if name == SIZE and entries[-1].after:
-        steps, sizes = (np.array([getattr(one, key) for one in entries], np.float64) for key in ("step", "after"))
+        steps, sizes = (np.array([getattr(entry, key) for entry in entries], np.float64) for key in ("step", "after"))
         material.series[SIZE] = derived(steps, sizes, f"{population} after each event.")
     if name in material.series:
         parts.append(lines(population, [name], "Over the steps.", labels={name: population}))
@@ -60,15 +65,17 @@ def checkpoints(material: Material) -> Panel:
     rows = [_checkpoint(material, event) for event in saved]
     best = _best(material, rows, names)
     for row in rows:
-        told = [word for word, which in (("best", best), ("last", rows[-1])) if row is which]
-        row["rank"] = ", ".join(told)
+        # Compared by identity: after a rollback, two checkpoints may have equal rows.
+        labels = [label for label, labeled in (("best", best), ("last", rows[-1])) if row is labeled]
+        row["rank"] = ", ".join(labels)
     kept = [row for row in rows if row["kept"] == "yes"]
-    shown = sorted(rows, key=lambda row: (row["kept"] != "yes", -row["step"]))[:200]
+    # Those on disk first: they can be resumed from.
+    listed = sorted(rows, key=lambda row: (row["kept"] != "yes", -row["step"]))[:_CHECKPOINTS]
     columns = [("step", "step", True), ("rank", "rank", False), *((name, name, True) for name in names)]
     columns += [("kept", "on disk", False), ("size", "MiB", True), ("stall_ms", "stall, ms", True)]
     columns += [("took_ms", "took, ms", True), ("path", "path", False)]
     about = f"{len(rows)} were written, {len(kept)} are on disk."
-    return table("Checkpoints", columns, shown, about) | {"id": "checkpoints"}
+    return table("Checkpoints", columns, listed, about) | {"id": "checkpoints"}
 
 
 def events_panel(material: Material) -> Panel:
@@ -93,6 +100,7 @@ def config(material: Material) -> Panel:
         return group("config", "Config", "The settings.", [], why)
     rows: list[dict[str, Any]] = []
     for key, value in chosen.items():
+        # A difference is recorded as [preset's value, chosen value].
         pair = as_list(changed.get(key))
         differs = len(pair) == 2
         rows.append(
@@ -129,23 +137,29 @@ def ranks(material: Material) -> list[Panel]:
     if not (material.folder / RANKS).is_dir():
         return []
     try:
-        told = read_ranks(material.folder)
+        members = read_ranks(material.folder)
     except ValueError as error:
+        # The record of another rank must not hide that of the run.
         why = f"The records of the ranks cannot be read: {error}"
         return [group("ranks", "Ranks", "The processes of the training.", [], why)]
     columns = (("rank", "rank", True), ("host", "host", False), ("pid", "pid", True), ("step", "last step", True))
-    columns += (("allocated", "held, MiB", True), ("peak", "peak, MiB", True), ("reserved", "reserved, MiB", True))
-    columns += (("step_ms", "a step, ms", True),)
-    about = f"The {len(told)} processes of this training, side by side."
-    return [table("Ranks", columns, map(_rank, told), about) | {"id": "ranks"}]
+    columns += (("allocated", "allocated, MiB", True), ("peak", "peak, MiB", True))
+    columns += (("reserved", "reserved, MiB", True), ("step_ms", "step time, ms", True))
+    about = f"The {len(members)} processes of this training, side by side."
+    return [table("Ranks", columns, map(_rank, members), about) | {"id": "ranks"}]
 
 
-def more(material: Material, shown: Sequence[Panel]) -> Iterator[Panel]:
-    """Yield a panel for each group of metrics that no other panel shows, so that every recorded metric is visible."""
-    told = set(_names_in(shown))
+def more(material: Material, panels: Sequence[Panel]) -> Iterator[Panel]:
+    """Yield a panel for each group of metrics that no other panel shows, so that every recorded metric is visible.
+
+    Args:
+        material: data about the run.
+        panels: all other panels.
+    """
+    visible = set(_names_in(panels))
     groups: dict[str, list[str]] = {}
     for name in material.series:
-        if name not in told and not tags.is_bookkeeping(name):
+        if name not in visible and not tags.is_bookkeeping(name):
             groups.setdefault(name.partition("/")[0] if "/" in name else "Other", []).append(name)
     for title, names in groups.items():
         parts = [
@@ -153,6 +167,7 @@ def more(material: Material, shown: Sequence[Panel]) -> Iterator[Panel]:
             for chart, members in _charts(material, names).items()
             for at in range(0, len(members), _LINES)
         ]
+        # The prefix of a metric may be any text, an id may not.
         identity = f"more-{title.lower()}" if title.isalnum() else "more-other"
         yield group(identity, title, f"Further metrics of this run: {title}.", parts, "")
 
@@ -160,6 +175,7 @@ def more(material: Material, shown: Sequence[Panel]) -> Iterator[Panel]:
 def _charts(material: Material, names: Sequence[str]) -> dict[str, list[str]]:
     """Group metrics into charts: by declared pattern, else by unit and by the name without its last part."""
     charts: dict[str, list[str]] = {}
+    # Statistics/xyz_mean and Statistics/scale_mean share a chart, since their common ending says what is measured.
     counts = Counter(name.rpartition("_")[2] for name in names if "_" in name)
     endings = {ending: ending for ending, count in counts.items() if count > 1}
     for name in names:
@@ -176,11 +192,13 @@ def _charts(material: Material, names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _labels(names: Sequence[str], chart: str) -> dict[str, str]:
+    """Map names to labels without the part that the title of the chart already contains."""
     head = f"{chart.partition(', ')[0].rpartition('/')[0] if '<' in chart else chart.partition(', ')[0]}/"
     return {name: name.removeprefix(head) for name in names}
 
 
 def _names_in(panels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the metrics that panels show, in charts or as rows of a table."""
     for panel in panels:
         yield from panel.get("series", ())
         yield from (row["metric"] for row in panel.get("rows", ()) if "metric" in row)
@@ -203,7 +221,7 @@ _LEDGER = (
     ("loss_before", "loss before", True),
     ("loss_after", "loss after", True),
     ("psnr_change", "PSNR, dB", True),
-    ("recovered_after", "back after", True),
+    ("recovered_after", "recovered after", True),
     ("memory_before", "MiB before", True),
     ("memory_after", "MiB after", True),
     ("lasting", "lasting fall", False),
@@ -211,13 +229,14 @@ _LEDGER = (
 
 
 def _ledger_row(entry: LedgerEntry) -> dict[str, Any]:
-    told = asdict(entry)
-    row = {key: number(value) if isinstance(value, float) else value for key, value in told.items()}
+    # number() turns NaN, which JSON does not have, into None.
+    row = {key: number(value) if isinstance(value, float) else value for key, value in asdict(entry).items()}
     return {key: row.get(key) for key, _, _ in _LEDGER} | {"lasting": "yes" if entry.lasting else ""}
 
 
 def _sums(totals: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in totals.items():
+        # Counts only: `lasting` is a tuple of steps, which the text above them lists.
         if isinstance(value, int) and value:
             yield name.replace("_", " "), f"{value:,}"
 
@@ -228,13 +247,13 @@ def _metrics(event: Mapping[str, Any]) -> Mapping[str, float]:
 
 def _checkpoint(material: Material, event: Mapping[str, Any]) -> dict[str, Any]:
     path = str(event.get("path", ""))
-    place = material.folder / path if path else None
+    saved = material.folder / path if path else None
     # The path comes from the events file, which is untrusted: it must not leave the run folder.
-    there = place is not None and ".." not in path and place.exists()
-    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) if there and place else None
-    if there and place and place.is_file():
-        size = place.stat().st_size
-    row: dict[str, Any] = {"step": event["step"], "path": path, "kept": "yes" if there else "no"}
+    exists = saved is not None and ".." not in path and saved.exists()
+    size = sum(file.stat().st_size for file in saved.rglob("*") if file.is_file()) if exists and saved else None
+    if exists and saved and saved.is_file():
+        size = saved.stat().st_size
+    row: dict[str, Any] = {"step": event["step"], "path": path, "kept": "yes" if exists else "no"}
     row |= {"size": round(size / 2**20, 3) if size is not None else None}
     return row | {key: event.get(key) for key in ("stall_ms", "took_ms")} | dict(_metrics(event))
 
@@ -250,8 +269,10 @@ def _best(material: Material, rows: Sequence[dict[str, Any]], names: Sequence[st
 
 
 def _better(material: Material, name: str) -> str:
-    ends = [series["better"] for tag, series in material.series.items() if tag.lower().endswith(name.lower())]
-    known = [better for better in ends if better]
+    """Return the better direction of a checkpoint's metric; empty if it is unknown."""
+    # Checkpoints name their metrics freely: "psnr" is Eval/PSNR.
+    directions = [series["better"] for tag, series in material.series.items() if tag.lower().endswith(name.lower())]
+    known = [better for better in directions if better]
     if known:
         return known[0]
     word = name.lower()
@@ -269,8 +290,8 @@ def _sampled_events(events: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [event for members, share in zip(kinds.values(), shares, strict=True) for event in spread(members, share)]
 
 
-def _rank(one: RankFacts) -> dict[str, Any]:
-    return {key: number(value) if isinstance(value, float) else value for key, value in asdict(one).items()}
+def _rank(rank: RankFacts) -> dict[str, Any]:
+    return {key: number(value) if isinstance(value, float) else value for key, value in asdict(rank).items()}
 
 
 def _plain(value: Any) -> str:

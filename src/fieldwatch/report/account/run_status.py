@@ -39,11 +39,13 @@ class RunStatus:
         if not self.state.broken or not self.crashes:
             return None
         last = self.crashes[-1]
+        # Of another process, it belongs to an earlier start; the last one died without a report.
         return last if self.beat is None or last.get("pid", self.beat.pid) == self.beat.pid else None
 
 
 def run_status(folder: Path, history: History, events: Sequence[Mapping[str, Any]]) -> RunStatus:
     """Read the status of a run folder."""
+    # Every start declares its plan, and --steps may have changed: the last one counts.
     plans = [event for event in events if event.get("kind") == "plan"]
     planned = plans[-1].get("steps") if plans else None
     return RunStatus(
@@ -60,6 +62,7 @@ def run_facts(folder: Path, manifest: Manifest, history: History, status: RunSta
     """Return the entry ``run`` of the account."""
     pipeline = as_mapping(manifest.about).get("pipeline")
     segments = as_objects(manifest.segments)
+    # The duration is that of a metric of every step: evaluations end earlier.
     names = [name for name in ("Time/step", "Loss/total") if name in history] or list(history.names())[:1]
     rows = max((len(history[name]) for name in history.names()), default=0)
     last = max((float(history[name].seconds[-1]) for name in names if len(history[name])), default=0.0)
@@ -75,7 +78,7 @@ def run_facts(folder: Path, manifest: Manifest, history: History, status: RunSta
         "seconds": round(last, 3),
         "started": str(segments[0].get("started", "")) if segments else "",
         "updated": _iso(status.updated),
-        "segments": [_segment(number, one) for number, one in enumerate(segments, 1)],
+        "segments": [_segment(number, segment) for number, segment in enumerate(segments, 1)],
         "resume": status.state.resume,
     }
 
@@ -87,23 +90,25 @@ def readable(path: Path | str) -> str:
 
 def command_of(segment: Mapping[str, Any]) -> str:
     """Return the command line that started a segment."""
+    # A list in our records; user code may have written one text.
     command = segment.get("command", "")
     return shlex.join(map(str, as_list(command))) or (command if isinstance(command, str) else "")
 
 
-def _segment(number: int, told: Mapping[str, Any]) -> dict[str, Any]:
-    resume = told.get("step", 0)
+def _segment(number: int, segment: Mapping[str, Any]) -> dict[str, Any]:
+    resume = segment.get("step", 0)
     return {
         "number": number,
         "resume": resume if is_count(resume) else 0,
-        "started": str(told.get("started", "")),
-        "command": command_of(told),
-        "host": str(told.get("host", "")),
-        "pid": told.get("pid", 0),
+        "started": str(segment.get("started", "")),
+        "command": command_of(segment),
+        "host": str(segment.get("host", "")),
+        "pid": segment.get("pid", 0),
     }
 
 
 def _updated(folder: Path) -> float:
+    # Not the heartbeat, which also changes while nothing is recorded.
     times = [path.stat().st_mtime for path in (folder / JOURNAL, folder / EVENTS, folder / "run.json") if path.exists()]
     return max(times, default=0.0)
 

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 _SAMPLE = 16_384
+"""Number of values from which the height of a spike is estimated."""
 SPIKES = 4
 """Reciprocal of the fraction of points reserved for values that stand out from both neighbors."""
 
@@ -27,6 +28,7 @@ def chosen_points(values: Floats, most: int) -> Places:
     # A bucket keeps its minimum and maximum, and its first non-finite value if there are any.
     each = 2 if np.isfinite(values).all() else 3
     buckets = max((most - most // SPIKES - 2) // each, 1)
+    # Rounded up, so that there is never a bucket too many.
     length = -(-count // buckets)
     kept = [_extremes(values, length), _spikes(values, most // SPIKES), np.array([0, count - 1], np.intp)]
     return np.unique(np.concatenate(kept))
@@ -34,17 +36,20 @@ def chosen_points(values: Floats, most: int) -> Places:
 
 def _extremes(values: Floats, length: int) -> Places:
     """Return the rows of the lowest, the highest and the first non-finite value of each bucket."""
-    rest = -len(values) % length
+    # Padded to a whole table with one bucket per row, which numpy reduces at once.
+    padding = -len(values) % length
     finite = np.isfinite(values)
     starts = np.arange(0, len(values), length)
     kept: list[Places] = []
+    # Padding and non-finite values become the value that cannot win.
     for empty, pick in ((np.inf, np.argmin), (-np.inf, np.argmax)):
-        table = np.pad(np.where(finite, values, empty), (0, rest), constant_values=empty).reshape(-1, length)
+        table = np.pad(np.where(finite, values, empty), (0, padding), constant_values=empty).reshape(-1, length)
         places = pick(table, axis=1)
+        # A bucket without a finite value has no extreme.
         known = np.isfinite(table[np.arange(len(table)), places])
         kept.append((starts + places)[known])
     if not finite.all():
-        bad = np.pad(~finite, (0, rest)).reshape(-1, length)
+        bad = np.pad(~finite, (0, padding)).reshape(-1, length)
         kept.append((starts + bad.argmax(axis=1))[bad.any(axis=1)])
     return np.concatenate(kept)
 
@@ -77,27 +82,28 @@ def _candidates(height: Floats, most: int) -> Places:
     # Four times the expected rank in the sample, so that the threshold is very rarely too high.
     expected = 4 * most * len(sample) // len(height) + 8
     if expected < len(sample) // 2:
-        border = np.partition(sample, len(sample) - expected)[len(sample) - expected]
-        places = np.flatnonzero(height >= border)
+        threshold = np.partition(sample, len(sample) - expected)[len(sample) - expected]
+        places = np.flatnonzero(height >= threshold)
         if len(places) >= most:
             return places
+    # All rows: the series is short, or the sample was misleading.
     return np.arange(len(height))
 
 
-def fair_shares(wanted: list[int], room: int, least: int) -> list[int]:
+def fair_shares(lengths: list[int], total: int, least: int) -> list[int]:
     """Distribute points among series: series shorter than an equal share keep all rows, the others share the rest.
 
     Args:
-        wanted: number of rows of each series.
-        room: total number of points.
+        lengths: number of rows of each series.
+        total: number of points of all series together.
         least: minimum number of points of each series, if it has that many rows.
     """
-    shares = [0] * len(wanted)
+    shares = [0] * len(lengths)
     # Shortest first: what they leave of an equal share goes to the longer ones.
-    order = sorted(range(len(wanted)), key=wanted.__getitem__)
-    left = room
-    for place, number in enumerate(order):
-        equal = max(left // (len(order) - place), least)
-        shares[number] = min(wanted[number], equal)
-        left -= shares[number]
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    remaining = total
+    for place, index in enumerate(order):
+        equal = max(remaining // (len(order) - place), least)
+        shares[index] = min(lengths[index], equal)
+        remaining -= shares[index]
     return shares

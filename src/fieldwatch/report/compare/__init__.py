@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fieldwatch.report.compare.side import RunPhase, Side
     from fieldwatch.report.compare.sources import NothingToCompare, read_sides, runs_in, side_of
     from fieldwatch.report.compare.table import tables
-from fieldwatch.report.compare.as_json import as_json
-from fieldwatch.report.compare.sentences import printable, sentences, title
+from fieldwatch.report.compare.comparison_json import as_json
+from fieldwatch.report.compare.comparison_text import printable, sentences, title
 
 __all__ = [
     "By",

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import duration
 from fieldwatch.record import Better, Series
 from fieldwatch.report.compare.figures import value_after, winner
 from fieldwatch.report.compare.side import RunPhase, Side
@@ -14,6 +15,7 @@ from fieldwatch.report.compare.side import RunPhase, Side
 By = Literal["step", "time", "phase"]
 Floats = NDArray[np.float64]
 PARTS = (0.25, 0.5, 0.75, 1.0)
+"""Fractions of the common range at which runs are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +24,7 @@ class Point:
 
     Attributes:
         metric: name of the metric.
-        at: description of the point: ``step 512``, ``12.5 s``, ``end of "warm-up"``.
+        at: description of the point: ``step 512``, ``2 min 3 s``, ``end of "warm-up"``.
         place: step or seconds; NaN for a phase.
         values: value of each run after that point; NaN if it has none.
         best: run with the best value; empty if there is none.
@@ -59,17 +61,19 @@ def at_points(sides: Sequence[Side], metric: str, better: Better, by: By, *, pos
         name: side.series[metric].seconds if by == "time" else axis_of(side.series[metric], positions=positions)
         for name, side in having.items()
     }
+    # The range that all runs cover: beyond it, a longer run would be ahead of itself only.
     start = max(float(axis[0]) for axis in axes.values())
     end = min(float(axis[-1]) for axis in axes.values())
     places = [start + part * (end - start) for part in PARTS]
     if by == "step":
         places = [float(round(place)) for place in places]
-    found: list[Point] = []
+    points: list[Point] = []
+    # Without duplicates: rounded steps of a short range coincide. An empty range has no points.
     for place in dict.fromkeys(place for place in places if start <= place <= end):
         values = {name: _value_at(having[name].series[metric], axis, place) for name, axis in axes.items()}
-        text = f"{place:,.4g} s" if by == "time" else f"step {place:,.0f}"
-        found.append(Point(metric=metric, at=text, place=place, values=values, best=winner(values, better)))
-    return found
+        text = duration(place) if by == "time" else f"step {place:,.0f}"
+        points.append(Point(metric=metric, at=text, place=place, values=values, best=winner(values, better)))
+    return points
 
 
 def shared_phases(sides: Sequence[Side]) -> list[str]:
@@ -79,13 +83,14 @@ def shared_phases(sides: Sequence[Side]) -> list[str]:
 
 
 def _at_phases(having: Mapping[str, Side], metric: str, better: Better) -> list[Point]:
-    found: list[Point] = []
+    points: list[Point] = []
     for name in shared_phases(list(having.values())):
         values = {run: _in_phase(side, metric, phase) for run, side in having.items() if (phase := _phase(side, name))}
         if any(np.isfinite(value) for value in values.values()):
             at = f'end of "{name}"'
-            found.append(Point(metric=metric, at=at, place=float("nan"), values=values, best=winner(values, better)))
-    return found
+            # A phase may end at another step in each run, so the point has no place.
+            points.append(Point(metric=metric, at=at, place=float("nan"), values=values, best=winner(values, better)))
+    return points
 
 
 def _phase(side: Side, name: str) -> RunPhase | None:
@@ -97,6 +102,7 @@ def _in_phase(side: Side, metric: str, phase: RunPhase) -> float:
     series = side.series[metric]
     first = int(np.searchsorted(series.steps, phase.first))
     last = len(series) if phase.last is None else int(np.searchsorted(series.steps, phase.last, side="right"))
+    # Only rows of the phase: a mean that reached into the phase before would mix two objectives.
     return value_after(series.values[first:last], last - first)[0]
 
 

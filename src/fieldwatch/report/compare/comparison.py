@@ -24,6 +24,7 @@ ALIGNED = 12
 UNKNOWN = 12
 """Maximum number of metrics shown if none has a known better direction."""
 MOST_PAIRS = 30
+"""Number of pairs of groups above which each group is tested against the first one only."""
 
 
 class NoSuchMetric(InputError):  # noqa: N818  reads as what is missing
@@ -114,6 +115,7 @@ def compare(sides: Sequence[Side], patterns: Sequence[str] = (), *, repeats: boo
         NoSuchMetric: if a pattern matches no metric of any run.
     """
     having = [side for side in sides if side.series]
+    # Event files store one number per value, which is the position; steps are known for our own runs only.
     positions = any(side.kind == "tensorboard" for side in having)
     names = dict.fromkeys(name for side in having for name in side.series)
     owners = {name: tuple(side.name for side in having if name in side.series) for name in names}
@@ -134,6 +136,7 @@ def compare(sides: Sequence[Side], patterns: Sequence[str] = (), *, repeats: boo
         paces={side.name: pace_of(side) for side in sides},
         config=config_differences_of(sides),
         environment=environment_differences_of(sides),
+        # Over all rows of all metrics, also those that were not chosen.
         divergences=tuple(_divergences(sides)),
         groups=tuple(groups),
         significance=tuple(_significance(aligned, groups)),
@@ -148,9 +151,11 @@ def chosen_metrics(sides: Sequence[Side], owners: Mapping[str, Sequence[str]], p
     """
     if patterns:
         return list(dict.fromkeys(name for pattern in patterns for name in _fitting(pattern, list(owners))))
+    # With a single run that has rows, its metrics are shown all the same.
     least = min(2, len(sides))
     shared = [name for name, runs in owners.items() if len(runs) >= least and not tags.is_bookkeeping(name)]
     ranks = {name: declared_meaning(sides, name).rank for name in shared}
+    # Metrics of all runs first: a metric of two among ten cannot decide.
     chosen = sorted(
         (name for name in shared if ranks[name] < NO_QUALITY), key=lambda name: (-len(owners[name]), ranks[name])
     )
@@ -158,11 +163,12 @@ def chosen_metrics(sides: Sequence[Side], owners: Mapping[str, Sequence[str]], p
 
 
 def _fitting(pattern: str, names: Sequence[str]) -> list[str]:
-    found = [name for name in names if name == pattern] or [name for name in names if fnmatchcase(name, pattern)]
-    if not found:
+    # An exact name first: names of event files may contain brackets, which fnmatch reads as a set of characters.
+    matches = [name for name in names if name == pattern] or [name for name in names if fnmatchcase(name, pattern)]
+    if not matches:
         known = ", ".join(sorted(names)[:20]) or "none: the runs contain no scalars"
         raise NoSuchMetric(f"no run has a metric {pattern!r} (* matches any text); available metrics: {known}")
-    return found
+    return matches
 
 
 def declared_meaning(sides: Sequence[Side], name: str) -> Meaning:
@@ -190,6 +196,7 @@ def compare_metric(sides: Sequence[Side], name: str, *, positions: bool) -> Comp
 def _divergences(sides: Sequence[Side]) -> list[Divergence]:
     """Compare each run with the first one that has rows."""
     having = [side for side in sides if side.series]
+    # Decided per pair: two runs of ours are compared by step, also if a third one comes from TensorBoard.
     return [
         first_difference(having[0], other, positions="tensorboard" in (having[0].kind, other.kind))
         for other in having[1:]
@@ -202,12 +209,12 @@ def _significance(metrics: Sequence[ComparedMetric], groups: Sequence[Group]) ->
         return []
     pairs = list(combinations(groups, 2))
     pairs = pairs if len(pairs) <= MOST_PAIRS else [(groups[0], other) for other in groups[1:]]
-    found = [
-        significance_of(metric.name, metric.finals, one, other, metric.better)
-        for one, other in pairs
+    tests = [
+        significance_of(metric.name, metric.finals, first, second, metric.better)
+        for first, second in pairs
         for metric in metrics
     ]
-    return [test for test in found if test is not None]
+    return [test for test in tests if test is not None]
 
 
 def ranked(metric: ComparedMetric) -> list[tuple[str, float]]:
@@ -219,4 +226,5 @@ def ranked(metric: ComparedMetric) -> list[tuple[str, float]]:
 def all_equal(comparison: Comparison) -> bool:
     """Return whether all runs are bitwise equal, end at the same step, and have rows."""
     pairs = comparison.divergences
+    # Runs without rows are in no pair, so fewer pairs mean that not all runs were compared.
     return len(pairs) == len(comparison.sides) - 1 and all(d.identical and not d.longer for d in pairs) and bool(pairs)

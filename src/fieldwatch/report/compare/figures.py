@@ -11,6 +11,7 @@ Floats = NDArray[np.float64]
 DENSE = 50
 """Number of values from which the final value is the mean of the last twentieth, since single values are noisy."""
 MOST_AVERAGED = 100
+"""Maximum number of values in that mean: of a long run, a twentieth would reach too far back."""
 EQUAL = 1e-6
 """Relative tolerance below which values count as equal: TensorBoard's float32 has seven digits."""
 
@@ -48,7 +49,7 @@ def figure_of(series: Series, better: Better, axis: Floats) -> Figure:
     """
     values = series.values
     finite = np.isfinite(values)
-    place = _best(values, finite, better)
+    place = _best_row(values, finite, better)
     final, averaged = value_after(values, len(values))
     return Figure(
         final=final,
@@ -71,6 +72,7 @@ def value_after(values: Floats, rows: int) -> tuple[float, int]:
         return float("nan"), 0
     # A mean over a window: the last value of a noisy curve is one draw, and would decide by chance.
     window = values[rows - _width(rows) : rows]
+    # Never empty, because the last value is finite.
     kept = window[np.isfinite(window)]
     return float(kept.mean()), len(kept)
 
@@ -79,7 +81,8 @@ def _width(rows: int) -> int:
     return 1 if rows < DENSE else max(1, min(MOST_AVERAGED, rows // 20))
 
 
-def _best(values: Floats, finite: NDArray[np.bool_], better: Better) -> int:
+def _best_row(values: Floats, finite: NDArray[np.bool_], better: Better) -> int:
+    """Return the row of the best value; the last one if none is finite or the better direction is unknown."""
     if not finite.any() or better not in ("higher", "lower"):
         return len(values) - 1
     if better == "higher":
@@ -93,5 +96,6 @@ def winner(values: dict[str, float], better: Better) -> str:
     if better not in ("higher", "lower") or len(known) < 2:
         return ""
     best = max(known.values()) if better == "higher" else min(known.values())
-    first = [name for name, value in known.items() if abs(value - best) <= EQUAL * max(abs(value), abs(best))]
-    return first[0] if len(first) == 1 else ""
+    # A tie has no winner: the order of the arguments must not decide.
+    tied = [name for name, value in known.items() if abs(value - best) <= EQUAL * max(abs(value), abs(best))]
+    return tied[0] if len(tied) == 1 else ""

@@ -25,8 +25,8 @@ def differing(known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
         known: flat mapping of each run.
     """
     keys = dict.fromkeys(key for values in known.values() for key in values)
-    found = {key: {run: values.get(key, ABSENT) for run, values in known.items()} for key in keys}
-    return {key: values for key, values in found.items() if not _all_equal(list(values.values()))}
+    by_key = {key: {run: values.get(key, ABSENT) for run, values in known.items()} for key in keys}
+    return {key: values for key, values in by_key.items() if not _all_equal(list(values.values()))}
 
 
 def config_differences_of(sides: Sequence[Side]) -> dict[str, dict[str, Any]]:
@@ -40,13 +40,14 @@ def config_differences_of(sides: Sequence[Side]) -> dict[str, dict[str, Any]]:
     if len(set(kinds.values())) < 2:
         return differing(known)
     keys = dict.fromkeys(key for config in known.values() for key in config)
-    found: dict[str, dict[str, Any]] = {}
+    differences: dict[str, dict[str, Any]] = {}
     for key in keys:
         values = {run: _text(config[key]) if key in config else ABSENT for run, config in known.items()}
-        telling = [value for run, value in values.items() if value is not ABSENT or kinds[run] == "fieldwatch"]
-        if not _all_equal(telling):
-            found[key] = values
-    return found
+        # Our own configs are complete, so a key that is missing in one of them is a difference.
+        reliable = [value for run, value in values.items() if value is not ABSENT or kinds[run] == "fieldwatch"]
+        if not _all_equal(reliable):
+            differences[key] = values
+    return differences
 
 
 def environment_differences_of(sides: Sequence[Side]) -> dict[str, dict[str, Any]]:
@@ -56,6 +57,7 @@ def environment_differences_of(sides: Sequence[Side]) -> dict[str, dict[str, Any
 
 def is_seed(key: str) -> bool:
     """Return whether a key of a config is a random seed."""
+    # Keys are joined by dots in our configs, by slashes in hyperparameters of other programs.
     return key.rpartition(".")[2].rpartition("/")[2].lower() in SEEDS
 
 
@@ -67,15 +69,18 @@ def seed_of(side: Side) -> str:
 
 def identity_of(side: Side) -> str | None:
     """Return a text that is equal for runs that differ only in their seed; None if the config is not known."""
+    # An empty config does not show that two runs are the same experiment.
     if not side.config:
         return None
-    plain = {key: value for key, value in side.config.items() if not is_seed(key)}
-    return repr((side.kind, side.pipeline, sorted((key, repr(value)) for key, value in plain.items())))
+    settings = {key: value for key, value in side.config.items() if not is_seed(key)}
+    return repr((side.kind, side.pipeline, sorted((key, repr(value)) for key, value in settings.items())))
 
 
 def _text(value: Any) -> str:
+    # TensorBoard stores every number as a double: 3 and 3.0 must be equal.
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def _all_equal(values: Sequence[Any]) -> bool:
+    # With types, since True == 1 and 1 == 1.0, which are different settings.
     return all(type(value) is type(values[0]) and value == values[0] for value in values[1:])

@@ -10,8 +10,10 @@ from fieldwatch.record import Series
 from fieldwatch.report.compare.side import Side
 
 _PEAKS = ("Memory/peak_MB", "Memory/reserved_MB", "Memory/allocated_MB")
+"""Metrics from which the peak is taken, in order of preference: the true peak, then an upper and a lower bound."""
 _GIGA = re.compile(r"(?:^|[^a-z])(?:vram|gpu|memory)[^a-z]?.*g(?:i)?b$", re.IGNORECASE)
 _MEGA = re.compile(r"(?:^|[^a-z])(?:vram|gpu|memory)[^a-z]?.*m(?:i)?b$", re.IGNORECASE)
+"""Tags of other programs, such as ``gpu_memory_MB``; their megabytes are taken as MiB, as most programs mean them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,7 @@ class RunPace:
 
 def pace_of(side: Side) -> RunPace:
     """Return speed and memory of a run."""
+    # The longest series was recorded at every step, so its ends are those of the training.
     longest = max(side.series.values(), key=len, default=None)
     steps = side.series.get("Time/step")
     peak, source = _peak(side)
@@ -56,6 +59,7 @@ def _rate(series: Series | None) -> float:
 def _peak(side: Side) -> tuple[float, str]:
     for name in (*_PEAKS, *_named(side, _MEGA), *_named(side, _GIGA)):
         series = side.series.get(name)
+        # Totals and capacities match the patterns as well, but are properties of the machine.
         if series is not None and _any(series.values) and "total" not in name and "capacity" not in name:
             factor = 1024 if name not in _PEAKS and _GIGA.search(name) else 1
             return factor * float(np.nanmax(series.values)), name

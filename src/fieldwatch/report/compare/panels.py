@@ -5,16 +5,18 @@ from typing import Any
 
 import numpy as np
 
+from fieldwatch.base import number
 from fieldwatch.report.compare.comparison import Comparison
+from fieldwatch.report.compare.comparison_text import DIGITS, printable, why_no_test
 from fieldwatch.report.compare.keys import ABSENT
 from fieldwatch.report.compare.seeds import WHY
-from fieldwatch.report.compare.sentences import printable, why_no_test
 
 Panel = dict[str, Any]
-BESIDE = 8
+MOST_COLUMNS = 8
 """Number of runs above which each run has a row instead of a column."""
 MOST_METRICS = 200
 MOST_ALIGNED = 12
+"""Maximum number of metrics if each of them has a column."""
 AT_THE_END = (
     "With 50 values or more, the final value is the mean of the last twentieth, at most 100 values; a star marks the "
     "best run."
@@ -38,11 +40,12 @@ def account_tables(comparison: Comparison) -> list[Panel]:
 def _table(
     key: str, title: str, columns: Sequence[tuple[str, str, bool]], rows: list[dict[str, Any]], about: str
 ) -> Panel:
-    told = [{"key": name, "title": printable(text, 80), "number": number} for name, text, number in columns]
-    return {"id": key, "title": title, "about": about, "kind": "table", "columns": told, "rows": rows}
+    heads = [{"key": name, "title": printable(text, 80), "number": is_number} for name, text, is_number in columns]
+    return {"id": key, "title": title, "about": about, "kind": "table", "columns": heads, "rows": rows}
 
 
 def _finite(value: float) -> float | None:
+    # JSON has no NaN; the page shows null as "-".
     return float(value) if np.isfinite(value) else None
 
 
@@ -82,8 +85,9 @@ def _metrics(comparison: Comparison) -> Panel:
     if not comparison.metrics:
         why = "No metric is in two or more of the runs: choose metrics with --metric."
         return {"id": "metrics", "title": "At the end", "kind": "empty", "why": why}
-    many = len(comparison.sides) > BESIDE
+    many = len(comparison.sides) > MOST_COLUMNS
     rows = _metrics_by_run(comparison) if many else _runs_by_metric(comparison)
+    # Columns are numbered, because a run may be called "metric" or "best".
     runs = [(f"r{place}", name, True) for place, name in enumerate(comparison.names)]
     metrics = [(f"m{place}", metric.name, True) for place, metric in enumerate(comparison.metrics[:MOST_ALIGNED])]
     columns = [("run", "run", False), *metrics] if many else [("metric", "metric", False), *runs, *_LAST]
@@ -100,7 +104,7 @@ def _runs_by_metric(comparison: Comparison) -> list[dict[str, Any]]:
             f"r{place}": _cell(metric.finals, name, metric.best_final) for place, name in enumerate(comparison.names)
         }
         figure = metric.figures.get(metric.best_ever)
-        ever = f"{figure.best:.5g} of {metric.best_ever} at {figure.best_step:,}" if figure else ""
+        ever = f"{number(figure.best, DIGITS)} of {metric.best_ever} at {figure.best_step:,}" if figure else ""
         known = metric.better in ("higher", "lower")
         better = f"{metric.better} ({metric.meaning.source})" if known else "not known"
         rows.append({"metric": metric.name, **values, "best": metric.best_final, "ever": ever, "better": better})
@@ -123,14 +127,14 @@ def _cell(values: Mapping[str, float], run: str, best: str) -> float | str | Non
         return None
     if not np.isfinite(value):
         return "not finite"
-    return f"{value:.5g} ★" if run == best else float(value)
+    return f"{number(value, DIGITS)} ★" if run == best else float(value)
 
 
 def _aligned(comparison: Comparison) -> Panel:
     why = {
         "step": "No two runs have a metric and a step in common.",
         "time": "No two runs have a metric and a second in common.",
-        "phase": "No phase is on record that two of the runs share.",
+        "phase": "No two runs have recorded the same phase.",
     }
     titles = {
         "step": "At the same step",
@@ -158,22 +162,23 @@ def _difference(comparison: Comparison) -> Panel:
     title = "First step where they differ"
     rows = [
         {
-            "pair": f"{each.runs[0]} and {each.runs[1]}",
-            "equal": each.equal_rows,
-            "step": one.step if (one := next(iter(each.first), None)) else None,
-            "metric": one.metric if one else "",
-            "relative": _finite(one.relative) if one else None,
-            "said": each.sentence,
+            "pair": f"{divergence.runs[0]} and {divergence.runs[1]}",
+            "equal": divergence.equal_rows,
+            "step": first.step if (first := next(iter(divergence.first), None)) else None,
+            "metric": first.metric if first else "",
+            "relative": _finite(first.relative) if first else None,
+            "sentence": divergence.sentence,
         }
-        for each in comparison.divergences
+        for divergence in comparison.divergences
     ]
-    left_out = dict.fromkeys(name.split("/", 1)[0] for each in comparison.divergences for name in each.left_out)
+    # By prefix: a run has dozens of metrics below Time/ and Machine/.
+    left_out = dict.fromkeys(name.split("/", 1)[0] for pair in comparison.divergences for name in pair.left_out)
     about = "Every shared metric, compared bitwise row by row with the first run. " + (
         f"Metrics of clocks and machines are left out: {', '.join(left_out)}." if left_out else ""
     )
     columns = [
         ("pair", "runs", False), ("equal", "equal steps", True), ("step", "first differing step", True),
-        ("metric", "metric", False), ("relative", "difference / size", True), ("said", "in words", False),
+        ("metric", "metric", False), ("relative", "relative difference", True), ("sentence", "in words", False),
     ]  # fmt: skip
     if not rows:
         return {"id": "difference", "title": title, "kind": "empty", "why": "Fewer than two of the runs have rows."}
@@ -188,17 +193,18 @@ def _chance(comparison: Comparison) -> Panel:
         {
             "metric": test.metric,
             "groups": " against ".join(f"{name} ({n} seeds)" for name, n in zip(test.groups, test.counts, strict=True)),
-            "one": _finite(test.means[0]),
-            "other": _finite(test.means[1]),
-            "interval": f"{test.interval[0]:.4g} .. {test.interval[1]:.4g}" if np.isfinite(test.interval[0]) else "",
+            "first": _finite(test.means[0]),
+            "second": _finite(test.means[1]),
+            "interval": " .. ".join(number(end, DIGITS) for end in test.interval if np.isfinite(end)),
             "p": _finite(test.p),
-            "said": test.statement,
+            "statement": test.statement,
         }
         for test in comparison.significance
     ]
     columns = [
-        ("metric", "metric", False), ("groups", "experiments", False), ("one", "first mean", True),
-        ("other", "second mean", True), ("interval", "difference, 95 %", False), ("p", "p", True), ("said", "", False),
+        ("metric", "metric", False), ("groups", "experiments", False), ("first", "first mean", True),
+        ("second", "second mean", True), ("interval", "difference, 95 %", False), ("p", "p", True),
+        ("statement", "", False),
     ]  # fmt: skip
     return _table("chance", title, columns, rows, WHY)
 
@@ -217,11 +223,12 @@ def _keys(key: str, title: str, keys: Mapping[str, Mapping[str, Any]], none: str
 
 
 def _text(value: Any) -> str | None:
+    # An absent key is an empty cell, while a value of None is the text "None".
     return None if value is ABSENT else printable(value, 200)
 
 
 def _not_shared(comparison: Comparison) -> Panel:
-    title = "Metrics that not all have"
+    title = "Metrics missing in some runs"
     if not comparison.partly:
         why = f"All {len(comparison.shared):,} metrics are in every run with rows."
         return {"id": "not-shared", "title": title, "kind": "empty", "why": why}

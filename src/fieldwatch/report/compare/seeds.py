@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number
 from fieldwatch.record import Better
 from fieldwatch.report.compare.keys import identity_of, seed_of
 from fieldwatch.report.compare.side import Side
 
 Floats = NDArray[np.float64]
 MOST_SPLITS = 20_000
+"""Number of assignments up to which all are tried; of more, as many are drawn at random."""
 LEVEL = 0.05
+"""p-value below which a difference counts as more than chance."""
 WHY = (
     "Permutation test of the difference of means (all assignments of the runs to both groups; if there are "
     "more than 20,000, as many at random): it assumes no distribution, which a few seeds could not confirm. The "
@@ -79,36 +82,39 @@ def groups_of(sides: Sequence[Side], *, repeats: bool) -> list[Group]:
     """
     members = dict[str, list[Side]]()
     for side in sides:
-        word = f"folder {side.group}" if repeats and side.group else None
-        members.setdefault(identity_of(side) or word or f"run {side.name}", []).append(side)
+        folder_key = f"folder {side.group}" if repeats and side.group else None
+        # Without a config and without --repeats, each run is an experiment of its own.
+        members.setdefault(identity_of(side) or folder_key or f"run {side.name}", []).append(side)
     return [_group(sides) for sides in members.values()]
 
 
 def _group(sides: Sequence[Side]) -> Group:
     seeds = [seed_of(side) for side in sides]
-    sets = dict[str, list[str]]()
+    by_seed = dict[str, list[str]]()
     for side, seed in zip(sides, seeds, strict=True):
-        sets.setdefault(seed if side.config else f"run {side.name}", []).append(side.name)
+        # Runs of one seed are not independent: together they would feign a small variance.
+        by_seed.setdefault(seed if side.config else f"run {side.name}", []).append(side.name)
     names = tuple(side.name for side in sides)
     name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-    return Group(name=name, runs=names, seeds=tuple(seeds), independent=tuple(map(tuple, sets.values())))
+    return Group(name=name, runs=names, seeds=tuple(seeds), independent=tuple(map(tuple, by_seed.values())))
 
 
 def significance_of(
-    metric: str, finals: Mapping[str, float], one: Group, other: Group, better: Better
+    metric: str, finals: Mapping[str, float], first: Group, second: Group, better: Better
 ) -> Significance | None:
     """Test whether a metric's final values differ between two groups; None if a group has no value.
 
     Args:
         metric: name of the metric.
         finals: final value of each run; NaN and missing ones are left out.
-        one: first group.
-        other: second group.
+        first: first group.
+        second: second group.
         better: better direction of the metric.
     """
-    a, b = (_values(finals, group) for group in (one, other))
+    a, b = (_values(finals, group) for group in (first, second))
     if not len(a) or not len(b):
         return None
+    # One value says nothing about the variance between seeds.
     enough = len(a) > 1 and len(b) > 1
     p, least = permutation_test(a, b) if enough else (float("nan"), float("nan"))
     interval = welch_interval(a, b) if enough else (float("nan"), float("nan"))
@@ -116,7 +122,7 @@ def significance_of(
     difference = float(b.mean() - a.mean())
     return Significance(
         metric=metric,
-        groups=(one.name, other.name),
+        groups=(first.name, second.name),
         counts=(len(a), len(b)),
         means=(float(a.mean()), float(b.mean())),
         spreads=(spreads[0], spreads[1]),
@@ -124,57 +130,58 @@ def significance_of(
         interval=interval,
         p=p,
         least_p=least,
-        statement=_statement((one.name, other.name), (len(a), len(b)), difference, p, least, better),
+        statement=_statement((first.name, second.name), (len(a), len(b)), difference, p, least, better),
     )
 
 
 def _values(finals: Mapping[str, float], group: Group) -> Floats:
     """Return one value per seed: the mean of the runs that share it."""
-    found: list[float] = []
+    means: list[float] = []
     for runs in group.independent:
         values = [finals[run] for run in runs if np.isfinite(finals.get(run, float("nan")))]
         if values:
-            found.append(sum(values) / len(values))
-    return np.array(found, np.float64)
+            means.append(sum(values) / len(values))
+    return np.array(means, np.float64)
 
 
-def permutation_test(one: Floats, other: Floats) -> tuple[float, float]:
+def permutation_test(first: Floats, second: Floats) -> tuple[float, float]:
     """Return the two-sided p-value of the difference of means, and the smallest p-value that the counts allow.
 
     Args:
-        one: ``[n]`` values of the first group.
-        other: ``[m]`` values of the second group.
+        first: ``[n]`` values of the first group.
+        second: ``[m]`` values of the second group.
     """
-    both = np.concatenate((one, other))
-    count = len(one)
+    both = np.concatenate((first, second))
+    count = len(first)
     ways = math.comb(len(both), count)
     if ways <= MOST_SPLITS:
         picks = np.array(list(combinations(range(len(both)), count)), np.intp)
         # With equal sizes every split has its mirror image with the same difference.
-        least = (2 if len(one) == len(other) else 1) / ways
+        least = (2 if len(first) == len(second) else 1) / ways
     else:
+        # A fixed seed, so that the same runs always give the same p.
         shuffled = np.random.default_rng(0).random((MOST_SPLITS, len(both)))
         # The observed split is among the sampled ones, so that p is never 0.
         picks = np.concatenate((np.arange(count)[None], np.argsort(shuffled, axis=1)[:, :count]))
         least = 1 / len(picks)
     sums = both[picks].sum(axis=1)
-    gaps = np.abs(sums / count - (both.sum() - sums) / len(other))
-    seen = abs(float(one.mean() - other.mean()))
+    gaps = np.abs(sums / count - (both.sum() - sums) / len(second))
+    observed = abs(float(first.mean() - second.mean()))
     # The tolerance covers sums in another order, which differ in their last bits.
-    return float((gaps >= seen * (1 - 1e-9)).mean()), least
+    return float((gaps >= observed * (1 - 1e-9)).mean()), least
 
 
-def welch_interval(one: Floats, other: Floats) -> tuple[float, float]:
+def welch_interval(first: Floats, second: Floats) -> tuple[float, float]:
     """Return Welch's 95 % interval of the second mean minus the first; NaN if neither group varies."""
     special: Any = import_module("scipy.special")  # slow to import, and most comparisons do not need it
-    parts = [float(x.var(ddof=1)) / len(x) for x in (one, other)]
+    parts = [float(x.var(ddof=1)) / len(x) for x in (first, second)]
     total = sum(parts)
     if total <= 0:
         return float("nan"), float("nan")
     # Welch-Satterthwaite degrees of freedom.
-    freedom = total**2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (one, other), strict=True))
+    freedom = total**2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (first, second), strict=True))
     half = float(special.stdtrit(freedom, 0.975)) * math.sqrt(total)
-    middle = float(other.mean() - one.mean())
+    middle = float(second.mean() - first.mean())
     return middle - half, middle + half
 
 
@@ -184,11 +191,14 @@ def _statement(  # noqa: PLR0913, PLR0917  counts and results, for one sentence
     if min(counts) == 1:
         few = "one seed each" if counts == (1, 1) else f"one seed of {names[counts.index(1)]}"
         return f"{few}: no statement"
+    value = f"p = {number(p, 3)}"
+    # With this few seeds, not even the most extreme result could be significant.
     if least > LEVEL:
-        return f"p = {p:.3g}; {counts[0]} and {counts[1]} seeds cannot go below {least:.2g}: no statement"
+        return f"{value}; {counts[0]} and {counts[1]} seeds cannot go below {number(least, 2)}: no statement"
+    # Not "they are equal": a difference may be too small for this number of seeds.
     if p >= LEVEL:
-        return f"no difference shown (p = {p:.3g})"
+        return f"no difference shown ({value})"
     if better not in ("higher", "lower"):
-        return f"they differ (p = {p:.3g})"
-    good = names[(difference > 0) == (better == "higher")]
-    return f"{good} is better (p = {p:.3g})"
+        return f"they differ ({value})"
+    winner = names[(difference > 0) == (better == "higher")]
+    return f"{winner} is better ({value})"

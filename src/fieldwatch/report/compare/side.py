@@ -10,7 +10,8 @@ from fieldwatch.record import Better, Series
 Kind = Literal["fieldwatch", "tensorboard"]
 
 
-def _nothing() -> dict[str, Any]:
+def _empty() -> dict[str, Any]:
+    # Typed: `dict` as a default factory would have unknown types.
     return {}
 
 
@@ -57,11 +58,11 @@ class Side:
     pipeline: str = ""
     state: str = ""
     config: Mapping[str, Any] | None = None
-    environment: Mapping[str, Any] = field(default_factory=_nothing)
+    environment: Mapping[str, Any] = field(default_factory=_empty)
     phases: tuple[RunPhase, ...] = ()
     verdict: str = ""
     findings: tuple[Mapping[str, Any], ...] = ()
-    declared: Mapping[str, Better] = field(default_factory=_nothing)
+    declared: Mapping[str, Better] = field(default_factory=_empty)
     notes: tuple[str, ...] = ()
     group: str = ""
 

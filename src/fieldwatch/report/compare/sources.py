@@ -14,7 +14,7 @@ from fieldwatch.report.foreign import NoEventFiles, holds_event_files, read_fore
 
 MOST = 200
 """Maximum number of runs in a comparison."""
-_SAY_NOTHING = ("tensorboard", "logs", "log", "runs", "train", "events", "summaries", "tb")
+_GENERIC_NAMES = ("tensorboard", "logs", "log", "runs", "train", "events", "summaries", "tb")
 """Folder names that do not identify a run: the name of the parent folder is added."""
 
 
@@ -31,17 +31,17 @@ def read_sides(places: Sequence[Path]) -> list[Side]:
         NothingToCompare: if fewer than two or more than 200 runs were found.
         NotARun: if a fieldwatch run cannot be read.
     """
-    found = [(run, place) for place in places for run in runs_in(place)]
-    if len(found) < 2:
+    runs = [(run, place) for place in places for run in runs_in(place)]
+    if len(runs) < 2:
         given = ", ".join(map(str, places)) or "nothing"
         raise NothingToCompare(
-            f"expected two or more runs to compare, got {len(found)} in {given}: give more runs, or "
+            f"expected two or more runs to compare, got {len(runs)} in {given}: give more runs, or "
             "--checkpoints with one run to rank its checkpoints"
         )
-    if len(found) > MOST:
-        raise NothingToCompare(f"expected at most {MOST} runs, got {len(found)}: give fewer")
-    names = short_names([run for run, _ in found])
-    return [side_of(run, name, str(place)) for (run, place), name in zip(found, names, strict=True)]
+    if len(runs) > MOST:
+        raise NothingToCompare(f"expected at most {MOST} runs, got {len(runs)}: give fewer")
+    names = short_names([run for run, _ in runs])
+    return [side_of(run, name, str(place)) for (run, place), name in zip(runs, names, strict=True)]
 
 
 def runs_in(place: Path) -> list[Path]:
@@ -55,18 +55,19 @@ def runs_in(place: Path) -> list[Path]:
         raise MissingPathError(f"there is no {place}: give run folders or TensorBoard folders")
     if place.is_file():
         return [place]
-    found = sorted(_walk(place))
-    if not found:
+    runs = sorted(_walk(place))
+    if not runs:
         raise NoEventFiles(
             f"{place} and its subfolders contain neither a fieldwatch run (run.json) nor TensorBoard event files "
             "(*tfevents*): give the folder that the training wrote to"
         )
-    return found
+    return runs
 
 
 def _walk(place: Path) -> Iterator[Path]:
     for folder, inner, _ in os.walk(place):
         here = Path(folder)
+        # A run folder contains event files of its own, which are not another run.
         if holds_run(here):
             inner.clear()
             yield here
@@ -76,14 +77,17 @@ def _walk(place: Path) -> Iterator[Path]:
 
 def short_names(folders: Sequence[Path]) -> list[str]:
     """Return the shortest unique ending of each path; a folder given twice gets a number."""
-    parts = [folder.absolute().resolve().parts for folder in folders]
+    all_parts = [folder.absolute().resolve().parts for folder in folders]
     names = list[str]()
     counts = dict[str, int]()
-    for own in parts:
-        others = [other for other in parts if other != own]
-        least = min(2 if own[-1].lower() in _SAY_NOTHING else 1, len(own))
-        length = next(n for n in range(least, len(own) + 1) if n == len(own) or all(o[-n:] != own[-n:] for o in others))
-        name = "/".join(own[-length:]).replace("//", "/")
+    for parts in all_parts:
+        others = [other for other in all_parts if other != parts]
+        least = min(2 if parts[-1].lower() in _GENERIC_NAMES else 1, len(parts))
+        length = next(
+            n for n in range(least, len(parts) + 1) if n == len(parts) or all(o[-n:] != parts[-n:] for o in others)
+        )
+        # The first part of an absolute path is "/" already.
+        name = "/".join(parts[-length:]).replace("//", "/")
         counts[name] = counts.get(name, 0) + 1
         names.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
     return names
@@ -102,6 +106,7 @@ def side_of(place: Path, name: str, group: str = "") -> Side:
 def _own_side(folder: Path, name: str, group: str) -> Side:
     manifest = read_manifest(folder)
     history = read_history(folder)
+    # For state, verdict, findings and declarations; the series are taken from the history, so no budget is needed.
     account = account_from(history, folder, budget=0, pictures=False)
     state = str(account["run"]["state"])
     return Side(
@@ -124,7 +129,8 @@ def _own_side(folder: Path, name: str, group: str) -> Side:
 
 def _declared(series: Mapping[str, Mapping[str, Any]]) -> dict[str, Better]:
     """Return the better direction of the metrics that have a declaration."""
-    return {name: one["better"] or "none" for name, one in series.items() if one["meaning"]}
+    # Series without a declaration have no meaning; "" in an account is "none" in a declaration.
+    return {name: entry["better"] or "none" for name, entry in series.items() if entry["meaning"]}
 
 
 def _notes(manifest: Manifest, history: History, state: str) -> Iterator[str]:
@@ -157,6 +163,7 @@ def _phases(manifest: Manifest, history: History) -> tuple[RunPhase, ...]:
         return tuple(RunPhase(name=name, first=first, last=last) for name, first, last in manifest.phases)
     events = sorted(history.events("phase"), key=lambda event: event["step"])
     ends = [*(int(event["step"]) - 1 for event in events[1:]), None][: len(events)]
+    # Every start declares its phases again: of repeated events, all but the last would end before they begin.
     return tuple(
         RunPhase(name=str(event.get("name", "?")), first=int(event["step"]), last=last)
         for event, last in zip(events, ends, strict=True)
@@ -166,9 +173,10 @@ def _phases(manifest: Manifest, history: History) -> tuple[RunPhase, ...]:
 
 def _environment(manifest: Manifest) -> dict[str, Any]:
     """Return what may affect the results besides the config: versions, git state, host, command, device."""
+    # The last start: an earlier one may have used another machine, but the result is from here.
     last: Mapping[str, Any] = manifest.segments[-1] if manifest.segments else {}
     command: Sequence[object] | str | None = last.get("command")
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         **manifest.versions,
         "git commit": manifest.git.get("commit"),
         "git dirty": manifest.git.get("dirty"),
@@ -177,4 +185,4 @@ def _environment(manifest: Manifest) -> dict[str, Any]:
         "device": manifest.about.get("device"),
         "starts": len(manifest.segments) or None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}

@@ -13,33 +13,35 @@ from rich.text import Text
 from fieldwatch.base import number
 from fieldwatch.report.compare.align import By
 from fieldwatch.report.compare.comparison import ComparedMetric, Comparison
+from fieldwatch.report.compare.comparison_text import DIGITS, printable, sentences, title
 from fieldwatch.report.compare.difference import Divergence
 from fieldwatch.report.compare.keys import ABSENT
 from fieldwatch.report.compare.seeds import WHY
-from fieldwatch.report.compare.sentences import DIGITS, printable, sentences, title
 
-BESIDE = 4
-"""With more runs than these each run has a row of its own, and only the first metrics a column."""
+MOST_COLUMNS = 4
+"""Number of runs above which each run has a row instead of a column, and only the first metrics are shown."""
 MOST_METRICS = 14
 MOST_KEYS = 20
 MOST_FINDINGS = 3
+MOST_TESTS = 40
 AT_THE_END = "At the end: the mean of the last twentieth (at most 100) of 50 values or more, else the last value."
-_IN_ORDER = ("finished", "running", "")
-"""States that need no look; the empty one is that of event files, which do not say."""
-_COLOURS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+_NORMAL_STATES = ("finished", "running", "")
+"""States that are not shown in red; the empty one is that of event files, which record no state."""
+_COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def tables(comparison: Comparison, by: By) -> Iterator[RenderableType]:
-    """Yield the answer, then the tables that it rests on.
+    """Yield the answer, then the tables behind it.
 
     Args:
-        comparison: the runs.
-        by: which alignment to show.
+        comparison: compared runs.
+        by: alignment to show.
     """
     yield Text(printable(title(comparison), 400), "bold")
     yield from (_indented(printable(sentence, 600)) for sentence in sentences(comparison))
     yield _runs(comparison)
     yield from _findings(comparison)
+    # Without a shared metric, the title has said so already.
     if comparison.metrics:
         yield _metrics(comparison)
         yield Text(AT_THE_END, "dim")
@@ -59,46 +61,49 @@ def _table(caption: str) -> Table:
 
 
 def _runs(comparison: Comparison) -> Table:
-    told = any(side.findings for side in comparison.sides)
-    table = _table("Runs" + ("; E/W/N: errors, warnings, notes" if told else ""))
+    has_findings = any(side.findings for side in comparison.sides)
+    table = _table("Runs" + ("; E/W/N: errors, warnings, notes" if has_findings else ""))
+    # Without a minimum, rich would fold the names first to make room for the numbers.
     table.add_column("run", overflow="fold", min_width=min(24, max(map(len, comparison.names))))
     table.add_column("state", no_wrap=True)
-    for name in ("last step", "seconds", "steps/s", "peak MiB", *(["E/W/N"] if told else [])):
+    for name in ("last step", "seconds", "steps/s", "peak MiB", *(["E/W/N"] if has_findings else [])):
         table.add_column(name, justify="right")
     for side in comparison.sides:
         pace = comparison.paces[side.name]
-        style = "" if side.state in _IN_ORDER else "red"
+        style = "" if side.state in _NORMAL_STATES else "red"
+        # Plain numbers in one unit, so that the rows of a column can be compared at a glance.
         cells = (number(value, DIGITS) for value in (side.last, pace.seconds, pace.steps_per_second, pace.peak_MB))
-        counts = [_counts(side.findings)] if told else []
+        counts = [_counts(side.findings)] if has_findings else []
         table.add_row(Text(printable(side.name)), Text(side.state or "(events)", style), *cells, *counts)
     return table
 
 
 def _counts(findings: Sequence[Mapping[str, Any]]) -> Text:
-    """Return how many errors, warnings and notes there are."""
+    """Return the numbers of errors, warnings and notes."""
     severities = [finding["severity"] for finding in findings]
-    counts = {name: severities.count(name) for name in _COLOURS}
-    parts = [(str(count), _COLOURS[name] if count else "dim") for name, count in counts.items()]
+    counts = {name: severities.count(name) for name in _COLORS}
+    parts = [(str(count), _COLORS[name] if count else "dim") for name, count in counts.items()]
     return Text("/").join([Text(*part) for part in parts])
 
 
 def _findings(comparison: Comparison) -> Iterator[Text]:
-    """Yield the worst findings of each run, and what is to be known about its record."""
+    """Yield the verdict, the worst findings and the notes of each run."""
     for side in comparison.sides:
-        if side.verdict and len(comparison.sides) <= 2 * BESIDE:
+        # With many runs, verdicts would push the tables off the screen.
+        if side.verdict and len(comparison.sides) <= 2 * MOST_COLUMNS:
             yield Text(f"{printable(side.name)}: {printable(side.verdict, 160)}")
         for finding in side.findings[:MOST_FINDINGS]:
             if finding["severity"] != "note":
                 line = f"  {finding['rule']} at step {finding['step']}: {printable(finding['message'], 200)}"
                 yield Text.assemble(
-                    (f"{printable(side.name)} {finding['severity']}", _COLOURS[finding["severity"]]), line
+                    (f"{printable(side.name)} {finding['severity']}", _COLORS[finding["severity"]]), line
                 )
         yield from (Text(f"{printable(side.name)}: {printable(note, 300)}", "dim") for note in side.notes)
 
 
 def _metrics(comparison: Comparison) -> Table:
-    """Return the values at the end and the best ones; what is best bears a star."""
-    if len(comparison.sides) > BESIDE:
+    """Return the table of final and best values; the best run of a metric has a star."""
+    if len(comparison.sides) > MOST_COLUMNS:
         return _metrics_per_run(comparison)
     listed = comparison.metrics[:MOST_METRICS]
     more = (
@@ -120,7 +125,7 @@ def _metrics(comparison: Comparison) -> Table:
 def _metrics_per_run(comparison: Comparison) -> Table:
     table = _table("At the end; * is best")
     table.add_column("run", overflow="fold")
-    columns = comparison.metrics[:BESIDE]
+    columns = comparison.metrics[:MOST_COLUMNS]
     for metric in columns:
         table.add_column(Text(f"{printable(metric.name, 30)} ({_better(metric)})"), justify="right", overflow="fold")
     for name in comparison.names:
@@ -138,6 +143,7 @@ def _cell(metric: ComparedMetric, run: str, *, ever: bool = True) -> Text:
     figure = metric.figures.get(run)
     if figure is None:
         return Text("-")
+    # "-" means not recorded; a run that ended with NaN must not look like that.
     final = "not finite" if figure.count and not figure.averaged else number(figure.final, DIGITS)
     text = Text(final + ("*" if run == metric.best_final else ""), "bold green" if run == metric.best_final else "")
     if ever and metric.better in ("higher", "lower"):
@@ -151,19 +157,21 @@ def _aligned(comparison: Comparison, by: By) -> Iterator[RenderableType]:
     if not points:
         yield Text(f"Aligned by {by}: {_why_not_aligned(by)}", "dim")
         return
-    listed = {metric.name for metric in comparison.metrics[: 4 if len(comparison.sides) > BESIDE else 6]}
+    many = len(comparison.sides) > MOST_COLUMNS
+    listed = {metric.name for metric in comparison.metrics[: 4 if many else 6]}
     table = _table(f"Aligned by {by}; * is better")
     table.add_column("metric", overflow="fold")
     table.add_column("at", overflow="fold")
-    many = len(comparison.sides) > BESIDE
     for name in ("best run", "lowest", "highest") if many else comparison.names:
         table.add_column(Text(printable(name)), justify="right", overflow="fold")
     previous = ""
     for point in (point for point in points if point.metric in listed):
         cells = [f"{number(point.values.get(n), DIGITS)}{'*' * (n == point.best)}" for n in comparison.names]
         if many:
+            # Never empty, because a point exists only where a run has a row; that value may be NaN.
             known = sorted(value for value in point.values.values() if np.isfinite(value)) or [float("nan")]
             cells = [point.best or "-", number(known[0], DIGITS), number(known[-1], DIGITS)]
+        # A name stands in the first row of its points only.
         metric = "" if point.metric == previous else point.metric
         table.add_row(Text(printable(metric)), Text(printable(point.at)), *(Text(printable(cell)) for cell in cells))
         previous = point.metric
@@ -172,8 +180,8 @@ def _aligned(comparison: Comparison, by: By) -> Iterator[RenderableType]:
 
 def _why_not_aligned(by: By) -> str:
     if by == "phase":
-        return "no phase is on record that two of the runs share"
-    return "the runs have no part in common in which they could be compared"
+        return "no two runs have recorded the same phase"
+    return "no range of steps or seconds is covered by two runs"
 
 
 def _keys(caption: str, keys: Mapping[str, Mapping[str, Any]]) -> Iterator[Table]:
@@ -183,7 +191,7 @@ def _keys(caption: str, keys: Mapping[str, Mapping[str, Any]]) -> Iterator[Table
     runs = list(next(iter(keys.values())))
     table = _table(caption + more)
     table.add_column("key", overflow="fold")
-    many = len(runs) > BESIDE
+    many = len(runs) > MOST_COLUMNS
     for name in ("values",) if many else runs:
         table.add_column(Text(printable(name)), overflow="fold")
     for key, values in list(keys.items())[:MOST_KEYS]:
@@ -193,9 +201,14 @@ def _keys(caption: str, keys: Mapping[str, Mapping[str, Any]]) -> Iterator[Table
 
 
 def _by_value(runs: Sequence[str], cells: Sequence[str]) -> Text:
-    """Return for many runs each value with how many have it."""
-    held = {cell: [run for run, own in zip(runs, cells, strict=True) if own == cell] for cell in dict.fromkeys(cells)}
-    parts = [f"{cell}: {printable(own[0]) if len(own) == 1 else f'{len(own)} runs'}" for cell, own in held.items()]
+    """Return each value with the number of its runs, or with the name of the only one."""
+    runs_by_value: dict[str, list[str]] = {}
+    for run, cell in zip(runs, cells, strict=True):
+        runs_by_value.setdefault(cell, []).append(run)
+    parts = [
+        f"{cell}: {printable(having[0]) if len(having) == 1 else f'{len(having)} runs'}"
+        for cell, having in runs_by_value.items()
+    ]
     return Text("; ".join(parts[:8]) + (f"; {len(parts) - 8} more" if len(parts) > 8 else ""))
 
 
@@ -207,15 +220,16 @@ def _differences(divergences: Sequence[Divergence]) -> Iterator[RenderableType]:
     if not divergences:
         return
     yield Text("First step where they differ", "bold")
-    strangers = [each.runs[1] for each in divergences if not each.compared]
-    for each in divergences:
-        if each.compared or len(strangers) == 1:
-            yield _indented(printable(each.sentence, 500))
-    if len(strangers) > 1:
-        yield _indented(f"{divergences[0].runs[0]} shares no metric with {', '.join(map(printable, strangers))}")
-    left_out = dict.fromkeys(name.split("/", 1)[0] for each in divergences for name in each.left_out)
+    unrelated = [pair.runs[1] for pair in divergences if not pair.compared]
+    for pair in divergences:
+        # Several runs without a shared metric get one line together.
+        if pair.compared or len(unrelated) == 1:
+            yield _indented(printable(pair.sentence, 500))
+    if len(unrelated) > 1:
+        yield _indented(f"{divergences[0].runs[0]} shares no metric with {', '.join(map(printable, unrelated))}")
+    left_out = dict.fromkeys(name.split("/", 1)[0] for pair in divergences for name in pair.left_out)
     if left_out:
-        yield _indented(f"clocks and machines are left out: {', '.join(map(printable, left_out))}", "dim")
+        yield _indented(f"metrics of clocks and machines are left out: {', '.join(map(printable, left_out))}", "dim")
 
 
 def _significance(comparison: Comparison) -> Iterator[RenderableType]:
@@ -224,12 +238,15 @@ def _significance(comparison: Comparison) -> Iterator[RenderableType]:
     table = _table("Between the experiments: more than chance?")
     for name in ("metric", "experiments (seeds)", "means", "difference, 95 %", "statement"):
         table.add_column(name, overflow="fold")
-    for test in comparison.significance[:40]:
-        who = " against ".join(f"{printable(name, 30)} ({n})" for name, n in zip(test.groups, test.counts, strict=True))
+    for test in comparison.significance[:MOST_TESTS]:
+        groups = " against ".join(
+            f"{printable(name, 30)} ({count})" for name, count in zip(test.groups, test.counts, strict=True)
+        )
         means = " / ".join(number(mean, DIGITS) for mean in test.means)
         low, high = test.interval
-        between = number(test.difference, DIGITS)
+        difference = number(test.difference, DIGITS)
+        # False for NaN: with one seed there is no interval.
         if low < high:
-            between += f"\n({number(low, DIGITS)} .. {number(high, DIGITS)})"
-        table.add_row(Text(printable(test.metric)), Text(who), means, between, Text(test.statement))
+            difference += f"\n({number(low, DIGITS)} .. {number(high, DIGITS)})"
+        table.add_row(Text(printable(test.metric)), Text(groups), means, difference, Text(test.statement))
     yield Lines(table, Text(WHY, "dim"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from fieldwatch.base import InputError, MissingPathError
 
 _MARK = "tfevents"
+"""Text in the name of every event file; TensorBoard looks for it anywhere in the name."""
 
 
 class NoEventFiles(InputError):  # noqa: N818  reads as what is missing
@@ -14,6 +15,7 @@ class NoEventFiles(InputError):  # noqa: N818  reads as what is missing
 
 def is_event_file(path: Path) -> bool:
     """Return whether TensorBoard would read a file as an event file; hidden drafts do not count."""
+    # Some programs write to a hidden file first and rename it.
     return _MARK in path.name and not path.name.startswith(".") and path.is_file()
 
 
@@ -30,14 +32,14 @@ def event_folders(folder: Path) -> list[Path]:
         NoEventFiles: if there is no event file.
     """
     if not folder.is_dir():
-        raise MissingPathError(f"there is no folder {folder}: give one that holds TensorBoard event files")
-    found = [Path(place) for place, _, _ in os.walk(folder) if holds_event_files(Path(place))]
-    if not found:
+        raise MissingPathError(f"there is no folder {folder}: give one that contains TensorBoard event files")
+    folders = [Path(place) for place, _, _ in os.walk(folder) if holds_event_files(Path(place))]
+    if not folders:
         raise NoEventFiles(
             f"{folder} is no TensorBoard folder: it and its subfolders contain no event file (*{_MARK}*); give the "
             "folder that is passed to TensorBoard as --logdir"
         )
-    return sorted(found)
+    return sorted(folders)
 
 
 def event_files(place: Path) -> list[Path]:
@@ -48,7 +50,8 @@ def event_files(place: Path) -> list[Path]:
     """
     if is_event_file(place):
         return [place]
-    found = sorted(path for path in place.iterdir() if is_event_file(path)) if place.is_dir() else []
-    if not found:
+    # Not in subfolders, each of which is another run.
+    files = sorted(path for path in place.iterdir() if is_event_file(path)) if place.is_dir() else []
+    if not files:
         raise NoEventFiles(f"{place} contains no TensorBoard event file (*{_MARK}*): give a folder with event files")
-    return found
+    return files

@@ -12,9 +12,10 @@ from fieldwatch.record import Series
 from fieldwatch.report.foreign.events import event_files
 from fieldwatch.report.foreign.files import EventFile, read_event_file
 
-_HELD = ("step", "wall", "value", "file", "place")
-_STEP, _WALL, _VALUE, _FILE, _PLACE = range(len(_HELD))
-_MOST_TOLD = 5
+_STEP, _SECONDS, _VALUE, _FILE, _RECORD = range(5)
+"""Rows of the table of a tag: step, seconds, value, number of the file, number of the record in it."""
+_MOST_NOTES = 5
+"""Maximum number of notes of a kind: a run that was restarted 200 times needs no 200 lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,19 +65,20 @@ def read_foreign_run(place: Path) -> ForeignRun:
     shifts = _shifts(files)
     series = dict[str, Series]()
     repeated = 0
-    again = set[int]()
+    repeated_steps = set[int]()
     voided = 0
     for tag in dict.fromkeys(tag for file in files for tag in file.steps):
         rows = _rows(files, shifts, tag)
-        stands = _stands(rows, files)
-        voided += int((~stands).sum())
-        rows = rows[:, stands]
-        # By step, then file, then record: the last of equal steps is the value that stands.
-        order = np.lexsort((rows[_PLACE], rows[_FILE], rows[_STEP]))
+        valid = _is_valid(rows, files)
+        voided += int((~valid).sum())
+        rows = rows[:, valid]
+        # By step, then file, then record: the last value of a step is the one that is kept.
+        order = np.lexsort((rows[_RECORD], rows[_FILE], rows[_STEP]))
         steps = rows[_STEP, order]
         last = np.append(steps[1:] != steps[:-1], True) if len(steps) else np.zeros(0, bool)
         repeated += int((~last).sum())
-        again.update(steps[~last].astype(np.int64).tolist())
+        repeated_steps.update(steps[~last].astype(np.int64).tolist())
+        # A restart may have invalidated every value of a tag.
         if last.any():
             series[tag] = _series(rows[:, order[last]])
     restarts = _restarts(files)
@@ -84,55 +86,58 @@ def read_foreign_run(place: Path) -> ForeignRun:
         folder=place,
         files=tuple(files),
         series=series,
-        began=next((file.begun for file in files if np.isfinite(file.begun)), float("nan")),
+        began=next((file.began for file in files if np.isfinite(file.began)), float("nan")),
         config={name: value for file in files for name, value in file.config.items()},
         repeated=repeated,
-        repeated_steps=len(again),
+        repeated_steps=len(repeated_steps),
         restarts=len(restarts),
         voided=voided,
-        notes=(*restarts[:_MOST_TOLD], *_notes(files, series, repeated, len(again), voided)),
+        notes=(*restarts[:_MOST_NOTES], *_notes(files, series, repeated, len(repeated_steps), voided)),
     )
 
 
 def _age(file: EventFile) -> tuple[float, str]:
-    return (file.begun if np.isfinite(file.begun) else float("inf"), file.path.name)
+    """Return a sort key: by the first record, since file times change when a folder is copied."""
+    return (file.began if np.isfinite(file.began) else float("inf"), file.path.name)
 
 
 def _rows(files: Sequence[EventFile], shifts: Sequence[float], tag: str) -> NDArray[np.float64]:
-    """Return `[5, n]`: step, seconds, value, number of the file, number of the record in it."""
+    """Return ``[5, n]``: step, seconds, value, number of the file, number of the record in it."""
     parts = [
-        np.stack((file.steps[tag], file.walls[tag] - shift, file.values[tag], np.full(len(file.steps[tag]), i), places))
+        np.stack(
+            (steps, file.wall_times[tag] - shift, file.values[tag], np.full(len(steps), i), file.record_numbers[tag])
+        )
         for i, (file, shift) in enumerate(zip(files, shifts, strict=True))
-        if (places := file.places.get(tag)) is not None
+        if (steps := file.steps.get(tag)) is not None
     ]
     return np.concatenate(parts, axis=1)
 
 
-def _stands(rows: NDArray[np.float64], files: Sequence[EventFile]) -> NDArray[np.bool_]:
-    """Return which values no later mark of a restart takes back."""
-    stands = np.ones(rows.shape[1], bool)
+def _is_valid(rows: NDArray[np.float64], files: Sequence[EventFile]) -> NDArray[np.bool_]:
+    """Return for each value whether no later restart mark invalidates it."""
+    valid = np.ones(rows.shape[1], bool)
     for number, file in enumerate(files):
-        for place, step in file.starts:
-            before = (rows[_FILE] < number) | ((rows[_FILE] == number) & (rows[_PLACE] < place))
-            stands &= ~(before & (rows[_STEP] >= step))
-    return stands
+        for record_number, step in file.starts:
+            before = (rows[_FILE] < number) | ((rows[_FILE] == number) & (rows[_RECORD] < record_number))
+            valid &= ~(before & (rows[_STEP] >= step))
+    return valid
 
 
 def _series(rows: NDArray[np.float64]) -> Series:
-    return Series(steps=rows[_STEP], seconds=rows[_WALL], positions=rows[_STEP].copy(), values=rows[_VALUE])
+    return Series(steps=rows[_STEP], seconds=rows[_SECONDS], positions=rows[_STEP].copy(), values=rows[_VALUE])
 
 
 def _span(file: EventFile) -> tuple[float, float] | None:
-    """Return the first and last wall time of a file's scalars."""
-    walls = [wall for wall in file.walls.values() if len(wall)]
-    return (min(float(w.min()) for w in walls), max(float(w.max()) for w in walls)) if walls else None
+    """Return the first and last wall time of a file's scalars; None if it has none."""
+    times = [times for times in file.wall_times.values() if len(times)]
+    return (min(float(t.min()) for t in times), max(float(t.max()) for t in times)) if times else None
 
 
 def _shifts(files: Sequence[EventFile]) -> list[float]:
-    """Return what to take from each file's wall times to have seconds of training.
+    """Return for each file the number to subtract from its wall times, so that they become seconds of training.
 
-    A file begun after all earlier ones had ended goes on where they had been at its first step; files that were written
-    at the same time share one clock.
+    A file that was begun after all earlier ones had ended continues at the time that they had reached at its first
+    step. Files that were written at the same time share one clock.
     """
     shifts = list[float]()
     ended = float("-inf")
@@ -141,13 +146,14 @@ def _shifts(files: Sequence[EventFile]) -> list[float]:
         if span is None:
             shifts.append(0.0)
             continue
-        begun = min(file.begun, span[0])
-        # A later file is a restart: its clock goes on where the earlier ones stood at its first step.
+        began = min(file.began, span[0])
+        # A file that starts later is a restart: the pause before it is no training time.
         if span[0] > ended > float("-inf"):
             first = min(int(steps.min()) for steps in file.steps.values())
-            shifts.append(begun - _reached(files[:number], shifts, first))
+            shifts.append(began - _reached(files[:number], shifts, first))
         else:
-            shifts.append(begun if ended == float("-inf") else next(s for s in shifts if s))
+            # Programs write several files at once, for example one per group of metrics.
+            shifts.append(began if ended == float("-inf") else next(shift for shift in shifts if shift))
         ended = max(ended, span[1])
     return shifts
 
@@ -155,7 +161,7 @@ def _shifts(files: Sequence[EventFile]) -> list[float]:
 def _reached(files: Sequence[EventFile], shifts: Sequence[float], step: int) -> float:
     """Return the seconds of training that earlier files had reached before a step."""
     reached = [
-        float((file.walls[tag][before] - shift).max())
+        float((file.wall_times[tag][before] - shift).max())
         for file, shift in zip(files, shifts, strict=True)
         for tag, steps in file.steps.items()
         if (before := steps < step).any()
@@ -164,41 +170,49 @@ def _reached(files: Sequence[EventFile], shifts: Sequence[float], step: int) -> 
 
 
 def _restarts(files: Sequence[EventFile]) -> list[str]:
-    """Say each return to an earlier step: by a mark, or by a file that begins before an earlier one has ended."""
-    told = list[str]()
+    """Describe each return to an earlier step: by a mark, or by a file that begins before the last step so far."""
+    notes = list[str]()
+    # By tag: an evaluation that is recorded rarely is not a return.
     lasts = dict[str, int]()
     for file in files:
         marks = [step for _, step in file.starts]
         firsts = {tag: int(steps[0]) for tag, steps in file.steps.items()}
-        back = [tag for tag, first in firsts.items() if first <= lasts.get(tag, -1)]
+        repeating = [tag for tag, first in firsts.items() if first <= lasts.get(tag, -1)]
+        # The first file of a run usually starts with a mark as well.
         if lasts and marks:
-            told.append(f"{file.path.name}: the run went on from step {min(marks):,}: what stood there was taken back")
-        elif back:
-            first = min(firsts[tag] for tag in back)
-            last = max(lasts[tag] for tag in back)
-            told.append(
-                f"{file.path.name} goes back to step {first:,} after step {last:,}: of a step that comes twice the "
-                "later value stands"
+            notes.append(
+                f"{file.path.name}: the run was restarted from step {min(marks):,}; its earlier values from that step "
+                "on are left out"
+            )
+        elif repeating:
+            first = min(firsts[tag] for tag in repeating)
+            last = max(lasts[tag] for tag in repeating)
+            notes.append(
+                f"{file.path.name} returns to step {first:,} after step {last:,}: of a repeated step, the later value "
+                "is kept"
             )
         for tag, steps in file.steps.items():
             lasts[tag] = max(lasts.get(tag, -1), int(steps.max()))
-    return told
+    return notes
 
 
 def _notes(
     files: Sequence[EventFile], series: Mapping[str, Series], repeated: int, steps: int, voided: int
 ) -> list[str]:
-    told = [f"{file.path.name}: {file.damage}" for file in files if file.damage][:_MOST_TOLD]
+    """Describe damage, replaced values and skipped content, for the reader of a comparison."""
+    notes = [f"{file.path.name}: {file.damage}" for file in files if file.damage][:_MOST_NOTES]
     if voided:
-        told.append(f"{voided:,} values were taken back by the marks of a restart")
+        notes.append(f"{voided:,} values were invalidated by restart marks")
     if repeated:
-        told.append(f"{repeated:,} values at {steps:,} steps came again: the later one stands")
-    others = dict[str, int]()
+        notes.append(f"{repeated:,} values at {steps:,} steps were repeated: the later value is kept")
+    skipped = dict[str, int]()
     for file in files:
-        for kind, count in file.others.items():
-            others[kind] = others.get(kind, 0) + count
-    if others:
-        told.append("not scalars, left out: " + ", ".join(f"{count:,} {kind}" for kind, count in others.items()))
+        for kind, count in file.skipped.items():
+            skipped[kind] = skipped.get(kind, 0) + count
+    if skipped:
+        notes.append("skipped, not scalars: " + ", ".join(f"{count:,} {kind}" for kind, count in skipped.items()))
     if not series:
-        told.append("it holds no scalars" + ("" if any(file.records > 1 for file in files) else ": nothing was logged"))
-    return told
+        # One record is the version that every file starts with.
+        logged = any(file.records > 1 for file in files)
+        notes.append("the files contain no scalars" + ("" if logged else ": nothing was logged"))
+    return notes

@@ -73,11 +73,13 @@ class LedgerEntry:
     @property
     def fell(self) -> bool:
         """Whether PSNR was more than 1 dB lower right after the event."""
+        # False for NaN: without PSNR, no event is marked.
         return self.psnr_change < -FALL
 
     @property
     def lasting(self) -> bool:
         """Whether PSNR fell and did not return to within 1 dB in 200 steps."""
+        # A run that ended sooner might still have recovered.
         return self.fell and self.recovered_after is None and self.watched >= 200
 
 

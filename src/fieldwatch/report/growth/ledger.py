@@ -14,6 +14,7 @@ from fieldwatch.report.growth.entry import FALL, Kind, LedgerEntry
 
 Floats = NDArray[np.float64]
 KINDS: tuple[Kind, ...] = ("growth", "prune", "reset")
+"""Kinds of events in the ledger, in the order in which events of one step are listed."""
 AROUND = 20
 """Number of steps before and after an event whose means are compared."""
 RECOVERY = 200
@@ -22,6 +23,7 @@ LEAST_PAIRS = 5
 """Minimum number of photos with visits before and after an event; with fewer, plain means are compared."""
 _TAGS = ("Loss/total", "Train/PSNR", "Memory/allocated_MB", "Memory/parameters_MB")
 _COUNTS = ("cloned", "split", "children", "pruned", "too_large", "relocated", "drawn", "held_back", "lowered")
+"""Fields of an event that become fields of the same name of its entry."""
 
 
 def growth_ledger(folder: Path | str, history: History | None = None) -> tuple[LedgerEntry, ...]:
@@ -42,35 +44,41 @@ def growth_ledger(folder: Path | str, history: History | None = None) -> tuple[L
     history = read_history(folder) if history is None else history
     events: list[tuple[Kind, Mapping[str, Any]]] = [(kind, event) for kind in KINDS for event in history.events(kind)]
     events.sort(key=lambda pair: (pair[1]["step"], KINDS.index(pair[0])))
-    around = _Around(history)
+    metrics = _MetricsAround(history)
     entries: list[LedgerEntry] = []
     for place, (kind, event) in enumerate(events):
-        same = bool(entries) and entries[-1].step == event["step"]
+        same_step = bool(entries) and entries[-1].step == event["step"]
         last = place + 1 == len(events) or events[place + 1][1]["step"] > event["step"]
-        entries.append(_entry(event, kind, around, came=entries[-1].after if same else None, last=last))
+        previous = entries[-1].after if same_step else None
+        entries.append(_entry(event, kind, metrics, previous=previous, last=last))
     return tuple(entries)
 
 
-def _entry(event: Mapping[str, Any], kind: Kind, around: "_Around", *, came: int | None, last: bool) -> LedgerEntry:
+def _entry(
+    event: Mapping[str, Any], kind: Kind, metrics: "_MetricsAround", *, previous: int | None, last: bool
+) -> LedgerEntry:
     """Return the entry of an event.
 
     Args:
         event: recorded event.
         kind: kind of the event.
-        around: metrics recorded around the event.
-        came: number of primitives after the previous event of the same step; None if there is none.
+        metrics: metrics recorded around the event.
+        previous: number of primitives after the previous event of the same step; None if there is none.
         last: whether this is the last event of its step, which the values after the step are attributed to.
     """
     step = int(event["step"])
     counts = {name: _count(event, name) for name in _COUNTS}
-    sizes = around.sizes(step)
-    before = _count(event, "before", sizes[0] if came is None else came)
+    sizes = metrics.sizes(step)
+    # The event knows best; the recorded sizes fill in for loops that record only what they did.
+    before = _count(event, "before", sizes[0] if previous is None else previous)
+    # A reset changes opacities, not the number of primitives.
     after = _count(event, "after", before if kind == "reset" else sizes[1])
     removed = _count(event, "removed", max(before - after, 0) if kind == "prune" else 0)
+    # Of a growth, `removed` also counts split primitives, so only a prune can use it.
     if kind == "prune":
         counts["pruned"] = removed
-    change, recovered = around.quality(step) if last else (math.nan, None)
-    loss, psnr, memory, parameters = (around.means(tag, step, behind=last) for tag in _TAGS)
+    change, recovered = metrics.quality(step) if last else (math.nan, None)
+    loss, psnr, memory, parameters = (metrics.means(tag, step, with_after=last) for tag in _TAGS)
     return LedgerEntry(
         step=step,
         kind=kind,
@@ -79,7 +87,7 @@ def _entry(event: Mapping[str, Any], kind: Kind, around: "_Around", *, came: int
         removed=removed,
         psnr_change=change,
         recovered_after=recovered,
-        watched=around.watched(step) if last else 0,
+        watched=metrics.watched(step) if last else 0,
         loss_before=loss[0],
         loss_after=loss[1],
         psnr_before=psnr[0],
@@ -102,22 +110,22 @@ def _count(event: Mapping[str, Any], name: str, default: int = 0) -> int:
     return value
 
 
-class _Around:
+class _MetricsAround:
     """Metrics recorded around events."""
 
     def __init__(self, history: History) -> None:
         self._history = history
         self._last = history.step
-        named = "Train/PSNR" in history
-        self._psnr = history["Train/PSNR"] if named else None
-        self._owners = None if self._psnr is None else _photos(history, self._psnr)
+        has_psnr = "Train/PSNR" in history
+        self._psnr = history["Train/PSNR"] if has_psnr else None
+        self._photos = None if self._psnr is None else _photos(history, self._psnr)
 
-    def means(self, tag: str, step: int, *, behind: bool) -> tuple[float, float]:
-        """Return the mean of a metric before an event and, if ``behind``, after it, else NaN."""
+    def means(self, tag: str, step: int, *, with_after: bool) -> tuple[float, float]:
+        """Return the mean of a metric before an event and, if ``with_after``, after it, else NaN."""
         if tag not in self._history:
             return math.nan, math.nan
         series = self._history[tag]
-        after = _mean(series, step, step + AROUND) if behind else math.nan
+        after = _mean(series, step, step + AROUND) if with_after else math.nan
         return _mean(series, step - AROUND, step), after
 
     def sizes(self, step: int) -> tuple[int, int]:
@@ -125,10 +133,11 @@ class _Around:
         if "Model/size" not in self._history:
             return 0, 0
         series = self._history["Model/size"]
+        # The size of the event's own step was recorded before the event.
         at = int(np.searchsorted(series.steps, step, side="right"))
         before = series.values[at - 1] if at else math.nan
         after = series.values[at] if at < len(series) else before
-        return _number(before), _number(after)
+        return _size(before), _size(after)
 
     def watched(self, step: int) -> int:
         """Return the number of recorded steps after an event in which a recovery can be observed."""
@@ -143,30 +152,33 @@ class _Around:
         if not len(near):
             return math.nan, None
         change = float(near.mean())
+        # With fewer values, there is no full window in which a recovery could be seen.
         if change >= -FALL or len(changes) < AROUND:
             return change, None
         # Moving mean over 20 steps by cumulative sums.
         sums = np.concatenate(([0.0], np.cumsum(changes)))
         means = (sums[AROUND:] - sums[:-AROUND]) / AROUND
-        back = np.flatnonzero(means >= -FALL)
-        return change, int(steps[back[0] + AROUND - 1]) - step if len(back) else None
+        recovered = np.flatnonzero(means >= -FALL)
+        # The recovery is complete at the last step of the window.
+        return change, int(steps[recovered[0] + AROUND - 1]) - step if len(recovered) else None
 
     def _changes(self, series: Series, step: int) -> tuple[Floats, Floats]:
         """Return steps after an event and their PSNR change: per photo, or against the mean if too few photos match."""
         steps = series.steps
         values = series.values
         before = (steps <= step) & np.isfinite(values)
-        behind = (steps > step) & (steps <= step + RECOVERY) & np.isfinite(values)
-        if self._owners is not None:
+        after = (steps > step) & (steps <= step + RECOVERY) & np.isfinite(values)
+        # Photos differ by up to 10 dB: plain means would mostly show which photos were drawn after the event.
+        if self._photos is not None:
             # Indexed by photo; -1 (no photo, or several) addresses the extra last place.
-            known = np.full(int(self._owners.max(initial=-1)) + 2, np.nan)  # the last place has no photo
-            known[self._owners[before]] = values[before]  # the last of several visits wins
-            known[-1] = np.nan
-            paired = values[behind] - known[self._owners[behind]]
-            told = np.isfinite(paired)
-            if np.count_nonzero(told & (steps[behind] <= step + AROUND)) >= LEAST_PAIRS:
-                return steps[behind][told], paired[told]
-        return steps[behind], values[behind] - _mean(series, step - AROUND, step)
+            previous = np.full(int(self._photos.max(initial=-1)) + 2, np.nan)
+            previous[self._photos[before]] = values[before]  # the last of several visits wins
+            previous[-1] = np.nan
+            paired = values[after] - previous[self._photos[after]]
+            known = np.isfinite(paired)
+            if np.count_nonzero(known & (steps[after] <= step + AROUND)) >= LEAST_PAIRS:
+                return steps[after][known], paired[known]
+        return steps[after], values[after] - _mean(series, step - AROUND, step)
 
 
 def _photos(history: History, series: Series) -> NDArray[np.intp] | None:
@@ -175,14 +187,16 @@ def _photos(history: History, series: Series) -> NDArray[np.intp] | None:
     steps, counts = np.unique(losses.visits.steps, return_counts=True)
     if not len(steps):
         return None
+    # Sorted by step, the visits of a step are neighbors, and its first one is at the end of the counts before it.
     order = np.argsort(losses.visits.steps, kind="stable")
     first = losses.owners[order][np.cumsum(counts) - counts]
-    owners = np.where(counts == 1, first, -1)
+    # A batch of several photos has one PSNR, which belongs to none of them.
+    photos = np.where(counts == 1, first, -1)
     places = np.minimum(np.searchsorted(steps, series.steps), len(steps) - 1)
-    return np.where(steps[places] == series.steps, owners[places], -1)
+    return np.where(steps[places] == series.steps, photos[places], -1)
 
 
-def _number(size: float) -> int:
+def _size(size: float) -> int:
     return int(size) if math.isfinite(size) and size > 0 else 0
 
 

@@ -14,8 +14,11 @@ from fieldwatch.report.memory.trace import Floats, MemoryHistory
 from fieldwatch.report.memory.trend import Trend, Verdict, startup, trend_of, verdict_of
 
 ROWS = 20
-_LEAST = {"MB": 1.0, "%": 1.0, "": 1.0}
+"""Number of rows of the timeline."""
+_LEAST = {"MiB": 1.0, "%": 1.0, "": 1.0}
+"""Change by unit over the whole run that is relevant, however small the quantity is."""
 _LEAST_SHARE = 0.005
+"""The same as a fraction of the quantity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +27,7 @@ class Quantity:
 
     Attributes:
         name: name of the quantity.
-        unit: ``"MB"`` (2**20 bytes), ``"%"`` or empty.
+        unit: ``"MiB"``, ``"%"`` or empty.
         start: value at the first snapshot.
         end: value at the last snapshot.
         lowest: minimum over all snapshots.
@@ -47,7 +50,7 @@ class Quantity:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """Analysis of one run's memory; MB means 2**20 bytes.
+    """Analysis of one run's memory; sizes in MiB.
 
     Attributes:
         trace: analyzed memory history.
@@ -55,7 +58,7 @@ class Analysis:
         totals: allocated, reserved, fragmentation and tensors, as far as they are known.
         categories: memory by purpose, largest at the end first.
         components: memory by watched group or registered data, largest at the end first.
-        dtypes: memory at the end by dtype in MB, largest first.
+        dtypes: memory at the end by dtype in MiB, largest first.
         jumps: all sudden changes in order; at most :data:`MOST` of them are shown.
         links: association of the jumps with the run's events.
         leak: result of the leak test.
@@ -103,7 +106,7 @@ class Analysis:
             "large": {
                 "count": _known(trace.large_counts[-1]),
                 "threshold": trace.large_threshold,
-                "largest": [asdict(one) for one in trace.largest],
+                "largest": [asdict(tensor) for tensor in trace.largest],
             },
             "jumps": {"count": len(self.jumps), "largest": [asdict(jump) for jump in largest_jumps(self.jumps)]},
             "links": [asdict(link) for link in self.links],
@@ -119,24 +122,29 @@ class Analysis:
         return {"iteration": int(trace.steps[row])} | {name: _known(getattr(trace, name)[row]) for name in names}
 
 
-def analyse(trace: MemoryHistory) -> Analysis:
+def analyze(trace: MemoryHistory) -> Analysis:
     """Analyze the memory of a run; the trace must have at least one snapshot."""
+    # The first steps allocate gradients, optimizer state and caches: growth that is neither a leak nor a trend.
     first = startup(trace.allocated, trace.categories.get("optimizer"))
     jumps = find_jumps(trace, first)
     leak = judge_leak(trace, first)
     totals = (
-        ("allocated", "MB", trace.allocated),
-        ("reserved", "MB", trace.reserved),
+        ("allocated", "MiB", trace.allocated),
+        ("reserved", "MiB", trace.reserved),
         ("fragmentation", "%", trace.fragmentation),
         ("tensors", "", trace.tensors),
     )
     return Analysis(
         trace=trace,
         startup=first,
+        # A journal has no number of tensors, a CPU run no reserved memory.
         totals=tuple(_quantity(trace, *total, first) for total in totals if np.isfinite(total[2]).any()),
         categories=_quantities(trace, trace.categories, first),
         components=_quantities(trace, trace.components, first),
-        dtypes={q: v for v, q in sorted(((float(v[-1]), q) for q, v in trace.dtypes.items()), reverse=True)},
+        dtypes={
+            name: size
+            for size, name in sorted(((float(sizes[-1]), name) for name, sizes in trace.dtypes.items()), reverse=True)
+        },
         jumps=jumps,
         links=link_all(trace, jumps, first),
         leak=leak,
@@ -152,8 +160,8 @@ def largest_jumps(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
 
 
 def _quantities(trace: MemoryHistory, columns: Mapping[str, Floats], first: int) -> tuple[Quantity, ...]:
-    found = [_quantity(trace, name, "MB", values, first) for name, values in columns.items()]
-    return tuple(sorted(found, key=lambda quantity: -quantity.end))
+    quantities = [_quantity(trace, name, "MiB", values, first) for name, values in columns.items()]
+    return tuple(sorted(quantities, key=lambda quantity: -quantity.end))
 
 
 def _quantity(trace: MemoryHistory, name: str, unit: str, values: Floats, first: int) -> Quantity:
@@ -163,6 +171,7 @@ def _quantity(trace: MemoryHistory, name: str, unit: str, values: Floats, first:
         return Quantity(
             name=name, unit=unit, start=nan, end=nan, lowest=nan, mean=nan, highest=nan, trend=None, verdict="too short"
         )
+    # Extremes and mean cover the whole run, the trend only what follows the start-up.
     later = known[known >= first]
     steps = trace.steps[later]
     settled = values[later]
@@ -188,4 +197,5 @@ def _numbers(quantity: Quantity) -> dict[str, Any]:
 
 
 def _known(value: float) -> float | None:
+    # JSON has no NaN.
     return float(value) if np.isfinite(value) else None

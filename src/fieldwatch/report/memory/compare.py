@@ -11,22 +11,25 @@ from fieldwatch.report.memory.text import amount, rate, sanitized
 
 def rows(analyses: Sequence[Analysis]) -> list[tuple[str, list[str]]]:
     """Return the rows of the comparison: a name and one text per run."""
-    found = [
+    table = [
         ("iterations", [f"{a.trace.steps[0]} - {a.trace.steps[-1]}" for a in analyses]),
         ("snapshots", [str(len(a.trace)) for a in analyses]),
     ]
     totals = [{quantity.name: quantity for quantity in a.totals} for a in analyses]
-    for name, unit in (("allocated", "MB"), ("reserved", "MB"), ("fragmentation", "%"), ("tensors", "")):
-        found.append((f"{name}, end", [_of(total.get(name), "end", unit) for total in totals]))
+    for name, unit in (("allocated", "MiB"), ("reserved", "MiB"), ("fragmentation", "%"), ("tensors", "")):
+        table.append((f"{name}, end", [_cell(total.get(name), "end", unit) for total in totals]))
         if name != "tensors":
-            found.append((f"{name}, highest", [_of(total.get(name), "highest", unit) for total in totals]))
-    found.append(("allocated, slope", [_slope(total.get("allocated")) for total in totals]))
+            table.append((f"{name}, highest", [_cell(total.get(name), "highest", unit) for total in totals]))
+    table.append(("allocated, slope", [_slope(total.get("allocated")) for total in totals]))
     parts = [{quantity.name: quantity for quantity in a.categories} for a in analyses]
+    # The union of all categories: logs of different profilers have different ones.
     names = dict.fromkeys(name for part in parts for name in part)
-    found += [(f"{sanitized(name, 40)}, end", [_of(part.get(name), "end", "MB") for part in parts]) for name in names]
-    found.append(("jumps", [str(len(a.jumps)) for a in analyses]))
-    found.append(("leak", [a.leak.verdict for a in analyses]))
-    return found
+    table += [
+        (f"{sanitized(name, 40)}, end", [_cell(part.get(name), "end", "MiB") for part in parts]) for name in names
+    ]
+    table.append(("jumps", [str(len(a.jumps)) for a in analyses]))
+    table.append(("leak", [a.leak.verdict for a in analyses]))
+    return table
 
 
 def comparison(analyses: Sequence[Analysis]) -> Table:
@@ -40,8 +43,8 @@ def comparison(analyses: Sequence[Analysis]) -> Table:
     return table
 
 
-def _of(quantity: Quantity | None, which: str, unit: str) -> str:
-    value = float(getattr(quantity, which)) if quantity is not None else float("nan")
+def _cell(quantity: Quantity | None, attribute: str, unit: str) -> str:
+    value = float(getattr(quantity, attribute)) if quantity is not None else float("nan")
     return amount(value, unit)
 
 

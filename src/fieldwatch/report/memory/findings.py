@@ -11,12 +11,13 @@ from fieldwatch.report.memory.trace import MemoryHistory, in_mib
 LOST = 0.10
 """Fraction of the reserved memory above which idle memory that cannot be returned is a warning."""
 MODEL = frozenset(("parameters", "gradients", "optimizer"))
+"""Categories whose jumps are explained: they grow with the model."""
 
 
 def findings_of(trace: MemoryHistory, jumps: tuple[Jump, ...], leak: LeakJudgment) -> tuple[Finding, ...]:
     """Return the findings, in order of step."""
-    found = [*_leak(leak), *_jumps(jumps), *_lost(trace), *_damage(trace)]
-    return tuple(sorted(found, key=lambda finding: finding.step))
+    findings = [*_leak(leak), *_jumps(jumps), *_lost(trace), *_damage(trace)]
+    return tuple(sorted(findings, key=lambda finding: finding.step))
 
 
 def _leak(leak: LeakJudgment) -> list[Finding]:
@@ -38,6 +39,7 @@ def _jumps(jumps: tuple[Jump, ...]) -> list[Finding]:
     rises = [jump for jump in jumps if jump.shape != "drop" and jump.share > GRAVE and not _explained(jump)]
     if not rises:
         return []
+    # One finding for all of them: a loop that evaluates every 100 steps would otherwise raise hundreds.
     largest = max(rises, key=lambda jump: jump.change)
     where = f", mostly {largest.parts[0][0]}" if largest.parts else ""
     steps = ", ".join(str(jump.step) for jump in rises[:5]) + (" ..." if len(rises) > 5 else "")
@@ -54,17 +56,18 @@ def _jumps(jumps: tuple[Jump, ...]) -> list[Finding]:
 
 
 def _explained(jump: Jump) -> bool:
+    # A spike of the model's own memory is not explained: a model that grows does not shrink again at once.
     return bool(jump.near) or (bool(jump.parts) and jump.shape == "jump" and jump.parts[0][0] in MODEL)
 
 
 def _lost(trace: MemoryHistory) -> list[Finding]:
     """Return a finding about idle memory that can neither serve large requests nor be returned."""
     lost = trace.fragments.get("not_returnable")
-    if (
-        lost is None or not trace.reserved.any() or trace.device == "cpu"
-    ):  # on a CPU, the heap of the C library is measured
+    # On a CPU, the heap of the C library is measured, which is not managed by a caching allocator.
+    if lost is None or not trace.reserved.any() or trace.device == "cpu":
         return []
     share = lost / np.maximum(trace.reserved, 1e-9)
+    # The median, since an evaluation leaves idle pieces behind that the next steps reuse.
     if float(np.median(share)) <= LOST:
         return []
     text = (
@@ -73,8 +76,8 @@ def _lost(trace: MemoryHistory) -> list[Finding]:
         "return it to the device."
     )
     remedy = "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start, and allocate large buffers once."
-    place = int(np.argmax(share > LOST))
-    return [_finding("memory in pieces", int(trace.steps[place]), "warning", text, remedy)]
+    first = int(np.argmax(share > LOST))
+    return [_finding("memory in pieces", int(trace.steps[first]), "warning", text, remedy)]
 
 
 def _damage(trace: MemoryHistory) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""A trace from the counters that every run keeps in its journal: no categories, but every step."""
+"""Memory history from the counters in the journal of a run: every step, but no categories."""
 
 from pathlib import Path
 
@@ -9,13 +9,20 @@ from fieldwatch.report.memory.trace import Floats, MemoryHistory
 
 
 def journal_trace(folder: Path, label: str, history: History) -> MemoryHistory | None:
-    """Return what a run's journal tells about memory, None if it tells nothing."""
+    """Return the memory history of a journal; None if it has no memory counters.
+
+    Args:
+        folder: run folder.
+        label: short name of the run.
+        history: record of the run.
+    """
     if "Memory/allocated_MB" not in history:
         return None
     series = history["Memory/allocated_MB"]
     steps = series.steps.astype(np.int64)
     allocated = series.values
     reserved = _at(history, "Memory/reserved_MB", steps)
+    # Divided only where memory is reserved; the inner condition avoids a warning about 0.
     idle = np.where(reserved > 0, 100 * (reserved - allocated) / np.where(reserved > 0, reserved, 1), np.nan)
     parameters = _at(history, "Memory/parameters_MB", steps)
     unknown = np.full(len(steps), np.nan)
@@ -29,6 +36,7 @@ def journal_trace(folder: Path, label: str, history: History) -> MemoryHistory |
         reserved=reserved,
         fragmentation=idle,
         tensors=unknown,
+        # The leak test fits growth with the parameters, so it needs them at every step or not at all.
         categories={"parameters": parameters} if np.isfinite(parameters).all() else {},
         large_counts=unknown,
         notes=(note,),
@@ -36,11 +44,11 @@ def journal_trace(folder: Path, label: str, history: History) -> MemoryHistory |
 
 
 def _at(history: History, name: str, steps: np.ndarray) -> Floats:
-    """Return a metric at some steps, NaN where it was not recorded."""
-    found = np.full(len(steps), np.nan)
+    """Return a metric at the given steps; NaN at steps where it was not recorded."""
+    values = np.full(len(steps), np.nan)
     if name in history:
         series = history[name]
         places = np.searchsorted(series.steps, steps).clip(max=max(0, len(series) - 1))
-        same = series.steps[places] == steps
-        found[same] = series.values[places[same]]
-    return found
+        recorded = series.steps[places] == steps
+        values[recorded] = series.values[places[recorded]]
+    return values

@@ -1,4 +1,4 @@
-"""A trace from tensor logs: ours or the original profiler's."""
+"""Memory history from tensor logs, of fieldwatch or of the original profiler."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +10,19 @@ from fieldwatch.report.memory.trace import Floats, LargestTensor, MemoryHistory
 
 
 def log_trace(paths: Sequence[Path], label: str) -> MemoryHistory:
-    """Read the tensor logs of one run, in order; where a later one goes back over iterations, it counts.
+    """Read the tensor logs of one run, one per start; of a repeated iteration, the latest snapshot is kept.
+
+    Args:
+        paths: log files, in order of their starts.
+        label: short name of the run.
 
     Raises:
-        NotATensorLog: a file is something else.
-        OSError: a file cannot be read.
+        NotATensorLog: if a file is not a tensor log.
+        OSError: if a file cannot be read.
     """
     tables = [read_tensor_log(path) for path in paths]
     iterations = np.concatenate([table.iterations for table in tables])
+    # A resumed run repeats iterations, which makes their earlier snapshots invalid.
     keep = valid_rows(iterations)
 
     def column(name: str) -> Floats:
@@ -25,6 +30,7 @@ def log_trace(paths: Sequence[Path], label: str) -> MemoryHistory:
 
     times = np.concatenate([table.times for table in tables])[keep]
     thresholds = column("large_thresholds")
+    # The log of the last start may have no complete snapshot.
     last = next((table for table in reversed(tables) if len(table)), None)
     largest = last.snapshot(-1).largest if last is not None else ()
     return MemoryHistory(
@@ -40,7 +46,7 @@ def log_trace(paths: Sequence[Path], label: str) -> MemoryHistory:
         dtypes=_named([table.dtypes for table in tables], tables, keep),
         large_counts=column("large_counts"),
         large_threshold=int(thresholds[-1]) if len(thresholds) else 100,
-        largest=tuple(LargestTensor(size=one.size, shape=one.shape, dtype=one.dtype) for one in largest),
+        largest=tuple(LargestTensor(size=tensor.size, shape=tensor.shape, dtype=tensor.dtype) for tensor in largest),
         began=_moment(times[:1]),
         ended=_moment(times[-1:]),
         dropped=sum(len(table.dropped) for table in tables),
@@ -50,9 +56,12 @@ def log_trace(paths: Sequence[Path], label: str) -> MemoryHistory:
 
 
 def _named(parts: Sequence[dict[str, Floats]], tables: Sequence[TensorLogTable], keep: np.ndarray) -> dict[str, Floats]:
+    """Join the columns of all tables by name; a name that a table does not have is 0 there."""
     names = dict.fromkeys(name for part in parts for name in part)
     pairs = list(zip(parts, tables, strict=True))
-    return {name: np.concatenate([part.get(name, np.zeros(len(t))) for part, t in pairs])[keep] for name in names}
+    return {
+        name: np.concatenate([part.get(name, np.zeros(len(table))) for part, table in pairs])[keep] for name in names
+    }
 
 
 def _moment(times: np.ndarray) -> str:
@@ -60,13 +69,15 @@ def _moment(times: np.ndarray) -> str:
 
 
 def _notes(table: TensorLogTable) -> list[str]:
+    """Describe damage and implausible values of a log."""
     notes = list(table.implausible)
     if table.dropped:
+        # -1 marks a snapshot whose iteration is unreadable.
         known = [str(iteration) for iteration in table.dropped if iteration >= 0]
         where = f" (iteration {', '.join(known[:5])}{' ...' if len(known) > 5 else ''})" if known else ""
-        what = "the last is cut off" if table.truncated else "torn in the middle of the file"
+        what = "the last one is truncated" if table.truncated else "damaged in the middle of the file"
         count = len(table.dropped)
-        notes.append(f"{count} snapshot{'s' * (count > 1)}{where} left out, not whole: {what}")
+        notes.append(f"{count} incomplete snapshot{'s' * (count > 1)}{where} skipped: {what}")
     if table.garbage:
-        notes.append(f"{table.garbage} bytes between the snapshots are none of the log's, and were passed over")
+        notes.append(f"{table.garbage:,} bytes between the snapshots do not belong to the log, and were skipped")
     return [f"{table.path.name}: {note}" for note in notes]

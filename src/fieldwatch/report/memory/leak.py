@@ -6,13 +6,18 @@ from typing import Literal
 
 import numpy as np
 
+from fieldwatch.base import number
 from fieldwatch.report.memory.trace import Floats, MemoryHistory, Steps
 from fieldwatch.report.memory.trend import Trend, blocks_of, trend_of, widening
 
 LEAST_SNAPSHOTS = 12
+"""Minimum number of snapshots: each half of the run needs a slope, which six have."""
 SHARE = 0.005
-LEAST_MB = 8.0
+"""Minimum growth over the run as a fraction of the memory."""
+LEAST_MIB = 8.0
+"""Minimum growth over the run in MiB; caches and fragments of small models grow by less."""
 _LEAST_FREEDOM = 6
+"""Minimum degrees of freedom of the fit; Student's interval is very wide with fewer."""
 # Student's t, 97.5 %, by degrees of freedom from 6 on; from 30 on it is the normal's within 4 %.
 _STUDENT = (
     2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
@@ -28,8 +33,8 @@ class LeakJudgment:
         verdict: suspected if memory grows in both halves of the run, by a relevant amount, and the growth of the model
             does not explain it.
         step: first tested iteration.
-        growth: unexplained growth in MB per 1000 iterations; None if it cannot be determined.
-        explained: MB of allocated memory per MB of parameters; None if the model's size did not change.
+        growth: unexplained growth in MiB per 1000 iterations; None if it cannot be determined.
+        explained: MiB of allocated memory per MiB of parameters; None if the model's size did not change.
         why: reasoning in one sentence.
     """
 
@@ -48,10 +53,18 @@ class LeakJudgment:
 def judge_leak(trace: MemoryHistory, first: int) -> LeakJudgment:
     """Judge the growth after the start-up.
 
-    Where the model's size changed and the log's categories can be trusted, the growth with time is what is left after
-    a fit of ``allocated = a + b * parameters + c * iteration``; where the model grew too evenly for that, what nobody
-    owns is judged. Where categories cannot be trusted (the original profiler filed tensors wrongly), the number of
-    tensors decides: densification makes tensors larger, a leak makes them more.
+    There are three cases:
+
+    * The model's size changed, and the categories of the log are reliable: the growth with time is ``c`` in a fit of
+      ``allocated = a + b * parameters + c * iteration``.
+    * The same, but the model grew too evenly with time for this fit: memory without an owner is judged.
+    * The size did not change, or the categories are not reliable (the original profiler assigned tensors wrongly): the
+      allocated memory is judged, and in the latter case also the number of tensors. Densification makes tensors larger,
+      a leak makes their number grow.
+
+    Args:
+        trace: memory history of the run.
+        first: index of the first snapshot after the start-up.
     """
     steps = trace.steps[first:]
     allocated = trace.allocated[first:]
@@ -60,8 +73,9 @@ def judge_leak(trace: MemoryHistory, first: int) -> LeakJudgment:
         why = f"only {len(steps)} snapshots after the start-up; growth is judged from {LEAST_SNAPSHOTS} on"
         return LeakJudgment(verdict="not known", step=step, why=why)
     if not np.isfinite(allocated).all():
-        return LeakJudgment(verdict="not known", step=step, why="the log holds allocated sizes that are not finite")
+        return LeakJudgment(verdict="not known", step=step, why="the log contains allocated sizes that are not finite")
     parameters = trace.categories.get("parameters")
+    # Changes below 1 % of the memory are too small to fit the memory that each parameter needs.
     grew = parameters is not None and bool(np.ptp(parameters[first:]) > 0.01 * np.median(allocated))
     if parameters is None or not grew or not trace.knows_owners:
         return _over_time(trace, first)
@@ -73,7 +87,7 @@ def judge_leak(trace: MemoryHistory, first: int) -> LeakJudgment:
 
 
 def _over_time(trace: MemoryHistory, first: int) -> LeakJudgment:
-    """Judge growth where the model's size is no help."""
+    """Judge the growth of the allocated memory, if the model's size did not change or is not reliable."""
     steps = trace.steps[first:]
     allocated = trace.allocated[first:]
     step = int(steps[0])
@@ -86,6 +100,7 @@ def _over_time(trace: MemoryHistory, first: int) -> LeakJudgment:
     if "parameters" not in trace.categories:
         why = "the allocated memory grows in both halves of the run; the model's size is not recorded"
         return LeakJudgment(verdict="not known", step=step, growth=growth, why=why)
+    # The recorded size of the parameters is reliable.
     if trace.knows_owners or trace.kind == "journal":
         why = "the allocated memory grows in both halves of the run, and the model's size does not"
         return LeakJudgment(verdict="suspected", step=step, growth=growth, why=why)
@@ -102,13 +117,17 @@ def _against_model(steps: Steps, allocated: Floats, parameters: Floats, fit: tup
     growth, explained = fit
     step = int(steps[0])
     if growth.sign < 1 or not _matters(growth, steps, allocated):
-        why = f"{explained:.1f} MiB for every MiB of parameters explain the growth"
+        why = f"{number(explained, 2)} MiB for every MiB of parameters explain the growth"
         return LeakJudgment(verdict="none", step=step, growth=growth, explained=explained, why=why)
+    # The fit covers the whole run; whether the rest persists is seen in its halves.
     _, both = _growth(steps, allocated - explained * parameters)
     if not both:
         why = "the growth that the model's size does not explain is not present in both halves of the run"
         return LeakJudgment(verdict="none", step=step, growth=growth, explained=explained, why=why)
-    why = f"after {explained:.1f} MiB for every MiB of parameters, growth with time remains in both halves of the run"
+    why = (
+        f"after {number(explained, 2)} MiB for every MiB of parameters, growth with time remains in both halves of the "
+        "run"
+    )
     return LeakJudgment(verdict="suspected", step=step, growth=growth, explained=explained, why=why)
 
 
@@ -118,8 +137,9 @@ def _ownerless(steps: Steps, allocated: Floats, other: Floats) -> LeakJudgment:
     if growth is not None and both and _matters(growth, steps, allocated):
         why = "memory without an owner grows in both halves of the run"
         return LeakJudgment(verdict="suspected", step=int(steps[0]), growth=growth, why=why)
-    why = "the model grew too evenly with time to separate other growth from it; memory without an owner did not"
-    return LeakJudgment(verdict="not known", step=int(steps[0]), growth=growth, why=f"{why} grow")
+    # Not "none": a leak of owned memory would look like the growth of the model.
+    why = "the model grew too evenly with time to separate other growth from it; memory without an owner did not grow"
+    return LeakJudgment(verdict="not known", step=int(steps[0]), growth=growth, why=why)
 
 
 def _growth(steps: Steps, values: Floats) -> tuple[Trend | None, bool]:
@@ -131,8 +151,9 @@ def _growth(steps: Steps, values: Floats) -> tuple[Trend | None, bool]:
 
 
 def _matters(growth: Trend, steps: Steps, allocated: Floats) -> bool:
+    """Return whether the growth over the whole run is relevant."""
     total = growth.per_1000 * float(steps[-1] - steps[0]) / 1000
-    return total > max(SHARE * float(np.median(allocated)), LEAST_MB)
+    return total > max(SHARE * float(np.median(allocated)), LEAST_MIB)
 
 
 def _fit(steps: Steps, allocated: Floats, parameters: Floats) -> tuple[Trend, float] | None:
@@ -141,6 +162,7 @@ def _fit(steps: Steps, allocated: Floats, parameters: Floats) -> tuple[Trend, fl
     Least squares on medians of at most 40 blocks; Student's interval is widened for correlation between blocks.
     """
     time, y, p = blocks_of(steps, allocated, parameters)
+    # Centered, which separates the slopes from the constant and keeps the matrix well conditioned.
     time = (time - time.mean()) / 1000
     freedom = len(y) - 3
     design = np.stack((np.ones(len(y)), p - p.mean(), time), axis=1)
@@ -148,10 +170,10 @@ def _fit(steps: Steps, allocated: Floats, parameters: Floats) -> tuple[Trend, fl
     scaled = design / np.maximum(np.linalg.norm(design, axis=0), 1e-12)
     if freedom < _LEAST_FREEDOM or np.linalg.cond(scaled) > 1e3:
         return None
-    answer, *_ = np.linalg.lstsq(design, y, rcond=None)
-    rest = y - design @ answer
-    variance = float(rest @ rest) / freedom
-    error = math.sqrt(variance * float(np.linalg.inv(design.T @ design)[2, 2])) * widening(rest)
+    coefficients, *_ = np.linalg.lstsq(design, y, rcond=None)
+    residuals = y - design @ coefficients
+    variance = float(residuals @ residuals) / freedom
+    error = math.sqrt(variance * float(np.linalg.inv(design.T @ design)[2, 2])) * widening(residuals)
     error *= _STUDENT[min(freedom - _LEAST_FREEDOM, len(_STUDENT) - 1)]
-    slope = float(answer[2])
-    return Trend(per_1000=slope, low=slope - error, high=slope + error, blocks=len(y)), float(answer[1])
+    slope = float(coefficients[2])
+    return Trend(per_1000=slope, low=slope - error, high=slope + error, blocks=len(y)), float(coefficients[1])

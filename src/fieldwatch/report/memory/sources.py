@@ -1,4 +1,4 @@
-"""From a path to a trace: run folders, memory logs, tensor logs; and the newest of them."""
+"""Reader of memory histories from paths: run folders, memory logs and tensor logs, or the newest of them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -18,24 +18,26 @@ from fieldwatch.report.memory.trace import MemoryHistory, RecordedCurve
 LOGS = "tensor_profile_*.log"
 LATEST = "latest"
 _PLACES = ("runs", "output", ".")
+"""Folders that are searched for the newest log, those of trainings first."""
 _DEPTH = 6
 _MOST_FOLDERS = 20_000
-_PASSED_OVER = frozenset(("node_modules", "__pycache__", "site-packages", "checkpoints", "tensorboard", "products"))
+"""Maximum number of searched folders, so that a whole disk is never searched."""
+_SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "checkpoints", "tensorboard", "products"))
 
 
 def read_trace(path: Path, label: str = "") -> MemoryHistory:
-    """Read what a file or folder tells about memory.
+    """Read the memory history of a file or folder.
 
-    A run folder gives its ``memory.jsonl``; without one its tensor logs, else the always-on counters of its journal.
-    Where journal and events lie beside, they are joined.
+    Of a run folder, the best source is read: ``memory.jsonl``, else its tensor logs, else the counters of its journal.
+    If the run has a journal or events, its loss, peak memory and events are added.
 
     Args:
-        path: a run folder, its ``profiles`` folder, a ``memory.jsonl`` or a tensor log.
-        label: a short name; the path's own by default.
+        path: run folder, its ``profiles`` folder, a ``memory.jsonl`` or a tensor log.
+        label: short name of the run; the name of the path if empty.
 
     Raises:
-        InputError: there is nothing about memory, or not one whole snapshot; the message says what there is.
-        OSError: it cannot be read.
+        InputError: if there is no record of memory, or no complete snapshot; the message names what is there instead.
+        OSError: if a file cannot be read.
     """
     label = label or path.name or str(path.resolve().name)
     run = _run_of(path)
@@ -43,46 +45,51 @@ def read_trace(path: Path, label: str = "") -> MemoryHistory:
     trace = _read(path, label, history)
     if not len(trace):
         raise InputError(
-            f"{path} holds no whole snapshot ({trace.dropped} damaged or cut off): let the run reach its next "
-            f"profiled iteration, or give another file"
+            f"{path} contains no complete snapshot ({trace.dropped} damaged or truncated): let the run reach its next "
+            "profiled iteration, or give another file"
         )
     return trace if history is None else _joined(trace, history)
 
 
 def latest(start: Path) -> Path:
-    """Return the newest memory log, or the run folder it belongs to, under ``start/runs``, ``start/output``, ``start``.
+    """Return the newest tensor log, or the run folder with the newest memory log.
 
-    At most six folders deep and 20,000 folders in all.
+    ``start/runs``, ``start/output`` and ``start`` are searched, at most 6 levels deep and 20,000 folders in all.
+
+    Args:
+        start: folder to start from.
 
     Raises:
-        MissingPathError: there is none.
+        MissingPathError: if there is no log.
     """
     newest: tuple[float, Path] | None = None
     for file in _logs(start):
-        made = file.stat().st_mtime
-        if newest is None or made > newest[0]:
-            newest = made, file
+        changed = file.stat().st_mtime
+        if newest is None or changed > newest[0]:
+            newest = changed, file
     if newest is None:
         raise MissingPathError(
             f"no {MEMORY_LOG} and no {LOGS} below {start.resolve()} (runs/, output/ and the folder itself, {_DEPTH} "
             f"deep): train with --profile-tensors, or give the file or run folder itself"
         )
     file = newest[1]
+    # The run folder, so that journal and events are read as well.
     return file.parent if file.name == MEMORY_LOG else file
 
 
 def _logs(start: Path) -> Iterator[Path]:
-    seen: set[str] = set()
+    visited: set[str] = set()
     for place in _PLACES:
         root = (start / place).resolve()
         for folder, inner, files in os.walk(root):
             depth = len(Path(folder).relative_to(root).parts)
-            inner[:] = [n for n in inner if not n.startswith(".") and n not in _PASSED_OVER] if depth < _DEPTH else []
-            if folder in seen:
+            inner[:] = [n for n in inner if not n.startswith(".") and n not in _SKIPPED] if depth < _DEPTH else []
+            # The last place contains the others.
+            if folder in visited:
                 inner.clear()
                 continue
-            seen.add(folder)
-            if len(seen) > _MOST_FOLDERS:
+            visited.add(folder)
+            if len(visited) > _MOST_FOLDERS:
                 return
             here = Path(folder)
             yield from (here / n for n in files if n == MEMORY_LOG or here.joinpath(n).match(LOGS))
@@ -92,9 +99,11 @@ def _read(path: Path, label: str, history: History | None) -> MemoryHistory:
     if not path.exists():
         raise MissingPathError(f"{path} does not exist: give a run folder, a memory.jsonl, a tensor log or 'latest'")
     if path.is_file():
+        # By content, since files are renamed: a tensor log never begins with a brace.
         with path.open("rb") as file:
             start = file.read(1)
         return census_trace(path, label) if start == b"{" else log_trace([path], label)
+    # A run that has not reached its first profiled step may have empty files.
     if (path / MEMORY_LOG).exists() and (path / MEMORY_LOG).stat().st_size:
         return census_trace(path / MEMORY_LOG, label)
     logs = sorted(log for log in (*path.glob(f"profiles/{LOGS}"), *path.glob(LOGS)) if log.stat().st_size)
@@ -102,32 +111,34 @@ def _read(path: Path, label: str, history: History | None) -> MemoryHistory:
         return log_trace(logs, label)
     if history is not None and (trace := journal_trace(path, label, history)) is not None:
         return trace
-    raise MissingPathError(f"{path} tells nothing about memory: {_there(path)}")
+    raise MissingPathError(f"{path} contains no record of memory: {_advice(path)}")
 
 
-def _there(folder: Path) -> str:
-    """Say what a folder holds instead."""
+def _advice(folder: Path) -> str:
+    """Return what to do about a folder without a record of memory."""
     runs = sorted(
         inner.name for inner in folder.iterdir() if (inner / JOURNAL).exists() or (inner / MEMORY_LOG).exists()
     )
     if runs:
-        return f"it holds the runs {', '.join(runs[:8])}: give one or more of them"
-    return f"wanted {MEMORY_LOG}, {LOGS} or {JOURNAL} in it: train with --profile-tensors"
+        return f"it contains the runs {', '.join(runs[:8])}: give one or more of them"
+    return f"expected {MEMORY_LOG}, {LOGS} or {JOURNAL} in it: train with --profile-tensors"
 
 
 def _run_of(path: Path) -> Path | None:
-    """Return the run folder that a path belongs to, if journal or events are there."""
+    """Return the run folder that a path belongs to; None if it has neither journal nor events."""
     folder = path if path.is_dir() else path.parent
     folder = folder.parent if folder.name == "profiles" else folder
     return folder if (folder / JOURNAL).exists() or (folder / EVENTS).exists() else None
 
 
 def _joined(trace: MemoryHistory, history: History) -> MemoryHistory:
+    """Add events, loss and peak memory of the run to its memory history."""
+    # Kinds that may allocate or free memory.
     kinds = ("growth", "evaluation", "reset", "refusal", "finding", "checkpoint", "phase")
-    told = {kind: np.array([event["step"] for event in history.events(kind)], np.int64) for kind in kinds}
+    events = {kind: np.array([event["step"] for event in history.events(kind)], np.int64) for kind in kinds}
     return replace(
         trace,
-        events={kind: np.unique(steps) for kind, steps in told.items() if len(steps)},
+        events={kind: np.unique(steps) for kind, steps in events.items() if len(steps)},
         loss=_curve(history, "Loss/total"),
         peak=_curve(history, "Memory/peak_MB"),
     )
@@ -141,10 +152,11 @@ def _curve(history: History, name: str) -> RecordedCurve | None:
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """Return a short name per path: its own, or as many of its parents as tell it from the others."""
-    whole = [path.resolve().parts for path in paths]
-    for depth in range(1, 1 + max(map(len, whole), default=1)):
-        short = ["/".join(parts[-depth:]) for parts in whole]
-        if len(set(short)) == len(set(whole)):
+    """Return a short name for each path: its last part, or as many parts as distinguish all paths."""
+    all_parts = [path.resolve().parts for path in paths]
+    for depth in range(1, 1 + max(map(len, all_parts), default=1)):
+        short = ["/".join(parts[-depth:]) for parts in all_parts]
+        # Compared with the number of distinct paths: the same path may be given twice.
+        if len(set(short)) == len(set(all_parts)):
             return short
     return [str(path) for path in paths]

@@ -1,4 +1,8 @@
-"""Memory report for a terminal: the layout of the original analyzer, followed by further sections."""
+"""Memory report for a terminal: the layout of the original analyzer, followed by further sections.
+
+The original's part writes sizes as the original does (MB of 2**20 bytes), because other programs parse it. The further
+sections use MiB.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,11 +14,13 @@ from rich.text import Text
 from fieldwatch.base import number, percent
 from fieldwatch.report.memory.analysis import Analysis, Quantity, largest_jumps
 from fieldwatch.report.memory.jumps import Jump, Link
-from fieldwatch.report.memory.trace import LargestTensor
+from fieldwatch.report.memory.trace import LargestTensor, in_mib
 
+# The first sections have the layout of the original analyzer, down to units and spaces: people have scripts that parse
+# it, so sizes are "8073.4 MB" here and nowhere else.
 RULE = "=" * 80
 NOTHING = "-"
-COLOURS = {"rising": "yellow", "falling": "green", "in steps": "cyan", "uneven": "cyan"}
+COLORS = {"rising": "yellow", "falling": "green", "in steps": "cyan", "uneven": "cyan"}
 LEAK = {"suspected": "LEAK SUSPECTED", "none": "No leak suspected", "not known": "Leak: not known"}
 IDLE = (
     "This is the idle fraction of the reserved memory, (reserved - allocated) / reserved. Most of it can be reused "
@@ -24,8 +30,14 @@ IDLE = (
 
 
 def report(analysis: Analysis, console: Console) -> None:
-    """Print the report."""
+    """Print the report.
+
+    Args:
+        analysis: analysis of a run.
+        console: terminal to print to.
+    """
     for line in _lines(analysis):
+        # Lines of the tables are not wrapped, so that scripts can read them at any width.
         console.print(line, soft_wrap=isinstance(line, Text), highlight=False)
 
 
@@ -70,8 +82,7 @@ def _summary(analysis: Analysis) -> Iterator[Text]:
     names = {"allocated": "Memory Allocated", "reserved": "Memory Reserved"}
     names |= {"fragmentation": "Fragmentation", "tensors": "Total Tensors"}
     for quantity in analysis.totals:
-        start = amount(quantity.start, quantity.unit)
-        end = amount(quantity.end, quantity.unit)
+        start, end = (_original_amount(value, quantity.unit) for value in (quantity.start, quantity.end))
         yield Text(f"{names[quantity.name] + ':':<25} Start: {start}  →  End: {end}")
 
 
@@ -79,24 +90,28 @@ def amount(value: float, unit: str) -> str:
     """Format a quantity of the trace: memory, a percentage or a count; ``-`` if it is not finite."""
     if not np.isfinite(value):
         return NOTHING
-    return megabytes(value) if unit == "MB" else percent(value / 100) if unit == "%" else f"{value:.0f}"
+    return in_mib(value) if unit == "MiB" else percent(value / 100) if unit == "%" else f"{value:.0f}"
 
 
-def megabytes(value: float, digits: int = 1, *, signed: bool = False) -> str:
+def _original_amount(value: float, unit: str) -> str:
+    return _original_size(value) if unit == "MiB" else amount(value, unit)
+
+
+def _original_size(value: float, digits: int = 1) -> str:
     """Format a size as the original profiler's summary does, whose readers parse it: ``8073.4 MB``, of 2**20 bytes."""
-    return f"{value:{'+' if signed else ''}.{digits}f} MB" if np.isfinite(value) else NOTHING
+    return f"{value:.{digits}f} MB" if np.isfinite(value) else NOTHING
 
 
 def _table(title: str, sizes: Mapping[str, float]) -> Iterator[Text]:
-    whole = sum(sizes.values())
+    total = sum(sizes.values())
     used = {name: size for name, size in sizes.items() if size}
     if not used:
         return
     yield Text()
     yield Text(title)
     for name, size in sorted(used.items(), key=lambda pair: -pair[1]):
-        share = f"({percent(size / whole):>6})" if whole > 0 else ""
-        yield Text(f"  {sanitized(name, 40):<15}: {megabytes(size):>11}  {share}")
+        share = f"({percent(size / total):>6})" if total > 0 else ""
+        yield Text(f"  {sanitized(name, 40):<15}: {_original_size(size):>11}  {share}")
 
 
 def _large(analysis: Analysis) -> Iterator[Text]:
@@ -110,11 +125,11 @@ def _large(analysis: Analysis) -> Iterator[Text]:
         yield from map(_large_tensor_line, trace.largest)
 
 
-def _large_tensor_line(one: LargestTensor) -> Text:
-    size = megabytes(one.size, 2)
-    line = f"  {size:>14} | shape={sanitized(one.shape, 60)} | dtype={sanitized(one.dtype, 20)}"
-    owner = f" | {sanitized(one.owner, 60)}" if one.owner else ""
-    return Text(line + owner + (f" | {one.views} views" if one.views > 1 else ""))
+def _large_tensor_line(tensor: LargestTensor) -> Text:
+    size = _original_size(tensor.size, 2)
+    line = f"  {size:>14} | shape={sanitized(tensor.shape, 60)} | dtype={sanitized(tensor.dtype, 20)}"
+    owner = f" | {sanitized(tensor.owner, 60)}" if tensor.owner else ""
+    return Text(line + owner + (f" | {tensor.views} views" if tensor.views > 1 else ""))
 
 
 def _account(analysis: Analysis) -> Iterator[Text]:
@@ -123,20 +138,18 @@ def _account(analysis: Analysis) -> Iterator[Text]:
         return
     yield from _heading("ACCOUNT", "at the last snapshot, by owner")
     for name, size in parts.items():
-        yield Text(f"  {sanitized(name, 40):<15}: {megabytes(size):>11}")
+        yield Text(f"  {sanitized(name, 40):<15}: {in_mib(size):>11}")
     missing = float(analysis.trace.allocated[-1]) - sum(parts.values())
-    if (
-        abs(missing) > 1e-3
-    ):  # the parts of our own census sum exactly to the allocated memory, those of other logs may not
-        yield Text(f"  {'unaccounted':<15}: {megabytes(missing):>13}", "bold yellow")
-    yield Text(f"  {'= allocated':<15}: {megabytes(analysis.trace.allocated[-1]):>13}")
+    # The parts of our own census sum exactly to the allocated memory, those of other logs may not.
+    if abs(missing) > 1e-3:
+        yield Text(f"  {'unaccounted':<15}: {in_mib(missing):>13}", "bold yellow")
+    yield Text(f"  {'= allocated':<15}: {in_mib(analysis.trace.allocated[-1]):>13}")
 
 
 def _trends(analysis: Analysis) -> Iterator[Text | Padding]:
     count = len(analysis.trace) - analysis.startup
-    late = analysis.startup
-    left_out = f", {late} of the start-up excluded" if late else ""
-    yield from _heading("TREND ANALYSIS", f"per 1000 iterations, over {count} snapshots{left_out}")
+    excluded = f", {analysis.startup} of the start-up excluded" if analysis.startup else ""
+    yield from _heading("TREND ANALYSIS", f"per 1000 iterations, over {count} snapshots{excluded}")
     yield Text(f"  {'':<24} {'slope':>12}   {'95 % interval':^23}   verdict", "dim")
     yield from map(_trend, analysis.totals)
     for title, quantities in (("category", analysis.categories), ("component", analysis.components)):
@@ -145,13 +158,13 @@ def _trends(analysis: Analysis) -> Iterator[Text | Padding]:
             yield Text(f"  by {title}", "dim")
             yield from map(_trend, used)
     leak = analysis.leak
-    colour = {"suspected": "bold yellow", "none": "green"}.get(leak.verdict, "")
-    yield _paragraph(Text.assemble((LEAK[leak.verdict], colour), f": {leak.why}."))
+    color = {"suspected": "bold yellow", "none": "green"}.get(leak.verdict, "")
+    yield _paragraph(Text.assemble((LEAK[leak.verdict], color), f": {leak.why}."))
 
 
 def _trend(quantity: Quantity) -> Text:
     name = f"  {sanitized(quantity.name, 24):<24} "
-    verdict = (quantity.verdict, COLOURS.get(quantity.verdict, "dim"))
+    verdict = (quantity.verdict, COLORS.get(quantity.verdict, "dim"))
     if quantity.trend is None:
         return Text.assemble(name, f"{'':>12}   {'':^23}   ", verdict)
     unit = f" {quantity.unit}".rstrip()
@@ -171,15 +184,14 @@ def _fragmentation(analysis: Analysis) -> Iterator[Text | Padding]:
         return
     yield from _heading("FRAGMENTATION", f"mean {percent(idle.mean / 100)}, highest {percent(idle.highest / 100)}")
     for name, values in analysis.trace.fragments.items():
-        yield Text(
-            f"  {sanitized(name, 40):<15}: {megabytes(values[-1]):>11} at the end, at most {megabytes(values.max())}"
-        )
+        yield Text(f"  {sanitized(name, 40):<15}: {in_mib(values[-1]):>11} at the end, at most {in_mib(values.max())}")
     yield _paragraph(IDLE)
 
 
 def _jumps(analysis: Analysis) -> Iterator[Text | Padding]:
     jumps = analysis.jumps
     if not jumps:
+        # Said, because the absence of a section could also mean that nobody looked.
         yield from _heading("JUMPS", "none: no unusual change between two snapshots")
         return
     listed = largest_jumps(jumps)
@@ -190,17 +202,18 @@ def _jumps(analysis: Analysis) -> Iterator[Text | Padding]:
 
 
 def _jump(jump: Jump) -> Text:
-    part = f"  {sanitized(jump.parts[0][0], 20)} {megabytes(jump.parts[0][1], 0, signed=True)}" if jump.parts else ""
+    part = f"  {sanitized(jump.parts[0][0], 20)} {in_mib(jump.parts[0][1], 0, signed=True)}" if jump.parts else ""
     near = f"  [{sanitized(', '.join(jump.near), 60)}]" if jump.near else ""
-    quiet = f"  {jump.quiet} quiet before" if jump.quiet >= 20 else ""
-    size = f"{megabytes(jump.change, signed=True)} ({percent(jump.share, signed=True)})"
+    # A single jump after a long plateau is more suspicious than one of many.
+    quiet = f"  first in {jump.quiet} snapshots" if jump.quiet >= 20 else ""
+    size = f"{in_mib(jump.change, signed=True)} ({percent(jump.share, signed=True)})"
     return Text(f"  {jump.step:>9}  {jump.shape:<5} {size:<19}{part}{near}{quiet}")
 
 
 def _link(link: Link) -> Padding:
-    near = f"{link.together} of {link.jumps} with an event '{sanitized(link.kind, 30)}' since the snapshot before"
+    together = f"{link.together} of {link.jumps} with an event '{sanitized(link.kind, 30)}' since the previous snapshot"
     return _paragraph(
-        f"{near} ({link.events} such events; {number(link.expected, 2)} by chance, p = {number(link.chance, 2)})"
+        f"{together} ({link.events} such events; {number(link.expected, 2)} by chance, p = {number(link.chance, 2)})"
     )
 
 
@@ -209,7 +222,7 @@ def _timeline(analysis: Analysis) -> Iterator[Text]:
     yield from _heading("MEMORY TIMELINE", f"{len(analysis.timeline)} of {len(trace)} snapshots")
     yield Text(f"  {'iteration':>10} {'allocated':>13} {'reserved':>13} {'fragm.':>8} {'tensors':>9}", "dim")
     for row in analysis.timeline:
-        cells = (trace.allocated[row], "MB", 13), (trace.reserved[row], "MB", 13), (trace.fragmentation[row], "%", 8)
+        cells = (trace.allocated[row], "MiB", 13), (trace.reserved[row], "MiB", 13), (trace.fragmentation[row], "%", 8)
         line = " ".join(
             f"{amount(value, unit):>{width}}" for value, unit, width in (*cells, (trace.tensors[row], "", 9))
         )

@@ -1,4 +1,4 @@
-"""What was recorded about memory over a run, from whichever file, as columns in MB (2**20 bytes)."""
+"""Memory of a run over time as columns, whatever file they come from; sizes are in MiB."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,21 +13,21 @@ from fieldwatch.base import mebibytes
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
-MB = 2**20
+MIB = 2**20
 in_mib = partial(mebibytes, unit="MiB")
 """Format memory always in MiB: a leak of some MiB per snapshot would not show in GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LargestTensor:
-    """One of the largest tensors at the end.
+    """One of the largest tensors at the last snapshot.
 
     Attributes:
-        size: MB.
-        shape: as text.
-        dtype: such as ``"float32"``.
-        owner: whose it is, such as ``"means (parameters)"``; empty where the log does not know.
-        views: how many tensors look into it; 0 where the log does not know.
+        size: size in MiB.
+        shape: shape as text.
+        dtype: dtype, such as ``"float32"``.
+        owner: name and kind of the owner, such as ``"means (parameters)"``; empty if unknown.
+        views: number of tensors that share its storage; 0 if unknown.
     """
 
     size: float
@@ -39,7 +39,10 @@ class LargestTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedCurve:
-    """Another recorded quantity of the same run: ``[m]`` steps and ``[m]`` values."""
+    """Another recorded quantity of the same run: ``[m]`` steps and ``[m]`` values.
+
+    It has its own steps, since a run records its loss more often than snapshots of its memory.
+    """
 
     steps: Steps
     values: Floats
@@ -55,34 +58,34 @@ def _events() -> dict[str, Steps]:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryHistory:
-    """A run's memory as columns; every size in MB, NaN where it is not known.
+    """Memory of a run as columns, one row per snapshot; sizes are in MiB, and NaN if unknown.
 
     Attributes:
-        label: a short name of the input, unique among those shown together.
-        kind: which file it comes from.
-        files: the files that were read.
+        label: short name of the input, unique among those shown together.
+        kind: format of the file that it comes from.
+        files: files that were read.
         steps: ``[n]`` iterations, ascending.
-        allocated: ``[n]``, held by tensors.
-        reserved: ``[n]``, held by the allocator.
-        fragmentation: ``[n]`` percent: the idle share of what the allocator holds.
-        tensors: ``[n]``, how many there were.
-        categories: ``[n]`` by what the memory is for.
-        components: ``[n]`` by watched group or registered data.
-        dtypes: ``[n]`` by type of the entries.
-        account: ``[n]`` by part, adding up to ``allocated``; empty where the log has no such account.
-        fragments: ``[n]`` by part: what the idle share consists of; empty where the log does not know.
-        large_counts: ``[n]``, how many tensors were above the threshold.
-        large_threshold: that threshold.
-        largest: the largest tensors at the end.
-        began: when the first snapshot was taken, as text.
-        ended: when the last one was taken.
-        dropped: how many snapshots were damaged or cut off, and left out.
-        replaced: how many snapshots a resumed run has gone back over.
-        device: whose memory, such as ``cuda:0``; empty where the log does not say it.
-        notes: what a reader should know about the file.
-        events: kind to the ``[k]`` steps of the run's events (growth, evaluation, finding ...).
-        loss: ``Loss/total`` of the run.
-        peak: ``Memory/peak_MB`` of the run.
+        allocated: ``[n]`` memory allocated by tensors.
+        reserved: ``[n]`` memory reserved by the allocator.
+        fragmentation: ``[n]`` idle fraction of the reserved memory, in percent.
+        tensors: ``[n]`` number of tensors.
+        categories: ``[n]`` memory by purpose.
+        components: ``[n]`` memory by watched group or registered data.
+        dtypes: ``[n]`` memory by dtype.
+        account: ``[n]`` memory by part; the parts add up to ``allocated``. Empty if the log has no account.
+        fragments: ``[n]`` idle memory by reason; empty if unknown.
+        large_counts: ``[n]`` number of tensors above the threshold.
+        large_threshold: threshold for large tensors.
+        largest: largest tensors at the last snapshot.
+        began: time of the first snapshot as text; empty if unknown.
+        ended: time of the last snapshot as text; empty if unknown.
+        dropped: number of damaged or truncated snapshots, which were skipped.
+        replaced: number of snapshots that a resumed run has repeated.
+        device: device of the memory, such as ``cuda:0``; empty if unknown.
+        notes: remarks on the file for the reader.
+        events: ``[k]`` ascending steps of the run's events by kind (growth, evaluation, finding ...).
+        loss: ``Loss/total`` of the run; None if not recorded.
+        peak: ``Memory/peak_MB`` of the run; None if not recorded.
     """
 
     label: str
@@ -116,10 +119,12 @@ class MemoryHistory:
 
     @property
     def stack(self) -> Mapping[str, Floats]:
-        """The parts to draw on top of each other: the account where there is one, else the categories."""
+        """Parts for a stacked chart: those of the account if there is one, else the categories."""
+        # Categories may overlap and leave gaps, so their sum is not the allocated memory.
         return self.account or self.categories
 
     @property
     def knows_owners(self) -> bool:
-        """Whether the categories can be trusted: the original profiler filed tensors wrongly and knew no optimizer."""
+        """Whether the categories are reliable: the original profiler assigned tensors wrongly."""
+        # It also had no category for the optimizer, by which its logs are recognized.
         return self.kind == "memory.jsonl" or "optimizer" in self.categories

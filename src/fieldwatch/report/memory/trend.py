@@ -1,10 +1,11 @@
-"""How fast a quantity grows, with a confidence interval over all snapshots.
+"""Trend of a quantity: its slope over all snapshots, with a confidence interval.
 
-The slope is Theil and Sen's, the median of the slopes between all pairs of blocks, with Sen's interval (Sen 1968, JASA
-63:1379). Blocks are at most 40 equal parts of the snapshots, each by its median. Chosen over a straight line by least
-squares because memory moves in spikes (evaluation), in single steps (a densification) and in correlated noise: a
-spike does not reach a block's median, a single step moves less than half of the pairs, and the correlation that is
-left between blocks widens the interval (Hamed and Rao 1998, J. Hydrology 204:182, first lag only).
+The slope is the Theil-Sen estimator, the median of the slopes between all pairs of blocks, with Sen's interval (Sen
+1968, JASA 63:1379). A block is one of at most 40 equal parts of the snapshots, represented by its median.
+
+Least squares would not do, because memory changes in spikes (evaluation), in single steps (densification) and with
+correlated noise. A spike does not change the median of a block, and a single step changes less than half of the pairs.
+The remaining correlation between blocks widens the interval (Hamed and Rao 1998, J. Hydrology 204:182, first lag only).
 """
 
 import math
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Verdict = Literal["rising", "falling", "steady", "in steps", "uneven", "too short"]
 BLOCKS = 40
+"""Maximum number of blocks; the number of pairs, and with it the cost, grows with its square."""
 LEAST = 6
-"""Fewer snapshots than this have no slope: with 5 and less, a 95 % interval does not exist or says nothing."""
+"""Minimum number of snapshots of a slope: with 5 or fewer, a 95 % interval does not exist or covers everything."""
 _NORMAL = 1.959964
+"""97.5 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +31,10 @@ class Trend:
     """A slope per 1000 iterations with its 95 % confidence interval.
 
     Attributes:
-        per_1000: the slope, in the quantity's unit.
+        per_1000: slope in the unit of the quantity per 1000 iterations.
         low: lower end of the interval.
         high: upper end of the interval.
-        blocks: how many blocks of snapshots it rests on.
+        blocks: number of blocks that the slope was computed from.
     """
 
     per_1000: float
@@ -46,11 +49,11 @@ class Trend:
 
 
 def trend_of(steps: NDArray[np.int64], values: Floats) -> Trend | None:
-    """Return the slope of a quantity, None where fewer than six snapshots know it.
+    """Return the slope of a quantity; None if it has fewer than six finite values.
 
     Args:
-        steps: ``[n]`` iterations, ascending.
-        values: ``[n]``; non-finite ones are left out.
+        steps: ``[n]`` ascending iterations.
+        values: ``[n]`` values; those that are not finite are left out.
     """
     known = np.isfinite(values)
     steps = steps[known]
@@ -79,33 +82,39 @@ def blocks_of(steps: NDArray[np.int64], *columns: Floats) -> tuple[Floats, ...]:
     return tuple(np.array([np.median(column[part]) for part in parts]) for column in whole)
 
 
-def widening(rest: Floats) -> float:
-    """Return by what an interval grows because neighbours among the ``[n]`` residuals are alike."""
-    rest = rest - rest.mean()
-    power = float(rest @ rest)
+def widening(residuals: Floats) -> float:
+    """Return the factor by which correlation between neighboring residuals widens an interval, at least 1.
+
+    Args:
+        residuals: ``[n]`` residuals in order of step.
+    """
+    residuals = residuals - residuals.mean()
+    power = float(residuals @ residuals)
     if power <= 0:
         return 1.0
-    alike = float(rest[1:] @ rest[:-1]) / power
-    # Not significant at 95 %: then it is taken for zero.
-    if alike < _NORMAL / math.sqrt(len(rest)):
+    correlation = float(residuals[1:] @ residuals[:-1]) / power
+    # A correlation that is not significant at 95 % counts as zero, or noise would widen every interval.
+    if correlation < _NORMAL / math.sqrt(len(residuals)):
         return 1.0
-    return math.sqrt((1 + alike) / (1 - min(alike, 0.98)))
+    # Variance of a mean of an AR(1) process, relative to independent values; limited, since it diverges at 1.
+    return math.sqrt((1 + correlation) / (1 - min(correlation, 0.98)))
 
 
 def verdict_of(steps: NDArray[np.int64], values: Floats, trend: Trend | None, least: float) -> Verdict:
-    """Say in words how a quantity moves.
+    """Describe how a quantity changes.
 
     Args:
         steps: ``[n]`` iterations.
-        values: ``[n]``, finite.
-        trend: its slope.
-        least: a change over the whole range that is smaller than this does not matter.
+        values: ``[n]`` finite values.
+        trend: slope of the quantity; None if there are too few values.
+        least: minimum change over the whole range that is relevant.
     """
     if trend is None:
         return "too short"
     span = float(steps[-1] - steps[0]) / 1000
     if trend.sign and abs(trend.per_1000) * span >= least:
         return "rising" if trend.sign > 0 else "falling"
+    # Without a clear slope: medians of the first and last quarter, since single values may be spikes.
     quarter = max(1, len(values) // 4)
     moved = abs(float(np.median(values[-quarter:]) - np.median(values[:quarter])))
     if moved >= least:
@@ -114,23 +123,28 @@ def verdict_of(steps: NDArray[np.int64], values: Floats, trend: Trend | None, le
 
 
 def _in_steps(values: Floats, moved: float) -> bool:
-    """Whether the few largest changes between snapshots make up most of the whole change."""
+    """Return whether the largest 5 % of the changes between snapshots make up most of the total change."""
     changes = np.diff(values)
-    few = max(1, len(changes) // 20)
-    largest = np.argsort(-np.abs(changes))[:few]
+    count = max(1, len(changes) // 20)
+    largest = np.argsort(-np.abs(changes))[:count]
     return abs(float(changes[largest].sum())) >= 0.8 * moved
 
 
 def startup(allocated: Floats, optimizer: Floats | None) -> int:
-    """Return how many snapshots at the start are left out of slopes.
+    """Return the number of snapshots at the start that are excluded from slopes.
 
-    Those before the optimizer's state exists, where the log knows it; and those before a jump within the first 5 %
-    (at least two) of the snapshots that is larger than 5 % of the memory and ten times the usual change.
+    These are the snapshots before the optimizer has a state, and those before a jump in the first 5 % (at least two) of
+    the snapshots that exceeds 5 % of the memory and ten times the usual change.
+
+    Args:
+        allocated: ``[n]`` allocated memory.
+        optimizer: ``[n]`` memory of the optimizer's state; None if unknown.
     """
     count = len(allocated)
     if count < 2 * LEAST:
         return 0
     before = 0
+    # Adam allocates twice the size of the parameters at its first update.
     if optimizer is not None and optimizer.any():
         before = int(np.argmax(optimizer > 0))
     head = max(2, count // 20)
@@ -139,4 +153,5 @@ def startup(allocated: Floats, optimizer: Floats | None) -> int:
     level = float(np.median(allocated))
     jumps = np.flatnonzero(changes[:head] > max(10 * usual, 0.05 * level))
     before = max(before, int(jumps[-1]) + 1 if len(jumps) else 0)
+    # A start-up that lasts half of the run is none: the optimizer was created late, or the log is odd.
     return before if before <= count // 2 else 0

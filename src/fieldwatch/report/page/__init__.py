@@ -1,4 +1,4 @@
-"""HTML page of an account, and the script that draws accounts on the page and in TensorBoard."""
+"""The page: what it can show, and the file that shows it, which opens offline and needs nothing else."""
 
 from typing import TYPE_CHECKING
 
@@ -6,8 +6,28 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.report.page.page import is_page, report_page, write_page
+    from fieldwatch.report.page.page_document import Level, document
+    from fieldwatch.report.page.panels import Panel, Row, facts, group, lines, slug, stack, table, text
     from fieldwatch.report.page.script import panels_script, panels_style, text_script
 
-__all__ = ["is_page", "panels_script", "panels_style", "report_page", "text_script", "write_page"]
+__all__ = [
+    "Level",
+    "Panel",
+    "Row",
+    "document",
+    "facts",
+    "group",
+    "is_page",
+    "lines",
+    "panels_script",
+    "panels_style",
+    "report_page",
+    "slug",
+    "stack",
+    "table",
+    "text",
+    "text_script",
+    "write_page",
+]
 
 __getattr__, __dir__ = lazy_names(__name__)

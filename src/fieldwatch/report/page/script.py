@@ -5,8 +5,8 @@ from typing import Final
 
 _TEXT_FORMAT: Final = "text_format.js"
 _PARTS: Final = (
-    _TEXT_FORMAT, "text.js", "colours.js", "chart_data.js", "chart_drawing.js", "chart.js", "view.js", "table.js",
-    "head.js", "panels.js",
+    _TEXT_FORMAT, "text.js", "colors.js", "chart_data.js", "chart_drawing.js", "chart.js", "histogram.js",
+    "view.js", "table.js", "canvas_panel.js", "allocations.js", "segments.js", "head.js", "panels.js",
 )  # fmt: skip
 VENDORED: Final = "vendor/uPlot.iife.min.js"
 
@@ -21,7 +21,7 @@ def panels_script() -> str:
 
 
 def text_script() -> str:
-    """Return the functions that format numbers, sizes, durations and dates, for the other pages."""
+    """Return the functions that format numbers, sizes, durations and dates, for a page with a script of its own."""
     return _asset(_TEXT_FORMAT)
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from rich.table import Table
 
+from fieldwatch.base import duration, mebibytes
 from fieldwatch.record import History, holds_run, read_history, read_manifest
 
 RANKS = "ranks"
 """Subfolder of the run folder with the records of all ranks except rank 0."""
 _STEPS_FOR_PACE = 256
+"""Number of last steps whose mean time is shown; the first ones include warm-up and compilation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,28 +48,38 @@ def read_ranks(folder: str | Path) -> list[RankFacts]:
         NotARun: if the folder contains no run.
     """
     root = Path(folder)
+    # A rank that has not written its manifest yet is left out.
     others = [path for path in (root / RANKS).glob("*") if path.name.isdigit() and holds_run(path)]
-    return [_facts(0, root), *(_facts(int(path.name), path) for path in sorted(others, key=lambda one: int(one.name)))]
+    others.sort(key=lambda path: int(path.name))
+    return [_facts(0, root), *(_facts(int(path.name), path) for path in others)]
 
 
 def ranks_table(ranks: Sequence[RankFacts]) -> Table:
-    """Return a table of the ranks in MiB and ms, with the maximum and the sum of each memory column."""
-    table = Table(title="ranks (MiB, ms)", title_justify="left")
-    for column in ("rank", "host", "pid", "last step", "held", "peak", "reserved", "a step"):
-        table.add_column(column, justify="left" if column == "host" else "right")
-    for one in ranks:
-        figures = (one.allocated, one.peak, one.reserved, one.step_ms)
-        table.add_row(str(one.rank), one.host, str(one.pid), str(one.step), *map(_cell, figures))
-    columns = [[one.allocated for one in ranks], [one.peak for one in ranks], [one.reserved for one in ranks]]
-    known = [[value for value in column if value is not None] for column in columns]
-    table.add_row("most", "", "", "", *(_cell(max(values, default=None)) for values in known), "")
-    table.add_row("sum", "", "", "", *(_cell(sum(values) if values else None) for values in known), "")
+    """Return a table of the ranks, with the maximum and the sum of each memory column."""
+    # Without a box, sizes with their units fit 80 columns.
+    table = Table(title="ranks", title_justify="left", box=None, pad_edge=False)
+    for column in ("rank", "host", "pid", "last step", "allocated", "peak", "reserved", "step time"):
+        table.add_column(column, justify="left" if column == "host" else "right", no_wrap=column != "host")
+    for facts in ranks:
+        memory = (mebibytes(size) for size in (facts.allocated, facts.peak, facts.reserved))
+        step_time = duration(None if facts.step_ms is None else facts.step_ms / 1000)
+        table.add_row(str(facts.rank), facts.host, str(facts.pid), f"{facts.step:,}", *memory, step_time)
+    columns = [
+        [facts.allocated for facts in ranks],
+        [facts.peak for facts in ranks],
+        [facts.reserved for facts in ranks],
+    ]
+    known = [[size for size in column if size is not None] for column in columns]
+    # The maximum decides whether a device is full, the sum what a host with several ranks needs.
+    table.add_row("highest", "", "", "", *(mebibytes(max(sizes, default=None)) for sizes in known), "")
+    table.add_row("sum", "", "", "", *(mebibytes(sum(sizes) if sizes else None) for sizes in known), "")
     return table
 
 
 def _facts(rank: int, folder: Path) -> RankFacts:
     history = read_history(folder)
     segments = read_manifest(folder).segments
+    # After a restart, ranks may run on other hosts.
     last: Mapping[str, Any] = segments[-1] if segments else {}
     times = history["Time/step"].last(_STEPS_FOR_PACE).values if "Time/step" in history.names() else ()
     return RankFacts(
@@ -84,7 +96,3 @@ def _facts(rank: int, folder: Path) -> RankFacts:
 
 def _largest(history: History, name: str) -> float | None:
     return float(history[name].values.max()) if name in history.names() and len(history[name].values) else None
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         Snapshot,
         Timeline,
     )
+    from fieldwatch.report.snapshot.page import snapshot_account, snapshot_panels
+    from fieldwatch.report.snapshot.page_data import view_data
     from fieldwatch.report.snapshot.pickled import MAX_BYTES
     from fieldwatch.report.snapshot.read import read_snapshot
     from fieldwatch.report.snapshot.records import (
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     )
     from fieldwatch.report.snapshot.stacks import Frame, Stack
     from fieldwatch.report.snapshot.table import snapshot_table
-    from fieldwatch.report.snapshot.view import write_view
 
 __all__ = [
     "ACTIONS",
@@ -53,9 +54,11 @@ __all__ = [
     "Stack",
     "Timeline",
     "read_snapshot",
+    "snapshot_account",
     "snapshot_json",
+    "snapshot_panels",
     "snapshot_table",
-    "write_view",
+    "view_data",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

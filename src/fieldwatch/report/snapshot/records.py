@@ -52,7 +52,7 @@ class AllocatorSegment:
         total: its size; the sum over all segments is the reserved memory.
         allocated, active, requested: what the allocator itself counted in it; None where the version did not say.
         stream: the stream it belongs to.
-        kind: ``"small"`` (requests up to 1 MB) or ``"large"``.
+        kind: ``"small"`` (requests up to 1 MiB) or ``"large"``.
         pool: the id of its memory pool; (0, 0) is the common one, others belong to CUDA graphs or ``MemPool``.
         expandable: whether it can grow and give back pages at its end.
         blocks: its pieces in the order of the file.

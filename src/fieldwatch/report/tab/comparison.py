@@ -8,7 +8,8 @@ from fieldwatch.report.compare import meaning_of
 
 MOST_CHARTS: Final = 48
 _LEVELS: Final = ("failed", "findings", "running", "notes", "empty", "healthy")
-_NOTHING: Final[Mapping[str, Any]] = {
+"""Levels of a verdict, worst first."""
+_EMPTY_SERIES: Final[Mapping[str, Any]] = {
     "rows": 0,
     "x": [],
     "y": [],
@@ -18,7 +19,7 @@ _NOTHING: Final[Mapping[str, Any]] = {
     "min": None,
     "max": None,
 }
-_GAP: Final = " · "
+_SEPARATOR: Final = " · "
 
 Accounts = Mapping[str, Mapping[str, Any]]
 Panel = dict[str, Any]
@@ -32,37 +33,41 @@ def side_by_side_account(accounts: Accounts) -> dict[str, Any]:
     """
     metrics = _shared_metrics(accounts)
     drawn = metrics[:MOST_CHARTS]
-    newest = max(accounts.values(), key=lambda account: account["run"]["last_step"] or 0)
+    # The longest run sets the range of the axes.
+    longest = max(accounts.values(), key=lambda account: account["run"]["last_step"] or 0)
     return {
         "format": 1,
-        "run": {**newest["run"], "name": " / ".join(accounts), "rows": 0, "segments": [], "resume": ""},
+        "run": {**longest["run"], "name": " / ".join(accounts), "rows": 0, "segments": [], "resume": ""},
         "verdict": _verdict(accounts),
+        # Findings and marks of several runs on the same charts would be taken for those of one.
         "findings": [],
         "crash": None,
         "phases": _shared_phases(accounts),
         "marks": [],
-        "series": {_key(metric, name): _of(accounts[name], metric) for metric in drawn for name in accounts},
+        "series": {_key(metric, name): _series(accounts[name], metric) for metric in drawn for name in accounts},
         "panels": [_verdicts(accounts), _values(accounts, metrics), *_charts(accounts, drawn), _config(accounts)],
-        "json_of": newest["json_of"],
+        "json_of": longest["json_of"],
     }
 
 
 def _verdict(accounts: Accounts) -> dict[str, str]:
     """Return the worst verdict and the runs that have it."""
     levels = {name: account["verdict"]["level"] for name, account in accounts.items()}
+    # An unknown level counts as the worst, so that it is not hidden.
     worst = min(levels.values(), key=lambda level: _LEVELS.index(level) if level in _LEVELS else 0)
-    whose = ", ".join(name for name, level in levels.items() if level == worst)
-    said = "" if len(set(levels.values())) > 1 else "all of them: "
-    return {"level": worst, "title": f"{len(accounts)} runs side by side", "detail": f"{worst}: {said}{whose}."}
+    names = ", ".join(name for name, level in levels.items() if level == worst)
+    scope = "" if len(set(levels.values())) > 1 else "all of them: "
+    return {"level": worst, "title": f"{len(accounts)} runs side by side", "detail": f"{worst}: {scope}{names}."}
 
 
 def _shared_metrics(accounts: Accounts) -> list[str]:
     """Return the metrics that at least two runs recorded, most important first."""
-    times: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for account in accounts.values():
         for metric in account["series"]:
-            times[metric] = times.get(metric, 0) + 1
-    return sorted((metric for metric, n in times.items() if n > 1), key=lambda name: (meaning_of(name).rank, name))
+            counts[metric] = counts.get(metric, 0) + 1
+    shared = (metric for metric, count in counts.items() if count > 1)
+    return sorted(shared, key=lambda name: (meaning_of(name).rank, name))
 
 
 def _shared_phases(accounts: Accounts) -> list[Any]:
@@ -71,13 +76,13 @@ def _shared_phases(accounts: Accounts) -> list[Any]:
 
 
 def _key(metric: str, name: str) -> str:
-    return f"{metric}{_GAP}{name}"
+    return f"{metric}{_SEPARATOR}{name}"
 
 
-def _of(account: Mapping[str, Any], metric: str) -> Mapping[str, Any]:
+def _series(account: Mapping[str, Any], metric: str) -> Mapping[str, Any]:
     """Return a series of a run; a missing one is empty, so that each run keeps its color in all charts."""
-    found = account["series"].get(metric)
-    return found or {**_NOTHING, "unit": "", "meaning": "not recorded by this run", "better": "", "axis": "step"}
+    series = account["series"].get(metric)
+    return series or {**_EMPTY_SERIES, "unit": "", "meaning": "not recorded by this run", "better": "", "axis": "step"}
 
 
 def _charts(accounts: Accounts, metrics: Sequence[str]) -> Iterator[Panel]:
@@ -130,25 +135,29 @@ def _values(accounts: Accounts, metrics: Sequence[str]) -> Panel:
     about = "The newest value of every metric that at least two of the runs recorded."
     if len(metrics) > MOST_CHARTS:
         about += f" Charts of the first {MOST_CHARTS} of these {len(metrics)} are below."
+    # Keys are numbered, because a run may be called "metric" or "best".
     titles = [{"key": f"run {i}", "title": name, "number": True} for i, name in enumerate(accounts)]
     columns = [{"key": "metric", "title": "metric", "number": False}, *titles]
     columns.append({"key": "best", "title": "best", "number": False})
     rows = [_value_row(accounts, metric) for metric in metrics]
     if not rows:
-        return _nothing("values", "Newest values", "The runs have no metric in common: compare runs of one pipeline.")
+        return _empty_panel(
+            "values", "Newest values", "The runs have no metric in common: compare runs of one pipeline."
+        )
     return {"id": "values", "title": "Newest values", "kind": "table", "about": about, "columns": columns, "rows": rows}
 
 
 def _value_row(accounts: Accounts, metric: str) -> dict[str, Any]:
     series = [account["series"].get(metric, {}) for account in accounts.values()]
-    last = [one.get("last") for one in series]
-    better = next((one["better"] for one in series if one.get("better")), meaning_of(metric).better)
-    row: dict[str, Any] = {"metric": metric, **{f"run {i}": value for i, value in enumerate(last)}}
-    return row | {"best": _best(dict(zip(accounts, last, strict=True)), better)}
+    last_values = [entry.get("last") for entry in series]
+    better = next((entry["better"] for entry in series if entry.get("better")), meaning_of(metric).better)
+    row: dict[str, Any] = {"metric": metric, **{f"run {i}": value for i, value in enumerate(last_values)}}
+    return row | {"best": _best(dict(zip(accounts, last_values, strict=True)), better)}
 
 
 def _best(values: Mapping[str, float | None], better: str) -> str:
     known = {name: value for name, value in values.items() if value is not None}
+    # Equal values have no best one.
     if better not in ("lower", "higher") or len(known) < 2 or len(set(known.values())) == 1:
         return ""
     return (min if better == "lower" else max)(known, key=lambda name: known[name])
@@ -160,7 +169,7 @@ def _config(accounts: Accounts) -> Panel:
     differing = [key for key in keys if len({config.get(key) for config in configs.values()}) > 1]
     title = "Config: what differs"
     if not differing:
-        return _nothing("config-differences", title, "The runs have the same config.")
+        return _empty_panel("config-differences", title, "The runs have the same config.")
     columns = [{"key": "key", "title": "key", "number": False}]
     columns += [{"key": f"run {i}", "title": name, "number": False} for i, name in enumerate(accounts)]
     rows = [
@@ -179,10 +188,11 @@ def _config(accounts: Accounts) -> Panel:
 
 
 def _flat_config(account: Mapping[str, Any]) -> dict[str, str]:
-    nothing: Panel = {}
-    panel = next((panel for panel in account["panels"] if panel["id"] == "config"), nothing)
+    # From the account's table: the account is all that the cache keeps of a run.
+    no_panel: Panel = {}
+    panel = next((panel for panel in account["panels"] if panel["id"] == "config"), no_panel)
     return {str(row.get("key")): str(row.get("value")) for row in panel.get("rows", ())}
 
 
-def _nothing(name: str, title: str, why: str) -> Panel:
+def _empty_panel(name: str, title: str, why: str) -> Panel:
     return {"id": name, "title": title, "kind": "empty", "about": why, "why": why}

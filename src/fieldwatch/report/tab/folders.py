@@ -14,11 +14,13 @@ from fieldwatch.record import JOURNAL, holds_run
 MOST_FOLDERS: Final = 20_000
 """Maximum number of searched folders, so that a whole disk is never searched."""
 _DEEPEST: Final = 12
+"""Maximum depth of searched folders."""
 _EVENTS: Final = "tensorboard"
-_NOT_INSIDE: Final = frozenset(
+_SKIPPED: Final = frozenset(
     (_EVENTS, "checkpoints", "node_modules", "site-packages", "__pycache__", ".git", ".venv", ".cache")
 )
-_ELSEWHERE: Final = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
+"""Names of folders that contain no runs, but often thousands of folders."""
+_REMOTE: Final = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +76,8 @@ def roots_of(logdir: str, logdir_spec: str) -> tuple[Root, ...]:
         logdir_spec: ``name:folder,folder,...``; used if there is no logdir.
     """
     parts = [("", logdir)] if logdir else [_named(part) for part in logdir_spec.split(",")]
-    here = [(name, path) for name, path in parts if path and not _ELSEWHERE.match(path)]
-    return tuple(Root(folder=Path(os.path.realpath(Path(path).expanduser())), name=name) for name, path in here)
+    local = [(name, path) for name, path in parts if path and not _REMOTE.match(path)]
+    return tuple(Root(folder=Path(os.path.realpath(Path(path).expanduser())), name=name) for name, path in local)
 
 
 def find_runs(roots: Sequence[Root], most: int = MOST_FOLDERS) -> SearchResult:
@@ -85,18 +87,19 @@ def find_runs(roots: Sequence[Root], most: int = MOST_FOLDERS) -> SearchResult:
         roots: folders to search.
         most: maximum number of searched folders.
     """
-    search = _Search(left=most)
-    found: dict[Path, FoundRun] = {}
+    search = _Search(remaining=most)
+    runs: dict[Path, FoundRun] = {}
     for root in roots:
         for folder in search.runs(root.folder):
-            found.setdefault(folder, _run(root, folder))
-    note = f"the search stopped after {most} folders: give TensorBoard the folder of the runs" if search.cut else ""
-    return SearchResult(runs=_disambiguated(sorted(found.values(), key=lambda run: _natural(run.name))), note=note)
+            # The first root that contains a run gives it its name.
+            runs.setdefault(folder, _run(root, folder))
+    note = f"the search stopped after {most:,} folders: give TensorBoard the folder of the runs" if search.cut else ""
+    return SearchResult(runs=_disambiguated(sorted(runs.values(), key=lambda run: _natural(run.name))), note=note)
 
 
 def _named(part: str) -> tuple[str, str]:
     """Split an entry of the list as TensorBoard does: a name precedes a colon unless the entry is a path."""
-    if ":" in part and not part.startswith("/") and not _ELSEWHERE.match(part):
+    if ":" in part and not part.startswith("/") and not _REMOTE.match(part):
         name, _, path = part.partition(":")
         return name, path
     return "", part
@@ -104,42 +107,52 @@ def _named(part: str) -> tuple[str, str]:
 
 @dataclass(kw_only=True)
 class _Search:
-    left: int
+    """A search through all roots, with one limit for all of them.
+
+    Attributes:
+        remaining: number of folders that may still be searched.
+        cut: whether the limit has stopped the search.
+        visited: real paths of all searched folders.
+    """
+
+    remaining: int
     cut: bool = False
-    seen: set[str] = field(default_factory=set[str])
+    visited: set[str] = field(default_factory=set[str])
 
     def runs(self, top: Path) -> Iterator[Path]:
+        # People also give TensorBoard the folder of the event files, which is inside of the run.
         if top.name == _EVENTS and holds_run(top.parent):
             yield top.parent
             return
+        # A stack instead of os.walk(), which follows either no links or all of them, also in a loop.
         waiting = [(top, 0)]
         while waiting:
             folder, depth = waiting.pop()
-            if not self._is_new(folder):
+            if not self._may_enter(folder):
                 continue
             if holds_run(folder):
                 yield folder
             elif depth < _DEEPEST:
                 waiting += [(inner, depth + 1) for inner in _folders_in(folder)]
 
-    def _is_new(self, folder: Path) -> bool:
+    def _may_enter(self, folder: Path) -> bool:
         # The real path: links may form a loop.
         place = os.path.realpath(folder)
-        if place in self.seen:
+        if place in self.visited:
             return False
-        self.seen.add(place)
-        self.cut = self.cut or self.left == 0
-        self.left -= not self.cut
+        self.visited.add(place)
+        self.cut = self.cut or self.remaining == 0
+        self.remaining -= not self.cut
         return not self.cut
 
 
 def _folders_in(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            inner = [entry.name for entry in entries if entry.is_dir() and entry.name not in _NOT_INSIDE]
+            names = [entry.name for entry in entries if entry.is_dir() and entry.name not in _SKIPPED]
     except OSError:
         return []
-    return [folder / name for name in inner]
+    return [folder / name for name in names]
 
 
 def _run(root: Root, folder: Path) -> FoundRun:
@@ -148,6 +161,7 @@ def _run(root: Root, folder: Path) -> FoundRun:
     events = os.path.relpath(folder / _EVENTS, root.folder)
     name = "/".join(part for part in (root.name, place) if part)
     return FoundRun(
+        # A hash, so that an id in a request can never be used as a path.
         id=hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest(),
         name=name or folder.name or str(folder),
         events=os.path.join(root.name, events) if root.name else events,  # noqa: PTH118  as TensorBoard does: with a dot
@@ -165,8 +179,8 @@ def _changed(file: Path) -> float:
 
 def _disambiguated(runs: Sequence[FoundRun]) -> tuple[FoundRun, ...]:
     """Append the folder to names that several runs share."""
-    times = Counter(run.name for run in runs)
-    return tuple(run if times[run.name] == 1 else replace(run, name=f"{run.name} ({run.folder})") for run in runs)
+    counts = Counter(run.name for run in runs)
+    return tuple(run if counts[run.name] == 1 else replace(run, name=f"{run.name} ({run.folder})") for run in runs)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

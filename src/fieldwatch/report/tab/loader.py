@@ -1,4 +1,4 @@
-"""What TensorBoard finds by the entry point: it brings the tab, or TensorBoard goes on without it."""
+"""Entry point of the tab, which TensorBoard imports when it starts."""
 
 # TensorBoard has no type stubs.
 # pyright: reportMissingTypeStubs=false
@@ -11,12 +11,12 @@ from tensorboard.plugins import base_plugin
 class TabLoader(base_plugin.TBLoader):
     """Loads the tab while TensorBoard starts.
 
-    TensorBoard imports this module unguarded: an error here would keep it from starting. What :meth:`load` raises it
-    logs, and goes on without the tab; so everything else is imported there.
+    An error during the import of this module would keep TensorBoard from starting. An error raised by :meth:`load` is
+    logged, and TensorBoard starts without the tab. Everything else is therefore imported in :meth:`load`.
     """
 
     def load(self, context: base_plugin.TBContext) -> Any:
-        """Return the tab for what TensorBoard was told to show."""
-        from fieldwatch.report.tab.plugin import TabPlugin  # noqa: PLC0415  optional: without it TensorBoard starts tabless
+        """Return the tab for the log folders of TensorBoard."""
+        from fieldwatch.report.tab.plugin import TabPlugin  # noqa: PLC0415  optional: TensorBoard starts without the tab
 
         return TabPlugin(context)

@@ -10,7 +10,8 @@ from fieldwatch.report.account import account_from
 
 BUDGET: Final = 600_000
 """Limit for the JSON of a run's curves, in bytes: it is sent again whenever the run has changed."""
-_LOOK: Final = 64 * 2**20
+_POLL_BYTES: Final = 64 * 2**20
+"""Maximum number of bytes per poll, which bounds the memory of its raw lines."""
 _FILES: Final = ("run.json", JOURNAL, EVENTS, MEMORY_LOG, "checkpoints", "crash", "products", "profiles")
 
 
@@ -36,18 +37,19 @@ class AccountReader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._follower = JournalFollower(folder, limit=_LOOK)
+        self._follower = JournalFollower(folder, limit=_POLL_BYTES)
         self._history = History()
 
     def read(self) -> tuple[dict[str, Any] | None, str]:
         """Return the current account and an empty text, or None and the reason why it cannot be read."""
+        # A run may be moved or damaged while TensorBoard runs: the tab shows the reason, and the other runs.
         try:
-            self._go_on()
+            self._add_new_rows()
             return account_from(self._history, self._folder, budget=BUDGET), ""
         except (OSError, ValueError) as error:
             return None, str(error) or type(error).__name__
 
-    def _go_on(self) -> None:
+    def _add_new_rows(self) -> None:
         update = self._follower.poll()
         update.apply_to(self._history)
         while update.more:
@@ -58,8 +60,9 @@ class AccountReader:
 def _stamps(folder: Path) -> Iterator[str]:
     for name in _FILES:
         try:
-            found = (folder / name).stat()
+            status = (folder / name).stat()
         except OSError:
             yield ""
         else:
-            yield f"{found.st_mtime_ns:x}.{found.st_size:x}"
+            # Of a folder, the time changes whenever a file is added or removed.
+            yield f"{status.st_mtime_ns:x}.{status.st_size:x}"

@@ -42,6 +42,11 @@ def told(line):
             ["--low_poly", "--delete_first", "--foo"],
         ),
         (
+            "python train_full_pipeline.py -s S -r density --high_poly False",
+            "train splats --data S --regularization density",
+            ["--high_poly"],
+        ),
+        (
             "python train.py -s S --iterations 30000 -r -1 --port 6009 -w",
             f"{VANILLA} --data S --coarse-iterations 30000 --background white --held-out 0",
             ["--port"],
@@ -66,7 +71,12 @@ def told(line):
             "mesh texture RUN MESH --square-size 8",
             ["-m"],
         ),
-        ("python utilities/evaluate_mesh.py --mesh X.ply", "mesh evaluate X.ply", []),
+        ("python utilities/evaluate_mesh.py --mesh X.ply", "mesh evaluate X.ply --gt TRUE", []),
+        (
+            "python inference.py --checkpoint ckpt_030000.pth --image I.png",
+            "infer normals RUN --image I.png --like VIEW",
+            ["--checkpoint", "--image"],
+        ),
         ("python eval_all_patches.py --checkpoint X", "eval RUN --checkpoint X", []),
         (
             "python train_dual_head.py --data_path F --vid V -e 10 --loss Fusion6",
@@ -86,14 +96,14 @@ def test_lines_of_the_original_scripts(original, command, left_out):
 
 def test_a_conf_file_becomes_flags_that_mean_the_same():
     migrated = migrate([str(BEAR), "--obj-name", "bear", "--seed", "3"])
-    assert migrated.command[:4] == ("train", "normals", "--preset", "seeds")
+    assert migrated.command[:4] == ("train", "normals", "--preset", "pmni")
     ours = read_normals(list(migrated.command[2:]))
     theirs = read_normals(["--conf", str(BEAR), "--obj-name", "bear", "--seed", "3"])
     assert ours.config is None
     assert "--data" in migrated.command
     assert f"--out {theirs.out}" in " ".join(migrated.command)
     assert any("without effect" in reason for _, reason in migrated.notes)
-    assert theirs.config.data != PRESETS["seeds"]().data
+    assert theirs.config.data != PRESETS["pmni"]().data
 
 
 def test_cfg_args_of_a_model_become_a_training(tmp_path):
@@ -117,7 +127,7 @@ def test_every_name_we_translate_to_is_a_flag():
     assert {name: flags - flag_names(name) for name, flags in names.items() if flags - flag_names(name)} == {}
     scripts = [script_of(name, ()) for name in SCRIPT_NAMES]
     assert {script.command for script in scripts} <= set(all_commands())
-    wrong = [(s.command, s.start) for s in scripts if not {*s.start[::2]} <= flag_names(s.command)]
+    wrong = [(s.command, s.start) for s in scripts if not {*s.start[::2], *s.needed} <= flag_names(s.command)]
     assert wrong == []
 
 
@@ -135,6 +145,8 @@ def test_it_prints_and_explains(capsys):
 def test_run_calls_the_command(capsys):
     assert main(shlex.split("migrate --run python utilities/evaluate_mesh.py --mesh none.ply --gt none.ply")) == 2
     assert "none.ply" in capsys.readouterr().err
+    assert main(shlex.split("migrate --run python utilities/evaluate_mesh.py --mesh none.ply")) == 2
+    assert "TRUE" in capsys.readouterr().err
     assert main(shlex.split("migrate --run python extract_mesh.py -l 0.3")) == 2
     assert "RUN" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""PMNI's .conf files: the published ones read unchanged, every key acts or is refused, nothing passes in silence."""
+"""PMNI's .conf files: the published ones read unchanged, every key acts, is noted or is refused, none in silence."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from fieldwatch.recon.commands.migrate.pmni_keys import COUNT, KEYS, NUMBER, TEX
 from fieldwatch.recon.pipelines.normals import PRESETS
 
 BEAR = Path(__file__).parents[4] / "examples" / "diligent_bear.conf"
-BASE = PRESETS["seeds"]()
+BASE = PRESETS["pmni"]()
 # What the other published files say otherwise than the bear's.
 AUTHORS = {
     "train.learning_rate": "5e-4",
@@ -91,7 +91,9 @@ ONE_LINE = BEAR.read_text(encoding="utf-8").replace("[\n        ./,\n        ./m
 
 def rewritten(changes):
     """The bear's file with other values; None takes a line out."""
-    lines, blocks, left = [], [], dict(changes)
+    lines = []
+    blocks = []
+    left = dict(changes)
     for line in ONE_LINE.splitlines():
         bare = line.split("#")[0].strip()
         if bare.endswith("{"):
@@ -119,7 +121,9 @@ def conf(tmp_path):
 
 def test_the_bears_file():
     found = read_pmni(BEAR, BASE, object_name="bear")
-    config, sdf, rendering = found.config, found.config.sdf, found.config.rendering
+    config = found.config
+    sdf = found.config.sdf
+    rendering = found.config.rendering
     assert found.out == Path("exp/diligent_mv/bear")
     assert (config.rays.rays_per_view, config.rays.views_per_step) == (512, 0)
     assert (config.data, config.normals) == (Path("data/diligent_mv_normals/bear"), "normal_camera_space_GT")
@@ -186,7 +190,8 @@ OTHERS = {
 
 def values_written():
     """Every value of the bear's file, by key."""
-    from_bear, blocks = {}, []
+    from_bear = {}
+    blocks = []
     for line in ONE_LINE.splitlines():
         bare = line.split("#")[0].strip().rstrip(",")
         if bare.endswith("{"):
@@ -214,25 +219,77 @@ AS_IT_IS = read_pmni(BEAR, BASE, object_name="bear")
 
 def test_the_bears_file_has_every_key():
     assert WRITTEN.keys() == KEYS.keys()
-    assert all(name in AS_IT_IS.notes[0] for name, key in KEYS.items() if key.silent)
+    assert all(name in AS_IT_IS.notes[0] for name, key in KEYS.items() if key.idle)
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_every_key_acts_or_is_refused_at_another_value(conf, name):
+def test_every_key_acts_is_noted_or_is_refused_at_another_value(conf, name):
     beside = BESIDE.get(name, {})
     before = conf(beside) if beside else AS_IT_IS
     value = WRITTEN[name]
     key = KEYS[name]
     other = OTHERS[key.kind](value)
-    if key.silent and other in key.only:
+    if key.idle and other in key.published:
         return
     try:
         after = conf(beside | {name: other})
     except ConfError as refusal:
         assert re.search(rf"a\.conf:\d+: {re.escape(name)}[: ]", str(refusal))  # noqa: PT017  either answer is right
     else:
-        assert (after.config, after.out) != (before.config, before.out)
-        assert not key.silent
+        acts = (after.config, after.out, after.log_every) != (before.config, before.out, before.log_every)
+        noted = [
+            note for note in after.notes if re.match(rf".*a\.conf:\d+: {re.escape(name)} = .* has no effect: ", note)
+        ]
+        assert (acts, len(noted)) == (not key.idle, int(key.idle))
+        assert all(key.why in note for note in noted)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dataset.depth_init_scale", "3.0"),
+        ("train.scale_lr", "1e-3"),
+        ("train.change_posenet_epoch", "5000"),
+        ("val.val_normal_resolution_level", "2"),
+        ("model.LearnScale.existscalenet", "False"),
+        ("general.recording", "[./, ./models, ./utilities]"),
+    ],
+)
+def test_a_key_without_effect_is_noted_with_its_line_at_any_value(conf, tmp_path, name, value):
+    found = conf({name: value})
+    assert (found.config, found.out) == (AS_IT_IS.config, AS_IT_IS.out)
+    lines = (tmp_path / "a.conf").read_text(encoding="utf-8").splitlines()
+    line = next(i for i, text in enumerate(lines, 1) if text.strip() == f"{name.rpartition('.')[2]} = {value}")
+    (note,) = [note for note in found.notes if f"a.conf:{line}: {name} = " in note]
+    assert KEYS[name].why in note
+    assert name not in found.notes[0]
+
+
+def test_a_folder_that_would_change_the_depth_is_refused(conf):
+    with pytest.raises(ConfError, match=r"a\.conf:\d+: dataset.perspective_dir must be integration/perspective here"):
+        conf({"dataset.perspective_dir": "better/perspective"})
+
+
+@pytest.mark.parametrize("steps", [100, 5, 50])
+def test_the_interval_of_reports_is_that_of_the_log(conf, steps):
+    assert conf({"val.report_freq": str(steps)}).log_every == steps
+
+
+def test_without_an_interval_of_reports_the_log_has_its_own(conf):
+    assert conf({"val.report_freq": None}).log_every is None
+
+
+def warm_up_notes(found):
+    return [note for note in found.notes if "train.batch_size" in note and "--warm-up-rays" in note]
+
+
+@pytest.mark.parametrize(("batch", "noted"), [("512", True), ("4096", True), ("256", False), ("64", False)])
+def test_a_larger_batch_than_that_of_the_warm_up_is_noted(conf, batch, noted):
+    found = conf({"train.batch_size": batch})
+    assert (found.config.rays.rays_per_view, found.config.rays.warm_up_rays) == (int(batch), 256)
+    assert bool(warm_up_notes(found)) == noted
+    without = replace(BASE, rays=replace(BASE.rays, warm_up_rays=None))
+    assert warm_up_notes(conf({"train.batch_size": batch}, base=without)) == []
 
 
 @pytest.mark.parametrize(
@@ -242,7 +299,7 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
         ("train.normal_weight", "1", "did you mean train.normal_weight_s"),
         ("train.save_freq", "1", "did you mean val.save_freq?"),
         ("general.device", "cpu", "general.device is not a key"),
-        ("colour", "red", "colour is not a key of PMNI's files"),
+        ("color", "red", "color is not a key of PMNI's files"),
         ("train.end_iter", "soon", "train.end_iter must be a whole number, 1 or more, got soon"),
         ("train.end_iter", '"30000"', "must be a whole number"),
         ("train.end_iter", "1.5", "train.end_iter must be a whole number, 1 or more, got 1.5"),
@@ -257,7 +314,7 @@ def test_every_key_acts_or_is_refused_at_another_value(conf, name):
             "must be models.renderer.NeuSRenderer here",
         ),
         ("train.use_white_bkgd", "True", "must be False here (normals have no background color)"),
-        ("val.report_freq", "50", "must be 100 or 5 or 10 here (every step is recorded), got 50"),
+        ("val.report_freq", "0", "val.report_freq must be a whole number, 1 or more, got 0"),
         (
             "model.ray_marching.occ_threshold",
             "0.7",
@@ -364,3 +421,4 @@ def test_batches_are_patches_of_every_view(conf):
     budget = replace(BASE, rays=replace(BASE.rays, rays_per_view=None, sample_budget=1000, views_per_step=2))
     rays = conf(patches, base=budget).config.rays
     assert (rays.rays_per_view, rays.sample_budget, rays.views_per_step) == (90, None, 0)
+    assert rays.warm_up_rays == 256 * 9

@@ -1,9 +1,20 @@
 """The original SuGaR command lines in our words."""
 
+import re
+
 import pytest
 
+from fieldwatch.cli.commands import flag_names
 from fieldwatch.cli.output import BadInput
-from fieldwatch.recon.commands.migrate.sugar import translate_flags
+from fieldwatch.recon.commands.migrate import sugar
+from fieldwatch.recon.commands.migrate.sugar import translate
+
+EXTRACT, REFINE, TEXTURE = (
+    "fieldwatch mesh extract RUN",
+    "fieldwatch mesh refine RUN MESH",
+    "fieldwatch mesh texture RUN MESH",
+)
+QUOTED = re.compile(r"`([^`]*)`")
 
 
 @pytest.mark.parametrize(
@@ -35,24 +46,59 @@ from fieldwatch.recon.commands.migrate.sugar import translate_flags
     ],
 )
 def test_flags_get_the_name_they_have_here(given, meant):
-    assert translate_flags(given.split()) == meant.split()
+    found = translate(given.split())
+    assert (found.arguments, found.notes) == (meant.split(), [])
 
 
 @pytest.mark.parametrize(
-    ("flag", "command"),
+    ("words", "commands"),
     [
-        ("-l", "extract"),
-        ("--surface_level", "extract"),
-        ("-v", "extract"),
-        ("--low_poly", "extract"),
-        ("--refinement_time", "refine"),
-        ("--normal_consistency_factor", "refine"),
-        ("--square-size=8", "texture"),
+        ("-l 0.3", [EXTRACT]),
+        ("--surface_level 0.3", [EXTRACT]),
+        ("-v 1000", [EXTRACT]),
+        ("--low_poly 1", [f"{EXTRACT} --vertices 200000", f"{REFINE} --gaussians-per-triangle 6"]),
+        ("--low_poly", [f"{EXTRACT} --vertices 200000", f"{REFINE} --gaussians-per-triangle 6"]),
+        ("--high_poly True", [f"{EXTRACT} --vertices 1000000", f"{REFINE} --gaussians-per-triangle 1"]),
+        ("--use_marching_cubes=True", [f"{EXTRACT} --method density"]),
+        ("--refinement_time short", [REFINE]),
+        ("--normal_consistency_factor 1", [REFINE]),
+        ("--square-size 8", [TEXTURE]),
+        ("--export_obj True", [TEXTURE]),
     ],
 )
-def test_flags_of_the_mesh_say_which_command_takes_them(flag, command):
-    with pytest.raises(BadInput, match=f"`fieldwatch mesh {command} RUN`"):
-        translate_flags(["-s", "X", *flag.split("="), "1"])
+def test_flags_of_the_mesh_say_which_command_takes_them(words, commands):
+    with pytest.raises(BadInput) as refused:
+        translate(["-s", "X", *words.split()])
+    assert QUOTED.findall(str(refused.value)) == commands
+
+
+@pytest.mark.parametrize(
+    ("words", "commands"),
+    [
+        ("--high_poly False", [f"{EXTRACT} --vertices 200000", f"{REFINE} --gaussians-per-triangle 6"]),
+        ("--high-poly=False", [f"{EXTRACT} --vertices 200000", f"{REFINE} --gaussians-per-triangle 6"]),
+        ("--low_poly False", [f"{EXTRACT} --vertices 1000000", f"{REFINE} --gaussians-per-triangle 1"]),
+        ("--skip_training no", [EXTRACT]),
+        ("--postprocess_mesh False", [EXTRACT]),
+        ("--use_marching_cubes False", [EXTRACT]),
+        ("--export_uv_textured_mesh False", [TEXTURE]),
+        ("-t False", [TEXTURE]),
+    ],
+)
+def test_switches_of_the_mesh_that_are_off_change_nothing(words, commands):
+    found = translate(["-s", "X", *words.split(), "--seed", "3"])
+    assert found.arguments == ["--data", "X", "--seed", "3"]
+    (note,) = found.notes
+    assert note.startswith(words.partition("=")[0].split()[0])
+    assert QUOTED.findall(note) == commands
+
+
+def test_every_quoted_command_is_valid():
+    texts = [*sugar._MESH.values(), *(text for pair in sugar._MESH_SWITCHES.values() for text in pair)]
+    for command in {command for text in texts for command in QUOTED.findall(text)}:
+        _, stage, *words = command.split()[1:]
+        flags = {word for word in words if word.startswith("--")}
+        assert flags <= flag_names(f"mesh {stage}"), command
 
 
 @pytest.mark.parametrize(
@@ -66,9 +112,10 @@ def test_flags_of_the_mesh_say_which_command_takes_them(flag, command):
         ("--experiment_name mine", "--out runs/NAME"),
         ("--use_gradient_checkpointing True", "lower --longer-side or --growth-cap"),
         ("--export_ply True", "always written as PLY"),
+        ("--high_poly maybe", "got 'maybe'"),
     ],
 )
 def test_what_is_solved_otherwise_is_told(words, message):
     with pytest.raises(BadInput) as refused:
-        translate_flags(words.split())
+        translate(words.split())
     assert message in str(refused.value)

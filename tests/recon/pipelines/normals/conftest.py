@@ -30,7 +30,8 @@ class BallField(nn.Module):
 
     def __init__(self, *balls: tuple[tuple[float, float, float], float]) -> None:
         super().__init__()
-        self.balls, self.points = balls or (((0.0, 0.0, 0.0), RADIUS),), 0
+        self.balls = balls or (((0.0, 0.0, 0.0), RADIUS),)
+        self.points = 0
 
     def forward(self, points: Float[Tensor, "n 3"]) -> Float[Tensor, " n"]:
         """Distance to the nearest ball."""

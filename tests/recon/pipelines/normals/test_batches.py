@@ -74,10 +74,13 @@ def test_the_weighted_sum_is_an_unbiased_estimate_of_the_pictures_mean(inside):
 def test_the_same_state_draws_the_same():
     pixels = pixels_of(square(), square(50, 20, (3, 3), 5), square())
     options = RayOptions(views_per_step=2)
-    source, other = RaySource(pixels, options, seed=3), RaySource(pixels, options, seed=9)
+    source = RaySource(pixels, options, seed=3)
+    other = RaySource(pixels, options, seed=9)
     source.draw(60)
     state = source.state_dict()
-    first, shifts, noise = all_of(source.draw(60)), source.jitter(5), source.noise(2, 3)
+    first = all_of(source.draw(60))
+    shifts = source.jitter(5)
+    noise = source.noise(2, 3)
     other.load_state_dict(state)
     second = all_of(other.draw(60))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -104,7 +107,8 @@ def test_patches_lie_in_the_picture_row_by_row(patch):
     (batch,) = source.draw(40 * patch**2)
     assert len(batch) == 40 * patch**2
     assert batch.patch == patch
-    rows, columns = (batch.pixel // 12).view(-1, patch, patch), (batch.pixel % 12).view(-1, patch, patch)
+    rows = (batch.pixel // 12).view(-1, patch, patch)
+    columns = (batch.pixel % 12).view(-1, patch, patch)
     steps = torch.arange(patch)
     assert torch.equal(rows - rows[:, :1, :1], steps[:, None].expand_as(rows))
     assert torch.equal(columns - columns[:, :1, :1], steps.expand_as(columns))
@@ -120,6 +124,26 @@ def test_rays_are_shared_among_the_views_or_given_to_each():
     assert [len(batch) for batch in each] == [20] * 3
     few = RaySource(pixels, RayOptions(), patch=3).draw(4)
     assert [len(batch) for batch in few] == [9] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "patch", "each"),
+    [
+        (RayOptions(rays_per_view=20), 1, 7),
+        (RayOptions(rays_per_view=5), 1, 5),
+        (RayOptions(), 1, 7),
+        (RayOptions(rays_per_view=40), 3, 9),
+    ],
+)
+def test_rays_per_view_are_limited(options, patch, each):
+    source = RaySource(pixels_of(*[square()] * 4), options, patch=patch)
+    assert [len(batch) for batch in source.draw(48, 9 if patch == 3 else 7)] == [each] * 4
+
+
+def test_a_limit_that_does_not_bind_draws_the_same_rays():
+    one, other = (RaySource(pixels_of(*[square()] * 4), RayOptions(), seed=5) for _ in range(2))
+    for batch, same in zip(one.draw(48), other.draw(48, 12), strict=True):
+        assert torch.equal(batch.pixel, same.pixel)
 
 
 def test_views_come_in_turns_and_in_groups():

@@ -53,7 +53,7 @@ from fieldwatch.recon.pipelines.normals.config import (
         (NormalsConfig, {"held_out": 1}, r"--held-out .*0 \(none\) or at least 2"),
         (NormalsConfig, {"longer_side": 0}, "--longer-side .*0"),
         (NormalsConfig, {"mesh_at": -1}, "--mesh-at .*0 or more"),
-        (NormalsConfig, {"stages": ("fit@0 colour=1",)}, "stage 'fit@0 colour=1' is not NAME@START"),
+        (NormalsConfig, {"stages": ("fit@0 color=1",)}, "stage 'fit@0 color=1' is not NAME@START"),
         (NormalsConfig, {"stages": ()}, r"at least one stage, .* got starts \[\]"),
         (
             NormalsConfig,
@@ -70,7 +70,9 @@ def test_settings_out_of_their_bounds_are_refused(group, changes, message):
 def test_the_guides_values_are_the_defaults():
     config = NormalsConfig()
     assert (config.steps, config.nominal, config.mesh_at, config.checkpoint_interval) == (30_000, 30_000, 5000, 2500)
-    field, rendering, rates = config.sdf, config.rendering, config.rates
+    field = config.sdf
+    rendering = config.rendering
+    rates = config.rates
     assert (field.levels, field.base_resolution, field.finest_resolution, field.table_bits) == (8, 32, 223, 15)
     assert (rendering.first_step, rendering.last_step, rendering.grid_resolution) == (1e-2, 1e-3, 128)
     assert (rendering.grid_threshold, rendering.grid_sharpness, rendering.grid_every) == (0.1, 80.0, 8)

@@ -99,7 +99,8 @@ def test_poses_that_differ_by_a_similarity_have_no_error(ball):
     config = ball.config(held_out=4, poses=ball.learned)
     back = CHANGE.inverse()
     scene = ball.scene(config, size=32, start=back.apply_to_pose)
-    place, radius = tuple(back.apply(torch.zeros(1, 3, dtype=torch.float64))[0].tolist()), 0.5 / 1.3
+    place = tuple(back.apply(torch.zeros(1, 3, dtype=torch.float64))[0].tolist())
+    radius = 0.5 / 1.3
     metrics = evaluate_surface(ball.model(config, scene, (place, radius)), scene, config).metrics
     assert metrics["Eval/pose_rotation_max"] < 1e-3
     assert metrics["Eval/pose_position_max"] < 1e-5

@@ -10,7 +10,8 @@ from fieldwatch.recon.pipelines.normals.loss_monitor import SETTLED, LossMonitor
 
 def shown(steps, *, look_every=5, restored=()):
     """Return a monitor that observed steps with these terms, and the number of high steps at each `judge`."""
-    watch, highs = LossMonitor(10.0), []
+    watch = LossMonitor(10.0)
+    highs = []
     for index, terms in enumerate(steps):
         weights, values = ({name: pair[i] for name, pair in terms.items()} for i in (0, 1))
         refused = torch.tensor(float(not all(map(math.isfinite, values.values()))))
@@ -63,7 +64,8 @@ def test_refused_updates_are_counted_in_a_row_and_enter_nothing():
 
 def test_what_was_not_looked_at_goes_through_a_checkpoint():
     steps = mask(*NOISY, *[1.7] * 20)
-    through, never = shown(steps, restored=(3, 61, 62)), shown(steps)
+    through = shown(steps, restored=(3, 61, 62))
+    never = shown(steps)
     assert through[1] == never[1]
     assert through[0].state_dict() == never[0].state_dict()
 

@@ -10,38 +10,39 @@ POSES = torch.eye(4, dtype=torch.float64)[None]
 
 
 @pytest.fixture(scope="module")
-def seeds():
-    """The field of the preset `seeds` with a small grid."""
+def pmni():
+    """The field of the preset `pmni` with a small grid."""
     torch.manual_seed(3)
     return NormalsModel(NormalsConfig(rendering=RenderOptions(grid_resolution=32)), POSES)
 
 
-def test_the_field_starts_as_a_sphere_of_the_stated_radius(seeds):
+def test_the_field_starts_as_a_sphere_of_the_stated_radius(pmni):
     directions = torch.nn.functional.normalize(torch.randn(2000, 3), dim=-1)
-    low, high = torch.full((2000,), 0.3), torch.full((2000,), 0.9)
+    low = torch.full((2000,), 0.3)
+    high = torch.full((2000,), 0.9)
     with torch.no_grad():
         for _ in range(12):
             middle = 0.5 * (low + high)
-            outside = seeds.sdf(middle[:, None] * directions) > 0
+            outside = pmni.sdf(middle[:, None] * directions) > 0
             low, high = torch.where(outside, low, middle), torch.where(outside, middle, high)
     assert float(low.mean()) == pytest.approx(0.6, abs=0.005)
     assert float(low.min()) > 0.58
     assert float(high.max()) < 0.62
 
 
-def test_the_occupied_share_by_the_seeds_measure_at_the_start(seeds):
+def test_the_occupied_share_by_the_threshold_at_the_start(pmni):
     points = 2 * torch.rand(40_000, 3) - 1
     with torch.no_grad():
-        share = (torch.sigmoid(-80 * seeds.sdf(points)) > 0.1).float().mean()
+        share = (torch.sigmoid(-80 * pmni.sdf(points)) > 0.1).float().mean()
     assert float(share) == pytest.approx(0.129, abs=0.02)
 
 
-def test_the_grid_holds_that_share_and_the_cells_around_it(seeds):
-    seeds.grid.update(0, seeds.sdf, seeds.deviation().item())
-    assert 0.129 < float(seeds.grid.occupied_fraction) < 0.3  # a cell is 1 / 16 wide, and its bound is looked at
+def test_the_grid_holds_that_share_and_the_cells_around_it(pmni):
+    pmni.grid.update(0, pmni.sdf, pmni.deviation().item())
+    assert 0.129 < float(pmni.grid.occupied_fraction) < 0.3  # a cell is 1 / 16 wide, and its bound is looked at
     with torch.no_grad():
-        values = seeds.sdf(seeds.grid.config.cells.centres(torch.arange(32**3)))
-    assert bool(seeds.grid.occupied.view(-1)[values <= 0].all())
+        values = pmni.sdf(pmni.grid.config.cells.centers(torch.arange(32**3)))
+    assert bool(pmni.grid.occupied.view(-1)[values <= 0].all())
 
 
 def test_every_setting_arrives():

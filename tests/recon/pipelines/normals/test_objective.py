@@ -109,7 +109,8 @@ def test_direction_divides_by_the_opacity_and_blended_does_not(batch, rendered):
 
 @pytest.mark.parametrize(("kind", "counts"), [("direction", False), ("blended", True)])
 def test_rays_that_see_next_to_nothing_have_no_direction(batch, rendered, kind, counts):
-    options, weights = TermOptions(rendered_normals=kind), {"normal": 1.0, "depth": 1.0}
+    options = TermOptions(rendered_normals=kind)
+    weights = {"normal": 1.0, "depth": 1.0}
     faint = rendered.opacity.clone()
     faint[0] = 0.5 * LEAST_OPACITY
     before = replace(rendered, opacity=faint, normal=rendered.normal.clone().requires_grad_())
@@ -120,7 +121,8 @@ def test_rays_that_see_next_to_nothing_have_no_direction(batch, rendered, kind, 
 
 @pytest.mark.parametrize("kind", ["direction", "blended"])
 def test_depth_is_compared_after_one_scale_for_each_view(batch, rendered, kind):
-    options, weights = TermOptions(rendered_normals=kind), {"depth": 1.0}
+    options = TermOptions(rendered_normals=kind)
+    weights = {"depth": 1.0}
     before = values(weights, batch, rendered, POSES, options)["depth"]
     scale = torch.where(batch.view == 0, 0.01, 70.0)
     scaled = replace(batch, distance=scale * batch.distance)
@@ -132,7 +134,8 @@ def test_depth_is_compared_after_one_scale_for_each_view(batch, rendered, kind):
 
 
 def test_depth_is_the_mean_over_views_and_counts_known_distances_only(batch, rendered):
-    weights, options = {"depth": 1.0}, TermOptions()
+    weights = {"depth": 1.0}
+    options = TermOptions()
     parts = []
     for own in (slice(0, 5), slice(5, 12)):
         names = ("view", "pixel", "directions", "normals", "mask", "known", "distance", "weights")

@@ -8,9 +8,9 @@ import torch
 
 from fieldwatch.recon.mesh import error_ramp
 from fieldwatch.recon.pipelines.normals.pictures import (
-    depth_colours,
-    error_colours,
-    normal_colours,
+    depth_colors,
+    error_colors,
+    normal_colors,
     sheet_of,
     strip_of,
 )
@@ -30,24 +30,29 @@ def sight(ball):
 
 
 def test_normals_are_coded_as_the_seeds_do():
-    facing, right, up = [0.0, 0.0, -1.0], [1.0, 0.0, 0.0], [0.0, -1.0, 0.0]
-    picture = normal_colours(torch.tensor([[facing, right, up, [0.0, 0.0, 0.0]]]))
+    facing = [0.0, 0.0, -1.0]
+    right = [1.0, 0.0, 0.0]
+    up = [0.0, -1.0, 0.0]
+    picture = normal_colors(torch.tensor([[facing, right, up, [0.0, 0.0, 0.0]]]))
     assert picture.tolist() == [[[128, 128, 255], [255, 128, 128], [128, 255, 128], [128, 128, 128]]]
 
 
-def test_near_is_light_and_outside_is_grey():
+def test_near_is_light_and_outside_is_gray():
     mask = torch.tensor([[True, True, False]])
-    picture = depth_colours(torch.tensor([[2.0, 3.0, 0.0]]), mask)
+    picture = depth_colors(torch.tensor([[2.0, 3.0, 0.0]]), mask)
     assert picture[0, 0].tolist() == error_ramp(np.array([1.0]))[0].tolist()
     assert picture[0, 1].tolist() == error_ramp(np.array([0.0]))[0].tolist()
     assert picture[0, 2].tolist() == [128, 128, 128]
-    assert (depth_colours(torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.bool)) == 128).all()
+    assert (depth_colors(torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.bool)) == 128).all()
 
 
-def test_errors_missed_pixels_and_those_beside_the_mask_have_their_colours(sight):
-    picture = error_colours(sight)
-    mask, seen = sight.view.mask.numpy(), sight.rendered.mask.numpy()
-    missed, beside, neither = mask & ~seen, seen & ~mask, ~mask & ~seen
+def test_errors_missed_pixels_and_those_beside_the_mask_have_their_colors(sight):
+    picture = error_colors(sight)
+    mask = sight.view.mask.numpy()
+    seen = sight.rendered.mask.numpy()
+    missed = mask & ~seen
+    beside = seen & ~mask
+    neither = ~mask & ~seen
     for which in (missed, beside, neither):
         assert which.any()
         assert (picture[which] == picture[which][0]).all()

@@ -33,7 +33,8 @@ class Loop:
     def __init__(self, ball, folder, **changes):
         defaults = {"steps": TOTAL, "nominal": 120, "evaluate_at": 50, "mesh_at": 50, "poses_at": 50}
         config = ball.config(poses=ball.learned, held_out=4, mesh_resolution=16, **defaults | changes)
-        self.scene, self.folder = ball.scene(config), folder
+        self.scene = ball.scene(config)
+        self.folder = folder
         torch.manual_seed(0)
         self.model = first_model(config, self.scene)
         self.evaluations = PlannedEvaluations(config, self.scene, self.model)
@@ -107,13 +108,13 @@ def test_files_lie_where_the_seed_has_them(trained):
 def test_pictures_are_empty_outside_of_the_silhouette(trained):
     normals = np.asarray(Image.open(trained.folder / "normals" / "00000120_0_001.png"))
     depth = np.load(trained.folder / "depths" / "00000120_0_001.npy")
-    colours = np.asarray(Image.open(trained.folder / "depths" / "00000120_0_001.png"))
+    colors = np.asarray(Image.open(trained.folder / "depths" / "00000120_0_001.png"))
     inside = normals[..., 3] > 0
     assert inside.any()
     assert (~inside).any()
     assert (normals[~inside, :3] == 128).all()
     assert np.array_equal(np.isfinite(depth), inside)
-    assert np.array_equal(colours[..., 3] > 0, inside)
+    assert np.array_equal(colors[..., 3] > 0, inside)
     decoded = (normals[inside, :3].astype(float) - 128) / 128
     assert np.abs(np.linalg.norm(decoded, axis=1) - 1).max() < 0.02
     assert (decoded[:, 2] > -0.05).all()  # towards the viewer
@@ -180,7 +181,8 @@ def test_what_is_not_due_does_not_happen(ball, tmp_path):
 
 
 def test_an_evaluation_that_runs_out_of_memory_is_made_in_parts(ball, tmp_path, unseen, monkeypatch):
-    made, most = views_module._blended, []
+    made = views_module._blended
+    most = []
 
     def blended(model, rays, *others):
         most.append(len(rays.near))

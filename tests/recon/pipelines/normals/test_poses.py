@@ -100,8 +100,9 @@ def test_poses_of_the_data_are_kept_to_the_bit():
 
 def test_noise_is_of_the_stated_size_and_reproducible():
     cameras = seen_by(ring_cameras(200, 4))
-    options = PoseOptions(pose_start="noisy", rotation_noise=3.0, translation_noise=0.1, centred=False)
-    noisy, exact = starting_poses(cameras, options, 5), starting_poses(cameras, PoseOptions(), 5)
+    options = PoseOptions(pose_start="noisy", rotation_noise=3.0, translation_noise=0.1, centered=False)
+    noisy = starting_poses(cameras, options, 5)
+    exact = starting_poses(cameras, PoseOptions(), 5)
     assert torch.equal(noisy, starting_poses(cameras, options, 5))
     assert not torch.equal(noisy, starting_poses(cameras, options, 6))
     shift = noisy[:, :3, 3] - exact[:, :3, 3]
@@ -129,7 +130,8 @@ def test_a_ring_knows_nothing_of_the_data():
 
 
 def test_clockwise_is_the_other_way_around():
-    there, back = ring_poses(8, 4.0, 10.0), ring_poses(8, 4.0, 10.0, clockwise=True)
+    there = ring_poses(8, 4.0, 10.0)
+    back = ring_poses(8, 4.0, 10.0, clockwise=True)
     assert torch.allclose(there[0], back[0])
     assert torch.allclose(there[1:], back.flip(0)[:-1], atol=1e-6)
     around = torch.atan2(there[:, 1, 3], there[:, 0, 3])
@@ -138,13 +140,13 @@ def test_clockwise_is_the_other_way_around():
     assert torch.allclose(there[:, :3, 2], -there[:, :3, 3] / 4, atol=1e-6)
 
 
-def test_centred_cameras_look_at_the_origin_through_the_middle_of_their_mask():
+def test_centered_cameras_look_at_the_origin_through_the_middle_of_their_mask():
     mask = torch.zeros(24, 24, dtype=torch.bool)
     mask[4:9, 14:20] = True
     views = seen_by(ring_cameras(3, 24), mask)
     options = PoseOptions(pose_start="noisy", rotation_noise=5.0, translation_noise=0.1)
     found = starting_poses(views, options, 2)
-    loose = starting_poses(views, PoseOptions(pose_start="noisy", centred=False), 2)
+    loose = starting_poses(views, PoseOptions(pose_start="noisy", centered=False), 2)
     assert torch.equal(found[:, :3, :3], loose[:, :3, :3])
     camera = views[0].camera
     through = torch.tensor([(17 - camera.cx) / camera.fx, (6.5 - camera.cy) / camera.fy, 1.0]).double()
@@ -159,7 +161,7 @@ def test_a_view_that_sees_nothing_is_not_shifted():
     views = seen_by(ring_cameras(3, 24))
     options = PoseOptions(pose_start="noisy")
     assert torch.equal(
-        starting_poses(views, options, 2), starting_poses(views, PoseOptions(pose_start="noisy", centred=False), 2)
+        starting_poses(views, options, 2), starting_poses(views, PoseOptions(pose_start="noisy", centered=False), 2)
     )
 
 

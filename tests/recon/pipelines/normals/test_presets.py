@@ -21,19 +21,22 @@ def test_every_preset_makes_a_model_and_has_terms_from_the_first_step_to_the_las
     assert PRESETS[name]() == config
 
 
-def test_the_guides_run_is_that_of_the_guide():
-    seeds = PRESETS["seeds"]()
-    assert (seeds.steps, seeds.stages, seeds.rays.rays_per_view) == (30_000, PAPER_STAGES, 512)
-    assert (seeds.rays.views_per_step, seeds.poses.learned) == (0, False)
-    assert seeds.sdf == NormalsConfig().sdf
+def test_the_numbers_of_pmni():
+    pmni = PRESETS["pmni"]()
+    assert (pmni.steps, pmni.stages, pmni.rays.rays_per_view) == (30_000, PAPER_STAGES, 512)
+    assert (pmni.rays.warm_up_rays, pmni.rays.warm_up_rays_until) == (256, 500)
+    assert (pmni.rays.views_per_step, pmni.poses.learned) == (0, False)
+    assert pmni.sdf == NormalsConfig().sdf
+    assert PRESETS["parity"]().rays == pmni.rays
 
 
 def test_what_presets_differ_in():
     made = {name: make() for name, make in PRESETS.items()}
     assert {name for name, config in made.items() if config.poses.learned} == {"poses", "parity"}
     assert {name for name, config in made.items() if not config.terms.balanced} == {"parity"}
+    assert {name for name, config in made.items() if config.rays.warm_up_rays} == {"pmni", "parity"}
     assert {name for name, config in made.items() if "depth" in NormalsSchedule(config=config).weights(0)} == {
-        "seeds",
+        "pmni",
         "parity",
     }
-    assert made["default"].steps < made["cpu"].steps < made["seeds"].steps
+    assert made["default"].steps < made["cpu"].steps < made["pmni"].steps

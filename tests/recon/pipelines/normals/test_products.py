@@ -25,7 +25,8 @@ def made(ball, tmp_path_factory):
         matrix = torch.diag(torch.tensor([3.0, 3.0, 3.0, 1.0], dtype=torch.float64))
         matrix[:3, 3] = torch.tensor(SHIFT)
         scene = replace(scene, maps=replace(scene.maps, world_from_unit=matrix))
-        model, folder = ball.model(config, scene), tmp_path_factory.mktemp("products")
+        model = ball.model(config, scene)
+        folder = tmp_path_factory.mktemp("products")
         evaluation = evaluate_surface(model, scene, config)
         return (
             scene,
@@ -51,7 +52,8 @@ def test_the_mesh_is_in_the_world(made):
 
 def test_poses_are_in_both_frames(made):
     scene, _, _, paths = made
-    poses, table = np.load(paths["poses"]), json.loads(paths["poses_table"].read_text())
+    poses = np.load(paths["poses"])
+    table = json.loads(paths["poses_table"].read_text())
     assert poses.shape == (3, 4, 4)
     for place, row in enumerate(table["views"]):
         assert row["name"] == scene.maps.names[scene.train[place]]

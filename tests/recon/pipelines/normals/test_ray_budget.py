@@ -30,7 +30,8 @@ def test_with_a_budget_rays_follow_the_samples_that_rays_need():
 
 def test_the_running_mean_goes_through_a_checkpoint():
     options = RayOptions(rays=2048, sample_budget=20_000)
-    one, other = RayBudget(options), RayBudget(options)
+    one = RayBudget(options)
+    other = RayBudget(options)
     one.observe(64, 1280)
     other.load_state_dict(one.state_dict())
     assert other.rays == one.rays == 1000
@@ -41,7 +42,8 @@ def test_the_running_mean_goes_through_a_checkpoint():
 
 @pytest.mark.parametrize("rays", [64, 4096])
 def test_a_grid_that_is_full_gives_no_more_samples_than_the_bound(rays):
-    budget, grid = RayBudget(RayOptions(rays=rays, sample_budget=1000)), OccupancyGrid()
+    budget = RayBudget(RayOptions(rays=rays, sample_budget=1000))
+    grid = OccupancyGrid()
     origins = torch.tensor([[3.0, 0.0, 0.0]]).expand(rays, 3)
     found = grid.march(BoundedRays.in_sphere(origins, -origins / 3, 0.999), 0.01, max_samples=budget.max_samples)
     assert bool(grid.occupied.all())

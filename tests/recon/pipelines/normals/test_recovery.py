@@ -22,7 +22,8 @@ from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.render import BoundedRays
 from fieldwatch.record import read_events, read_history
 
-PATIENCE, EVERY = 3, 4
+PATIENCE = 3
+EVERY = 4
 FAULT = 9
 """Step of the fault: a good state was taken after 4 and after 8 steps."""
 BEFORE = 7
@@ -56,7 +57,9 @@ class Fit:
         self.learning = NormalsOptimizers(config, self.model, NormalsSchedule(config=config))
         self.recovery = Recovery(config.recovery, self.model, self.learning, config.recovery.good_every)
         self.random = torch.Generator().manual_seed(1)
-        self.losses, self.starved, self.after = [], [], {}
+        self.losses = []
+        self.starved = []
+        self.after = {}
         directions = torch.nn.functional.normalize(torch.randn(16, 3, generator=self.random), dim=-1)
         self.rays = BoundedRays.in_sphere(-3 * directions, directions, 0.999)
 

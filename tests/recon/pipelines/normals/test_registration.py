@@ -38,7 +38,8 @@ class SolidField(nn.Module):
 
     def with_gradient(self, points: Float[Tensor, "n 3"]) -> tuple[Float[Tensor, " n"], Float[Tensor, "n 3"]]:
         """Distance, and the normal of the nearest shape."""
-        places, parts = points.detach().double().numpy(), self.solid.shapes
+        places = points.detach().double().numpy()
+        parts = self.solid.shapes
         distances = np.stack([part.shape.distance(part.local(places)) for part in parts])
         normals = np.stack([part.shape.normals(part.local(places)) @ part.rotation.T for part in parts])
         nearest = distances.argmin(0)
@@ -201,7 +202,8 @@ def test_files_hold_the_pose_in_both_frames_and_a_set_that_is_read_again(found, 
     table = orjson.loads(files["pose"].read_bytes())
     assert table["step"] == 7
     assert table["fit"]["fits"] is True
-    known, world = camera.world_from_camera, np.load(files["pose_world"])
+    known = camera.world_from_camera
+    world = np.load(files["pose_world"])
     np.testing.assert_allclose(np.load(files["pose_unit"]), known, atol=0.005)
     np.testing.assert_allclose(world[:3, 3], (2 * known[:3, 3] + matrix[:3, 3]).numpy(), atol=0.01)
     np.testing.assert_allclose(table["world_from_camera"], world)

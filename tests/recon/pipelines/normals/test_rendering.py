@@ -44,7 +44,8 @@ def aimed(passing, inside=None):
     """Return rays of the only camera that pass the origin at given distances, each on another side."""
     distance = float(POSE[0, :3, 3].norm())
     passing = torch.as_tensor(passing)
-    across, around = passing / distance, 2.4 * torch.arange(len(passing))
+    across = passing / distance
+    around = 2.4 * torch.arange(len(passing))
     flat = torch.stack([across * around.cos(), across * around.sin()], -1)
     directions = torch.cat([flat, (1 - across.square()).sqrt()[:, None]], -1)
     rays = len(passing)
@@ -118,7 +119,8 @@ def test_strides_lose_no_section_near_the_surface(sphere_model, grid, sharpness,
     jitter = shifts().jitter(60)
     parts = max(int(0.75 * 2 / grid / step), 1)
     begun = replace(rays, near=rays.near + jitter * step * parts)  # so that single steps fall on those of the strides
-    single, found = model.grid.march(begun, step), march_samples(model, rays, step, jitter=jitter)
+    single = model.grid.march(begun, step)
+    found = march_samples(model, rays, step, jitter=jitter)
     near = model.sdf(points_along(rays, single.midpoints, single.ray_index)).abs() < REACH[sharpness] / sharpness
     wanted = single.selected(near & (single.t_end < rays.far[single.ray_index]))
     assert len(wanted) > 60
@@ -130,7 +132,7 @@ def test_strides_lose_no_section_near_the_surface(sphere_model, grid, sharpness,
         assert len(found) < 0.6 * len(single)
 
 
-def test_samples_of_neighbouring_strides_follow_on_one_another(sphere_model):
+def test_samples_of_neighboring_strides_follow_on_one_another(sphere_model):
     model = sphere_model(POSE, sharpness=100.0)
     rays = rays_in_scene(aimed([0.0, 0.3]), model.poses())
     samples = march_samples(model, rays, 5e-3)
@@ -222,7 +224,10 @@ def test_no_samples_at_all_are_blended_to_nothing(sphere_model):
 @pytest.mark.parametrize("balanced", [True, False])
 def test_the_silhouette_is_where_the_mask_ends_only_if_rays_are_balanced(sphere_model, balanced):
     """An edge with one side sampled more often moves to where ratio log(1 + exp(-o)) = log(1 + exp(o))."""
-    sharpness, band, rays, ratio = 100.0, 0.08, 160, 0.7 / 0.225
+    sharpness = 100.0
+    band = 0.08
+    rays = 160
+    ratio = 0.7 / 0.225
     steps = (torch.arange(rays) + 0.5) / rays
     often = torch.cat([torch.full((rays,), ratio), torch.ones(rays)])
     weights = torch.ones(2 * rays) if balanced else often  # a ray's weight is one over how often it is drawn
@@ -238,7 +243,8 @@ def test_the_silhouette_is_where_the_mask_ends_only_if_rays_are_balanced(sphere_
         mask_error(seen_by.opacity, batch.mask, weights).backward()
         return model.sdf.offset.grad.item()
 
-    low, high = -1.0, 1.5
+    low = -1.0
+    high = 1.5
     for _ in range(9):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)

@@ -8,6 +8,7 @@ from fieldwatch.recon.pipelines.normals.rules import (
     NORMALS_RULES,
     AbundantSamples,
     GridRebuilt,
+    NormalsWorseThanNothing,
     OccupancySaturated,
     PosesRunAway,
     RayStarvation,
@@ -36,7 +37,8 @@ def judged_at(rule, history, step):
 
 
 def test_rays_that_find_nothing_for_long(make):
-    name, rule = "Statistics/starved_share", StarvedRays()
+    name = "Statistics/starved_share"
+    rule = StarvedRays()
     found = judged_at(rule, make({name: from_step(0.02, 0.4)}), 699)
     assert (found.severity, found.subject) == ("warning", name)
     assert "40% of the rays" in found.message
@@ -60,7 +62,8 @@ def test_samples_are_judged_by_what_step_and_sharpness_need(make, step, sharpnes
 
 
 def test_a_sharpness_that_does_not_rise(make):
-    rule, name = SharpnessStuck(), "Statistics/s"
+    rule = SharpnessStuck()
+    name = "Statistics/s"
     fell = 0.5 - 0.1 * np.arange(COUNT) / COUNT
     found = judged_at(rule, make({name: fell}), 2999)
     assert "began at 148" in found.message
@@ -74,7 +77,8 @@ def test_a_sharpness_that_does_not_rise(make):
 
 @pytest.mark.parametrize(("part", "fine", "far"), [("rotation", 12, 40), ("position", 0.6, 1.9)])
 def test_poses_that_run_away(make, part, fine, far):
-    name, rule = f"Statistics/pose_change_{part}", PosesRunAway()
+    name = f"Statistics/pose_change_{part}"
+    rule = PosesRunAway()
     looks = {"first": 9, "stride": 10}
     found = judged_at(rule, make(({name: from_step(fine, far, at=50, count=100)}, looks)), 549)
     assert (found.severity, found.subject) == ("warning", name)
@@ -103,7 +107,8 @@ EMPTY_RAYS = np.where(np.arange(600) < 300, 3.2, 0.0)
 
 
 def test_rays_without_samples_are_an_error(make):
-    name, rule = "samples_per_ray", RayStarvation()
+    name = "samples_per_ray"
+    rule = RayStarvation()
     found = judged_at(rule, make({name: EMPTY_RAYS}), 307)
     assert (found.severity, found.subject) == ("error", name)
     assert "occupancy grid" in found.remedy
@@ -111,8 +116,22 @@ def test_rays_without_samples_are_an_error(make):
 
 
 def test_a_full_grid_is_a_warning_after_its_warm_up(make):
-    name, rule = "occupied_frac", OccupancySaturated()
+    name = "occupied_frac"
+    rule = OccupancySaturated()
     found = judged_at(rule, make({name: flat(1, 600)}), 507)
     assert (found.severity, found.subject) == ("warning", name)
     assert "occupancy threshold" in found.remedy
     assert rule(make({name: np.where(np.arange(600) < 400, 1.0, 0.03)})) == ()
+
+
+@pytest.mark.parametrize(("angle", "found", "named"), [(112.0, 1, True), (60.0, 1, False), (24.0, 0, False)])
+def test_normals_that_point_away_name_the_axes(make, angle, found, named):
+    events = [
+        {"kind": "plan", "step": 0, "steps": 100},
+        {"kind": "baselines", "step": 0, "baselines": {"Eval/mae": {"value": 57.3, "better": "lower"}}},
+    ]
+    history = make({"Loss/total": flat(1.0, 100)}, ({"Eval/mae": [angle]}, {"first": 99}), events=events)
+    findings = NormalsWorseThanNothing()(history)
+    assert [(one.rule, one.subject) for one in findings] == [("WorseThanNothing", "Eval/mae")] * found
+    assert any("axes" in one.message for one in findings) is named
+    assert all("--axes" in one.remedy for one in findings)

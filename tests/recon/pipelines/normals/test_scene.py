@@ -37,8 +37,10 @@ def test_directions_are_those_of_the_cameras_rays(mixed):
 
 def test_pixels_of_many_views_are_looked_up_together(mixed):
     pixels = Pixels.of(list(mixed.views), CPU)
-    view, pixel = torch.tensor([2, 0, 1, 1]), torch.tensor([17, 319, 0, 30])
-    rows, columns = [1, 15, 0, 2], [1, 19, 0, 6]
+    view = torch.tensor([2, 0, 1, 1])
+    pixel = torch.tensor([17, 319, 0, 30])
+    rows = [1, 15, 0, 2]
+    columns = [1, 19, 0, 6]
     cameras = [mixed.views[number].camera for number in view.tolist()]
     wanted = torch.stack([c.directions()[r, k] for c, r, k in zip(cameras, rows, columns, strict=True)])
     found = pixels.directions(view, pixel)
@@ -88,7 +90,8 @@ def test_regions_are_the_mask_a_band_around_it_and_the_rest():
     mask[20:30, 20:30] = True
     inside, near, far = Pixels.of([blank(mask)], CPU).regions[0]
     assert torch.equal(inside, torch.nonzero(mask.view(-1))[:, 0])
-    row, column = near // 50, near % 50
+    row = near // 50
+    column = near % 50
     away = torch.stack([(20 - row).clamp_min(row - 29), (20 - column).clamp_min(column - 29)]).clamp_min(0)
     assert float(away.float().norm(dim=0).max()) <= 2  # 0.04 of 50 pixels
     assert len(near) == 14**2 - 10**2 - 4 * 3  # of each corner's 4 pixels only 1 is within 2 pixels
@@ -119,7 +122,8 @@ def test_the_digest_tells_maps_masks_and_cameras_apart(settings, scene_of, tiny_
         return scene_of(settings(), NormalSet(views=(tiny_maps.views[0], view, *tiny_maps.views[2:]))).digest
 
     view = tiny_maps.views[1]
-    mask, normals = view.mask.clone(), view.normals.clone()
+    mask = view.mask.clone()
+    normals = view.normals.clone()
     mask[0, 0] = ~mask[0, 0]
     normals[12, 12] = torch.tensor([0.0, 0.0, -1.0])
     pose = view.camera.world_from_camera.clone()

@@ -1,4 +1,4 @@
-"""The schedule: values of the preset `seeds` in a run of nominal length and in other lengths."""
+"""The schedule: values of the preset `pmni` in a run of nominal length and in other lengths."""
 
 import math
 import re
@@ -10,6 +10,7 @@ from fieldwatch.recon.pipelines.normals.config import (
     NormalsConfig,
     NormalsRateOptions,
     PoseOptions,
+    RayOptions,
     RenderOptions,
 )
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
@@ -62,7 +63,7 @@ def test_the_scheduled_sharpness_rises_by_one_factor_a_step():
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_the_seeds_weights_at_any_length(steps):
+def test_the_weights_of_pmni_at_any_length(steps):
     tested = plan(steps)
     assert "normal" not in tested.weights(tested.step_of(2500))
     assert tested.weights(tested.step_of(3750))["normal"] == pytest.approx(0.5)
@@ -74,7 +75,7 @@ def test_the_seeds_weights_at_any_length(steps):
 SEEDS_IN_FEW = tuple(
     re.sub(r"(?<=[@+])\d+", lambda found: str(int(found[0]) // 50), stage) for stage in NormalsConfig().stages
 )
-"""The stages of the preset `seeds` in 600 iterations."""
+"""The stages of the preset `pmni` in 600 iterations."""
 
 
 @pytest.mark.parametrize(("steps", "options"), [(600, {"nominal": 600, "stages": SEEDS_IN_FEW}), (600, {}), (60, {})])
@@ -118,6 +119,14 @@ def test_poses_are_learned_in_their_window_only():
 def test_the_rate_of_poses_halves():
     tested = plan(300)
     assert [tested.pose_rate(step) for step in (0, 99, 100, 299)] == [1e-3, 1e-3, 5e-4, 5e-4]
+
+
+@pytest.mark.parametrize(("steps", "last"), [(30_000, 499), (3000, 49), (60, 0)])
+def test_rays_are_limited_in_the_warm_up_only(steps, last):
+    tested = plan(steps, rays=RayOptions(rays_per_view=512, warm_up_rays=256))
+    assert [tested.most_rays_per_view(step) for step in (0, last, last + 1)] == [256, 256, None]
+    assert plan(steps).most_rays_per_view(0) is None
+    assert plan(steps, rays=RayOptions(warm_up_rays=256, warm_up_rays_until=0)).most_rays_per_view(0) is None
 
 
 @pytest.mark.parametrize(("steps", "interval"), [(3000, 5000), (1100, 2500), (7, 5000), (40, 9000)])

@@ -46,7 +46,8 @@ class Together:
     """Ranks as threads of one process, whose tensors are summed."""
 
     def __init__(self, world):
-        self.world, self.met = world, 0
+        self.world = world
+        self.met = 0
         self._shown = [None] * world
         self._barrier = threading.Barrier(world, timeout=30)
 
@@ -111,7 +112,9 @@ def make(scene_of, config, bound=1 << 20):
 
 def objective(made, rays, count):
     """The objective of training, at the first step."""
-    config, model, weights = made.config, made.model, made.scene.schedule.weights(0)
+    config = made.config
+    model = made.model
+    weights = made.scene.schedule.weights(0)
     rendered = render(model, rays, made.scene.schedule.march_step(0), config.rendering, made.budget.most_of(count))
     batch = rays.batch.first(rendered.ray_count)
     terms = staged_terms(
@@ -127,7 +130,8 @@ def objective(made, rays, count):
 
 def attempt(made, split, count=1, batches=None):
     """Accumulate the gradients of a step like `step.backward`; return its outputs and terms."""
-    outputs, pieces = [], []
+    outputs = []
+    pieces = []
     for rays, share in split(batches or made.source.draw(made.config.rays.rays), count):
         output = objective(made, rays, count)
         (output.terms.total * share).backward()
@@ -211,7 +215,8 @@ def test_parts_of_a_graph_with_fewer_rays_than_ranks(settings, scene_of):
 
 def test_the_bound_of_samples_is_one_for_all_ranks(settings, scene_of):
     config = with_poses(settings)
-    free, bound = compare(scene_of, config), compare(scene_of, config, bound=150)
+    free = compare(scene_of, config)
+    bound = compare(scene_of, config, bound=150)
     assert 0 < bound.numbers[0] < free.numbers[0]
 
 
@@ -267,12 +272,15 @@ def test_a_rank_that_runs_out_of_memory_ends_the_attempt_of_all(after):
 def test_all_ranks_repeat_the_step_in_as_many_micro_batches(settings, scene_of, short_in):
     """`Retry` restores ``undo`` before it repeats a step, and so makes the other ranks repeat it."""
     config = with_poses(settings, views_per_graph=3)
-    alone, made = make(scene_of, config), [make(scene_of, config) for _ in range(2)]
+    alone = make(scene_of, config)
+    made = [make(scene_of, config) for _ in range(2)]
     _, one = attempt(alone, RaySplit(alone.source), 2, alone.source.draw(50))
 
     def as_rank(ranks):
         own = made[ranks.rank]
-        split, rays, counts = split_for(ranks, config, own.scene, own.source), own.source.draw(50), []
+        split = split_for(ranks, config, own.scene, own.source)
+        rays = own.source.draw(50)
+        counts = []
         micro_batches = MicroBatches("rays")
 
         def short(output):

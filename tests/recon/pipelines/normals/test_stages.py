@@ -1,4 +1,4 @@
-"""Staged weights: the table of the preset `seeds`, ramps, and invalid texts."""
+"""Staged weights: the table of the preset `pmni`, ramps, and invalid texts."""
 
 import pytest
 

@@ -116,7 +116,7 @@ def test_poses_start_as_asked(settings, folder):
     noisy = prepare_scene(settings(data=folder, poses=PoseOptions(pose_start="noisy"), seed=1)).starting_poses
     again = prepare_scene(settings(data=folder, poses=PoseOptions(pose_start="noisy"), seed=1)).starting_poses
     ring = prepare_scene(
-        settings(data=folder, poses=PoseOptions(pose_start="ring", ring_radius=3.0, centred=False))
+        settings(data=folder, poses=PoseOptions(pose_start="ring", ring_radius=3.0, centered=False))
     ).starting_poses
     assert torch.equal(noisy, again)
     assert 1e-3 < float((noisy - exact).abs().max()) < 1
@@ -168,6 +168,8 @@ def test_a_shorter_schedule_is_told(settings):
         (1, RayOptions(rays=11, views_per_step=4, views_per_graph=3), "graph of 2 rays"),
         (3, RayOptions(rays=100, views_per_graph=1), "graph of 2 patches of 3 x 3 rays"),
         (3, RayOptions(rays=100, views_per_graph=2), ""),
+        (1, RayOptions(rays_per_view=99, warm_up_rays=2, views_per_graph=1), "graph of 2 rays.*--warm-up-rays"),
+        (1, RayOptions(rays_per_view=99, warm_up_rays=2, warm_up_rays_until=0, views_per_graph=1), ""),
     ],
 )
 def test_rays_that_the_processes_cannot_share_are_refused(settings, monkeypatch, patch, rays, message):

@@ -27,7 +27,8 @@ def recorded(settings, scene_of, tmp_path):
     def make(steps, **changes):
         config = settings(**changes)
         scene = scene_of(config)
-        model, source = first_model(config, scene), RaySource(scene.pixels, config.rays)
+        model = first_model(config, scene)
+        source = RaySource(scene.pixels, config.rays)
         counted = []
 
         def objective(rays):

@@ -48,7 +48,8 @@ def test_the_model_comes_back_with_its_levels_grid_and_poses(tmp_path):
     found = open_run(tmp_path)
     assert (found.step, found.folder, found.config) == (1, tmp_path, CONFIG)
     assert len(found.scene.maps) == 3
-    stored, wanted = found.model.state_dict(), model.state_dict()
+    stored = found.model.state_dict()
+    wanted = model.state_dict()
     assert stored.keys() == wanted.keys()
     assert all(torch.equal(stored[name], wanted[name]) for name in wanted)
     points = torch.linspace(-0.9, 0.9, 30).reshape(10, 3)

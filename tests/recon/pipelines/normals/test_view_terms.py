@@ -25,7 +25,7 @@ from fieldwatch.recon.pipelines.normals.scene import Pixels
 from fieldwatch.recon.pipelines.normals.view_terms import ViewTerms, observed_normals
 from fieldwatch.recon.render import PackedSamples
 
-CENTRES = torch.tensor([[0.2, -0.15, 0.1], [-0.35, 0.3, -0.25], [0.3, 0.35, -0.35]])
+CENTERS = torch.tensor([[0.2, -0.15, 0.1], [-0.35, 0.3, -0.25], [0.3, 0.35, -0.35]])
 RADII = torch.tensor([0.5, 0.3, 0.28])
 VIEWS = 12
 CPU = torch.device("cpu")
@@ -34,13 +34,13 @@ ALL = {"point_cloud": 1.0, "surface": 1.0, "consistency": 1.0}
 
 def met(origins, directions):
     """Return the distances at which rays first hit the balls (0 for misses), and the normals there."""
-    offset = origins[..., None, :] - CENTRES.to(origins)
+    offset = origins[..., None, :] - CENTERS.to(origins)
     along = -(offset * directions[..., None, :]).sum(-1)
     root = along.square() - offset.square().sum(-1) + RADII.to(origins).square()
     distance, ball = torch.where(root > 0, along - root.clamp_min(0).sqrt(), torch.inf).min(-1)
     hit = distance.isfinite()
     distance = torch.where(hit, distance, 0)
-    outwards = origins + distance[..., None] * directions - CENTRES.to(origins)[ball]
+    outwards = origins + distance[..., None] * directions - CENTERS.to(origins)[ball]
     return distance, torch.where(hit[..., None], outwards / RADII.to(origins)[ball][..., None], 0)
 
 
@@ -52,7 +52,7 @@ class Balls(nn.Module):
         self.shift = nn.Parameter(torch.zeros(()))
 
     def forward(self, points):
-        return ((points[:, None] - CENTRES).norm(dim=-1) - RADII).amin(-1) + self.shift
+        return ((points[:, None] - CENTERS).norm(dim=-1) - RADII).amin(-1) + self.shift
 
     def depth(self, camera):
         origins, directions = camera.rays()
@@ -168,7 +168,8 @@ def test_a_descent_turns_a_camera_back(pixels, model, name):
     before = _off(poses, truth)
     assert before > 0.025
     optimizer = torch.optim.Adam([poses.rotations], lr=8e-3)
-    terms, batch = ViewTerms(pixels, TermOptions()), rays_near(drawn(pixels, 900))
+    terms = ViewTerms(pixels, TermOptions())
+    batch = rays_near(drawn(pixels, 900))
     for index in range(25):
         optimizer.param_groups[0]["lr"] = 8e-3 * (1 - index / 25)
         optimizer.zero_grad()
@@ -182,7 +183,7 @@ def test_a_descent_turns_a_camera_back(pixels, model, name):
 def _off(poses, truth):
     """Return the mean distance between transformed and true points of the object."""
     motion = poses()[2] @ torch.linalg.inv(truth)
-    points = torch.cat([CENTRES + RADII[:, None] * axis for axis in torch.eye(3)])
+    points = torch.cat([CENTERS + RADII[:, None] * axis for axis in torch.eye(3)])
     return float((points @ motion[:3, :3].T + motion[:3, 3] - points).norm(dim=1).mean())
 
 
@@ -258,7 +259,7 @@ def test_where_nothing_is_seen_errors_are_zero_and_gradients_finite(pixels, mode
         assert one.grad is None or not bool(one.grad.any())
 
 
-def test_what_hides_a_place_from_a_neighbour_keeps_it_out(pixels, model):
+def test_what_hides_a_place_from_a_neighbor_keeps_it_out(pixels, model):
     """Views occluded by the other ball show other normals: without visibility the true surface would be penalized."""
     batch = drawn(pixels)
     exact = term("consistency", pixels, model, batch).item()
@@ -266,7 +267,7 @@ def test_what_hides_a_place_from_a_neighbour_keeps_it_out(pixels, model):
     assert term("consistency", pixels, model, batch).item() > 3 * exact
 
 
-def test_a_single_view_has_no_neighbours(maps, pixels, model):
+def test_a_single_view_has_no_neighbors(maps, pixels, model):
     alone = Pixels.of(list(maps.views[:1]), CPU)
     source = RaySource(alone, RayOptions(views_per_graph=1), seed=3)
     batch = source.draw(50)[0]

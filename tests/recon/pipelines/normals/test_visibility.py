@@ -40,7 +40,8 @@ def test_what_lies_between_hides_it():
 
 def test_every_point_has_a_camera_of_its_own():
     points = torch.tensor([[0.0, 0.0, RADIUS], [0.0, 0.0, -RADIUS]])
-    above, below = torch.tensor([0.0, 0.0, 4.0]), torch.tensor([0.0, 0.0, -4.0])
+    above = torch.tensor([0.0, 0.0, 4.0])
+    below = torch.tensor([0.0, 0.0, -4.0])
     assert visible(ball, points, torch.stack([above, below])).tolist() == [True, True]
     assert visible(ball, points, torch.stack([below, above])).tolist() == [False, False]
 
@@ -53,7 +54,8 @@ def test_a_point_a_little_below_the_surface_is_not_hidden_by_itself():
 
 
 def test_a_camera_within_the_sphere_is_reached():
-    points, cameras = torch.tensor([[0.0, 0.0, RADIUS]]), torch.tensor([[0.0, 0.0, 0.5]])
+    points = torch.tensor([[0.0, 0.0, RADIUS]])
+    cameras = torch.tensor([[0.0, 0.0, 0.5]])
     assert visible(two_balls, points, cameras).item()
 
 

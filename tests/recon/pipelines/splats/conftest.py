@@ -36,5 +36,5 @@ def tiny_scene(tiny_photos):
 
 @pytest.fixture
 def tiny_model(tiny_photos):
-    gaussians = Gaussians.from_points(tiny_photos.points, tiny_photos.colours, degree=1, opacity=0.7)
+    gaussians = Gaussians.from_points(tiny_photos.points, tiny_photos.colors, degree=1, opacity=0.7)
     return SplatModel(gaussians, torch.zeros(3))

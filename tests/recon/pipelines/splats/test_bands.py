@@ -35,7 +35,7 @@ def rendered_with_gradients(model, view, bands, **options):
     return picture, {name: p.grad.clone() for name, p in model.gaussians.named_parameters()}, statistics
 
 
-@pytest.mark.parametrize(("depth", "absgrad"), [("planar", True), ("centre", False)])
+@pytest.mark.parametrize(("depth", "absgrad"), [("planar", True), ("center", False)])
 @pytest.mark.parametrize("antialiased", [False, True])
 def test_maps_gradients_and_statistics_are_those_of_the_whole_picture(model, tiny_scene, depth, absgrad, antialiased):
     model.antialiased = antialiased

@@ -66,7 +66,7 @@ def test_scores_are_those_of_the_papers(tiny_scene, tiny_model):
     assert result.metrics["Test/render_time_ms"] > 0
 
 
-def test_colours_brighter_than_a_screen_are_clamped(tiny_scene, tiny_model):
+def test_colors_brighter_than_a_screen_are_clamped(tiny_scene, tiny_model):
     white = with_pictures(tiny_scene, lambda _, picture: PhotoPixels(image=torch.full_like(picture.image, 255)))
     tiny_model.background = torch.full((3,), 4.0)
     tiny_model.gaussians.opacity_logits.data.fill_(-20)
@@ -132,7 +132,7 @@ def test_the_fitted_score_forgives_exposure_and_the_other_does_not(tiny_scene, t
     assert "Test/psnr_as_drawn" not in before.metrics
 
 
-def test_held_out_photos_are_drawn_under_the_mean_map_of_their_neighbours(tiny_scene, tiny_model):
+def test_held_out_photos_are_drawn_under_the_mean_map_of_their_neighbors(tiny_scene, tiny_model):
     exposures = tiny_model.exposures = exposures_of(tiny_scene)
     exposures.raw.data += 0.1 * torch.rand_like(exposures.raw)
     row = evaluate(tiny_model, tiny_scene).rows[1]
@@ -167,7 +167,7 @@ def test_the_worst_views_come_first_with_their_images(tiny_scene, tiny_model):
     assert torch.equal(result.worst[0].image, drawn)
 
 
-def test_distances_are_those_of_opaque_centres(tiny_scene):
+def test_distances_are_those_of_opaque_centers(tiny_scene):
     points = torch.tensor([[0.0, 0, 1], [0, 0, 2], [0, 0, -4], [0, 0, 100]])
     gaussians = Gaussians.from_points(points, torch.zeros(4, 3), degree=0, opacity=0.9, spacing=torch.full((4,), 0.1))
     gaussians.opacity_logits.data[3] = -3
@@ -192,7 +192,7 @@ def test_lpips_sees_each_held_out_view_once_and_what_the_mask_leaves(tiny_scene,
 def trained(scene, evaluating):
     """Train a few steps with a random background and return the resulting state."""
     torch.manual_seed(3)
-    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1)
+    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colors, degree=1)
     model = SplatModel(gaussians, torch.zeros(3), exposures=exposures_of(scene))
     optimizer = make_optimizer(gaussians, Rates(decay_steps=10), scene.extent)
     for step in range(5):
@@ -209,7 +209,8 @@ def trained(scene, evaluating):
 
 
 def test_training_is_the_same_bit_by_bit_with_and_without_it(tiny_scene):
-    plain, evaluated = trained(tiny_scene, evaluating=False), trained(tiny_scene, evaluating=True)
+    plain = trained(tiny_scene, evaluating=False)
+    evaluated = trained(tiny_scene, evaluating=True)
     assert all(torch.equal(one, other) for one, other in zip(plain[0], evaluated[0], strict=True))
     assert torch.equal(plain[1], evaluated[1])
     assert plain[2] == evaluated[2]
@@ -219,3 +220,19 @@ def test_it_asks_for_no_gradient(tiny_scene, tiny_model):
     result = evaluate(tiny_model, tiny_scene)
     assert tiny_model.gaussians.means.grad is None
     assert all(not one.image.requires_grad for one in result.worst)
+
+
+@torch.no_grad()
+def test_the_baseline_is_the_mean_color_of_the_training_photos(tiny_scene, tiny_model):
+    result = evaluate(tiny_model, tiny_scene)
+    color = torch.stack([tiny_scene.photo_view(i).image.mean(dim=(0, 1)) for i in tiny_scene.photos.train]).mean(0)
+    errors = [(tiny_scene.photo_view(i).image - color).square().mean() for i in tiny_scene.photos.test]
+    by_hand = [-10 * math.log10(float(error)) for error in errors]
+    assert result.metrics["Baseline/Test/psnr"] == pytest.approx(sum(by_hand) / len(by_hand), abs=0.2)
+
+
+@torch.no_grad()
+def test_masked_pixels_do_not_count_in_the_baseline(tiny_scene, tiny_model):
+    clean = evaluate(tiny_model, with_pictures(tiny_scene, lambda i, p: masked(i, p, spoiled=0)))
+    spoiled = evaluate(tiny_model, with_pictures(tiny_scene, lambda i, p: masked(i, p, spoiled=90)))
+    assert spoiled.mean_color_psnr == pytest.approx(clean.mean_color_psnr, abs=1e-4)

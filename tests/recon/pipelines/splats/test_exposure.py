@@ -10,7 +10,7 @@ from fieldwatch.recon.pipelines.splats.exposure import (
     Exposures,
     cross_fitted,
     exposed,
-    fit_colour,
+    fit_color,
     identity,
     make_exposure_optimizer,
 )
@@ -26,7 +26,8 @@ def picture(height=70, width=90, seed=0):
 
 def trained(steps=400):
     """Train on four photos of one image: dark, bright, and twice unchanged."""
-    image, exposures = picture(12, 12), Exposures(NAMES)
+    image = picture(12, 12)
+    exposures = Exposures(NAMES)
     photos = [exposed(image, DARK), exposed(image, BRIGHT), image, image]
     rates = ExposureRates(first=2e-2, last=1e-3, decay_steps=steps)
     optimizer = make_exposure_optimizer(exposures, rates)
@@ -53,7 +54,8 @@ def test_the_mean_map_is_identity_whatever_was_learned():
 
 
 def test_exposures_of_photos_are_learned_up_to_their_mean():
-    maps, image = trained().maps(), picture(12, 12)
+    maps = trained().maps()
+    image = picture(12, 12)
     wanted = torch.stack([DARK, BRIGHT, identity(), identity()])
     wanted = wanted - wanted.mean(0) + identity()
     for found, right in zip(maps, wanted, strict=True):
@@ -62,7 +64,9 @@ def test_exposures_of_photos_are_learned_up_to_their_mean():
 
 
 def test_one_step_moves_the_map_of_one_photo_only():
-    exposures, rates, image = Exposures(NAMES), ExposureRates(decay_steps=10), picture(4, 4)
+    exposures = Exposures(NAMES)
+    rates = ExposureRates(decay_steps=10)
+    image = picture(4, 4)
     optimizer = make_exposure_optimizer(exposures, rates)
     for index in (0, 2):
         before = exposures.raw.detach().clone()
@@ -82,14 +86,14 @@ def test_the_rate_falls_evenly_in_its_logarithm_and_stays():
 
 
 @pytest.mark.parametrize(
-    ("name", "neighbours"),
+    ("name", "neighbors"),
     [("000.jpg", [0]), ("002b.jpg", [1, 2]), ("004.jpg", [2, 3]), ("009.jpg", [3]), ("002.jpg", [0, 2])],
 )
-def test_a_photo_between_gets_the_mean_of_its_neighbours(name, neighbours):
+def test_a_photo_between_gets_the_mean_of_its_neighbors(name, neighbors):
     exposures = Exposures(NAMES)
     with torch.no_grad():
         exposures.raw.add_(torch.randn(4, 3, 4, generator=torch.Generator().manual_seed(1)))
-    assert_close(exposures.between(name), exposures.maps()[neighbours].mean(0))
+    assert_close(exposures.between(name), exposures.maps()[neighbors].mean(0))
 
 
 def test_a_single_photo_has_the_mean_exposure():
@@ -98,7 +102,8 @@ def test_a_single_photo_has_the_mean_exposure():
 
 
 def test_a_stored_state_gives_the_same_maps():
-    exposures, other = trained(40), Exposures(NAMES)
+    exposures = trained(40)
+    other = Exposures(NAMES)
     other.load_state_dict(exposures.state_dict())
     assert torch.equal(other.maps(), exposures.maps())
     with pytest.raises(RuntimeError, match="size mismatch"):
@@ -107,38 +112,42 @@ def test_a_stored_state_gives_the_same_maps():
 
 def test_a_map_is_found_again():
     image = picture()
-    assert_close(fit_colour(image, exposed(image, DARK)), DARK, atol=0.02, rtol=0)
-    assert_close(fit_colour(image, image), identity())
+    assert_close(fit_color(image, exposed(image, DARK)), DARK, atol=0.02, rtol=0)
+    assert_close(fit_color(image, image), identity())
 
 
 def test_a_flat_image_comes_close_to_its_photo_by_little_changes():
-    image, photo = torch.full((8, 8, 3), 0.5), torch.full((8, 8, 3), 0.7)
-    found = fit_colour(image, photo)
+    image = torch.full((8, 8, 3), 0.5)
+    photo = torch.full((8, 8, 3), 0.7)
+    found = fit_color(image, photo)
     assert_close(exposed(image, found), photo, atol=1e-3, rtol=0)
     assert (found - identity()).abs().max() < 0.2
 
 
 def test_black_and_nothing_leave_identity():
     black = torch.zeros(8, 8, 3)
-    assert_close(fit_colour(black, black), identity())
-    assert_close(fit_colour(picture(8, 8), black, torch.zeros(8, 8, dtype=torch.bool)), identity())
+    assert_close(fit_color(black, black), identity())
+    assert_close(fit_color(picture(8, 8), black, torch.zeros(8, 8, dtype=torch.bool)), identity())
 
 
 def test_masked_pixels_do_not_count():
-    image, mask = picture(8, 8), torch.ones(8, 8, dtype=torch.bool)
+    image = picture(8, 8)
+    mask = torch.ones(8, 8, dtype=torch.bool)
     photo = exposed(image, DARK)
-    wanted = fit_colour(image[:6], photo[:6])
-    photo[6:], mask[6:] = torch.nan, False
-    assert_close(fit_colour(image, photo, mask), wanted)
+    wanted = fit_color(image[:6], photo[:6])
+    photo[6:] = torch.nan
+    mask[6:] = False
+    assert_close(fit_color(image, photo, mask), wanted)
 
 
 def test_the_fit_is_the_least_of_error_and_departure():
-    image, photo = picture(9, 7), picture(9, 7, seed=1)
+    image = picture(9, 7)
+    photo = picture(9, 7, seed=1)
 
     def worth(found):
         return (exposed(image, found) - photo).square().sum(-1).mean() + RIDGE * (found - identity()).square().sum()
 
-    best = fit_colour(image, photo)
+    best = fit_color(image, photo)
     for seed in range(8):
         step = 0.01 * torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
         assert worth(best) < worth(best + step)
@@ -151,8 +160,10 @@ def test_cross_fitting_undoes_an_exposure():
 
 
 def test_no_pixel_is_changed_by_a_map_that_saw_it():
-    image, photo = picture(), picture(seed=1)
-    before, changed = cross_fitted(image, photo), photo.clone()
+    image = picture()
+    photo = picture(seed=1)
+    before = cross_fitted(image, photo)
+    changed = photo.clone()
     changed[5, 7] = 1 - changed[5, 7]
     moved = (cross_fitted(image, changed) != before).any(-1)
     assert not moved[:32, :32].any()
@@ -175,14 +186,14 @@ def test_names_that_have_no_order_are_refused(names):
 @pytest.mark.usefixtures("unchecked")
 def test_sizes_that_differ_are_refused():
     with pytest.raises(ValueError, match=r"image of shape \(.*photo of shape \(.*mask of"):
-        fit_colour(picture(4, 4), picture(4, 5))
+        fit_color(picture(4, 4), picture(4, 5))
     with pytest.raises(ValueError, match=r"image of shape \(.*photo of shape \(.*mask of"):
-        fit_colour(picture(4, 4), picture(4, 4), torch.ones(4, 5, dtype=torch.bool))
+        fit_color(picture(4, 4), picture(4, 4), torch.ones(4, 5, dtype=torch.bool))
 
 
 def test_what_can_not_be_fitted_is_refused():
     with pytest.raises(ValueError, match="NaN or infinite"):
-        fit_colour(picture(4, 4), torch.full((4, 4, 3), torch.nan))
+        fit_color(picture(4, 4), torch.full((4, 4, 3), torch.nan))
     with pytest.raises(ValueError, match="photo 4"):
         Exposures(NAMES).map_of(4)
     with pytest.raises(ValueError, match="above 0"):

@@ -9,7 +9,7 @@ from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.pipelines.splats.filling import Filling, fill_gaps
 
 DENSE = solid_photos(views=6, size=48, held_out=3, points=300)
-PHOTOS = DENSE.having(points=DENSE.points[::10], colours=DENSE.colours[::10])
+PHOTOS = DENSE.having(points=DENSE.points[::10], colors=DENSE.colors[::10])
 LONGER = 48
 
 
@@ -27,25 +27,26 @@ def one_photo(index=1, **changed):
     return PHOTOS.having(train=(index,), test=(), **changed)
 
 
-def test_points_fall_into_gaps_and_have_the_colour_of_the_photo():
+def test_points_fall_into_gaps_and_have_the_color_of_the_photo():
     photos = one_photo()
-    points, colours = filled(photos, count=40, gap=0.1)
-    places, known = projected(points, photos.cameras[1]), projected(photos.points, photos.cameras[1])
+    points, colors = filled(photos, count=40, gap=0.1)
+    places = projected(points, photos.cameras[1])
+    known = projected(photos.points, photos.cameras[1])
     assert 10 < len(points) <= 40
     assert torch.cdist(places, known).amin(1).min() > 0.1 * LONGER - 1e-3
     columns, rows = places.long().unbind(1)
     off_the_edge = ((places - places.round()).abs() > 1e-3).all(1)
-    assert torch.equal(photos[1].image[rows, columns][off_the_edge], colours[off_the_edge])
+    assert torch.equal(photos[1].image[rows, columns][off_the_edge], colors[off_the_edge])
 
 
-def test_depths_are_those_of_the_neighbours():
+def test_depths_are_those_of_the_neighbors():
     photos = one_photo()
     camera = photos.cameras[1]
     forward = camera.forward.float()
     wall = camera.position.float() + 3.0 * forward
     across = torch.linalg.cross(forward, torch.tensor([0.3, 0.5, 0.8]))
     wall = wall + 0.05 * torch.arange(-2, 3)[:, None] * across / across.norm()
-    photos = photos.having(points=wall, colours=torch.zeros(5, 3, dtype=torch.uint8))
+    photos = photos.having(points=wall, colors=torch.zeros(5, 3, dtype=torch.uint8))
     points, _ = filled(photos, count=50, spread=0.0)
     assert len(points) == 50
     assert_close((points - camera.position.float()) @ forward, torch.full((50,), 3.0))
@@ -59,8 +60,8 @@ def test_held_out_photos_are_not_read():
         assert index in PHOTOS.train
         return PHOTOS.read(index)
 
-    points, colours = filled(PHOTOS.having(read=read), count=30)
-    assert len(points) == len(colours) == 30
+    points, colors = filled(PHOTOS.having(read=read), count=30)
+    assert len(points) == len(colors) == 30
 
 
 def test_masked_and_transparent_pixels_are_left_out():
@@ -74,7 +75,9 @@ def test_masked_and_transparent_pixels_are_left_out():
 
 
 def test_the_same_seed_gives_the_same_points():
-    one, other, third = filled(count=30), filled(count=30), filled(count=30, seed=1)
+    one = filled(count=30)
+    other = filled(count=30)
+    third = filled(count=30, seed=1)
     assert torch.equal(one[0], other[0])
     assert torch.equal(one[1], other[1])
     assert not torch.equal(one[0], third[0])
@@ -82,13 +85,13 @@ def test_the_same_seed_gives_the_same_points():
 
 @pytest.mark.parametrize(("settings", "points"), [({"count": 0}, 30), ({"gap": 9.0}, 30), ({}, 0)])
 def test_there_may_be_nothing_to_fill_or_nothing_known(settings, points):
-    photos = PHOTOS.having(points=PHOTOS.points[:points], colours=PHOTOS.colours[:points])
+    photos = PHOTOS.having(points=PHOTOS.points[:points], colors=PHOTOS.colors[:points])
     found = filled(photos, **settings)
     assert [tuple(part.shape) for part in found] == [(0, 3), (0, 3)]
     assert found[1].dtype == torch.uint8
 
 
-@pytest.mark.parametrize("wrong", [{"count": -1}, {"gap": 0.0}, {"neighbours": 0}, {"spread": float("nan")}])
+@pytest.mark.parametrize("wrong", [{"count": -1}, {"gap": 0.0}, {"neighbors": 0}, {"spread": float("nan")}])
 def test_settings_out_of_bounds_are_refused(wrong):
     with pytest.raises(ValueError, match="gap filling"):
         Filling(**wrong)

@@ -28,7 +28,8 @@ RATES = Rates(decay_steps=150)
 
 
 def view_and_image(index):
-    photo, camera = PHOTOS[index], PHOTOS.cameras[index]
+    photo = PHOTOS[index]
+    camera = PHOTOS.cameras[index]
     lens = {name: getattr(camera, name) for name in ("fx", "fy", "cx", "cy", "width", "height")}
     return View(camera_from_world=camera.camera_from_world.float(), **lens), photo.image.float() / 255
 
@@ -37,7 +38,7 @@ VIEWS = [view_and_image(index) for index in range(8)]
 
 
 def started():
-    return Gaussians.from_points(PHOTOS.points, PHOTOS.colours, degree=1)
+    return Gaussians.from_points(PHOTOS.points, PHOTOS.colors, degree=1)
 
 
 def render(gaussians, view, degree):

@@ -33,9 +33,9 @@ def step(gaussians, optimizer):
     optimizer.step()
 
 
-def nearest(points, neighbours):
+def nearest(points, neighbors):
     distances = (points[:, None].double() - points[None].double()).norm(dim=-1)
-    return distances.sort(1).values[:, 1 : neighbours + 1]
+    return distances.sort(1).values[:, 1 : neighbors + 1]
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 255, 256, 257, 1500])
@@ -52,7 +52,7 @@ def test_points_in_one_place_have_a_size():
         point_spacing(torch.zeros(1, 3))
 
 
-def test_points_become_round_gaussians_of_their_colours():
+def test_points_become_round_gaussians_of_their_colors():
     points = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 2, 0], [0, 0, 3]])
     colors = torch.tensor([[0, 51, 255]] * 4, dtype=torch.uint8)
     gaussians = Gaussians.from_points(points, colors, degree=2)
@@ -131,7 +131,8 @@ def test_moments_follow_their_gaussian(visible_only):
         optimizer.state[parameter]["exp_avg"] = numbers + 0.25
         optimizer.state[parameter]["exp_avg_sq"] = numbers + 0.5
     before = gaussians.rows(torch.arange(10))
-    kept, twins = torch.tensor([7, 0, 3]), torch.tensor([2, 2])
+    kept = torch.tensor([7, 0, 3])
+    twins = torch.tensor([2, 2])
     gaussians.rearrange(kept, gaussians.rows(twins))
     assert len(gaussians) == 5
     for name, old in before._asdict().items():
@@ -223,7 +224,8 @@ def test_a_run_resumes_with_another_count(tmp_path):
 
 
 def test_a_damaged_state_is_refused():
-    gaussians, state = made(), made(4).state_dict()
+    gaussians = made()
+    state = made(4).state_dict()
     with pytest.raises(ValueError, match="stored Gaussians have 3 means, 4 log_scales"):
         gaussians.load_state_dict(state | {"means": torch.zeros(3, 3)})
     with pytest.raises(ValueError, match=r"rest .* shape \(8, 3\).*\(3, 3\)"):

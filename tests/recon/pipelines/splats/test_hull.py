@@ -12,7 +12,8 @@ from fieldwatch.recon.geometry import Camera, look_at
 from fieldwatch.recon.pipelines.splats.hull import VisualHull, mask_of_photo
 from fieldwatch.recon.pipelines.splats.initialization import sample_inside
 
-SIZE, RADIUS = 64, 0.5
+SIZE = 64
+RADIUS = 0.5
 
 
 def evenly(count: int) -> torch.Tensor:
@@ -41,7 +42,7 @@ def photos() -> PhotoSet:
         cameras=cameras,
         read=lambda index: picture_of_a_ball(cameras[index]),
         points=torch.zeros(0, 3),
-        colours=torch.zeros(0, 3, dtype=torch.uint8),
+        colors=torch.zeros(0, 3, dtype=torch.uint8),
         train=tuple(range(24)),
         test=(),
         source="a ball",

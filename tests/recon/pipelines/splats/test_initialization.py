@@ -18,7 +18,7 @@ def scene() -> Scene:
 
 def without_points(scene: Scene) -> Scene:
     photos = scene.photos
-    return replace(scene, photos=photos.having(points=photos.points[:0], colours=photos.colours[:0]))
+    return replace(scene, photos=photos.having(points=photos.points[:0], colors=photos.colors[:0]))
 
 
 def test_a_gaussian_lies_on_every_point(scene: Scene) -> None:

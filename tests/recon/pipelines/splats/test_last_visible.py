@@ -52,7 +52,9 @@ def test_a_checkpoint_goes_on_where_it_was():
 @given(photos=st.integers(1, 6), rounds=st.integers(2, 5), seed=st.integers(0, 99))
 def test_a_gaussian_that_one_photo_shows_is_never_called_unseen(photos, rounds, seed):
     """For every order of the epochs, the window contains each photo at least once."""
-    generator, last_visible, step = torch.Generator().manual_seed(seed), LastVisible(photos), 0
+    generator = torch.Generator().manual_seed(seed)
+    last_visible = LastVisible(photos)
+    step = 0
     for _ in range(rounds):
         for photo in torch.randperm(photos, generator=generator).tolist():
             last_visible.add(torch.tensor([photo]), photos + 1, step)

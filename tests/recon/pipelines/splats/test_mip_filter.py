@@ -20,7 +20,8 @@ def test_the_width_is_a_share_of_a_pixel_at_the_depth() -> None:
 
 
 def test_the_nearest_camera_decides() -> None:
-    near, far = filter_widths(torch.zeros(1, 3), [view(2.0)]), filter_widths(torch.zeros(1, 3), [view(8.0)])
+    near = filter_widths(torch.zeros(1, 3), [view(2.0)])
+    far = filter_widths(torch.zeros(1, 3), [view(8.0)])
 
     assert torch.equal(filter_widths(torch.zeros(1, 3), [view(8.0), view(2.0)]), near)
     assert far == pytest.approx(4 * near)

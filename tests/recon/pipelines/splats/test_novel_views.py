@@ -8,12 +8,12 @@ from fieldwatch.recon.data import read_clip
 from fieldwatch.recon.pipelines.splats.novel_views import render_path, render_view, spiral_views, turntable_views
 
 
-def test_a_view_shows_colour_depth_and_normals_of_its_size(tiny_scene, tiny_model):
+def test_a_view_shows_color_depth_and_normals_of_its_size(tiny_scene, tiny_model):
     pictures = render_view(tiny_model, tiny_scene.views[0])
     assert {picture.shape for picture in pictures} == {(40, 40, 3)}
     with torch.no_grad():
         drawn = tiny_model.render(tiny_scene.views[0]).features
-    assert np.abs(pictures.colour / 255 - drawn.clamp(0, 1).numpy()).max() <= 0.5 / 255 + 1e-6
+    assert np.abs(pictures.color / 255 - drawn.clamp(0, 1).numpy()).max() <= 0.5 / 255 + 1e-6
     assert len(np.unique(pictures.depth.reshape(-1, 3), axis=0)) > 20
     assert len(np.unique(pictures.normal.reshape(-1, 3), axis=0)) > 20
 
@@ -34,9 +34,10 @@ def test_no_cameras_are_refused(tiny_scene, path):
         path(tiny_scene, 0)
 
 
-@pytest.mark.parametrize(("content", "width"), [("colour", 40), ("all", 128)])
+@pytest.mark.parametrize(("content", "width"), [("color", 40), ("all", 128)])
 def test_a_film_has_a_frame_per_view_and_keeps_them(tiny_scene, tiny_model, tmp_path, content, width):
-    views, ticks = turntable_views(tiny_scene, 6), []
+    views = turntable_views(tiny_scene, 6)
+    ticks = []
     film = render_path(
         tiny_model, views, tmp_path / "a.mp4", content=content, frames=tmp_path / "f", on_frame=lambda: ticks.append(1)
     )

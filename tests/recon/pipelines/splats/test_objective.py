@@ -13,8 +13,9 @@ from fieldwatch import Terms
 from fieldwatch.recon.pipelines.splats import Scene, SplatModel, SplatsConfig, SurfaceOptions, prepare_scene
 from fieldwatch.recon.pipelines.splats.algorithm import loss_terms
 from fieldwatch.recon.pipelines.splats.initialization import initial_model
-from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
-from fieldwatch.recon.pipelines.splats.objective import RenderedView, density_acts, geometry_outputs
+from fieldwatch.recon.pipelines.splats.neighborhood import Neighborhood
+from fieldwatch.recon.pipelines.splats.objective import RenderedView, density_acts, geometry_outputs, step_psnr
+from fieldwatch.recon.pipelines.splats.quality import score_image
 
 SHORT = SplatsConfig(views=3, held_out=0, schedule_scale=0.002, longer_side=64)
 """Iterations 7000, 9000, 15000 are steps 14, 18, 30."""
@@ -46,8 +47,8 @@ def drawn_at(config: SplatsConfig, step: int) -> tuple[Scene, SplatModel, Render
 def terms_at(config: SplatsConfig, step: int) -> tuple[Terms, SplatModel]:
     scene, model, one = drawn_at(config, step)
     torch.manual_seed(1)
-    with Neighbourhood(config.surface.neighbours) as neighbourhood:
-        return loss_terms(config, scene, one, neighbourhood, span), model
+    with Neighborhood(config.surface.neighbors) as neighborhood:
+        return loss_terms(config, scene, one, neighborhood, span), model
 
 
 def with_surface(regularization: Any, **changed: Any) -> SplatsConfig:
@@ -128,6 +129,19 @@ def test_a_learned_thickness_gets_a_gradient_of_the_density() -> None:
     assert float(model.log_beta.grad) != 0
 
 
+def test_the_psnr_of_a_step_covers_the_pixels_that_the_evaluation_compares() -> None:
+    _, _, one = drawn_at(SHORT, 5)
+    mask = torch.zeros(*one.view.image.shape[:2], 1)
+    mask[:, :20] = 1
+    masked = replace(one.view, mask=mask)
+    spoilt = replace(masked, image=torch.where(mask > 0, masked.image, 1 - masked.image))
+
+    psnr = step_psnr(one.output, masked).item()
+    assert psnr == pytest.approx(score_image(one.output.features.detach(), masked).psnr, abs=1e-3)
+    assert step_psnr(one.output, spoilt).item() == psnr
+    assert step_psnr(one.output, replace(masked, mask=torch.zeros_like(mask))).isnan()
+
+
 @pytest.mark.parametrize("regularization", ["planar", "dn_consistency"])
 def test_a_mask_hides_pixels_from_every_term(regularization: Any) -> None:
     config = with_surface(regularization)
@@ -135,7 +149,7 @@ def test_a_mask_hides_pixels_from_every_term(regularization: Any) -> None:
     mask = torch.zeros(*one.view.image.shape[:2], 1)
     hidden = replace(one, view=replace(one.view, mask=mask))
 
-    terms = loss_terms(config, scene, hidden, Neighbourhood(16), span)
+    terms = loss_terms(config, scene, hidden, Neighborhood(16), span)
 
     assert terms["rendering"].value.item() == 0
     assert terms["depth_normal_consistency"].value.item() == 0
@@ -166,8 +180,8 @@ def test_samples_compared_in_chunks_give_the_same_terms_and_gradients(regulariza
     def terms(chunks: int) -> tuple[dict[str, float], dict[str, torch.Tensor], torch.Tensor]:
         scene, model, one = drawn_at(config, 20)
         torch.manual_seed(1)
-        with Neighbourhood(config.surface.neighbours) as neighbourhood:
-            found = loss_terms(config, scene, replace(one, bands=chunks), neighbourhood, span)
+        with Neighborhood(config.surface.neighbors) as neighborhood:
+            found = loss_terms(config, scene, replace(one, bands=chunks), neighborhood, span)
         found.total.backward()
         slopes = {name: part.grad for name, part in model.gaussians.named_parameters() if part.grad is not None}
         return {name: float(value.detach()) for name, (_, value) in found.items()}, slopes, torch.rand(1)
@@ -188,10 +202,10 @@ def test_samples_of_a_view_come_from_its_own_generator() -> None:
 
     def total(seed: int) -> torch.Tensor:
         own = replace(one, generator=torch.Generator().manual_seed(seed))
-        return loss_terms(config, scene, own, neighbourhood, span).total
+        return loss_terms(config, scene, own, neighborhood, span).total
 
     before = torch.get_rng_state()
-    with Neighbourhood(config.surface.neighbours) as neighbourhood:
+    with Neighborhood(config.surface.neighbors) as neighborhood:
         assert total(3) == total(3) != total(4)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -210,7 +224,7 @@ def test_an_opaque_black_gaussian_before_a_transparent_photo_costs_something() -
             model.gaussians.constant.fill_(-5.0)  # clamped to black
             model.gaussians.opacity_logits.fill_(1.5)
         drawn = model.render(view.camera, degree=0)
-        terms = loss_terms(config, scene, RenderedView.of(0, model, drawn, empty), Neighbourhood(16), span)
+        terms = loss_terms(config, scene, RenderedView.of(0, model, drawn, empty), Neighborhood(16), span)
         terms.total.backward()
         found = model.gaussians.opacity_logits.grad
         assert found is not None
@@ -225,7 +239,7 @@ def test_opaque_photos_draw_no_random_color() -> None:
     opaque = replace(one, view=replace(one.view, alpha=None))
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    loss_terms(SHORT, scene, opaque, Neighbourhood(16), span)
+    loss_terms(SHORT, scene, opaque, Neighborhood(16), span)
     assert torch.equal(torch.get_rng_state(), before)
     assert len(model.gaussians) > 0
     assert scene.photos.transparent

@@ -38,7 +38,8 @@ def rate_of(optimizers: SplatOptimizers, name: str) -> float:
 
 
 def test_rates_end_with_the_run_and_the_others_fall_over_its_second_half(scene: Scene) -> None:
-    rates, optimizers = rates_of(CONFIG, scene.plan), made(scene)
+    rates = rates_of(CONFIG, scene.plan)
+    optimizers = made(scene)
 
     assert rates.decay_steps == 150
     assert rates.means == pytest.approx(3.2e-4)
@@ -56,7 +57,8 @@ def test_without_a_fall_all_but_the_means_stay() -> None:
 
 
 def test_a_step_is_prepared_for_what_the_photo_showed(scene: Scene) -> None:
-    optimizers, ids = made(scene), torch.tensor([3, 5])
+    optimizers = made(scene)
+    ids = torch.tensor([3, 5])
     optimizers.set_rates(10, (2,), ids)
 
     assert isinstance(optimizers.gaussians, VisibleAdam)
@@ -69,8 +71,10 @@ def test_a_step_is_prepared_for_what_the_photo_showed(scene: Scene) -> None:
 
 
 def test_the_thickness_is_stepped_with_the_density_alone(scene: Scene) -> None:
-    optimizers, value = made(scene), torch.ones(())
-    plain, dense = Terms(rendering=(1.0, value)), Terms(rendering=(1.0, value), sdf_density=(1.0, value))
+    optimizers = made(scene)
+    value = torch.ones(())
+    plain = Terms(rendering=(1.0, value))
+    dense = Terms(rendering=(1.0, value), sdf_density=(1.0, value))
 
     assert len(optimizers.active(plain)) == 2
     assert optimizers.active(dense)[-1] is optimizers.checkpoint_items()["beta_optimizer"]

@@ -63,7 +63,8 @@ def test_nobody_goes_where_nobody_was(path, first):
 
 
 def test_the_path_is_as_far_away_as_the_cameras_beside_it():
-    near, far = around(range(-90, -29, 10), reach=1.0), around(range(30, 91, 10), reach=4.0)
+    near = around(range(-90, -29, 10), reach=1.0)
+    far = around(range(30, 91, 10), reach=4.0)
     made = Orbit.of([*near, *far]).turntable(60)
     reaches = {round(d): float(one.position[:2].norm()) for d, one in zip(directions(made), made, strict=True)}
     assert reaches[min(reaches)] < 1.2

@@ -63,13 +63,14 @@ def test_bounds_leave_out_strays_and_exist_where_nothing_is_drawn():
 
 
 def test_a_normal_to_the_camera_is_blue_upwards_green_to_the_right_red():
-    for normal, colour in (((0, 0, -2), (128, 128, 255)), ((0, -1, 0), (128, 255, 128)), ((3, 0, 0), (255, 128, 128))):
+    for normal, color in (((0, 0, -2), (128, 128, 255)), ((0, -1, 0), (128, 255, 128)), ((3, 0, 0), (255, 128, 128))):
         picture = normal_picture(plain(*map(float, normal)), SOLID)
-        assert np.abs(picture[0, 0].astype(int) - colour).max() <= 1
+        assert np.abs(picture[0, 0].astype(int) - color).max() <= 1
 
 
 def test_strips_and_sheets_hold_their_pictures():
-    one, other = as_picture(plain(1.0, 0.0, 0.0)), as_picture(plain(0.0, 1.0, 0.0))
+    one = as_picture(plain(1.0, 0.0, 0.0))
+    other = as_picture(plain(0.0, 1.0, 0.0))
     row = strip([one, other], ["a", "b"], "t")
     assert row.shape == (4 + 2 * 18, 6 + 4 + 6, 3)
     assert (row[18:22, :6] == one).all()
@@ -81,13 +82,15 @@ def test_strips_and_sheets_hold_their_pictures():
 
 def test_labels_are_written_and_cut_to_their_picture():
     picture = as_picture(torch.zeros(30, 60, 3))
-    named, unnamed = strip([picture], ["a label that is far too long for it"]), strip([picture], [""])
+    named = strip([picture], ["a label that is far too long for it"])
+    unnamed = strip([picture], [""])
     assert named.shape == unnamed.shape
     assert (named[30:] != unnamed[30:]).any()
 
 
 def test_what_does_not_go_together_is_refused():
-    one, other = as_picture(torch.zeros(4, 6, 3)), as_picture(torch.zeros(4, 5, 3))
+    one = as_picture(torch.zeros(4, 6, 3))
+    other = as_picture(torch.zeros(4, 5, 3))
     with pytest.raises(ValueError, match=r"pictures of shapes \["):
         strip([one, other], ["a", "b"])
     with pytest.raises(ValueError, match=r"pictures of shapes .* labels"):

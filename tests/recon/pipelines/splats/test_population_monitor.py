@@ -21,7 +21,8 @@ class RecordingSink:
     """A sink that stores texts and histograms."""
 
     def __init__(self):
-        self.names, self.held = [], {}
+        self.names = []
+        self.held = {}
 
     def __call__(self, block):
         pass
@@ -37,7 +38,8 @@ class RecordingSink:
 
 @pytest.fixture(scope="module")
 def scene():
-    photos, device = solid_photos(views=4, size=16, points=60, held_out=0), torch.device("cpu")
+    photos = solid_photos(views=4, size=16, points=60, held_out=0)
+    device = torch.device("cpu")
     return Scene(
         photos=photos,
         views=tuple(view_of(camera, device) for camera in photos.cameras),
@@ -54,13 +56,14 @@ def scene():
 
 @pytest.fixture
 def model(scene):
-    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colours, degree=1)
+    gaussians = Gaussians.from_points(scene.photos.points, scene.photos.colors, degree=1)
     return SplatModel(gaussians, scene.background)
 
 
 def run_monitored(folder, scene, model, *, restart=None, sampled_from=None):
     """Run forty steps without training; return the history, the sink and the monitor."""
-    monitor, sink = PopulationMonitor(CONFIG, scene, model), RecordingSink()
+    monitor = PopulationMonitor(CONFIG, scene, model)
+    sink = RecordingSink()
     catalogue = Catalogue((*TOOLKIT, *SPLATS_METRICS))
     with Run(
         folder,

@@ -16,6 +16,7 @@ from fieldwatch.recon.pipelines.splats.rules import (
     NonFiniteGaussians,
     PopulationCollapse,
     PruneRefused,
+    ResetsTooOften,
 )
 
 RECORDED = {"stride": 10}
@@ -60,7 +61,8 @@ def capped(make, *events, steps=3000):
     ],
 )
 def test_useless_gaussians_are_named_by_their_kind_once_there_were_many_for_long(make, kind, healthy, fault, words):
-    rule, faulty = DegenerateGaussians(), shares(make, kind, risen(healthy, fault))
+    rule = DegenerateGaussians()
+    faulty = shares(make, kind, risen(healthy, fault))
     (found,) = rule(faulty)
     assert (found.step, found.severity, found.subject) == (790, "warning", f"Population/{kind}")
     assert words in found.message
@@ -75,7 +77,8 @@ def test_useless_gaussians_are_named_by_their_kind_once_there_were_many_for_long
 
 @pytest.mark.parametrize("excuse", ["reset", "window"])
 def test_what_fades_on_purpose_is_excused_and_what_stays_transparent_is_not(make, excuse):
-    rule, faded = DegenerateGaussians(), risen(0.1, 0.9, at=20, count=50)
+    rule = DegenerateGaussians()
+    faded = risen(0.1, 0.9, at=20, count=50)
     if excuse == "reset":
         options = {"events": [{"kind": "reset", "step": step} for step in (190, 400)]}
     else:
@@ -110,7 +113,8 @@ def test_a_population_that_falls_by_more_than_half_is_named_at_that_step(make):
 
 
 def test_a_declared_prune_may_take_most_but_not_nearly_all(make):
-    rule, prune = PopulationCollapse(), [{"kind": "prune", "step": 39}]
+    rule = PopulationCollapse()
+    prune = [{"kind": "prune", "step": 39}]
     assert rule(sizes(make, 50_000, 10_000, events=prune)) == ()
     (found,) = rule(sizes(make, 50_000, 1000, events=prune))
     assert found.message == "a prune removed 98% of the Gaussians: 50,000 became 1,000."
@@ -137,7 +141,8 @@ def test_no_gaussians_at_all_divide_nothing(make):
 
 
 def test_a_cap_that_binds_long_before_growth_ends_is_noted(make):
-    rule, events = GrowthCapBinds(), [growth(step, held_back=0) for step in range(100, 1000, 100)]
+    rule = GrowthCapBinds()
+    events = [growth(step, held_back=0) for step in range(100, 1000, 100)]
     binding = [growth(step) for step in range(1000, 1300, 100)]
     faulty = capped(make, *events, *binding)
     (found,) = rule(faulty)
@@ -195,7 +200,8 @@ def test_warm_ups_count_from_the_first_step_of_a_run_that_begins_late(make):
 
 def test_a_samples_warm_up_counts_from_the_first_window(make):
     """The rendering term is declared from the run's first step, so its phase starts there."""
-    losses, names = flat(0.1, 1200), [f"view_{i % 10}" for i in range(1200)]
+    losses = flat(0.1, 1200)
+    names = [f"view_{i % 10}" for i in range(1200)]
     losses += 0.001 * np.random.default_rng(3).standard_normal(1200)
     losses[[60, 900]] = 0.3
     windows = {"rendering": (FIRST, FIRST + 8000)}
@@ -223,3 +229,28 @@ def test_a_slow_start_is_seen_wherever_the_run_begins(make):
     seconds = 500 + 0.1 * np.arange(40)
     history = make(({"Loss/total": flat(1, 40)}, {"first": FIRST, "seconds": seconds}))
     assert [found.step for found in SlowStart()(history)] == [FIRST + 16]
+
+
+def resets(make, every, *, rate=0.05):
+    events = [{"kind": "reset", "step": step} for step in range(every, 1000, every)]
+    return make({"LearningRate/opacity_logits": flat(rate, 1000)}, events=events)
+
+
+def test_resets_before_opacities_recovered(make):
+    """At a rate of 0.05, opacities need about 92 steps from 0.01 to 0.5."""
+    (found,) = ResetsTooOften()(resets(make, 20))
+    assert (found.step, found.subject) == (80, "reset")
+    assert "92 steps" in found.message
+    assert "--reset-every" in found.remedy
+    assert ResetsTooOften()(resets(make, 150)) == ()
+    assert ResetsTooOften()(make({"Loss/total": flat(0.1, 1000)})) == ()
+
+
+def test_a_random_start_loses_its_unseen_gaussians_by_design(make):
+    plan = {"kind": "plan", "step": 0, "steps": 30_000}
+    early = sizes(make, 10_000, 3000, each=300, events=[plan])
+    assert PopulationCollapse()(early) == ()
+    late = sizes(make, 10_000, 3000, each=300, first=5000, events=[plan])
+    assert [found.step for found in PopulationCollapse()(late)] == []
+    late = sizes(make, 10_000, 3000, each=900, events=[plan])
+    assert [found.step for found in PopulationCollapse()(late)] == [900]

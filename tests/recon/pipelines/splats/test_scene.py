@@ -34,7 +34,8 @@ def test_photos_come_in_the_same_order_from_memory_and_decoded_ahead(scene: Scen
 @pytest.mark.parametrize("tight", [False, True])
 def test_the_order_stands_where_the_loop_is(scene: Scene, tight: bool) -> None:
     source = crowded(scene) if tight else scene
-    order, other = Shuffled(4, 1, 7), Shuffled(4, 1, 7)
+    order = Shuffled(4, 1, 7)
+    other = Shuffled(4, 1, 7)
     next_names(source, order, 6)
     for _ in range(6):
         next(other)
@@ -44,8 +45,10 @@ def test_the_order_stands_where_the_loop_is(scene: Scene, tight: bool) -> None:
 
 @pytest.mark.parametrize("tight", [False, True])
 def test_an_order_put_back_after_opening_is_followed(scene: Scene, tight: bool) -> None:
-    source, names = (crowded(scene) if tight else scene), next_names(scene, Shuffled(4, 1, 7), 10)
-    advanced, order = Shuffled(4, 1, 7), Shuffled(4, 1, 0)
+    source = crowded(scene) if tight else scene
+    names = next_names(scene, Shuffled(4, 1, 7), 10)
+    advanced = Shuffled(4, 1, 7)
+    order = Shuffled(4, 1, 0)
     next_names(scene, advanced, 5)
     with source.batches(order) as next_batch:
         order.load_state_dict(advanced.state_dict())
@@ -56,12 +59,14 @@ def test_an_order_put_back_after_opening_is_followed(scene: Scene, tight: bool) 
 
 @pytest.mark.parametrize("tight", [False, True])
 def test_processes_draw_their_part_of_the_same_batches(scene: Scene, tight: bool) -> None:
-    source, names = (crowded(scene) if tight else scene), next_names(scene, Shuffled(4, 1, 7), 12)
+    source = crowded(scene) if tight else scene
+    names = next_names(scene, Shuffled(4, 1, 7), 12)
     for first, last in ((0, 1), (1, 3)):
         order = Shuffled(4, 1, 7)
         with source.batches(order, 3, slice(first, last)) as next_batch:
             for number in range(4):
-                batch, all_names = next_batch(), tuple(names[3 * number : 3 * number + 3])
+                batch = next_batch()
+                all_names = tuple(names[3 * number : 3 * number + 3])
                 assert batch.names == all_names
                 assert batch.first == first
                 assert tuple(view.name for view in batch.views) == all_names[first:last]

@@ -145,7 +145,7 @@ def test_growth_steps_never_crowd_on_short_schedules() -> None:
     assert growth.every == 20
 
 
-def test_searches_of_neighbours_start_beside_the_density_terms_only() -> None:
+def test_searches_of_neighbors_start_beside_the_density_terms_only() -> None:
     plan = make_plan(config(regularization="density"), None)
 
     assert [step for step in range(8000, 10_600) if plan.searches_after(step)] == [9499, 9999, 10_499]
@@ -157,7 +157,7 @@ def test_searches_of_neighbours_start_beside_the_density_terms_only() -> None:
     [
         {"prune_at": 7000},
         {"entropy_weight": -0.1},
-        {"neighbours": 0},
+        {"neighbors": 0},
         {"prune_below": 1.5},
         {"density_weight": float("nan")},
     ],

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
-from fieldwatch import ConfigMismatch
+from fieldwatch import ConfigMismatch, InputError
 from fieldwatch.recon.data import write_splat_folder
+from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.data.gaussians import SplatFolderError
 from fieldwatch.recon.pipelines.splats import SplatsConfig, prepare_scene, write_stage0
 from fieldwatch.recon.pipelines.splats.initialization import initial_model
@@ -59,12 +61,42 @@ def test_images_without_a_scene_are_refused() -> None:
         SplatsConfig(images=Path("photos"))
 
 
+@pytest.mark.parametrize("name", ["images", "masks"])
+def test_folders_of_a_model_of_the_built_in_scene_are_refused(stage0: Path, tmp_path: Path, name: str) -> None:
+    config = SplatsConfig(checkpoint_path=stage0, coarse_iterations=8000)
+    with pytest.raises(InputError, match=rf"--{name} .*-s FOLDER"):
+        prepare_scene(replace(config, **{name: tmp_path}))
+
+
+def test_masks_apply_to_the_photos_of_a_model(stage0: Path, tmp_path: Path) -> None:
+    photos = prepare_scene(CONFIG).photos
+    cloud = prepare_scene(SplatsConfig(checkpoint_path=stage0, coarse_iterations=8000)).cloud
+    assert cloud is not None
+    write_colmap(tmp_path / "scene", photos)
+    write_splat_folder(tmp_path / "model", 7000, cloud, cameras=photos.cameras)
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    for name, camera in zip(photos.names, photos.cameras, strict=True):
+        mask = Image.new("L", (camera.width, camera.height))
+        mask.paste(255, (0, 0, 4, 4))
+        mask.save(masks / name)
+    config = SplatsConfig(
+        checkpoint_path=tmp_path / "model",
+        images=tmp_path / "scene" / "images",
+        masks=masks,
+        coarse_iterations=8000,
+    )
+    mask = prepare_scene(config).photos[0].mask
+    assert mask is not None
+    assert int((mask == 255).sum()) == 16
+
+
 def test_a_run_does_not_go_on_with_other_photos(tmp_path: Path) -> None:
     scene = prepare_scene(CONFIG)
     with start_run(CONFIG, scene, tmp_path, sinks=()) as run:
         for step in run.steps(1):
             step.record({"Model/size": 1})
-    fewer = replace(scene, photos=scene.photos.having(points=scene.photos.points[1:], colours=scene.photos.colours[1:]))
+    fewer = replace(scene, photos=scene.photos.having(points=scene.photos.points[1:], colors=scene.photos.colors[1:]))
     with pytest.raises(ConfigMismatch, match=r"other photos.*--out"):
         start_run(CONFIG, fewer, tmp_path, sinks=())
     start_run(CONFIG, scene, tmp_path, sinks=())

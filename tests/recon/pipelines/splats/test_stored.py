@@ -34,7 +34,7 @@ CONFIG = replace(
 def left_behind(folder, config=CONFIG, *, whole=True, saved=(0,)):
     """Write a run folder with a checkpoint per entry, each with a different first Gaussian."""
     scene = prepare_scene(config)
-    gaussians = Gaussians.from_points(scene.photos.points[:50], scene.photos.colours[:50], degree=1)
+    gaussians = Gaussians.from_points(scene.photos.points[:50], scene.photos.colors[:50], degree=1)
     model = SplatModel(gaussians, scene.background)
     if whole:
         model.mip = MipFilter(scene.training_views, gaussians.means)

@@ -21,7 +21,7 @@ def test_the_bunny_references(real_data):
     clip = read_clip(real_data / "video_bunny")
     split = split_frames(len(clip), "7_7_8")
     found = reference_psnr(clip, split.train, split.val)
-    assert found["Reference/val_neighbour_average"] == pytest.approx(28.45, abs=0.005)
+    assert found["Reference/val_neighbor_average"] == pytest.approx(28.45, abs=0.005)
     assert found["Reference/val_copy_previous"] == pytest.approx(26.78, abs=0.005)
     assert found["Reference/val_mean_frame"] == pytest.approx(19.68, abs=0.005)
     assert {name.split("_")[0] for name in found} == {"Reference/train", "Reference/val"}
@@ -30,27 +30,27 @@ def test_the_bunny_references(real_data):
 
 def test_a_held_out_frame_between_two():
     found = reference_psnr(levels(0, 60, 100), [0, 2], [1])
-    assert found["Reference/val_neighbour_average"] == pytest.approx(decibels(10), abs=1e-3)
+    assert found["Reference/val_neighbor_average"] == pytest.approx(decibels(10), abs=1e-3)
     assert found["Reference/val_copy_previous"] == pytest.approx(decibels(60), abs=1e-3)
     assert found["Reference/val_mean_frame"] == pytest.approx(decibels(10), abs=1e-3)
 
 
-def test_frames_at_the_ends_copy_the_only_neighbour():
+def test_frames_at_the_ends_copy_the_only_neighbor():
     found = reference_psnr(levels(10, 40, 90), [1], [0, 2])
-    for kind in ("neighbour_average", "copy_previous"):
+    for kind in ("neighbor_average", "copy_previous"):
         assert found[f"Reference/val_{kind}"] == pytest.approx((decibels(30) + decibels(50)) / 2, abs=1e-3)
     assert "Reference/train_copy_previous" not in found  # no other training frame to copy
     assert found["Reference/train_mean_frame"] == pytest.approx(90, abs=1e-3)
 
 
-def test_a_training_frame_is_not_its_own_neighbour():
+def test_a_training_frame_is_not_its_own_neighbor():
     found = reference_psnr(levels(0, 50, 0), [0, 1, 2], [])
     one = decibels(50)
-    assert found["Reference/train_neighbour_average"] == pytest.approx(one, abs=1e-3)
+    assert found["Reference/train_neighbor_average"] == pytest.approx(one, abs=1e-3)
     assert not [name for name in found if "/val_" in name]
 
 
-def test_unused_frames_are_not_neighbours():
+def test_unused_frames_are_not_neighbors():
     found = reference_psnr(levels(0, 99, 20), [0], [2])
     assert found["Reference/val_copy_previous"] == pytest.approx(decibels(20), abs=1e-3)
 
@@ -63,7 +63,8 @@ def test_references_need_a_training_frame():
 def test_embedding_baselines_against_every_pair_by_hand():
     vectors = functional.normalize(torch.randn(4, 3, 5) + 1, dim=-1)
     found = embedding_baselines(vectors, [0, 1, 3], [2])
-    train, val = vectors[[0, 1, 3]].flatten(0, 1).double(), vectors[2].double()
+    train = vectors[[0, 1, 3]].flatten(0, 1).double()
+    val = vectors[2].double()
     mean = functional.normalize(train.mean(0), dim=0)
     for name, rows in (("train", train), ("val", val)):
         pairs = [float(a @ b) for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j]

@@ -58,14 +58,16 @@ def test_small_changes_stay_near():
 
 
 def test_other_pictures_are_clearly_farther():
-    patches, others = smooth(32), smooth(32, seed=1)
+    patches = smooth(32)
+    others = smooth(32, seed=1)
     assert cosines(patches, others).mean() < 0.5
     assert cosines(patches, patches.roll(1, dims=-1)).mean() - cosines(patches, others).max() > 0.1
 
 
-def test_colour_and_direction_both_count():
+def test_color_and_direction_both_count():
     ramp = torch.linspace(0, 255, 48).to(torch.uint8)
-    across, down = ramp.expand(1, 3, 48, 48), ramp[:, None].expand(1, 3, 48, 48)
+    across = ramp.expand(1, 3, 48, 48)
+    down = ramp[:, None].expand(1, 3, 48, 48)
     red = torch.tensor([200, 40, 40], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 48, 48)
     assert float(cosines(across, down)) < 0.8
     assert float(cosines(red, red.flip(1))) < 0.8  # blue

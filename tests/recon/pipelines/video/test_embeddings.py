@@ -7,7 +7,9 @@ from torch.nn import functional
 
 from fieldwatch.recon.pipelines.video.embeddings import draw_map, fit_map, map_notes, verify_embeddings
 
-FRAMES, PATCHES, DIM = 16, 8, 32
+FRAMES = 16
+PATCHES = 8
+DIM = 32
 SPLITS = tuple("val" if i % 8 == 7 else "train" for i in range(FRAMES))
 
 
@@ -130,14 +132,15 @@ def test_both_sets_share_the_axes():
 def test_the_map_keeps_the_plane_of_largest_variance():
     flat = torch.zeros(FRAMES, PATCHES, DIM)
     angle = torch.linspace(0, 1, FRAMES * PATCHES).view(FRAMES, PATCHES)
-    flat[..., 0], flat[..., 1] = angle.cos(), angle.sin()
+    flat[..., 0] = angle.cos()
+    flat[..., 1] = angle.sin()
     fitted = fit_map(flat, flat)
     assert sum(fitted.explained) == pytest.approx(1)
     distance = (fitted.targets[0, 0] - fitted.targets[-1, -1]).norm()
     assert float(distance) == pytest.approx(float((flat[0, 0] - flat[-1, -1]).norm()), rel=1e-4)
 
 
-def test_the_map_is_drawn_with_every_set_in_its_colour(tmp_path):
+def test_the_map_is_drawn_with_every_set_in_its_color(tmp_path):
     targets = clip_targets()
     splits = (*SPLITS[:-2], "unused", "val")
     report = verify_embeddings(held_out_noise(targets, 0.3), targets, splits)
@@ -146,8 +149,8 @@ def test_the_map_is_drawn_with_every_set_in_its_colour(tmp_path):
     with Image.open(tmp_path / "map.png") as image:
         assert image.size == (1200, 860)
         plot = image.crop((72, 72, 788, 788)).convert("RGB")
-        colours = {colour for _, colour in plot.getcolors(1 << 20)}
-    assert {(0x1F, 0x5F, 0xA8), (0xD1, 0x49, 0x0C), (0x8A, 0x8A, 0x8A)} <= colours
+        colors = {color for _, color in plot.getcolors(1 << 20)}
+    assert {(0x1F, 0x5F, 0xA8), (0xD1, 0x49, 0x0C), (0x8A, 0x8A, 0x8A)} <= colors
 
 
 def test_a_map_of_one_point_is_drawn(tmp_path):

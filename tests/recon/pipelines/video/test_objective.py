@@ -24,7 +24,8 @@ def drawn():
 
 def learn(drawn, count, loss):
     rgb, embedding, truth, wanted = drawn
-    config, found = VideoConfig(loss=loss, pixel_weight=2.0, between_weight=0.5, clip_loss_weight=0.1), []
+    config = VideoConfig(loss=loss, pixel_weight=2.0, between_weight=0.5, clip_loss_weight=0.1)
+    found = []
     rgb.grad = embedding.grad = None
     for part in MicroBatches("batch", count=count).slices(UNITS):
         zeros = torch.zeros(part.stop - part.start, dtype=torch.float64)
@@ -36,7 +37,8 @@ def learn(drawn, count, loss):
             stands_in=tuple(STANDS_IN[part]),
         )
         prediction = Prediction(rgb=rgb[part], embedding=embedding[part])
-        terms, share = video_terms(config, prediction, batch), len(zeros) / UNITS
+        terms = video_terms(config, prediction, batch)
+        share = len(zeros) / UNITS
         (terms.total * share).backward()
         found.append((share, terms))
     return Terms.merged(found), rgb.grad.clone(), embedding.grad.clone()

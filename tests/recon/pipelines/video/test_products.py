@@ -23,7 +23,9 @@ from fieldwatch.recon.pipelines.video.products import (
 from fieldwatch.recon.pipelines.video.start import prepare_scene
 from fieldwatch.recon.pipelines.video.stored import StoredVideoRun
 
-FRAMES, ROWS, COLUMNS = 6, 2, 2
+FRAMES = 6
+ROWS = 2
+COLUMNS = 2
 OPTIONS = ModelOptions(fc_dim=8, lower_width=4, enc_strds=(4, 4), grid_widths=(8, 8, 8), grid_blocks=(0, 0, 0))
 MODELS = ("grid", "dual", "hnerv", "nerv")
 
@@ -70,7 +72,8 @@ def test_playback_draws_what_the_evaluation_scores(runs, name):
 def test_a_bitstream_draws_and_embeds_alone(runs, name, tmp_path):
     run = runs[name]
     export_bitstream(run, tmp_path / "clip.fwv", CodecOptions(bits=12, embedding_bits=12))
-    alone, player = Playback.of_bitstream(tmp_path / "clip.fwv", "cpu"), Playback.of_run(run)
+    alone = Playback.of_bitstream(tmp_path / "clip.fwv", "cpu")
+    player = Playback.of_run(run)
     assert (alone.targets, alone.frame_at) == (None, None)
     assert alone.origin == player.origin
     assert float((alone.frame(3) - player.frame(3)).abs().max()) < 0.01
@@ -136,7 +139,8 @@ def test_without_held_out_frames_there_is_no_picture_of_them(runs, tmp_path):
 
 
 def test_an_export_reports_what_the_file_does(runs, tmp_path):
-    run, stages = runs["hnerv"], []
+    run = runs["hnerv"]
+    stages = []
     exported = export_bitstream(run, tmp_path / "clip.fwv", CodecOptions(bits=5), stage=stages.append)
     assert stages == ["evaluating the checkpoint", "writing, decoding and evaluating the file"]
     assert exported.before == evaluate(run.model, run.scene).metrics

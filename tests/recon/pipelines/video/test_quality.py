@@ -35,7 +35,8 @@ def scores(shift=0.0):
 def test_psnr_is_the_originals():
     assert psnr_from_mse(torch.tensor(0.01)).item() == pytest.approx(20, abs=1e-4)
     assert psnr_from_mse(torch.tensor(0.0)).item() == pytest.approx(90)  # the cap
-    a, b = torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4, 4)
+    a = torch.zeros(2, 3, 4, 4)
+    b = torch.zeros(2, 3, 4, 4)
     b[1] = 1.5  # not clamped
     assert psnr(a, b).tolist() == pytest.approx([90, -10 * np.log10(2.25)], abs=1e-4)
 
@@ -57,7 +58,8 @@ def test_values_by_hand():
 
 
 def test_the_tags_are_exactly_the_guides():
-    metrics, histograms = evaluation_metrics(scores(), scores()), evaluation_histograms(scores(), scores())
+    metrics = evaluation_metrics(scores(), scores())
+    histograms = evaluation_histograms(scores(), scores())
     assert set(metrics) | set(histograms) == {metric.name for metric in EVALUATION}
     assert {m.name for m in EVALUATION if m.kind == "histogram"} == set(histograms)
     assert len(EVALUATION) == 26
@@ -93,6 +95,14 @@ def test_pooled_psnr_is_never_above_the_mean_of_patches():
     assert further_metrics(one, None)["Eval/Pooled/train_psnr"] == pytest.approx(one.pooled_psnr.mean())
 
 
+def test_the_spread_of_similarity_is_that_of_the_frames():
+    one = scores()
+    metrics = further_metrics(one, None)
+    assert metrics["Eval/CLIP_Stats/train_std"] == pytest.approx(one.frame_cosine.std())
+    assert metrics["Eval/CLIP_Stats/train_min"] == one.frame_cosine.min()
+    assert metrics["Eval/CLIP_Stats/train_max"] == one.frame_cosine.max()
+
+
 def test_every_value_is_declared():
     tags = further_metrics(scores(), scores()) | evaluation_metrics(scores(), scores())
     assert all(VIDEO_METRICS.find(tag) for tag in tags)
@@ -103,8 +113,10 @@ def test_a_frame_is_scored_as_the_parts_say():
     grid = PatchGrid(2, 2, 49, 64)  # drops one row
     truth = torch.rand(1, 3, 49, 64)
     drawn = (truth + 0.05 * torch.randn(truth.shape)).clamp(0, 1)
-    a, b = grid.split(drawn), grid.split(truth)
-    embedding, target = torch.eye(4), torch.eye(4).roll(1, 0)
+    a = grid.split(drawn)
+    b = grid.split(truth)
+    embedding = torch.eye(4)
+    target = torch.eye(4).roll(1, 0)
     target[0] = embedding[0]
     score = score_frame(a, b, grid, embedding=embedding, target=target)
     assert score.patch_psnr.tolist() == pytest.approx(psnr(a, b).tolist())
@@ -146,7 +158,7 @@ def test_the_references_of_the_bunny_clip(real_data):
     clip = read_clip(folder)
     split = split_frames(len(clip), "7_7_8")
     references = reference_psnr(clip, split.train, split.val)
-    assert references["Reference/val_neighbour_average"] == pytest.approx(28.45, abs=0.005)
+    assert references["Reference/val_neighbor_average"] == pytest.approx(28.45, abs=0.005)
     assert references["Reference/val_copy_previous"] == pytest.approx(26.78, abs=0.005)
     assert references["Reference/val_mean_frame"] == pytest.approx(19.68, abs=0.005)
     assert all(VIDEO_METRICS.find(tag) for tag in references)
@@ -157,7 +169,7 @@ def test_references_by_hand_and_at_the_ends():
     first, second, _, last = clip.frames.float() / 255
     references = reference_psnr(clip, train=[0, 1], val=[3])
     expected = psnr(second[None], last[None]).item()  # nothing after: the one before stands for both
-    assert references["Reference/val_neighbour_average"] == pytest.approx(expected)
+    assert references["Reference/val_neighbor_average"] == pytest.approx(expected)
     assert references["Reference/val_copy_previous"] == pytest.approx(expected)
     mean = psnr((first + second)[None] / 2, last[None]).item()
     assert references["Reference/val_mean_frame"] == pytest.approx(mean, abs=1e-4)

@@ -34,7 +34,7 @@ def semantics(make, similarity, baseline):
 
 
 def against_mean_frame(make, psnr):
-    return make({"Reference/mean_frame_psnr": flat(19.7, 1)}, ({"Train/PSNR": psnr}, EVAL))
+    return make({"Reference/train_mean_frame": flat(19.7, 1)}, ({"Train/PSNR": psnr}, EVAL))
 
 
 def judged_at(rule, history, step):

@@ -71,7 +71,8 @@ def test_a_reversed_ranking_is_anticorrelated():
 
 
 def test_spearman_shares_ranks_between_ties():
-    a, b = torch.tensor([1.0, 2, 2, 4]), torch.tensor([1.0, 3, 2, 4])
+    a = torch.tensor([1.0, 2, 2, 4])
+    b = torch.tensor([1.0, 3, 2, 4])
     assert spearman(a, b) == pytest.approx(0.9486833)  # scipy.stats.spearmanr
     assert spearman(torch.ones(4), b) == 0
 

@@ -18,7 +18,8 @@ def test_the_stand_ins_that_training_draws_never_see_a_held_out_frame():
     frames = synthetic_clip(frames=8, height=48, width=64).frames
     spoiled = frames.clone()
     spoiled[[3, 7]] = 255 - spoiled[[3, 7]]
-    one, other = stand_ins(frames), stand_ins(spoiled)
+    one = stand_ins(frames)
+    other = stand_ins(spoiled)
     assert list(one.row_of) == [3, 7]
     assert torch.equal(one.frames, other.frames)
     assert torch.equal(one.targets, other.targets)

@@ -9,14 +9,15 @@ from fieldwatch.recon.pipelines.video.strips import (
     SheetEntry,
     as_bytes,
     as_picture,
-    colour_map,
+    color_map,
     sheet,
     strip,
     worst,
     worst_sheet,
 )
 
-LINE, GAP = 18, 4
+LINE = 18
+GAP = 4
 
 
 def lightness(colors):
@@ -26,14 +27,14 @@ def lightness(colors):
     return np.where(y > 0.008856, 116 * np.cbrt(y) - 16, 903.3 * y)
 
 
-def test_the_colour_map_gets_lighter_evenly():
-    steps = np.diff(lightness(colour_map(np.linspace(0, 1, 9)).astype(float)))
+def test_the_color_map_gets_lighter_evenly():
+    steps = np.diff(lightness(color_map(np.linspace(0, 1, 9)).astype(float)))
     assert (steps > 0).all()
     assert steps.max() < 2.5 * steps.min()
 
 
 def test_values_outside_and_values_that_are_none():
-    colors = colour_map(np.array([-1.0, 0.0, 1.0, 7.0, np.nan, np.inf]))
+    colors = color_map(np.array([-1.0, 0.0, 1.0, 7.0, np.nan, np.inf]))
     assert (colors[0] == colors[1]).all()
     assert (colors[2] == colors[3]).all()
     assert colors[4].tolist() == colors[5].tolist() == [0, 255, 0]
@@ -56,14 +57,15 @@ def test_a_strip_shows_truth_prediction_and_error():
     assert (picture[LINE : LINE + 60, :100] == as_picture(truth)).all()
     assert (picture[LINE : LINE + 60, 100 + GAP : 200 + GAP] == as_picture(prediction)).all()
     error = picture[LINE : LINE + 60, 200 + 2 * GAP :]
-    assert (error[30, 50] == colour_map(np.array(0.0))).all()
-    assert (error[15, 35].astype(int) - colour_map(np.array(1.0)) < 3).all()
+    assert (error[30, 50] == color_map(np.array(0.0))).all()
+    assert (error[15, 35].astype(int) - color_map(np.array(1.0)) < 3).all()
     assert error[50, 90].tolist() == [0, 255, 0]
 
 
 def test_a_strip_is_labelled():
     image = torch.rand(3, 40, 160)
-    bare, titled = strip(image, image), strip(image, image, "frame 3: 31.20 dB")
+    bare = strip(image, image)
+    titled = strip(image, image, "frame 3: 31.20 dB")
     assert (bare[:LINE] != titled[:LINE]).any()
     below = bare[LINE + 40 :]
     for place in range(3):

@@ -90,7 +90,8 @@ def test_patch_and_frame_models_are_scored_alike():
 
 def test_files_of_the_patch_study(tmp_path):
     summary = write_patch_study(tmp_path, score_patches(subject()))
-    patches, frames = read(tmp_path / "all_patches_detailed.csv"), read(tmp_path / "per_frame_stats.csv")
+    patches = read(tmp_path / "all_patches_detailed.csv")
+    frames = read(tmp_path / "per_frame_stats.csv")
     assert list(patches[0]) == ["frame_idx", "patch_idx", "psnr", "ssim", "clip_similarity", "split"]
     assert len(patches) == 32
     assert [row["frame_idx"] for row in frames] == ["0", "1", "3", "4"]
@@ -118,7 +119,7 @@ def test_without_targets_there_is_no_clip_column_value(tmp_path):
     assert read(tmp_path / "per_frame_stats.csv")[0]["mean_clip_similarity"] == ""
 
 
-def test_a_model_that_only_knows_its_centres_is_found_out(tmp_path):
+def test_a_model_that_only_knows_its_centers_is_found_out(tmp_path):
     rows = write_position_study(tmp_path, score_positions(subject(patchwise, "patch"), [0, 4]))
     everything = {row["category"]: row for row in rows if row["split"] == "all"}
     assert everything["trained_center"]["PSNR_drop"] == 0
@@ -139,7 +140,7 @@ def test_windows_of_a_frame_model_are_cut_from_its_frame():
     assert by_type["corner_0_1"] == pytest.approx(both, abs=0.01)
 
 
-def test_a_single_patch_has_centres_only():
+def test_a_single_patch_has_centers_only():
     geometry = VideoGeometry(frames=5, height=32, width=64, rows=1, columns=1)
     only = StudiedModel(draw=truth, unit="frame", geometry=geometry, frame=CLIP.__getitem__, splits=SPLITS)
     assert {row["category"] for row in category_summary(score_positions(only, [0]))} == {"trained_center"}

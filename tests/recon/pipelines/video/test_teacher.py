@@ -79,10 +79,12 @@ def clip():
 class Counting:
     """The descriptor, which counts the frames it encodes."""
 
-    name, dim = "counting", 512
+    name = "counting"
+    dim = 512
 
     def __init__(self, factor=1.0):
-        self.frames, self.factor = 0, factor
+        self.frames = 0
+        self.factor = factor
 
     def encode_images(self, patches):
         self.frames += 1

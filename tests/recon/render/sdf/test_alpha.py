@@ -8,7 +8,8 @@ from fieldwatch.recon.render import neus_alpha, section_alpha
 
 def quotient(start, end, sharpness):
     """Equation 13 as it is written, in double precision."""
-    near, far = torch.sigmoid(sharpness * start), torch.sigmoid(sharpness * end)
+    near = torch.sigmoid(sharpness * start)
+    far = torch.sigmoid(sharpness * end)
     return ((near - far) / near).clamp_min(0)
 
 
@@ -18,7 +19,8 @@ def spread(count, low, high):
 
 @pytest.mark.parametrize("sharpness", [1.0, 20.0, 200.0])
 def test_sections_follow_the_equation(sharpness):
-    start, end = spread(500, -0.1, 0.1), spread(500, -0.1, 0.1)
+    start = spread(500, -0.1, 0.1)
+    end = spread(500, -0.1, 0.1)
     expected = quotient(start, end, sharpness)
     assert torch.allclose(section_alpha(start, end, sharpness), expected, atol=1e-12)
     assert torch.allclose(section_alpha(start.float(), end.float(), sharpness), expected.float(), atol=2e-5)
@@ -29,13 +31,16 @@ def test_a_section_that_leaves_the_surface_is_clear():
 
 
 def test_middles_and_cosines_follow_the_equation_of_a_plane():
-    sdf, cosine, length = spread(200, -0.05, 0.05), spread(200, -1, 1), spread(200, 1e-3, 1e-2)
+    sdf = spread(200, -0.05, 0.05)
+    cosine = spread(200, -1, 1)
+    length = spread(200, 1e-3, 1e-2)
     closing = -torch.relu(-cosine) * length / 2
     assert torch.allclose(neus_alpha(sdf, cosine, length, 100.0), quotient(sdf - closing, sdf + closing, 100.0))
 
 
 def test_annealing_starts_half_way_to_head_on():
-    sdf, length = torch.zeros(3, dtype=torch.float64), torch.full((3,), 0.01, dtype=torch.float64)
+    sdf = torch.zeros(3, dtype=torch.float64)
+    length = torch.full((3,), 0.01, dtype=torch.float64)
     cosine = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
     for anneal in (0.0, 0.25, 1.0):
         closing = anneal * torch.tensor([1.0, 0.0, 0.0]) + (1 - anneal) * torch.tensor([1.0, 0.5, 0.0])

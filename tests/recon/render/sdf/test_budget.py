@@ -14,7 +14,8 @@ def test_it_converges_to_the_target(needed):
 
 
 def test_it_follows_a_grid_that_empties():
-    budget, samples = SampleBudget(16_384), []
+    budget = SampleBudget(16_384)
+    samples = []
     for step in range(200):
         needed = 4 + 196 * 0.95**step
         samples.append(budget.rays * needed)

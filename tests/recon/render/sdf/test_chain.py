@@ -21,13 +21,13 @@ RADIUS = 0.5
 
 
 class Sphere(torch.nn.Module):
-    def __init__(self, radius, centre):
+    def __init__(self, radius, center):
         super().__init__()
         self.radius = torch.nn.Parameter(torch.tensor(radius))
-        self.centre = torch.nn.Parameter(torch.tensor(centre))
+        self.center = torch.nn.Parameter(torch.tensor(center))
 
     def forward(self, points):
-        return (points - self.centre).norm(dim=-1) - self.radius
+        return (points - self.center).norm(dim=-1) - self.radius
 
 
 def rays_around(count):
@@ -61,7 +61,8 @@ def grid_for(field):
 
 
 def test_a_sphere_is_drawn_with_its_depth_normals_and_silhouette():
-    field, rays = Sphere(RADIUS, [0.0, 0.0, 0.0]), rays_around(300)
+    field = Sphere(RADIUS, [0.0, 0.0, 0.0])
+    rays = rays_around(300)
     blended, gradient, alpha, samples = drawn(field, 1000.0, grid_for(field), rays, 2e-3)
     distance, normal, mask = truth(rays)
     clear = (distance - (-(rays.origins * rays.directions).sum(-1))).abs() > 0.2  # not at the silhouette itself
@@ -83,7 +84,8 @@ def test_a_sphere_is_drawn_with_its_depth_normals_and_silhouette():
 
 
 def test_a_wrong_sphere_is_put_right_by_silhouette_and_normals():
-    field, deviation = Sphere(0.35, [0.12, -0.1, 0.08]), Deviation(50.0, highest=500.0)
+    field = Sphere(0.35, [0.12, -0.1, 0.08])
+    deviation = Deviation(50.0, highest=500.0)
     grid = grid_for(field)
     optimizer = torch.optim.Adam([*field.parameters(), *deviation.parameters()], lr=0.02)
     rate = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, 45)
@@ -98,5 +100,5 @@ def test_a_wrong_sphere_is_put_right_by_silhouette_and_normals():
         optimizer.step()
         rate.step()
     assert field.radius.item() == pytest.approx(RADIUS, abs=0.01)
-    assert field.centre.detach().norm().item() < 0.02
+    assert field.center.detach().norm().item() < 0.02
     assert deviation().item() > 50

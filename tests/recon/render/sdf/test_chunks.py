@@ -41,7 +41,8 @@ def test_parts_give_what_one_call_gives_bit_for_bit():
 
 
 def test_memory_that_runs_out_halves_the_part_and_repeats_it():
-    calls, chunks = [], Chunks(8192)
+    calls = []
+    chunks = Chunks(8192)
     points = torch.rand(10_000, 3)
     assert torch.equal(evaluate_in_chunks(hungry(3000, calls), points, chunks), ball(points))
     assert calls == [8192, 4096, 2048, 2048, 2048, 2048, 1808]
@@ -49,7 +50,8 @@ def test_memory_that_runs_out_halves_the_part_and_repeats_it():
 
 
 def test_the_size_that_worked_is_remembered():
-    chunks, calls = Chunks(8192), []
+    chunks = Chunks(8192)
+    calls = []
     evaluate_in_chunks(hungry(3000, []), torch.rand(10, 3), chunks)
     evaluate_in_chunks(hungry(3000, []), torch.rand(9000, 3), chunks)
     evaluate_in_chunks(hungry(3000, calls), torch.rand(4000, 3), chunks)
@@ -83,7 +85,8 @@ def test_another_fault_is_no_lack_of_memory():
 
 
 def test_what_failed_is_let_go_before_the_next_try():
-    alive, held = weakref.WeakSet(), []
+    alive = weakref.WeakSet()
+    held = []
 
     class Large:
         pass

@@ -12,7 +12,8 @@ SAMPLES = len(RAYS)
 
 def dense(alpha, ray_index, n_rays):
     """Weights ray by ray, by products as they are written; differentiable, for alpha = 1 as well."""
-    weights, clear = [], []
+    weights = []
+    clear = []
     for ray in range(n_rays):
         left = torch.ones((), dtype=alpha.dtype)
         for a in alpha[ray_index == ray]:
@@ -44,7 +45,8 @@ CASES = {
 
 @pytest.mark.parametrize("places", CASES.values(), ids=CASES.keys())
 def test_packed_equals_dense_forward_and_backward(places):
-    alpha, values = solid_alpha(places), torch.randn(SAMPLES, 3, dtype=torch.float64)
+    alpha = solid_alpha(places)
+    values = torch.randn(SAMPLES, 3, dtype=torch.float64)
     distances = torch.rand(SAMPLES, dtype=torch.float64)
     slopes = [
         torch.randn(SAMPLES).double(),
@@ -72,7 +74,8 @@ def test_packed_equals_dense_forward_and_backward(places):
 
 
 def test_gradcheck():
-    alpha, distances = random_alpha().requires_grad_(), torch.rand(SAMPLES, dtype=torch.float64).requires_grad_()
+    alpha = random_alpha().requires_grad_()
+    distances = torch.rand(SAMPLES, dtype=torch.float64).requires_grad_()
     values = torch.randn(SAMPLES, 2, dtype=torch.float64).requires_grad_()
 
     def blend(*inputs):
@@ -130,7 +133,8 @@ def test_transmittance_is_what_reaches_a_sample():
 
 
 def test_samples_that_do_not_fit_are_refused():
-    two, places = torch.tensor([0.5, 0.5]), torch.zeros(2)
+    two = torch.tensor([0.5, 0.5])
+    places = torch.zeros(2)
     with pytest.raises(ValueError, match="sort them by ray_index"):
         composite(two, torch.tensor([1, 0]), 2, places)
     with pytest.raises(ValueError, match="outside 0 to 1"):
@@ -183,7 +187,8 @@ def test_a_sphere_is_seen_at_its_distance_with_its_normal():
 def test_the_gradient_of_opacity_by_the_field_matches_finite_differences():
     rays = torch.tensor([0, 0, 0, 0, 2, 2, 2])
     sdf = (0.1 * torch.randn(9, dtype=torch.float64)).sort(descending=True).values.requires_grad_()
-    start, end = torch.tensor([0, 1, 2, 3, 5, 6, 7]), torch.tensor([1, 2, 3, 4, 6, 7, 8])
+    start = torch.tensor([0, 1, 2, 3, 5, 6, 7])
+    end = torch.tensor([1, 2, 3, 4, 6, 7, 8])
 
     def opacity(field):
         return composite(section_alpha(field[start], field[end], 20.0), rays, 3, torch.zeros(7).double()).opacity

@@ -48,6 +48,7 @@ def test_bounds_that_do_not_fit_are_refused(numbers):
 
 
 def test_a_checkpoint_brings_it_back():
-    first, second = Deviation(33.0), Deviation(20.0)
+    first = Deviation(33.0)
+    second = Deviation(20.0)
     second.load_state_dict(first.state_dict())
     assert second().item() == first().item()

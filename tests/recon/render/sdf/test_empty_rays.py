@@ -46,7 +46,8 @@ def test_the_new_sections_follow_on_one_another_within_near_and_far():
     filled = fill_empty(grid.march(rays, 0.1), rays, 16, noise=torch.rand(6, 17)).samples
     assert len(filled.sections().distances) == 5 * 17
     assert bool((filled.t_end > filled.t_start).all())
-    start, end = filled.t_start.view(5, 16), filled.t_end.view(5, 16)
+    start = filled.t_start.view(5, 16)
+    end = filled.t_end.view(5, 16)
     chord = (rays.far - rays.near)[:5]
     assert bool((start[:, 0] >= rays.near[:5]).all() & (end[:, -1] <= rays.far[:5] + 1e-6).all())
     assert bool((end[:, -1] - start[:, 0] >= chord * 15 / 17 - 1e-5).all())
@@ -110,7 +111,8 @@ def test_a_collapse_is_several_bad_steps_in_a_row():
 
 
 def test_a_checkpoint_keeps_the_count():
-    first, second = CollapseDetector(patience=2), CollapseDetector(patience=2)
+    first = CollapseDetector(patience=2)
+    second = CollapseDetector(patience=2)
     first.observe(1.0)
     second.load_state_dict(first.state_dict())
     assert second.observe(1.0)

@@ -77,9 +77,9 @@ def patches(side=3, step=1e-3, samples=40):
     """Sections on marching planes of a camera at distance 3, turned, with a focal length of 800 pixels."""
     turn = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64))[0]
     offset = torch.arange(side, dtype=torch.float64) - side // 2
-    centre = 60 * torch.randn(samples, 2, dtype=torch.float64)
-    x = (centre[:, 0, None, None] + offset).expand(-1, side, -1) / 800
-    y = (centre[:, 1, None, None] + offset[:, None]).expand(-1, -1, side) / 800
+    center = 60 * torch.randn(samples, 2, dtype=torch.float64)
+    x = (center[:, 0, None, None] + offset).expand(-1, side, -1) / 800
+    y = (center[:, 1, None, None] + offset[:, None]).expand(-1, -1, side) / 800
     directions = torch.stack([x, y, torch.ones_like(x)], -1)
     directions = directions / directions.norm(dim=-1, keepdim=True) @ turn.T
     axis = turn[:, 2].expand(samples, 3)

@@ -23,7 +23,8 @@ def random_rays(count=60, distance=3.0):
 
 def by_hand(grid, rays, step, jitter):
     """Every section of every ray, one after the other, its middle looked up in the grid."""
-    cells, found = grid.config.cells, []
+    cells = grid.config.cells
+    found = []
     for ray in range(len(rays)):
         number = torch.arange(5000)
         first = rays.near[ray] + step * jitter[ray]
@@ -40,7 +41,8 @@ def by_hand(grid, rays, step, jitter):
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
 @pytest.mark.parametrize("step", [0.003, 0.02, 0.3])
 def test_marching_keeps_the_sections_whose_middle_is_occupied(share, step):
-    grid, rays = scattered(share), random_rays()
+    grid = scattered(share)
+    rays = random_rays()
     jitter = torch.rand(len(rays))
     samples = grid.march(rays, step, jitter=jitter)
     expected = by_hand(grid, rays, step, jitter)
@@ -54,7 +56,8 @@ def test_marching_keeps_the_sections_whose_middle_is_occupied(share, step):
 
 
 def test_chunks_change_nothing():
-    grid, rays = scattered(0.3), random_rays()
+    grid = scattered(0.3)
+    rays = random_rays()
     whole, parts = (grid.march(rays, 0.01, chunk=chunk) for chunk in (1 << 20, 500))
     assert torch.equal(whole.t_start, parts.t_start)
     assert torch.equal(whole.ray_index, parts.ray_index)
@@ -67,7 +70,8 @@ def test_sections_that_follow_share_their_ends():
 
 
 def test_a_limit_leaves_out_whole_rays_at_the_end():
-    grid, rays = scattered(1.0), random_rays()
+    grid = scattered(1.0)
+    rays = random_rays()
     whole = grid.march(rays, 0.01)
     for chunk in (1 << 20, 500):
         part = grid.march(rays, 0.01, max_samples=2000, chunk=chunk)
@@ -78,7 +82,8 @@ def test_a_limit_leaves_out_whole_rays_at_the_end():
 
 
 def test_a_limit_that_is_not_reached_leaves_all():
-    grid, rays = scattered(0.1), random_rays()
+    grid = scattered(0.1)
+    rays = random_rays()
     assert grid.march(rays, 0.01, max_samples=10**6).n_rays == len(rays)
 
 
@@ -103,7 +108,8 @@ def test_an_update_shows_in_the_next_march():
 
 
 def test_wrong_steps_and_rays_are_refused():
-    grid, rays = scattered(1.0), random_rays()
+    grid = scattered(1.0)
+    rays = random_rays()
     for step in (0.0, -1.0, float("inf")):
         with pytest.raises(ValueError, match="greater than 0, got"):
             grid.march(rays, step)

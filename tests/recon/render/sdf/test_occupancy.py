@@ -8,8 +8,8 @@ from fieldwatch.recon.render import BoundedRays, Cells, OccupancyConfig, Occupan
 BOX = Cells(resolution=24, low=(-1.0, -1.2, -0.8), high=(1.0, 1.0, 1.0))
 
 
-def sphere(radius, centre=(0.0, 0.0, 0.0)):
-    return lambda points: (points - torch.tensor(centre)).norm(dim=-1) - radius
+def sphere(radius, center=(0.0, 0.0, 0.0)):
+    return lambda points: (points - torch.tensor(center)).norm(dim=-1) - radius
 
 
 def grid_of(field=None, step=0, **settings):
@@ -21,13 +21,14 @@ def grid_of(field=None, step=0, **settings):
 
 def cells_of(points, cells=BOX):
     """Numbers of the cells along x, y and z that hold these points of the box."""
-    low, edges = torch.tensor(cells.low), torch.tensor(cells.edges)
+    low = torch.tensor(cells.low)
+    edges = torch.tensor(cells.edges)
     return ((points - low) / edges).floor().long().clamp(0, cells.resolution - 1).unbind(-1)
 
 
-def surface(radius, centre, count=20_000):
+def surface(radius, center, count=20_000):
     directions = torch.randn(count, 3)
-    points = torch.tensor(centre) + radius * directions / directions.norm(dim=-1, keepdim=True)
+    points = torch.tensor(center) + radius * directions / directions.norm(dim=-1, keepdim=True)
     inside = (points > torch.tensor(BOX.low)) & (points < torch.tensor(BOX.high))
     return points[inside.all(-1)]
 
@@ -35,15 +36,15 @@ def surface(radius, centre, count=20_000):
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("resolution", [5, 24])
 def test_no_cell_with_surface_is_ever_dropped(seed, resolution):
-    """Steep or thin, in a coarse grid, after many partial updates: the bound is over the cell, not at its centre."""
+    """Steep or thin, in a coarse grid, after many partial updates: the bound is over the cell, not at its center."""
     draw = torch.Generator().manual_seed(seed)
-    centre = tuple((torch.rand(3, generator=draw) - 0.5).tolist())
+    center = tuple((torch.rand(3, generator=draw) - 0.5).tolist())
     radius = 0.02 + 0.7 * float(torch.rand((), generator=draw))
     cells = Cells(resolution=resolution, low=BOX.low, high=BOX.high)
     grid = OccupancyGrid(OccupancyConfig(cells=cells, sharpness=1000.0, warmup=1, every=1, decay=0.0))
-    x, y, z = cells_of(surface(radius, centre), cells)
+    x, y, z = cells_of(surface(radius, center), cells)
     for step in range(9):
-        assert grid.update(step, sphere(radius, centre))
+        assert grid.update(step, sphere(radius, center))
         assert bool(grid.occupied[x, y, z].all())
         assert bool((grid.values[x, y, z] >= 0.5).all())
     assert float(grid.occupied_fraction) < (0.7 if resolution == 5 else 0.4)
@@ -91,7 +92,8 @@ def counting(seen):
 
 
 def test_all_cells_in_the_warm_up_then_the_occupied_and_each_other_in_its_turn():
-    seen, grid = [], grid_of(every=1, warmup=2, period=4)
+    seen = []
+    grid = grid_of(every=1, warmup=2, period=4)
     for step in range(2):
         grid.update(step, counting(seen))
     assert seen == [24**3, 24**3]
@@ -101,7 +103,8 @@ def test_all_cells_in_the_warm_up_then_the_occupied_and_each_other_in_its_turn()
 
 
 def test_a_full_grid_is_not_looked_at_as_a_whole_after_the_warm_up():
-    seen, grid = [], grid_of(sphere(3.0), warmup=0, every=1, period=4)
+    seen = []
+    grid = grid_of(sphere(3.0), warmup=0, every=1, period=4)
     assert float(grid.occupied_fraction) == 1
     grid.update(1, counting(seen))
     assert seen[0] == pytest.approx(24**3 / 2, rel=0.01)
@@ -147,7 +150,9 @@ def test_lipschitz_bound_and_sharpness_set_how_far_in_front_cells_are_occupied()
 
 
 def test_a_blurred_surface_needs_a_wider_band():
-    blurred, sharp, plain = grid_of(), grid_of(), grid_of(sphere(0.4), sharpness=80.0)
+    blurred = grid_of()
+    sharp = grid_of()
+    plain = grid_of(sphere(0.4), sharpness=80.0)
     blurred.update(0, sphere(0.4), inverse_deviation=20.0)
     sharp.update(0, sphere(0.4), inverse_deviation=500.0)
     assert torch.equal(blurred.values, grid_of(sphere(0.4), sharpness=20.0).values)
@@ -165,7 +170,8 @@ def test_a_rebuild_forgets_a_forced_grid(forced):
 
 
 def test_a_checkpoint_brings_it_back_with_its_marching():
-    first, second = grid_of(sphere(0.5, (0.2, 0.0, 0.0))), grid_of(sphere(0.1))
+    first = grid_of(sphere(0.5, (0.2, 0.0, 0.0)))
+    second = grid_of(sphere(0.1))
     directions = torch.randn(50, 3)
     rays = BoundedRays.in_sphere(-3 * directions / directions.norm(dim=-1, keepdim=True), directions / 3)
     rays = BoundedRays.in_sphere(rays.origins, -rays.origins / 3)

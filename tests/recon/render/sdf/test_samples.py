@@ -27,10 +27,12 @@ def test_poses_may_move_while_rays_miss():
 
 
 def test_the_ends_in_a_box_are_where_points_leave_it():
-    origins, directions = 1.5 * torch.randn(400, 3).double(), unit(torch.randn(400, 3).double())
+    origins = 1.5 * torch.randn(400, 3).double()
+    directions = unit(torch.randn(400, 3).double())
     directions[:100, 1] = 0
     directions = unit(directions)
-    low, high = (-1.0, -0.5, -2.0), (0.5, 1.0, 2.0)
+    low = (-1.0, -0.5, -2.0)
+    high = (0.5, 1.0, 2.0)
     rays = BoundedRays.in_box(origins, directions, low, high)
     t = torch.linspace(0, 12, 3001).double()
     places = origins[:, None] + t[:, None] * directions[:, None]

@@ -28,7 +28,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["native", "reference"])
 
 @BACKENDS
 def test_a_ball_is_a_bell_on_the_image(backend):
-    """Seen from afar: variance (f s / z)^2 + eps2d, centred on the principal point."""
+    """Seen from afar: variance (f s / z)^2 + eps2d, centered on the principal point."""
     means, quaternions, scales, opacities = ball(z=200.0)
     drawn = rasterize(
         means, quaternions, scales * 100, opacities, view(), features=torch.ones(1, 1), eps2d=0.5, backend=backend
@@ -44,10 +44,10 @@ def test_a_ball_is_a_bell_on_the_image(backend):
 def test_the_nearer_covers_the_farther(backend):
     values = torch.tensor([[1.0], [10.0], [100.0]])
     drawn = rasterize(
-        *ball(count=3, opacity=0.5), view(), features=values, depth="centre", median=True, backend=backend
+        *ball(count=3, opacity=0.5), view(), features=values, depth="center", median=True, backend=backend
     )
     flipped = [part.flip(0) for part in ball(count=3, opacity=0.5)]
-    other = rasterize(*flipped, view(), features=values.flip(0), depth="centre", median=True, backend=backend)
+    other = rasterize(*flipped, view(), features=values.flip(0), depth="center", median=True, backend=backend)
     assert drawn.features[16, 16, 0] == pytest.approx(0.5 * 1 + 0.25 * 10 + 0.125 * 100, rel=0.03)
     assert drawn.expected_depth()[16, 16] == pytest.approx((0.5 * 2 + 0.25 * 3 + 0.125 * 4) / 0.875, rel=0.01)
     assert drawn.median_depth[16, 16] in (2.0, 3.0)
@@ -66,9 +66,9 @@ def test_alpha_stops_at_its_ceiling_and_nothing_shows_behind_an_opaque_stack(bac
 
 @BACKENDS
 def test_the_background_fills_what_is_left(backend):
-    colour = torch.tensor([0.2, 0.4])
-    drawn = rasterize(*ball(), view(), features=torch.zeros(1, 2), background=colour, backend=backend)
-    torch.testing.assert_close(drawn.features, (1 - drawn.alpha)[..., None] * colour)
+    color = torch.tensor([0.2, 0.4])
+    drawn = rasterize(*ball(), view(), features=torch.zeros(1, 2), background=color, backend=backend)
+    torch.testing.assert_close(drawn.features, (1 - drawn.alpha)[..., None] * color)
 
 
 @BACKENDS
@@ -120,7 +120,8 @@ def test_compensation_keeps_the_light_of_a_small_gaussian(backend):
 
 
 def test_the_3d_filter_widens_and_dims():
-    scales, opacities = torch.tensor([[3.0, 4.0, 0.0]]), torch.tensor([0.5])
+    scales = torch.tensor([[3.0, 4.0, 0.0]])
+    opacities = torch.tensor([0.5])
     wider, dimmer = apply_3d_filter(scales, opacities, torch.tensor([4.0]))
     torch.testing.assert_close(wider, torch.tensor([[5.0, 32**0.5, 4.0]]))
     assert dimmer == 0
@@ -139,7 +140,8 @@ def test_a_camera_that_moves_sees_what_a_world_that_moves_shows(backend):
     turn = rotations(torch.tensor([[0.9, 0.1, -0.3, 0.2]]))[0]
     shift = torch.tensor([0.4, -0.2, 0.7])
     camera_from_world = torch.eye(4)
-    camera_from_world[:3, :3], camera_from_world[:3, 3] = turn.T, -turn.T @ shift
+    camera_from_world[:3, :3] = turn.T
+    camera_from_world[:3, 3] = -turn.T @ shift
     means, quaternions, scales, opacities = ball(count=3)
     scales = scales * torch.tensor([1.0, 0.5, 0.2])
     still = rasterize(means, quaternions, scales, opacities, view(), depth="planar", normals=True, backend=backend)
@@ -153,7 +155,8 @@ def test_a_camera_that_moves_sees_what_a_world_that_moves_shows(backend):
 
 
 def test_a_scaled_view_shows_the_same_picture_smaller():
-    whole, half = view(64, fx=64.0, fy=64.0, cx=30.0, cy=34.0), view(64, fx=64.0, fy=64.0, cx=30.0, cy=34.0).scaled(0.5)
+    whole = view(64, fx=64.0, fy=64.0, cx=30.0, cy=34.0)
+    half = view(64, fx=64.0, fy=64.0, cx=30.0, cy=34.0).scaled(0.5)
     assert (half.width, half.height, half.cx, half.fx) == (32, 32, 15.0, 32.0)
     large = rasterize(*ball(), whole, features=torch.ones(1, 1), eps2d=0.0)
     small = rasterize(*ball(), half, features=torch.ones(1, 1), eps2d=0.0)
@@ -178,7 +181,7 @@ def test_a_degree_beyond_the_coefficients_is_refused(degree):
 
 
 def test_a_depth_that_was_not_drawn_is_refused():
-    with pytest.raises(ValueError, match="depth='centre'"):
+    with pytest.raises(ValueError, match="depth='center'"):
         rasterize(*ball(), view(), normals=True).expected_depth()
 
 
@@ -202,7 +205,8 @@ def test_double_precision_and_a_machine_without_compiler_take_the_reference(monk
 def test_statistics_add_up_what_densification_reads():
     means, *rest = ball(count=3)
     means = torch.cat([means[:2], torch.tensor([[0.0, 0.0, -5.0]])]).requires_grad_()
-    statistics, camera = DensificationStatistics(3), view()
+    statistics = DensificationStatistics(3)
+    camera = view()
     lengths = torch.zeros(3)
     for step in (1.0, 2.0):
         drawn = rasterize(means, *rest, camera, features=torch.tensor([[1.0], [2.0], [3.0]]))

@@ -20,7 +20,7 @@ from fieldwatch.recon.mesh import (
     MeshEvaluation,
     StyleLengths,
     Triangles,
-    error_coloured,
+    error_colored,
     error_histogram,
     error_scale,
     evaluate_mesh,
@@ -123,14 +123,14 @@ def mask_of(photos: PhotoSet, index: int) -> np.ndarray | None:
 def write_files(evaluation: MeshEvaluation, chosen: MeshComparisonFlags, folder: Path) -> dict[str, Path]:
     """Write the colored mesh, the histogram and the figures; return the files by content."""
     stem = chosen.mesh.stem
-    names = {"coloured": "error.ply", "histogram": "errors.png", "figures": "evaluation.json"}
+    names = {"colored": "error.ply", "histogram": "errors.png", "figures": "evaluation.json"}
     colored, histogram, figures = (output_path(folder, f"{stem}_{name}") for name in names.values())
-    write_mesh(colored, error_coloured(evaluation.aligned, evaluation.vertex_errors, error_scale(evaluation)))
+    write_mesh(colored, error_colored(evaluation.aligned, evaluation.vertex_errors, error_scale(evaluation)))
     with whole_file(histogram) as draft:
         title = f"{chosen.mesh.name} against {Path(chosen.gt).name}"
         Image.fromarray(error_histogram(evaluation, title=title)).save(draft, "PNG")
     write_file(figures, orjson.dumps({**about(chosen), **evaluation.figures}, option=orjson.OPT_INDENT_2))
-    return {"error-coloured mesh": colored, "histogram": histogram, "figures": figures}
+    return {"error-colored mesh": colored, "histogram": histogram, "figures": figures}
 
 
 def print_evaluation(console: Console, evaluation: MeshEvaluation) -> None:

@@ -84,7 +84,7 @@ def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
     quality = mesh_quality(mesh, file=file)
     grade = grade_mesh(quality)
     extent = (quality.bbox_extent_x, quality.bbox_extent_y, quality.bbox_extent_z)
-    colors = "none" if mesh.colours is None else "of vertices"
+    colors = "none" if mesh.colors is None else "of vertices"
     if mesh.texture is not None:
         colors = f"texture, {mesh.texture.shape[1]} x {mesh.texture.shape[0]}"
     return {
@@ -94,7 +94,7 @@ def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
         "pieces": f"{quality.n_pieces:,}",
         "grade": f"{grade.word}, {grade.score:.0f} of 100",
         "extent": " x ".join(f"{length:.4g}" for length in extent),
-        "colours": colors,
+        "colors": colors,
         "file": f"{file.name}, {file.stat().st_size / 2**20:.1f} MiB",
     }
 

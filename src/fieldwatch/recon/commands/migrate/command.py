@@ -110,8 +110,11 @@ def _migrate_script(script: Script, line: Sequence[str]) -> Migrated:
     if script is VANILLA and "--held-out" not in words:
         # 3DGS holds photos out with --eval only; our default holds some out always.
         words += ["--held-out", "0"]
+    needed = {flag: place for flag, place in script.needed.items() if flag not in words}
     words = [*_from_conf(conf, words, notes), *_start(script, words), *words]
-    missing = tuple(place for place in script.places if places[place] == place)
+    for flag, place in needed.items():
+        words += [flag, place]
+    missing = (*(place for place in script.places if places[place] == place), *needed.values())
     return Migrated(command=(*script.command.split(), *places.values(), *words), missing=missing, notes=tuple(notes))
 
 
@@ -124,6 +127,7 @@ def _translate(
     except BadInput as error:
         notes.append((group[0], str(error)))
         return
+    notes += [(group[0], remark) for remark in script.remarks(group)]
     flag = dashed(translated[0].partition("=")[0]) if translated else ""
     if flag.startswith("-") and flag not in known:
         notes.append((group[0], f"`fieldwatch {script.command}` has no such flag"))
@@ -146,8 +150,9 @@ def _from_conf(conf: dict[str, str], words: Sequence[str], notes: list[tuple[str
         read = read_pmni(Path(conf["--conf"]), base, object_name=conf.get("--obj-name"))
     notes += [("", note) for note in read.notes]
     out = [] if read.out is None or "--out" in words else ["--out", str(read.out)]
+    log = [] if read.log_every is None or "--log-every" in words else ["--log-every", str(read.log_every)]
     changed = [word for group in _changed(read.config, base) if group[0] not in words for word in group]
-    return ["--preset", BESIDE_CONF, *out, *changed]
+    return ["--preset", BESIDE_CONF, *out, *log, *changed]
 
 
 def _changed(config: Any, base: Any) -> Iterator[list[str]]:

@@ -9,7 +9,7 @@ EXTRACT_ORIGINALS: Mapping[str, str] = {
     "-l": "--surface-level",
     "-v": "--vertices",
     "--n-vertices-in-mesh": "--vertices",
-    "--center-bbox": "--centred",
+    "--center-bbox": "--centered",
     "--project-mesh-on-surface-points": "--snap",
     "-b": "--bboxmin",
     "-B": "--bboxmax",
@@ -29,7 +29,7 @@ REFINE_ORIGINALS: Mapping[str, str] = {
 CORNERS = ("--bboxmin", "--bboxmax")
 # Corners are written as "(x,y,z)" in the original.
 _CORNER = re.compile(r"[()\[\]\s]")
-_SWITCHES = ("--centred", "--snap")
+_SWITCHES = ("--centered", "--snap")
 
 
 def translate_extract(arguments: Sequence[str]) -> list[str]:

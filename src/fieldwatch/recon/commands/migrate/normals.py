@@ -9,7 +9,7 @@ from fieldwatch.recon.commands.migrate.pmni import read_pmni
 from fieldwatch.recon.commands.migrate.pmni_flags import translate_flags
 from fieldwatch.recon.pipelines.normals import PRESETS
 
-BESIDE_CONF = "seeds"
+BESIDE_CONF = "pmni"
 """Preset for settings that a .conf file does not contain, unless --preset names another one."""
 
 
@@ -31,6 +31,9 @@ def read(words: Sequence[str]) -> CommandLine:
         words = ["--preset", BESIDE_CONF, *words]
     with reading_input():
         conf = read_pmni(Path(path), preset_of(words, PRESETS), object_name=object_name)
+    # In front for the same reason.
+    if conf.log_every is not None:
+        words = ["--log-every", str(conf.log_every), *words]
     return CommandLine(arguments=words, config=conf.config, out=conf.out, notes=conf.notes)
 
 

@@ -33,11 +33,13 @@ class PmniSettings:
     Attributes:
         config: config of the training; settings that are not in the file are those of the preset.
         out: run folder named in the file, or None.
+        log_every: number of steps between two summary lines of the log, or None.
         notes: differences that the user should know.
     """
 
     config: NormalsConfig
     out: Path | None
+    log_every: int | None
     notes: tuple[str, ...]
 
 
@@ -62,10 +64,12 @@ def read_pmni(path: Path, base: NormalsConfig, *, object_name: str | None = None
             )
     fields = _direct(settings) | _data(settings, base) | _field(settings, base) | _schedule(settings) | _poses(settings)
     out = settings.value("general.base_exp_dir", None)
+    log_every = settings.value("val.report_freq", None)
     config = _configured(base, fields, settings)
     return PmniSettings(
         config=config,
         out=None if out is None else Path(out),
+        log_every=None if log_every is None else int(log_every),
         notes=(*_notes(conf, settings, config), *_object_notes(conf, object_name)),
     )
 
@@ -117,6 +121,8 @@ def _data(settings: _ConfValues, base: NormalsConfig) -> dict[str, Any]:
         pixels = int(settings.value("train.patch_size", base.rendering.patch)) ** 2
         fields["rays.rays_per_view"] = int(settings.value("train.batch_size", 1)) * pixels
         fields |= {"rays.views_per_step": 0, "rays.sample_budget": None}
+        if base.rays.warm_up_rays is not None:
+            fields["rays.warm_up_rays"] = base.rays.warm_up_rays * pixels
     if settings.has("train.pc_ratio"):
         ratio = settings.value("train.pc_ratio", 1)
         if ratio < 1:
@@ -261,9 +267,16 @@ def _notes(conf: Conf, settings: _ConfValues, config: NormalsConfig) -> list[str
         f"{conf.path}:{line}: {name} is given again below, and the later value is used"
         for name, line in conf.replaced.items()
     ]
-    idle = [name for name in settings.entries if KEYS[name].silent]
-    if idle:
-        notes.append(f"{conf.path}: without effect: {'; '.join(_reasons(idle))}")
+    idle = [name for name in settings.entries if KEYS[name].idle]
+    published = [name for name in idle if settings.entries[name].value in KEYS[name].published]
+    if published:
+        notes.append(f"{conf.path}: without effect: {'; '.join(_reasons(published))}")
+    # The user chose these values, and may expect an effect.
+    notes += [
+        f"{settings.where(name)} = {format_value(settings.entries[name].value)} has no effect: {KEYS[name].why}"
+        for name in idle
+        if name not in published
+    ]
     changed = [
         f"{name} = {format_value(settings.entries[name].value)}"
         for name, usual in _CHANGED.items()
@@ -273,6 +286,12 @@ def _notes(conf: Conf, settings: _ConfValues, config: NormalsConfig) -> list[str
     ]
     if changed:
         notes.append(f"{conf.path}: used as written, while PMNI ignores the value: {', '.join(changed)}")
+    rays = config.rays
+    if settings.has("train.batch_size") and rays.warm_up_rays and rays.warm_up_rays < (rays.rays_per_view or 0):
+        notes.append(
+            f"{settings.where('train.batch_size')} applies from iteration {rays.warm_up_rays_until} on: before, a step "
+            f"samples {rays.warm_up_rays} rays of every view; --warm-up-rays None takes the whole batch from the start"
+        )
     if settings.has("model.sdf_network.d_hidden") and not settings.has(*ENCODING):
         notes.append(
             f"{conf.path} has no model.encoding: PMNI then trains a plain network, fieldwatch keeps the hash "

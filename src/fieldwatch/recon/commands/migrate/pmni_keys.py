@@ -61,14 +61,16 @@ class Key:
         field: dotted config field that it sets directly, such as "rates.lr"; None if it sets several fields or none.
         only: accepted values; empty means any.
         why: reason why other values are refused, or why the key has no effect.
-        silent: whether no value has an effect, which is noted at the start.
+        idle: whether no value has an effect, which is noted at the start.
+        published: values of the published files, if the key has no effect; other values have a note of their own.
     """
 
     kind: Kind
     field: str | None = None
     only: tuple[Value, ...] = ()
     why: str = ""
-    silent: bool = False
+    idle: bool = False
+    published: tuple[Value, ...] = ()
 
 
 def _fixed(kind: Kind, *only: Value, why: str) -> Key:
@@ -76,9 +78,9 @@ def _fixed(kind: Kind, *only: Value, why: str) -> Key:
     return Key(kind=kind, only=only, why=why)
 
 
-def _ignored(kind: Kind, *only: Value, why: str) -> Key:
-    """Return a key without effect; the values of the published files are accepted."""
-    return Key(kind=kind, only=only, why=why, silent=True)
+def _ignored(kind: Kind, *published: Value, why: str) -> Key:
+    """Return a key without effect; every value is accepted."""
+    return Key(kind=kind, published=published, why=why, idle=True)
 
 
 _DEPTH_SCALE = "the scale of each view's depth is computed, not trained"
@@ -98,8 +100,13 @@ _DATASET = {
     "exclude_views": Key(kind=WHOLES),
     "upsample_factor": _fixed(WHOLE, 1, why="maps are never upsampled; --longer-side reduces them"),
     "depth_dir": Key(kind=TEXT, field="depth"),
-    "perspective_dir": _ignored(
-        TEXT, "integration/perspective", why="distances along rays are computed from the depth in depth_dir"
+    # Another folder may hold another depth, so that ignoring it would change what is trained.
+    "perspective_dir": Key(
+        kind=TEXT,
+        only=("integration/perspective",),
+        published=("integration/perspective",),
+        why="distances along rays are computed from the depth in depth_dir",
+        idle=True,
     ),
     "add_pose_noise": Key(kind=TRUTH),
     "rotation_noise_std": Key(kind=NUMBER),
@@ -148,7 +155,7 @@ _VAL = {
     "gradient_method": _fixed(TEXT, "ad", why="evaluations take exact gradients"),
     "val_mesh_freq": Key(kind=COUNT, field="mesh_at"),
     "val_mesh_res": Key(kind=COUNT, field="mesh_resolution"),
-    "report_freq": _ignored(COUNT, 100, 5, 10, why="every step is recorded"),
+    "report_freq": Key(kind=COUNT),
     "eval_metric_freq": Key(kind=COUNT, field="evaluate_at"),
     "visual_pose_freq": Key(kind=COUNT, field="poses_at"),
 }

@@ -22,17 +22,34 @@ class Script:
         command: corresponding fieldwatch command.
         start: default flags, inserted after the positional arguments.
         translate: function that translates one flag with its values; raises `BadInput` with the reason if it cannot.
+        remarks: function that returns remarks about one flag with its values.
         places: placeholders of the command's positional arguments.
         fills: placeholders by the script's flag that fills them.
+        needed: placeholders of flags that the command needs and the script lacks, by flag.
         dropped: reasons by flag that is left out.
     """
 
     command: str
     start: tuple[str, ...] = ()
     translate: Callable[[Sequence[str]], list[str]] = list
+    remarks: Callable[[Sequence[str]], Sequence[str]] = lambda _: ()
     places: tuple[str, ...] = ()
     fills: Mapping[str, str] = field(default_factory=dict[str, str])
+    needed: Mapping[str, str] = field(default_factory=dict[str, str])
     dropped: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def _sugar_words(words: Sequence[str]) -> list[str]:
+    return list(sugar.translate(words).arguments)
+
+
+def _sugar_notes(words: Sequence[str]) -> Sequence[str]:
+    return sugar.translate(words).notes
+
+
+def _sugar(*start: str) -> Script:
+    """Return a training script of SuGaR with some default flags."""
+    return Script(command="train splats", start=start, translate=_sugar_words, remarks=_sugar_notes)
 
 
 def _rename(names: Mapping[str, str]) -> Callable[[Sequence[str]], list[str]]:
@@ -49,14 +66,10 @@ VANILLA = Script(
 PMNI = Script(command="train normals", translate=pmni_flags.translate_flags)
 """``exp_runner.py`` of PMNI."""
 _SCRIPTS: Mapping[str, Script] = {
-    "train.py": Script(command="train splats", translate=sugar.translate_flags),
-    "train_coarse_density.py": Script(
-        command="train splats", start=("--regularization", "density"), translate=sugar.translate_flags
-    ),
-    "train_coarse_sdf.py": Script(
-        command="train splats", start=("--regularization", "sdf"), translate=sugar.translate_flags
-    ),
-    "train_full_pipeline.py": Script(command="train splats", translate=sugar.translate_flags),
+    "train.py": _sugar(),
+    "train_coarse_density.py": _sugar("--regularization", "density"),
+    "train_coarse_sdf.py": _sugar("--regularization", "sdf"),
+    "train_full_pipeline.py": _sugar(),
     "extract_mesh.py": Script(
         command="mesh extract",
         translate=translate_extract,
@@ -76,10 +89,14 @@ _SCRIPTS: Mapping[str, Script] = {
     "mesh_quality.py": Script(command="mesh quality", places=("MESH",), fills={"--mesh": "MESH"}),
     "metrics.py": Script(command="eval", places=("RUN",), dropped={"--scene-config": "call it once for each run"}),
     "exp_runner.py": PMNI,
-    "evaluate_mesh.py": Script(command="mesh evaluate", places=("MESH",), fills={"--mesh": "MESH"}),
+    "evaluate_mesh.py": Script(
+        command="mesh evaluate", places=("MESH",), fills={"--mesh": "MESH"}, needed={"--gt": "TRUE"}
+    ),
     "inference.py": Script(
         command="infer normals",
         places=("RUN",),
+        remarks=lambda words: ("takes a normal map, not a photo",) if words[0].startswith("--image") else (),
+        needed={"--like": "VIEW"},
         dropped={"--checkpoint": "RUN takes its place: a run folder; --checkpoint STEP chooses one of its checkpoints"},
     ),
     "train_dual_head.py": Script(command="train video", start=("--preset", "dual"), translate=_rename(VIDEO_FLAGS)),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fieldwatch.pipeline import CommandLine
-from fieldwatch.recon.commands.migrate.sugar import translate_flags
+from fieldwatch.recon.commands.migrate.sugar import translate
 
 
 def read(words: Sequence[str]) -> CommandLine:
@@ -12,4 +12,4 @@ def read(words: Sequence[str]) -> CommandLine:
     Raises:
         BadInput: a flag has no counterpart; the message says what to use instead.
     """
-    return CommandLine(arguments=translate_flags(words))
+    return translate(words)

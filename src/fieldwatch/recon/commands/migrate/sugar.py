@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from fieldwatch.cli.kit import BadInput, dashed, renamed
+from fieldwatch.pipeline import CommandLine
 from fieldwatch.recon.pipelines.splats import SplatsConfig, SurfaceOptions
 
 ORIGINAL_FLAGS = {
@@ -23,25 +24,37 @@ ORIGINAL_FLAGS = {
 }
 """Flags of `fieldwatch train splats` by flag of the original scripts."""
 
-_EXTRACT, _REFINE, _TEXTURE = (f"`fieldwatch mesh {command} RUN`" for command in ("extract", "refine", "texture"))
+_EXTRACT = "`fieldwatch mesh extract RUN`"
+_REFINE = "`fieldwatch mesh refine RUN MESH`"
+_TEXTURE = "`fieldwatch mesh texture RUN MESH`"
+_LOW_POLY, _HIGH_POLY = (
+    f"`fieldwatch mesh extract RUN --vertices {vertices}`, then "
+    f"`fieldwatch mesh refine RUN MESH --gaussians-per-triangle {gaussians}`"
+    for vertices, gaussians in ((200_000, 6), (1_000_000, 1))
+)
 _MESH = {
     **dict.fromkeys(("-l", "--surface-level", "-v", "--n-vertices-in-mesh", "-b", "--bboxmin", "-B"), _EXTRACT),
-    **dict.fromkeys(("--bboxmax", "--center-bbox", "--project-mesh-on-surface-points"), _EXTRACT),
+    "--bboxmax": _EXTRACT,
     **dict.fromkeys(("-g", "--gaussians-per-triangle", "-f", "--refinement-iterations", "--refinement-time"), _REFINE),
     "--normal-consistency-factor": f"{_REFINE} (--normal-consistency-weight)",
-    **dict.fromkeys(("-t", "--export-uv-textured-mesh", "--export-obj", "--square-size"), _TEXTURE),
+    "--square-size": _TEXTURE,
     "--n-vertices-in-fg": f"{_EXTRACT} (--vertices)",
-    "--low-poly": f"{_EXTRACT} --vertices 200000, then {_REFINE} --gaussians-per-triangle 6",
-    "--high-poly": f"{_EXTRACT} --vertices 1000000, then {_REFINE} --gaussians-per-triangle 1",
     "--mesh-extraction-resolution-factor": f"{_EXTRACT} (--resolution)",
-    "--postprocess-mesh": f"{_EXTRACT} (--trim, --least-piece)",
     "--postprocess-density-threshold": f"{_EXTRACT} (--trim)",
     "--postprocess-iterations": f"{_EXTRACT} (--trim)",
-    "--use-poisson-center": f"{_EXTRACT} (--method)",
-    "--use-marching-cubes": f"{_EXTRACT} --method density",
-    "--skip-training": f"{_EXTRACT}, which takes any trained run",
 }
 """Flags of the later stages, from Gaussians to a mesh, and the command that takes them."""
+_MESH_SWITCHES = {
+    "--low-poly": (_LOW_POLY, _HIGH_POLY),
+    "--high-poly": (_HIGH_POLY, _LOW_POLY),
+    "--use-marching-cubes": ("`fieldwatch mesh extract RUN --method density`", f"{_EXTRACT} (--method)"),
+    "--use-poisson-center": (f"{_EXTRACT} (--method)", f"{_EXTRACT} (--method)"),
+    "--postprocess-mesh": (f"{_EXTRACT} (--trim, --least-piece)", f"{_EXTRACT} (--trim, --least-piece)"),
+    "--skip-training": (f"{_EXTRACT}, which takes any trained run", f"{_EXTRACT}, which takes any trained run"),
+    **dict.fromkeys(("--center-bbox", "--project-mesh-on-surface-points"), (_EXTRACT, _EXTRACT)),
+    **dict.fromkeys(("-t", "--export-uv-textured-mesh", "--export-obj"), (_TEXTURE, _TEXTURE)),
+}
+"""Switches of the later stages, and the commands that do what they choose: for True, and for False."""
 
 # Flags without a counterpart in any command, and what to do instead.
 _ELSEWHERE = {
@@ -63,35 +76,55 @@ HELD_OUT = "8"
 """``--eval True`` holds out one of this many photos."""
 
 
-def translate_flags(arguments: Sequence[str]) -> list[str]:
+def translate(arguments: Sequence[str]) -> CommandLine:
     """Translate the flags of the original scripts; other words stay unchanged.
+
+    A switch of a later stage that is False changes nothing in the training: it is left out, with a note.
 
     Raises:
         BadInput: a flag belongs to a later stage or has no counterpart; the message says what to use instead.
     """
     words: list[str] = []
+    notes: list[str] = []
     rest = renamed(arguments, ORIGINAL_FLAGS)
     while rest:
         flag, equals, value = rest.pop(0).partition("=")
         name = dashed(flag)
         _refuse_elsewhere(name, flag)
-        if name not in _SWITCHES:
+        if name not in _SWITCHES and name not in _MESH_SWITCHES:
             words.append(flag + equals + value)
             continue
         # A switch may stand alone; the next word is its value only if it is no flag.
         spelled = value if equals else (rest.pop(0) if rest and not rest[0].startswith("-") else None)
-        # In front, so that fieldwatch's flag for the same setting comes later and wins.
-        words[:0] = _SWITCHES[name](flag, spelled)
-    return words
+        if name in _MESH_SWITCHES:
+            notes.append(_note_if_off(name, flag, spelled))
+        else:
+            # In front, so that fieldwatch's flag for the same setting comes later and wins.
+            words[:0] = _SWITCHES[name](flag, spelled)
+    return CommandLine(arguments=words, notes=notes)
 
 
 def _refuse_elsewhere(name: str, flag: str) -> None:
     if name in _MESH:
-        raise BadInput(
-            f"{flag} belongs to the mesh stages: leave it out here, and run {_MESH[name]} after this training"
-        )
+        raise _belongs_to_mesh(flag, _MESH[name])
     if name in _ELSEWHERE:
         raise BadInput(f"{flag} of the original scripts has no counterpart: {_ELSEWHERE[name]}")
+
+
+def _belongs_to_mesh(flag: str, commands: str) -> BadInput:
+    return BadInput(f"{flag} belongs to the mesh stages: leave it out here, and run {commands} after this training")
+
+
+def _note_if_off(name: str, flag: str, value: str | None) -> str:
+    """Return the note about a switch of a later stage that is False.
+
+    Raises:
+        BadInput: it is True.
+    """
+    if_true, if_false = _MESH_SWITCHES[name]
+    if _truth(flag, value):
+        raise _belongs_to_mesh(flag, if_true)
+    return f"{flag} {value} changes nothing in this training; it belongs to the mesh stages, after it: {if_false}"
 
 
 def _truth(flag: str, value: str | None) -> bool:

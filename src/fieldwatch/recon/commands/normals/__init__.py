@@ -37,6 +37,7 @@ NORMALS = Pipeline(
     help=HELP,
     config="fieldwatch.recon.pipelines.normals:NormalsConfig",
     presets="fieldwatch.recon.pipelines.normals:PRESETS",
+    former_presets={"seeds": "pmni"},
     prepare="fieldwatch.recon.commands.normals.job:prepare",
     command_line="fieldwatch.recon.commands.migrate.normals:read",
     flags="fieldwatch.recon.commands.normals.options:TrainOptions",

@@ -21,7 +21,7 @@ from fieldwatch.recon.pipelines.normals import (
     camera_in_world,
     evaluate_surface,
     mesh_in_world,
-    normal_colours,
+    normal_colors,
     open_run,
     save_cut_out,
     save_picture,
@@ -43,7 +43,7 @@ def evaluate(request: EvaluationRequest) -> Scores:
     # Pictures are written view by view: all of them together may not fit into memory.
     def save_view(sight: Any) -> None:
         rendered = sight.rendered
-        save_cut_out(output_path(pictures, names[sight.number]), normal_colours(rendered.camera_normals), rendered.mask)
+        save_cut_out(output_path(pictures, names[sight.number]), normal_colors(rendered.camera_normals), rendered.mask)
 
     with request.console.status("rendering and evaluating") as status:
         evaluation = evaluate_surface(stored.model, stored.scene, stored.config, on_view=save_view)

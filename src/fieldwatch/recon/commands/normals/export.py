@@ -31,8 +31,8 @@ from fieldwatch.recon.pipelines.normals import (
     MOST_NODES,
     StoredNormalsRun,
     camera_in_world,
-    depth_colours,
-    normal_colours,
+    depth_colors,
+    normal_colors,
     open_run,
     pose_errors,
     render_view,
@@ -158,8 +158,8 @@ def write_maps(stored: StoredNormalsRun, cameras: dict[int, Camera], folder: Pat
         normals, depth, mask = (part.cpu() for part in (render.camera_normals, render.depth, render.mask))
         name = stored.scene.maps.names[number]
         views.append(NormalView(name=name, camera=camera, normals=normals.float(), mask=mask, depth=depth.float()))
-        save_cut_out(output_path(folder, "pictures", f"{files[number]}_normals.png"), normal_colours(normals), mask)
-        save_cut_out(output_path(folder, "pictures", f"{files[number]}_depth.png"), depth_colours(depth, mask), mask)
+        save_cut_out(output_path(folder, "pictures", f"{files[number]}_normals.png"), normal_colors(normals), mask)
+        save_cut_out(output_path(folder, "pictures", f"{files[number]}_depth.png"), depth_colors(depth, mask), mask)
     write_normal_maps(
         NormalSet(views=tuple(views), world_from_unit=stored.scene.maps.world_from_unit, source=str(stored.folder)),
         folder,

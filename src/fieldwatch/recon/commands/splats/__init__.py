@@ -135,4 +135,6 @@ REFINED = Pipeline(
     measured=("Test/", "Surface/"),
     quality="fieldwatch.recon.commands.splats.job:quality_table",
     population="Gaussians",
+    # LPIPS is measured on splats as well; their own check is that of the kernels.
+    machine_check="fieldwatch.recon.commands.splats.doctor_lpips:check_lpips",
 )

@@ -27,14 +27,15 @@ def evaluate_run(request: EvaluationRequest) -> Scores:
         InputError: the run cannot be opened, or the files cannot be written.
     """
     stored = open_drawn_run(request.run, request.checkpoint, device=request.device)
-    lpips, why = find_lpips()
+    lpips, _ = find_lpips()
     with request.console.status("rendering and evaluating") as status:
         held_out = evaluate(stored.model, stored.scene, lpips=lpips)
         trained = on_training_photos(stored, held_out)
         status.update("rendering pictures")
         files = write_files(stored, held_out, trained, request.folder(stored.step))
     training = None if trained is None else trained.metrics
-    missing = () if lpips else (f"  no LPIPS: {why}",)
+    # The note of the training and `fieldwatch doctor` tell how to get the weights.
+    missing = () if lpips else ("  LPIPS is not measured: see fieldwatch doctor",)
     return Scores(
         step=stored.step,
         metrics=held_out.metrics,

@@ -101,7 +101,7 @@ class RefineFlags(NewRunFlags):
         {
             "data and output": (),
             "method and quality": (
-                "gaussians_per_triangle", "normal_consistency_weight", "first_colours", "dssim", "degree",
+                "gaussians_per_triangle", "normal_consistency_weight", "first_colors", "dssim", "degree",
             ),
             "run length and evaluation": ("iterations", "test_iterations", "turntable"),
             "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
@@ -127,7 +127,7 @@ def refine_preset(words: Sequence[str]) -> RefineOptions:
     Raises:
         BadInput: there is no such preset.
     """
-    return preset_of(words, {**REFINE_PRESETS, "default": REFINE_PRESETS["short"]})
+    return preset_of(words, REFINE_PRESETS, default="short")
 
 
 def refine_flags(arguments: Sequence[str]) -> type[RefineFlags]:

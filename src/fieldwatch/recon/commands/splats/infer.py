@@ -195,7 +195,7 @@ def films_of(
 def draw_film(chosen: InferSplatsFlags, model: SplatModel, film: Film, on_frame: Callable[[], None]) -> dict[str, Path]:
     """Render a film, with depth and normals side by side if they are requested."""
     # A film with depth or normals shows all three side by side.
-    contents = "all" if chosen.depth or chosen.normals else "colour"
+    contents = "all" if chosen.depth or chosen.normals else "color"
     path = render_path(
         model, film.views, film.path, content=contents, rate=chosen.fps, frames=film.frames, on_frame=on_frame
     )
@@ -205,7 +205,7 @@ def draw_film(chosen: InferSplatsFlags, model: SplatModel, film: Film, on_frame:
 def draw_view(chosen: InferSplatsFlags, model: SplatModel, view: View, name: str, folder: Path) -> dict[str, Path]:
     """Render one view as the requested pictures."""
     pictures = render_view(model, view)
-    wanted = {name: pictures.colour}
+    wanted = {name: pictures.color}
     wanted |= {f"{name}_depth": pictures.depth} if chosen.depth else {}
     wanted |= {f"{name}_normals": pictures.normal} if chosen.normals else {}
     return {title: save_picture(output_path(folder, f"{title}.png"), picture) for title, picture in wanted.items()}

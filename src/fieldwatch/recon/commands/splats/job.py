@@ -48,7 +48,7 @@ def prepare(config: SplatsConfig) -> Job:
     lpips, why = find_lpips()
     return Job(
         headline=headline(config, scene),
-        notes=(*scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
+        notes=(*scene.notes, *([] if lpips else [lpips_note(why)])),
         device=str(scene.device),
         total=scene.plan.total,
         progress_tags=SHOWN,
@@ -62,6 +62,11 @@ def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) ->
     # Short runs may end before iteration 7000, at which this folder is written.
     stage0 = outcome.folder / STAGE0
     return replace(outcome, products={"3dgs": stage0, **outcome.products}) if stage0.is_dir() else outcome
+
+
+def lpips_note(why: str) -> str:
+    """Return the note of a training that does not measure LPIPS; ``why`` is from `find_lpips`."""
+    return f"LPIPS is not measured: {why} (`fieldwatch doctor` tells how to get them)"
 
 
 def headline(config: SplatsConfig, scene: Scene) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fieldwatch import InputError
 from fieldwatch.pipeline import Job
-from fieldwatch.recon.commands.splats.job import SHOWN
+from fieldwatch.recon.commands.splats.job import SHOWN, lpips_note
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import (
     RefineConfig,
@@ -24,7 +24,7 @@ def prepare(config: RefineConfig) -> Job:
     lpips, why = find_lpips()
     return Job(
         headline=headline(config, refinement),
-        notes=(*refinement.scene.notes, *([] if lpips else [f"LPIPS is not measured: {why}"])),
+        notes=(*refinement.scene.notes, *([] if lpips else [lpips_note(why)])),
         device=str(refinement.scene.device),
         total=config.iterations,
         # The number of Gaussians is fixed by the mesh.

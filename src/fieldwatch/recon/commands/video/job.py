@@ -18,7 +18,7 @@ QUALITY = (
     ("frame PSNR, mean of patches (dB)", "Eval/Frame/{}_psnr", 2),
     ("SSIM", "Eval/SSIM/{}", 4),
     ("MS-SSIM", "Eval/MS_SSIM/{}", 4),
-    ("reference: mean of both neighbors (dB)", "Reference/{}_neighbour_average", 2),
+    ("reference: mean of both neighbors (dB)", "Reference/{}_neighbor_average", 2),
     ("reference: copy previous (dB)", "Reference/{}_copy_previous", 2),
     ("reference: mean frame (dB)", "Reference/{}_mean_frame", 2),
     ("semantic similarity", "Eval/Frame/{}_clip_sim", 4),
@@ -58,7 +58,7 @@ def headline(config: VideoConfig, scene: VideoScene) -> str:
 def shown_values(scene: VideoScene) -> dict[str, str]:
     """Return the tags on the progress bar; the held-out PSNR is shown with that of blending both neighbors."""
     # Blending both neighbors is the baseline that a useful network must exceed.
-    blend = scene.references.get("Reference/val_neighbour_average")
+    blend = scene.references.get("Reference/val_neighbor_average")
     held_out = "held out {} dB" + (f" (blend {blend:.2f})" if blend is not None else "")
     return {"Loss/total": "loss {}", "Train_Batch/PSNR": "{} dB", "Eval/Pooled/val_psnr": held_out}
 

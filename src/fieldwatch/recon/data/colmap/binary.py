@@ -118,7 +118,7 @@ def read_points(path: Path) -> SparsePoints:
     return points_of(
         path,
         positions=records["position"],
-        colours=records["color"],
+        colors=records["color"],
         errors=records["error"],
         track_points=owners,
         track_images=_track_image_ids(data, point_starts + _POINT.itemsize, lengths, owners),
@@ -158,10 +158,10 @@ def write_images(path: Path, images: list[tuple[int, str, int, list[float]]]) ->
     write_file(path, b"".join(chunks))
 
 
-def write_points(path: Path, positions: torch.Tensor, colours: torch.Tensor) -> None:
+def write_points(path: Path, positions: torch.Tensor, colors: torch.Tensor) -> None:
     """Write points3D.bin without tracks."""
     records = np.zeros(len(positions), _POINT)
     records["id"] = np.arange(1, len(positions) + 1)
     records["position"] = positions.double().numpy()
-    records["color"] = colours.numpy()
+    records["color"] = colors.numpy()
     write_file(path, _COUNT.pack(len(records)) + records.tobytes())

@@ -46,7 +46,7 @@ def points_of(  # noqa: PLR0913 - the columns of the file
     path: Path,
     *,
     positions: NDArray[np.float64],
-    colours: NDArray[np.uint8],
+    colors: NDArray[np.uint8],
     errors: NDArray[np.float64],
     track_points: NDArray[np.int64],
     track_images: NDArray[np.int64],
@@ -66,7 +66,7 @@ def points_of(  # noqa: PLR0913 - the columns of the file
         raise ColmapError(msg)
     return SparsePoints(
         positions=torch.from_numpy(np.ascontiguousarray(positions)),
-        colours=torch.from_numpy(np.ascontiguousarray(colours)),
+        colors=torch.from_numpy(np.ascontiguousarray(colors)),
         errors=torch.from_numpy(np.ascontiguousarray(errors)),
         track_points=torch.from_numpy(track_points),
         track_images=torch.from_numpy(track_images),

@@ -32,14 +32,14 @@ class SparsePoints:
 
     Attributes:
         positions: point positions in world units, float64.
-        colours: RGB colors, 0 to 255.
+        colors: RGB colors, 0 to 255.
         errors: mean reprojection errors in pixels.
         track_points: row of the observed point, for every observation.
         track_images: id of the observing photo, for every observation.
     """
 
     positions: Float[Tensor, "points 3"]
-    colours: UInt8[Tensor, "points 3"]
+    colors: UInt8[Tensor, "points 3"]
     errors: Float[Tensor, "points"]
     track_points: Int64[Tensor, "observations"]
     track_images: Int64[Tensor, "observations"]

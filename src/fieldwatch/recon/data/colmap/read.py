@@ -109,7 +109,7 @@ def read_colmap(
         _views(model, usable),
         options,
         points=model.points.positions.float(),
-        colours=model.points.colours,
+        colors=model.points.colors,
         source=str(folder),
         left_out=usable.left_out,
     )
@@ -140,7 +140,7 @@ def _without_held_out_points(photos: PhotoSet, model: ColmapModel, notes: list[s
         notes.append(f"{photos.source} has no points: Gaussians must be initialized from random points")
     if not keep.all():
         notes.append(f"{int((~keep).sum())} of {len(keep)} points are left out: no training photo sees them")
-    return photos.having(points=photos.points[keep], colours=photos.colours[keep], notes=(*notes, *photos.notes))
+    return photos.having(points=photos.points[keep], colors=photos.colors[keep], notes=(*notes, *photos.notes))
 
 
 def _observed_by(points: SparsePoints, image_ids: list[int]) -> torch.Tensor:

@@ -78,7 +78,7 @@ def read_points(path: Path) -> SparsePoints:
         path,
         positions=table[:, :3],
         # Edited files may contain out-of-range colors, which would wrap around.
-        colours=table[:, 3:6].clip(0, 255).astype(np.uint8),
+        colors=table[:, 3:6].clip(0, 255).astype(np.uint8),
         errors=table[:, 6],
         track_points=np.array(owners, np.int64),
         track_images=np.array(image_ids, np.int64),

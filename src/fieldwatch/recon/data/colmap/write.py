@@ -35,7 +35,7 @@ def write_colmap(folder: Path | str, photos: PhotoSet) -> Path:
             _save(Image.fromarray(photo.mask.numpy()), output_path(folder, "masks", f"{name}.png"))
     write_cameras(sparse / "cameras.bin", lenses)
     write_images(sparse / "images.bin", images)
-    write_points(sparse / "points3D.bin", photos.points, photos.colours)
+    write_points(sparse / "points3D.bin", photos.points, photos.colors)
     return folder
 
 

@@ -124,13 +124,13 @@ def read_point_ply(path: Path | str) -> tuple[Float[Tensor, "points 3"], UInt8[T
     return points, torch.from_numpy(np.rint(colors).clip(0, 255).astype(np.uint8))
 
 
-def write_point_ply(path: Path | str, points: Float[Tensor, "points 3"], colours: UInt8[Tensor, "points 3"]) -> Path:
+def write_point_ply(path: Path | str, points: Float[Tensor, "points 3"], colors: UInt8[Tensor, "points 3"]) -> Path:
     """Write a plain point cloud with zero normals, the layout of 3D Gaussian splatting's initial points."""
     kinds = [(name, "<f4") for name in (*_POSITION, *_NORMAL)] + [(name, "u1") for name in _COLOR]
     rows: NDArray[np.void] = np.zeros(len(points), np.dtype(kinds))
     for i in range(3):
         rows[_POSITION[i]] = points[:, i].cpu().numpy()
-        rows[_COLOR[i]] = colours[:, i].cpu().numpy()
+        rows[_COLOR[i]] = colors[:, i].cpu().numpy()
     write_vertices(Path(path), rows)
     return Path(path)
 

@@ -83,7 +83,7 @@ def median_disagreement(views: Sequence[NormalView], hull: Hull, transform: Norm
     Only views less than 65 degrees apart are compared. Since the hull is not the surface, correct sets have about 10
     degrees; wrong poses or axes give 40 or more. Returns None if no two views overlap enough.
     """
-    points = hull.centres(hull.surface())
+    points = hull.centers(hull.surface())
     if not len(points):
         return None
     samples = [_visible_normals(view, points, hull.cell, transform) for view in views]

@@ -105,9 +105,9 @@ def read_normal_captures(  # noqa: PLR0913 - independent options of the folder l
     # The radius of the enclosing ball becomes `ratio` in the unit frame.
     scale = ball.radius / ratio
     world_from_unit = torch.diag(torch.tensor([scale, scale, scale, 1.0], dtype=torch.float64))
-    world_from_unit[:3, 3] = ball.centre
+    world_from_unit[:3, 3] = ball.center
     return NormalSet(
-        views=tuple(_into_sphere(view, ball.centre, scale) for view in views),
+        views=tuple(_into_sphere(view, ball.center, scale) for view in views),
         world_from_unit=world_from_unit,
         mesh=folder / MESH if (folder / MESH).is_file() else None,
         source=str(folder),
@@ -160,7 +160,7 @@ def _read_model(folder: Path) -> ColmapModel:
     nothing = torch.zeros(0, dtype=torch.int64)
     points = SparsePoints(
         positions=torch.zeros(0, 3, dtype=torch.float64),
-        colours=torch.zeros(0, 3, dtype=torch.uint8),
+        colors=torch.zeros(0, 3, dtype=torch.uint8),
         errors=torch.zeros(0, dtype=torch.float64),
         track_points=nothing,
         track_images=nothing,
@@ -325,7 +325,7 @@ def _into_sphere(view: NormalView, center: Float[Tensor, "3"], scale: float) -> 
 
 def _object_notes(views: Sequence[NormalView], ball: EnclosingBall, model: ColmapModel) -> list[str]:
     """Return notes about the object: its enclosing ball, truncated masks, and the sparse points on it."""
-    where = ", ".join(f"{value:.4g}" for value in ball.centre.tolist())
+    where = ", ".join(f"{value:.4g}" for value in ball.center.tolist())
     notes = [f"the visual hull lies within {ball.radius:.4g} units of ({where}) in model coordinates"]
     if cut_names := cut_masks(views):
         notes.append(
@@ -335,7 +335,7 @@ def _object_notes(views: Sequence[NormalView], ball: EnclosingBall, model: Colma
     if not len(points):
         return notes
     on_object = torch.stack([_inside_mask(view, points) for view in views]).double().mean(0) >= _ON_OBJECT_SHARE
-    beyond = int((on_object & ((points - ball.centre).norm(dim=-1) > ball.radius)).sum())
+    beyond = int((on_object & ((points - ball.center).norm(dim=-1) > ball.radius)).sum())
     summary = f"{int(on_object.sum())} of {len(points)} sparse points lie inside the masks of most views"
     return [*notes, summary + (f"; {beyond} of these lie outside the ball" if beyond else "")]
 

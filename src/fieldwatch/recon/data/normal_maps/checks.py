@@ -249,7 +249,7 @@ def _false_holes(view: NormalView) -> int:
 
 
 def _bounds(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
-    radii = hull.centres(hull.inside).norm(dim=-1)
+    radii = hull.centers(hull.inside).norm(dim=-1)
     if not len(radii):
         return NormalCheck(
             name="hull",

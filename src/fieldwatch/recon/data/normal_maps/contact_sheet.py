@@ -11,8 +11,8 @@ from fieldwatch.recon.data.normal_maps.hull import Hull, visual_hull
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.recon.geometry import Camera
 
-MASK_COLOUR = (255, 255, 255)
-HULL_COLOUR = (255, 40, 40)
+MASK_COLOR = (255, 255, 255)
+HULL_COLOR = (255, 40, 40)
 _NO_NORMAL_GRAY = 24
 _OUTSIDE_BRIGHTNESS = 0.35  # brightness of normals outside the mask
 _HULL_CELLS = 96
@@ -63,8 +63,8 @@ def _tile(view: NormalView, hull: Hull, tile: int) -> UInt8[np.ndarray, "h w 3"]
     picture = _shrink(colors.permute(2, 0, 1), size).permute(1, 2, 0).round().to(torch.uint8).numpy()
     mask = (_shrink(view.mask[None].float(), size)[0] > 0.5).numpy()
     # The mask outline is painted last: red pixels remain only where the outlines differ.
-    picture[_outline(_silhouette(camera, hull))] = HULL_COLOUR
-    picture[_outline(mask)] = MASK_COLOUR
+    picture[_outline(_silhouette(camera, hull))] = HULL_COLOR
+    picture[_outline(mask)] = MASK_COLOR
     return picture
 
 
@@ -78,7 +78,7 @@ def _outline(inside: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
 
 def _silhouette(camera: Camera, hull: Hull) -> Bool[np.ndarray, "height width"]:
     """Return the pixels covered by a hull: projected cell centers, with gaps closed, dilated by half a cell."""
-    pixels, depth = camera.project(hull.centres(hull.inside))
+    pixels, depth = camera.project(hull.centers(hull.inside))
     limits = torch.tensor([camera.width, camera.height])
     in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
     column, row = pixels[in_picture].long().unbind(-1)

@@ -25,7 +25,7 @@ _BALL_STEPS = 200  # the enclosing ball is then within half a percent of the sma
 class EnclosingBall(NamedTuple):
     """Center and radius of a ball in world units."""
 
-    centre: Float[Tensor, "3"]
+    center: Float[Tensor, "3"]
     radius: float
 
 
@@ -89,14 +89,14 @@ def object_ball(views: Sequence[NormalView]) -> EnclosingBall:
             if half > 2 * farthest:
                 break
             continue
-        ball = enclosing_ball(hull.centres(hull.surface()) + center)
+        ball = enclosing_ball(hull.centers(hull.surface()) + center)
         # The ball encloses cell centers; half a cell diagonal adds the corners.
         ball = ball._replace(radius=ball.radius + 0.5 * hull.cell * 3**0.5)
         # Fine cells are only worth their cost once the cube fits the ball closely.
         tight = ball.radius * _TIGHTNESS > 0.9 * half
         if tight and cells == _FINE_CELLS:
             return ball
-        center = ball.centre
+        center = ball.center
         # Shrinking the cube to the ball makes the cells of the next round finer.
         half = min(half, _TIGHTNESS * ball.radius)
         cells = _FINE_CELLS if tight else cells
@@ -112,7 +112,7 @@ def carved(views: Sequence[NormalView], center: Float[Tensor, "3"], half: float,
     hull = Hull(torch.ones(cells, cells, cells, dtype=torch.bool), half)
     # Only the cells left by the previous views are projected, so each view is cheaper than the one before.
     remaining = torch.arange(cells**3)
-    points = hull.centres(hull.inside) + center
+    points = hull.centers(hull.inside) + center
     for view in views:
         keep = _in_mask(view, points)
         remaining = remaining[keep]

@@ -22,7 +22,7 @@ class Hull(NamedTuple):
         """Width of a cell."""
         return 2 * self.half / len(self.inside)
 
-    def centres(self, cells: Bool[Tensor, "n n n"]) -> Float[Tensor, "cells 3"]:
+    def centers(self, cells: Bool[Tensor, "n n n"]) -> Float[Tensor, "cells 3"]:
         """Return the centers of the selected cells."""
         return (cells.nonzero().double() + 0.5) * self.cell - self.half
 
@@ -51,7 +51,7 @@ def visual_hull(views: Sequence[NormalView], *, cells: int = 72, half: float = 1
     A cell is kept if its center projects into every mask, so the hull may be half a cell too small.
     """
     hull = Hull(torch.ones(cells, cells, cells, dtype=torch.bool), half)
-    remaining = hull.centres(hull.inside)
+    remaining = hull.centers(hull.inside)
     # Each view only tests the cells that all previous views have kept.
     for view in views:
         remaining = remaining[sample_view(view, remaining)[0]]

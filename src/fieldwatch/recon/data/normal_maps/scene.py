@@ -31,17 +31,17 @@ class PlacedShape:
 
     Attributes:
         shape: shape around the origin of its local frame.
-        centre: position in the world.
+        center: position in the world.
         rotation: rotation matrix from local to world axes.
     """
 
     shape: SolidShape
-    centre: Array
+    center: Array
     rotation: Array
 
     def local(self, points: Array) -> Array:
         """Transform world points to the local frame."""
-        return (points - self.centre) @ self.rotation
+        return (points - self.center) @ self.rotation
 
 
 class SolidUnion:

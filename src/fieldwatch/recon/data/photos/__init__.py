@@ -1,6 +1,6 @@
 """Photos of a scene with their cameras: found, undistorted, resized, cached and split."""
 
-from fieldwatch.recon.data.photos.assemble import PhotoOptions, PosedPhoto, assemble
+from fieldwatch.recon.data.photos.assembly import PhotoOptions, PosedPhoto, assemble
 from fieldwatch.recon.data.photos.cache import PhotoStream
 from fieldwatch.recon.data.photos.checking import CheckedPhoto, PhotoCandidate, UsablePhotos, check_photos
 from fieldwatch.recon.data.photos.error import PhotoError

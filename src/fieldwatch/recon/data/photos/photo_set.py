@@ -49,7 +49,7 @@ class PhotoSet:
         cameras: one camera per photo, with the size at which the photo is read.
         read: function that decodes the photo at an index, without caching; prefer `photos[i]`.
         points: points of the sparse reconstruction in world units; empty if there is none.
-        colours: RGB colors of the points.
+        colors: RGB colors of the points.
         train: indices of the training photos.
         test: indices of the held-out photos.
         source: human-readable origin of the set, such as its path.
@@ -63,7 +63,7 @@ class PhotoSet:
     cameras: tuple[Camera, ...]
     read: Callable[[int], PhotoPixels]
     points: Float[Tensor, "points 3"]
-    colours: UInt8[Tensor, "points 3"]
+    colors: UInt8[Tensor, "points 3"]
     train: tuple[int, ...]
     test: tuple[int, ...]
     source: str
@@ -104,7 +104,7 @@ class PhotoSet:
             camera_key = (camera.name, camera.width, camera.height, camera.fx, camera.fy, camera.cx, camera.cy)
             sha.update(repr(camera_key).encode())
             sha.update(camera.world_from_camera.double().cpu().contiguous().numpy().data)
-        for tensor in (self.points, self.colours):
+        for tensor in (self.points, self.colors):
             sha.update(tensor.cpu().contiguous().numpy().data)
         return sha.hexdigest()
 

@@ -136,7 +136,7 @@ def _photographed(  # noqa: PLR0913 - all settings of forward_photos and solid_p
         cameras=cameras,
         read=lambda index: scene.picture(cameras[index], samples=samples),
         points=torch.from_numpy(positions.astype(np.float32)),
-        colours=torch.from_numpy(np.rint(255 * colors).astype(np.uint8)),
+        colors=torch.from_numpy(np.rint(255 * colors).astype(np.uint8)),
         train=train,
         test=test,
         source=f"synthetic scene, seed {seed}",

@@ -78,15 +78,15 @@ class SolidSpec(NamedTuple):
 
     Attributes:
         shape: shape around the origin of its local frame.
-        centre: position in world units.
-        colour: mean RGB color, 0 to 1.
+        center: position in world units.
+        color: mean RGB color, 0 to 1.
         wave: shortest wavelength of the texture in world units.
         rotated: whether the solid is rotated around the vertical axis by an angle drawn from the scene's seed.
     """
 
     shape: SolidShape
-    centre: tuple[float, float, float]
-    colour: tuple[float, float, float]
+    center: tuple[float, float, float]
+    color: tuple[float, float, float]
     wave: float = 0.16
     rotated: bool = True
 
@@ -134,8 +134,8 @@ class SolidScene:
             c = math.cos(angle)
             s = math.sin(angle)
             rotation = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
-            texture = _WaveTexture.random(generator, spec.colour, spec.wave)
-            self._solids.append(_Solid(spec.shape, np.array(spec.centre), rotation, texture))
+            texture = _WaveTexture.random(generator, spec.color, spec.wave)
+            self._solids.append(_Solid(spec.shape, np.array(spec.center), rotation, texture))
 
     def distance(self, points: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n"]:
         """Return the exact signed distance to the nearest surface in world units, negative inside."""
@@ -168,7 +168,7 @@ class SolidScene:
         is_hit = np.isfinite(hits.traveled)
         colors = np.zeros((len(origins), 4))
         points = origins[is_hit] + hits.traveled[is_hit, None] * directions[is_hit]
-        colors[is_hit, :3] = self.colours(points, hits.solid[is_hit])
+        colors[is_hit, :3] = self.colors(points, hits.solid[is_hit])
         colors[is_hit, 3] = 1
         # Box filter over the samples of each pixel; alpha is the fraction of rays that hit.
         means = colors.reshape(camera.height, samples, camera.width, samples, 4).mean((1, 3))
@@ -208,9 +208,9 @@ class SolidScene:
         hits = self._intersect(origins[pixels], directions[pixels])
         hit_rows = np.flatnonzero(np.isfinite(hits.traveled))[:count]
         points = origins[pixels][hit_rows] + hits.traveled[hit_rows, None] * directions[pixels][hit_rows]
-        return points, self._normals(points, hits.solid[hit_rows]), self.colours(points, hits.solid[hit_rows])
+        return points, self._normals(points, hits.solid[hit_rows]), self.colors(points, hits.solid[hit_rows])
 
-    def colours(self, points: Array, solid: NDArray[np.int64]) -> Array:
+    def colors(self, points: Array, solid: NDArray[np.int64]) -> Array:
         """Return the colors (0 to 1) of surface points: texture, directional light and ambient occlusion."""
         normals = self._normals(points, solid)
         texture = np.zeros_like(points)

@@ -50,7 +50,7 @@ def read_transforms(path: Path | str, options: PhotoOptions | None = None) -> Ph
     files = {file_of_split: _TransformsFile(file, options) for file_of_split, file in _files(path).items()}
     notes: list[str] = []
     # All files of a scene share one point cloud.
-    points, colours = next(iter(files.values())).points(notes)
+    points, colors = next(iter(files.values())).points(notes)
     views = [view for file_of_split in files.values() for view in file_of_split.views(notes)]
     if not views:
         msg = f"{path} has no frames: the list 'frames' is empty; add the frames with their poses"
@@ -68,7 +68,7 @@ def read_transforms(path: Path | str, options: PhotoOptions | None = None) -> Ph
         views,
         options,
         points=points,
-        colours=colours,
+        colors=colors,
         source=str(path),
         notes=notes,
         test_names=test_names,

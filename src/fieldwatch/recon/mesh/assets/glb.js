@@ -94,7 +94,7 @@ function boundsOf(positions) {
   return { middle, radius: radius || 1 };
 }
 
-/* Positions relative to the middle of the mesh, normals, colours (linear) or places in the texture, three per triangle. */
+/* Positions relative to the middle of the mesh, normals, colors (linear) or places in the texture, three per triangle. */
 function readMesh(bytes) {
   const glb = { ...chunksOf(bytes) }, { primitive, matrix } = placedPrimitives(glb), names = primitive.attributes;
   const places = accessorOf(glb, names.POSITION);
@@ -109,7 +109,7 @@ function readMesh(bytes) {
     normals = cornerNormals(spread({ values: moved(given.values, given.count, matrix, 0), size: 3, top: 1 }, indices).values, flat);
   }
   const read = (name) => (names[name] === undefined ? null : spread(accessorOf(glb, names[name]), indices));
-  return { positions, normals, flat, colours: read("COLOR_0"), uvs: read("TEXCOORD_0"), picture: pictureOf(glb, primitive), radius: bounds.radius, triangles: indices.length / 3 };
+  return { positions, normals, flat, colors: read("COLOR_0"), uvs: read("TEXCOORD_0"), picture: pictureOf(glb, primitive), radius: bounds.radius, triangles: indices.length / 3 };
 }
 
 function pictureOf(glb, primitive) {

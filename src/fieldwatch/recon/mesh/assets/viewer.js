@@ -8,7 +8,7 @@ const VERTEX = `#version 300 es
 layout(location = 0) in vec3 position;
 layout(location = 1) in vec3 smoothed;
 layout(location = 2) in vec3 own;
-layout(location = 3) in vec4 colour;
+layout(location = 3) in vec4 color;
 layout(location = 4) in vec2 uv;
 uniform mat4 camera, lens;
 uniform bool flatly;
@@ -19,7 +19,7 @@ void main() {
   vec4 seen = camera * vec4(position, 1.0);
   toEye = -seen.xyz;
   normal = mat3(camera) * (flatly ? own : smoothed);
-  tint = colour;
+  tint = color;
   place = uv;
   int number = gl_VertexID % 3;
   corner = vec3(number == 0, number == 1, number == 2);
@@ -31,7 +31,7 @@ precision highp float;
 in vec3 toEye, normal, corner;
 in vec4 tint;
 centroid in vec2 place;
-uniform int mode; /* 0 colours, 1 texture, 2 normals, 3 clay */
+uniform int mode; /* 0 colors, 1 texture, 2 normals, 3 clay */
 uniform bool wired;
 uniform sampler2D picture;
 out vec4 pixel;
@@ -78,7 +78,7 @@ function programOf(gl) {
 
 function upload(gl, mesh) {
   const parts = [[mesh.positions, 3], [mesh.normals, 3], [mesh.flat, 3]];
-  if (mesh.colours) parts[3] = [mesh.colours.values, mesh.colours.size];
+  if (mesh.colors) parts[3] = [mesh.colors.values, mesh.colors.size];
   if (mesh.uvs) parts[4] = [mesh.uvs.values, 2];
   parts.forEach(([values, size], location) => {
     gl.bindBuffer(gl.ARRAY_BUFFER, gl.createBuffer());
@@ -144,11 +144,11 @@ function lensOf(distance, radius, aspect) {
 
 function start(gl, mesh, pictured) {
   const program = programOf(gl), place = (name) => gl.getUniformLocation(program, name);
-  const own = mesh.uvs && pictured ? 1 : mesh.colours ? 0 : null;
+  const own = mesh.uvs && pictured ? 1 : mesh.colors ? 0 : null;
   const at = Object.fromEntries(["camera", "lens", "flatly", "mode", "wired"].map((name) => [name, place(name)]));
-  const show = { mode: own === null ? "clay" : "colour", wire: false, flat: false, spin: false };
+  const show = { mode: own === null ? "clay" : "color", wire: false, flat: false, spin: false };
   const look = structuredClone(START), { radius, triangles } = mesh;
-  const modes = { colour: own, normals: 2, clay: 3 };
+  const modes = { color: own, normals: 2, clay: 3 };
   let waiting = false, first = true, before = 0;
   upload(gl, mesh);
   gl.useProgram(program);
@@ -259,7 +259,7 @@ function control({ look, show, modes, redraw, update, unit }) {
   canvas.addEventListener("dblclick", () => (reset(), update()));
   const flip = (name) => (show[name] = !show[name]);
   const keys = {
-    1: () => choose("colour"), 2: () => choose("normals"), 3: () => choose("clay"),
+    1: () => choose("color"), 2: () => choose("normals"), 3: () => choose("clay"),
     w: () => flip("wire"), f: () => flip("flat"), " ": () => flip("spin"), r: reset,
     ArrowLeft: () => turn(-16, 0), ArrowRight: () => turn(16, 0), ArrowUp: () => turn(0, -16), ArrowDown: () => turn(0, 16),
     "+": () => zoom(1.15), "=": () => zoom(1.15), "-": () => zoom(1 / 1.15),

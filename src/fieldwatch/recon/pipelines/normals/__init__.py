@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.normals.config import NormalsConfig
     from fieldwatch.recon.pipelines.normals.evaluate import NormalsEvaluation, align_mesh, evaluate_surface, pose_errors
     from fieldwatch.recon.pipelines.normals.pictures import (
-        depth_colours,
-        normal_colours,
+        depth_colors,
+        normal_colors,
         save_cut_out,
         save_picture,
         sheet_of,
@@ -44,11 +44,11 @@ __all__ = [
     "align_mesh",
     "camera_in_world",
     "completed_set",
-    "depth_colours",
+    "depth_colors",
     "evaluate_surface",
     "mesh_in_world",
     "model_from",
-    "normal_colours",
+    "normal_colors",
     "open_run",
     "pose_errors",
     "pose_in_world",

@@ -5,11 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-import torch
-
 from fieldwatch import MicroBatches, Run
 from fieldwatch.files import output_path
-from fieldwatch.pipeline import Outcome, RunChoices
+from fieldwatch.pipeline import Outcome, RunChoices, seed_everything
 from fieldwatch.recon.losses import eikonal_error
 from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
@@ -43,7 +41,7 @@ def train_normals(
         Diverged: training diverged; the message gives the diagnosis and the checkpoint to resume from.
         Interrupted: a signal arrived; the current step was finished and saved.
     """
-    torch.manual_seed(config.seed)  # before the model, whose initial weights use this seed
+    seed_everything(config.seed)  # before the model, whose initial weights use this seed
     plan = scene.schedule
     model = first_model(config, scene)
     learning = NormalsOptimizers(config, model, plan)
@@ -91,7 +89,8 @@ def train_normals(
             with step.span("grid"):
                 model.grid.update(step.index, model.sdf, model.sharpness)
 
-            batches = source.draw(budget.rays)  # one batch per group of `views_per_graph` views
+            # One batch per group of `views_per_graph` views; fewer rays in the warm-up.
+            batches = source.draw(budget.rays, plan.most_rays_per_view(step.index))
             # zero_grad, forward, backward; retried with more micro-batches after an out-of-memory error
             outputs = step.backward(
                 objective,

@@ -84,7 +84,7 @@ class RayBatch:
         return RayBatch(**{name: getattr(self, name)[rows] for name in columns}, patch=self.patch)
 
 
-def patches_of_view(options: RayOptions, views: int, patch: int, rays: int) -> int:
+def patches_of_view(options: RayOptions, views: int, patch: int, rays: int, most: int | None = None) -> int:
     """Return the number of patches per view in a step.
 
     Args:
@@ -92,11 +92,13 @@ def patches_of_view(options: RayOptions, views: int, patch: int, rays: int) -> i
         views: number of views in the step.
         patch: side of a patch in pixels.
         rays: approximate number of rays in the step.
+        most: maximum number of rays per view; None for no limit.
     """
-    return max((options.rays_per_view or rays // views) // patch**2, 1)
+    usual = options.rays_per_view or rays // views
+    return max((usual if most is None else min(usual, most)) // patch**2, 1)
 
 
-def patches_of_graphs(options: RayOptions, views: int, patch: int, rays: int) -> list[int]:
+def patches_of_graphs(options: RayOptions, views: int, patch: int, rays: int, most: int | None = None) -> list[int]:
     """Return the number of patches in each autograd graph of a step.
 
     Args:
@@ -104,9 +106,10 @@ def patches_of_graphs(options: RayOptions, views: int, patch: int, rays: int) ->
         views: number of training views.
         patch: side of a patch in pixels.
         rays: approximate number of rays in the step.
+        most: maximum number of rays per view; None for no limit.
     """
     view_count = min(options.views_per_step or views, views)
-    each = patches_of_view(options, view_count, patch, rays)
+    each = patches_of_view(options, view_count, patch, rays, most)
     together = options.views_per_graph
     return [each * min(together, view_count - first) for first in range(0, view_count, together)]
 
@@ -134,18 +137,19 @@ class RaySource:
             raise InputError(f"--patch must not exceed the size of any view, got {patch} pixels: choose a smaller one")
         self._offsets = self._patch_offsets()
 
-    def draw(self, rays: int) -> list[RayBatch]:
+    def draw(self, rays: int, most: int | None = None) -> list[RayBatch]:
         """Sample the rays of a step, one batch for each group of views that share an autograd graph.
 
         Args:
             rays: approximate number of rays over all batches; each view gets an equal part, at least one patch.
+            most: maximum number of rays per view; None for no limit.
         """
         options = self._options
         count = len(self._pixels)
         view_count = min(options.views_per_step or count, count)
         # On the generator's device: a generator cannot be used for tensors of another device.
         order = torch.randperm(count, generator=self._generator, device=self._generator.device)[:view_count]
-        each = patches_of_view(options, view_count, self._patch, rays)
+        each = patches_of_view(options, view_count, self._patch, rays, most)
         # Sorted, so that the rays of a batch are grouped by view in ascending order.
         groups = order.sort().values.split(options.views_per_graph)
         return [self._gathered([self._draw_from_view(view, each) for view in group.tolist()]) for group in groups]

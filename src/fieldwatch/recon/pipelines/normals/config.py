@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from fieldwatch import InputError
-from fieldwatch.pipeline import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Device, refuse_out_of_bounds
+from fieldwatch.pipeline import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Device, formerly, refuse_out_of_bounds
 from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, TrainingStage, read_stages, refuse_disorder
 
 PoseStart = Literal["dataset", "noisy", "ring"]
@@ -140,6 +140,9 @@ class RayOptions:
     Attributes:
         rays: maximum number of rays per step, over all its views.
         rays_per_view: number of rays per view and step; None divides ``rays`` among the views.
+        warm_up_rays: maximum number of rays per view in the first iterations, when the blurred surface needs the most
+            samples per ray; None for no such limit.
+        warm_up_rays_until: nominal iteration at which the limit of ``warm_up_rays`` ends.
         sample_budget: target number of samples per step, to which the number of rays is adapted; None always uses
             ``rays``.
         views_per_step: number of views sampled per step; 0 uses all views, as PMNI does.
@@ -150,6 +153,8 @@ class RayOptions:
 
     rays: int = 512
     rays_per_view: int | None = None
+    warm_up_rays: int | None = None
+    warm_up_rays_until: int = 500
     sample_budget: int | None = None
     views_per_step: int = 0
     views_per_graph: int = 1
@@ -159,8 +164,8 @@ class RayOptions:
         """Check the bounds, and that the number of rays is set in one way only."""
         refuse_out_of_bounds(
             self,
-            (*AT_LEAST_ONE, ("rays", "rays_per_view", "sample_budget", "views_per_graph")),
-            (*NOT_NEGATIVE, ("views_per_step",)),
+            (*AT_LEAST_ONE, ("rays", "rays_per_view", "warm_up_rays", "sample_budget", "views_per_graph")),
+            (*NOT_NEGATIVE, ("warm_up_rays_until", "views_per_step")),
             ("greater than 0 and less than 1", lambda value: 0 < value < 1, ("inside",)),
         )
         # Both would set the number of rays, and one of them would be ignored silently.
@@ -183,7 +188,7 @@ class PoseOptions:
         ring_radius: distance of the ring's cameras from the origin, in units of the scene's sphere.
         ring_angle: elevation of the ring's cameras above the horizon, in degrees.
         clockwise: views of the ring proceed clockwise, seen from above.
-        centred: shift each camera parallel to its image until the center of its mask looks at the origin, where the
+        centered: shift each camera parallel to its image until the center of its mask looks at the origin, where the
             object is. A few degrees of rotation error move the image of a distant camera by half an object; after the
             shift only a rotation about the object remains, which its normals can determine. Ignored for dataset poses.
         learn_rotation: optimize the rotations.
@@ -198,7 +203,7 @@ class PoseOptions:
     ring_radius: float = 4.0
     ring_angle: float = 25.0
     clockwise: bool = False
-    centred: bool = True
+    centered: bool = field(default=True, metadata=formerly("centred"))
     learn_rotation: bool = False
     learn_translation: bool = False
     poses_from: int = 0

@@ -31,7 +31,7 @@ _LINE = 20
 _ROOM = 0.06
 
 
-def normal_colours(normals: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
+def normal_colors(normals: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
     """Encode normals as PMNI does: 128 n + 128 in OpenGL axes (x right, y up, z toward the viewer).
 
     Args:
@@ -42,7 +42,7 @@ def normal_colours(normals: Float[Tensor, "height width 3"]) -> UInt8[np.ndarray
     return coded.round().clamp(0, 255).byte().numpy()
 
 
-def depth_colours(
+def depth_colors(
     depth: Float[Tensor, "height width"], mask: Bool[Tensor, "height width"]
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Color depth from light (near) to dark (far) over the depth range of the mask; gray outside."""
@@ -58,7 +58,7 @@ def depth_colours(
     return picture
 
 
-def error_colours(comparison: ViewComparison) -> UInt8[np.ndarray, "height width 3"]:
+def error_colors(comparison: ViewComparison) -> UInt8[np.ndarray, "height width 3"]:
     """Color angles up to 20 degrees; pink is missed, light gray is rendered outside the mask, dark is neither."""
     picture = np.full((*comparison.view.size, 3), _PAPER, np.uint8)
     mask = comparison.view.mask.numpy()
@@ -109,9 +109,9 @@ def strip_of(comparison: ViewComparison, size: int) -> UInt8[np.ndarray, "rows c
     rendered_mask = comparison.rendered.mask
     view = comparison.view
     panels = [
-        _on_paper(normal_colours(view.normals), view.valid),
-        _on_paper(normal_colours(comparison.rendered.camera_normals), rendered_mask),
-        error_colours(comparison),
+        _on_paper(normal_colors(view.normals), view.valid),
+        _on_paper(normal_colors(comparison.rendered.camera_normals), rendered_mask),
+        error_colors(comparison),
     ]
     box = _around((view.mask | rendered_mask).numpy())
     canvas = Image.new("RGB", (3 * size + 2 * _GAP, _LINE + size), _PAPER)

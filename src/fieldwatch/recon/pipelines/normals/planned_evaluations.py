@@ -23,8 +23,8 @@ from fieldwatch.recon.pipelines.normals.evaluate import (
 )
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.pictures import (
-    depth_colours,
-    normal_colours,
+    depth_colors,
+    normal_colors,
     save_array,
     save_cut_out,
     sheet_of,
@@ -149,6 +149,9 @@ class PlannedEvaluations:
         )
         self.newest = evaluation = run.retry(evaluation_call, self.micro_batches)
         run.record(evaluation.metrics, position=done)
+        for metric, better in (("mae", "lower"), ("iou", "higher")):
+            values = {row.name: getattr(row, metric) for row in evaluation.rows}
+            run.event("sample_scores", metric=f"Eval/{metric}", better=better, values=values)
         run.image("Eval/normals", sheet_of(evaluation.strips), done)
         # Checkpoints are ranked by this score, so only one saved at an evaluated step can be the best.
         run.save_after_step({"mae": evaluation.score})
@@ -229,11 +232,11 @@ def write_pictures(folder: Path, iteration: int, comparison: ViewComparison, nam
     rendered = comparison.rendered
     stem = f"{iteration:08d}_0_{name}"
     depth = np.where(rendered.mask.numpy(), rendered.depth.numpy(), np.float32(np.nan))
-    normals = normal_colours(rendered.camera_normals)
+    normals = normal_colors(rendered.camera_normals)
     return {
         "normals": save_cut_out(output_path(folder, NORMALS, f"{stem}.png"), normals, rendered.mask),
         "depth": save_cut_out(
-            output_path(folder, DEPTHS, f"{stem}.png"), depth_colours(rendered.depth, rendered.mask), rendered.mask
+            output_path(folder, DEPTHS, f"{stem}.png"), depth_colors(rendered.depth, rendered.mask), rendered.mask
         ),
         "depth_values": save_array(output_path(folder, DEPTHS, f"{stem}.npy"), depth),
     }

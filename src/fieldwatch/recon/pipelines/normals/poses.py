@@ -84,10 +84,10 @@ def starting_poses(views: Sequence[NormalView], options: PoseOptions, seed: int)
         poses = ring_poses(len(views), options.ring_radius, options.ring_angle, clockwise=options.clockwise)
     else:
         poses = _noisy(views, options, seed)
-    return centred_poses(views, poses) if options.centred else poses
+    return centered_poses(views, poses) if options.centered else poses
 
 
-def centred_poses(views: Sequence[NormalView], poses: Float[Tensor, "views 4 4"]) -> Float[Tensor, "views 4 4"]:
+def centered_poses(views: Sequence[NormalView], poses: Float[Tensor, "views 4 4"]) -> Float[Tensor, "views 4 4"]:
     """Shift cameras parallel to their images until the ray through the center of each mask passes through the origin.
 
     Args:
@@ -99,7 +99,7 @@ def centred_poses(views: Sequence[NormalView], poses: Float[Tensor, "views 4 4"]
         if not bool(view.mask.any()):
             continue
         camera = view.camera
-        x, y = camera.pixel_centres().double().cpu()[view.mask.cpu()].mean(0).unbind()
+        x, y = camera.pixel_centers().double().cpu()[view.mask.cpu()].mean(0).unbind()
         direction = torch.stack([(x - camera.cx) / camera.fx, (y - camera.cy) / camera.fy, torch.ones_like(x)])
         # From camera axes to world axes.
         direction = pose[:3, :3] @ (direction / direction.norm())

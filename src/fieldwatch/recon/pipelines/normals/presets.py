@@ -19,6 +19,8 @@ KNOWN_POSES = ("fit@0 normal=1 mask=1 eikonal=0.1",)
 
 # PMNI keeps every checkpoint: one each 2,500 of 30,000 iterations, to compare them afterwards.
 _ALL_CHECKPOINTS = 12
+# 256 rays in the first 500 iterations, then 512.
+_RAYS = RayOptions(rays_per_view=512, warm_up_rays=256, warm_up_rays_until=500)
 
 
 def _field(*, finest: int, first_levels: float, levels_by: int) -> FieldOptions:
@@ -101,15 +103,18 @@ def poses() -> NormalsConfig:
     )
 
 
-def seeds() -> NormalsConfig:
-    """PMNI's data terms on a staged schedule of 30,000 iterations with 512 rays per view; known poses."""
-    return NormalsConfig(rays=RayOptions(rays_per_view=512), keep_last=_ALL_CHECKPOINTS)
+def pmni() -> NormalsConfig:
+    """PMNI's data terms on a staged schedule of 30,000 iterations; known poses.
+
+    A step samples 512 rays of every view, in the first 500 iterations 256.
+    """
+    return NormalsConfig(rays=_RAYS, keep_last=_ALL_CHECKPOINTS)
 
 
 def parity() -> NormalsConfig:
-    """PMNI's formulas on the schedule of `seeds`: blended normals, rays inside and outside the mask unbalanced."""
+    """PMNI's formulas on the schedule of `pmni`: blended normals, rays inside and outside the mask unbalanced."""
     return NormalsConfig(
-        rays=RayOptions(rays_per_view=512),
+        rays=_RAYS,
         terms=TermOptions(rendered_normals="blended", balanced=False),
         poses=PoseOptions(learn_rotation=True, learn_translation=True),
         keep_last=_ALL_CHECKPOINTS,
@@ -120,7 +125,7 @@ PRESETS: dict[str, Callable[[], NormalsConfig]] = {
     "default": default,
     "cpu": cpu,
     "poses": poses,
-    "seeds": seeds,
+    "pmni": pmni,
     "parity": parity,
 }
 """All presets by name."""

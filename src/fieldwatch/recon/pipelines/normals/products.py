@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch.files import output_path, spreadsheet_cell, whole_file
 from fieldwatch.recon.data import write_video
-from fieldwatch.recon.mesh import MeshRenderer, Triangles, error_coloured, mesh_still, turntable_cameras, write_mesh
+from fieldwatch.recon.mesh import MeshRenderer, Triangles, error_colored, mesh_still, turntable_cameras, write_mesh
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.evaluate import NormalsEvaluation, align_mesh, evaluate_surface
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
@@ -126,9 +126,9 @@ def _write_meshes(scene: NormalsScene, evaluation: NormalsEvaluation, mesh: Tria
     mesh_evaluation = evaluation.against_truth
     surface = evaluation.surface
     if mesh_evaluation is not None and surface is not None:
-        # In units of the top color, which `error_coloured` expects in [0, 1].
+        # In units of the top color, which `error_colored` expects in [0, 1].
         errors = mesh_evaluation.vertex_errors / mesh_evaluation.diameter / ERROR_SCALE
-        colored = error_coloured(align_mesh(surface.mesh, evaluation.poses), errors, 1.0)
+        colored = error_colored(align_mesh(surface.mesh, evaluation.poses), errors, 1.0)
         paths["mesh_error"] = save_picture(output_path(folder, "mesh_error.png"), mesh_still(colored, size=SIZE, up=up))
     return paths
 

@@ -278,7 +278,7 @@ def field_statistics(model: NormalsModel) -> FieldStatistics:
     """Return statistics of the field on a lattice of points in its box."""
     box = model.grid.config.cells
     lattice = Cells(resolution=LATTICE, low=box.low, high=box.high)
-    values = model.sdf(lattice.centres(torch.arange(lattice.count, device=model.grid.values.device)))
+    values = model.sdf(lattice.centers(torch.arange(lattice.count, device=model.grid.values.device)))
     inside = (values < 0).to(values.dtype).mean()
     return FieldStatistics(*torch.stack([values.min(), values.max(), values.mean(), inside]).tolist())
 
@@ -312,7 +312,7 @@ def _losses_of(step: Step) -> tuple[dict[str, float], dict[str, Tensor], Tensor]
 
 def _within_the_sphere(cells: Cells, device: torch.device) -> Bool[Tensor, " cells"]:
     """Return the cells that rays can reach; corners of the box are outside the scene's sphere and never trained."""
-    return cells.centres(torch.arange(cells.count, device=device)).norm(dim=-1) < 1
+    return cells.centers(torch.arange(cells.count, device=device)).norm(dim=-1) < 1
 
 
 def _finite(model: NormalsModel) -> bool:

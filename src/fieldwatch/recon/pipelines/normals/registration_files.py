@@ -18,9 +18,9 @@ from fieldwatch.files import output_path, whole_file
 from fieldwatch.recon.data import NormalSet, NormalView, read_mask_file, read_normal_file, write_normal_maps
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.normals.pictures import (
-    depth_colours,
-    error_colours,
-    normal_colours,
+    depth_colors,
+    error_colors,
+    normal_colors,
     save_array,
     save_cut_out,
     save_picture,
@@ -119,7 +119,7 @@ def write_registration(
         "pose_world": save_array(output_path(folder, "pose_world.npy"), world.numpy()),
         "depth": save_array(output_path(folder, "depth.npy"), depth),
         "depth_picture": save_cut_out(
-            output_path(folder, "depth.png"), depth_colours(comparison.rendered.depth, rendered_mask), rendered_mask
+            output_path(folder, "depth.png"), depth_colors(comparison.rendered.depth, rendered_mask), rendered_mask
         ),
         # A dataset that can be read like any other input.
         "completed": write_normal_maps(completed_set(registration, scene), output_path(folder, "completed")),
@@ -190,12 +190,12 @@ def _side_by_side(registration: Registration) -> UInt8[np.ndarray, "height width
         registration.completed,
     ]
     gap = np.full((comparison.view.size[0], _GAP, 3), 255, np.uint8)
-    first, second, third = (normal_colours(panel) for panel in panels)
+    first, second, third = (normal_colors(panel) for panel in panels)
     return np.concatenate([first, gap, second, gap, third], 1)
 
 
 def _overlay(registration: Registration) -> UInt8[np.ndarray, "height width 3"]:
-    picture = error_colours(registration.comparison)
+    picture = error_colors(registration.comparison)
     # The outline shows where the observed silhouette ends, on top of the errors.
     picture[_outline(filled(registration.comparison.view.mask)).numpy()] = _BORDER
     return picture

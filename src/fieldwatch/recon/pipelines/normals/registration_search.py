@@ -167,8 +167,8 @@ def _placed(
 ) -> tuple[Camera, Float64[Tensor, " rolls"]] | None:
     """Place the camera in a direction such that centers and sizes of the silhouettes match; score all rolls."""
     distance = float(turned.camera.position.norm())
-    position = shape.centre + distance * direction
-    camera = replace(turned.camera, world_from_camera=look_at(position.tolist(), shape.centre.tolist()))
+    position = shape.center + distance * direction
+    camera = replace(turned.camera, world_from_camera=look_at(position.tolist(), shape.center.tolist()))
     scores: Tensor | None = None
     # The first pass only corrects distance and aim; the second is scored, and corrects the pose once more.
     for iteration in range(2):
@@ -184,7 +184,7 @@ def _placed(
         # A solid angle is inversely proportional to the squared distance.
         distance *= math.sqrt(size / turned.solid_angle)
         rotation = camera.world_from_camera[:3, :3] @ towards(middle)
-        pose = rigid(rotation, shape.centre + distance * direction)
+        pose = rigid(rotation, shape.center + distance * direction)
         camera = replace(camera, world_from_camera=pose)
     return None if scores is None else (camera, scores)
 

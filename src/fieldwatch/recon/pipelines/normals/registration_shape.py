@@ -45,8 +45,8 @@ class Shape:
     Attributes:
         vertices: vertices of the mesh.
         faces: faces of the mesh.
-        centre: center of its bounding box.
-        radius: radius of its bounding sphere around `centre`.
+        center: center of its bounding box.
+        radius: radius of its bounding sphere around `center`.
 
     Raises:
         InputError: the field has no zero crossing, so there is no surface.
@@ -67,8 +67,8 @@ class Shape:
         self.faces = torch.from_numpy(surface.mesh.faces)
         low = self.vertices.amin(0)
         high = self.vertices.amax(0)
-        self.centre = (low + high) / 2
-        self.radius = float((self.vertices - self.centre).norm(dim=1).max())
+        self.center = (low + high) / 2
+        self.radius = float((self.vertices - self.center).norm(dim=1).max())
         self._normals = unit(self.values_and_gradients(self.vertices)[1])
 
     def values(self, points: Float64[Tensor, "n 3"]) -> Float64[Tensor, " n"]:

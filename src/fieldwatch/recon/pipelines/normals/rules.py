@@ -1,13 +1,23 @@
 """Health rules of normals runs: occupancy grid, rays without samples, sharpness, and optimized poses."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from fieldwatch import GENERAL, Finding, History
-from fieldwatch.rules import LOOKBACK, HealthRule, Severity, first_sustained, memory, on_steps, spans, threshold
+from fieldwatch.rules import (
+    LOOKBACK,
+    HealthRule,
+    Severity,
+    first_sustained,
+    memory,
+    on_steps,
+    results,
+    spans,
+    threshold,
+)
 
 _NEUS = "https://arxiv.org/abs/2106.10689"
 """NeuS, Wang et al. 2021."""
@@ -132,7 +142,8 @@ class AbundantSamples(HealthRule):
     patience: int = threshold(50, unit="steps", reason="single views may graze the surface")
     remedy: ClassVar[str] = (
         "Empty space is being sampled: the grid is nearly full or too coarse (--grid-resolution), or the field is not "
-        "a distance (check the value of the eikonal term and raise its weight)."
+        "a distance: check that the normals have the right axes and the masks and poses are right "
+        "(`fieldwatch doctor --data`), then raise the weight of the eikonal term."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -221,6 +232,30 @@ class PosesRunAway(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NormalsWorseThanNothing(results.WorseThanNothing):
+    """The final normals are no better than normals that all face the camera."""
+
+    reported_as: ClassVar[str] = "WorseThanNothing"
+    away: float = threshold(
+        90.0, unit="degrees", reason="random normals are 90 degrees off; above it, the axes contradict the views"
+    )
+    remedy: ClassVar[str] = (
+        "Do not use this result. Check the axes of the normals with `fieldwatch doctor --data` and pass the right ones "
+        "(--axes opengl or --axes opencv), then masks, poses and the order of the views, and the learning rate."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the findings; those above 90 degrees name the axes."""
+        hint = " Above 90 degrees, the normals point away from the surface: their axes or signs are wrong."
+        return tuple(
+            replace(found, message=found.message + hint)
+            if found.subject.startswith("Eval/mae") and history[found.subject].values[-1] > self.away
+            else found
+            for found in super().__call__(history)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class GridRebuilt(HealthRule):
     """The occupancy grid had collapsed or was saturated, and was rebuilt from the field."""
 
@@ -244,7 +279,9 @@ class GridRebuilt(HealthRule):
 
 
 NORMALS_RULES: tuple[HealthRule, ...] = (
-    *GENERAL,
+    *(rule for rule in GENERAL if not isinstance(rule, results.WorseThanNothing)),
+    # Replaces the general rule, so that the remedy names the axes.
+    NormalsWorseThanNothing(),
     RayStarvation(),
     OccupancySaturated(),
     StarvedRays(),

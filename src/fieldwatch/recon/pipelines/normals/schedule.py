@@ -99,6 +99,11 @@ class NormalsSchedule:
         share = (iteration - options.warm_up) / max(nominal - options.warm_up, 1)
         return options.last_share + (1 - options.last_share) * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
 
+    def most_rays_per_view(self, step: int) -> int | None:
+        """Return the maximum number of rays per view at a step; None for no limit."""
+        options = self.config.rays
+        return options.warm_up_rays if self.iteration(step) < options.warm_up_rays_until else None
+
     def learns_poses(self, step: int) -> bool:
         """Return whether poses are optimized at a step."""
         options = self.config.poses

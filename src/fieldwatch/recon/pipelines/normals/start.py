@@ -79,12 +79,14 @@ def refuse_few_rays(config: NormalsConfig, views: int, ranks: Ranks) -> None:
     """
     options = config.rays
     patch = config.rendering.patch
-    least = min(patches_of_graphs(options, views, patch, RayBudget(options).rays))
+    most = options.warm_up_rays if options.warm_up_rays_until else None
+    least = min(patches_of_graphs(options, views, patch, RayBudget(options).rays, most))
     if least < ranks.world:
         unit = f"patches of {patch} x {patch} rays" if patch > 1 else "rays"
         raise InputError(
             f"{ranks.world} processes cannot share an autograd graph of {least} {unit}: raise --rays (or "
-            f"--rays-per-view) {ranks.world / least:.2g}-fold or --views-per-graph, or use --nproc-per-node {least}"
+            f"--rays-per-view, --warm-up-rays) {ranks.world / least:.2g}-fold or --views-per-graph, or use "
+            f"--nproc-per-node {least}"
         )
 
 

@@ -5,11 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-import torch
-
 from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
 from fieldwatch.files import output_path
-from fieldwatch.pipeline import Outcome, RunChoices
+from fieldwatch.pipeline import Outcome, RunChoices, seed_everything
 from fieldwatch.recon.losses import flatness_error, opacity_entropy
 from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, max_bands, split_views
@@ -20,7 +18,7 @@ from fieldwatch.recon.pipelines.splats.evaluation import Evaluation
 from fieldwatch.recon.pipelines.splats.evaluator import Evaluator
 from fieldwatch.recon.pipelines.splats.initialization import initial_model
 from fieldwatch.recon.pipelines.splats.model import SplatModel
-from fieldwatch.recon.pipelines.splats.neighbourhood import Neighbourhood
+from fieldwatch.recon.pipelines.splats.neighborhood import Neighborhood
 from fieldwatch.recon.pipelines.splats.objective import (
     RenderedView,
     Span,
@@ -44,7 +42,7 @@ PRODUCTS = "products"
 
 
 def loss_terms(
-    config: SplatsConfig, scene: Scene, rendered: RenderedView, neighbourhood: Neighbourhood, span: Span
+    config: SplatsConfig, scene: Scene, rendered: RenderedView, neighborhood: Neighborhood, span: Span
 ) -> Terms:
     """Return the weighted loss terms of a view that are active at this step."""
     plan = scene.plan
@@ -69,7 +67,7 @@ def loss_terms(
         terms |= Terms(flatness=(surface.flatness_weight, flatness_error(rendered.scales()) / scene.size))
     if density_acts(config, scene, step):
         with span("neighbors"):  # long only if the table must be searched now, as after each change of the rows
-            neighbors = neighbourhood.at(step, gaussians.means)
+            neighbors = neighborhood.at(step, gaussians.means)
         with span("loss_density"):
             terms |= density_terms(config, scene, rendered, neighbors)
     return terms
@@ -94,7 +92,7 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
         Interrupted: A signal arrived; the step was finished and saved.
     """
     # Before the initialization, which samples points and colors.
-    torch.manual_seed(config.seed)
+    seed_everything(config.seed)
     # A resumed run keeps the photos it started with, even if others have become readable.
     scene = scene_of_run(config, scene, folder)
     plan = scene.plan
@@ -104,7 +102,7 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
     optimizers = SplatOptimizers(config, scene, model)
     densifier = Densifier(config, scene, model)
     # Without a density term, no neighbors are ever searched.
-    neighbourhood = Neighbourhood(config.surface.neighbours, scene.device)
+    neighborhood = Neighborhood(config.surface.neighbors, scene.device)
     order = Shuffled(len(scene.photos.train), 1, config.seed)
     monitor = PopulationMonitor(config, scene, model)
     evaluator = Evaluator(scene, model, test_meshes=config.extract_test_meshes)
@@ -127,14 +125,14 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
             )
         with run.span("loss"):
             rendered = RenderedView.of(step, model, output, view, bands=piece.bands, generator=piece.generator)
-            terms = loss_terms(config, scene, rendered, neighbourhood, run.span)
+            terms = loss_terms(config, scene, rendered, neighborhood, run.span)
         return ViewOutput.of(terms, output, view, of_several=views > 1)
 
-    with neighbourhood, run, scene.batches(order, views, run.ranks.shard_of(views).padded) as next_batch:
-        state = {"changes": densifier, "order": order, "neighbours": neighbourhood, "instruments": monitor}
+    with neighborhood, run, scene.batches(order, views, run.ranks.shard_of(views).padded) as next_batch:
+        state = {"changes": densifier, "order": order, "neighbors": neighborhood, "instruments": monitor}
         state |= {"micro_batches": micro_batches, "evaluation_batches": evaluator.micro_batches}
         state |= model.checkpoint_items() | optimizers.checkpoint_items()
-        run.track(**state, groups=model.groups(), data={"photos": scene.photos, "neighbours": neighbourhood})
+        run.track(**state, groups=model.groups(), data={"photos": scene.photos, "neighbors": neighborhood})
         run.resume(renamed=RENAMED_ITEMS)
         for step in run.steps(plan.total, first=plan.first):
             # Tests count finished steps: this one evaluates the loaded or initialized model before any update.
@@ -165,9 +163,9 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
             if densifier.densify_and_prune(run, step, evaluator.micro_batches):
                 monitor.rows_changed()
                 # The search is deferred to the next `at`: if no density term acts any more, none is needed.
-                neighbourhood.clear()
+                neighborhood.clear()
             elif plan.searches_after(step.index):
-                neighbourhood.start_search(step.index, gaussians.means)
+                neighborhood.start_search(step.index, gaussians.means)
             # The model is exactly as trained: `due_after` defers densification, resets and prunes past this step.
             if step.index == plan.export_after:
                 export = partial(write_stage0, model, scene, folder / STAGE0, plan.exported_as, config=config)

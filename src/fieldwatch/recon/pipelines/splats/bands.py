@@ -139,7 +139,7 @@ def bands_of(view: View, count: int, means: Float[Tensor, "n 3"]) -> list[Band]:
 
 def render_in_bands(
     gaussians: tuple[Tensor, Tensor, Tensor, Tensor],
-    colours: tuple[Tensor, ...],
+    colors: tuple[Tensor, ...],
     view: View,
     count: int,
     **options: Unpack[RasterizationOptions],
@@ -154,7 +154,7 @@ def render_in_bands(
 
     Args:
         gaussians: means, quaternions, scales and opacities.
-        colours: SH coefficients of degree 0 and of the higher degrees, or a single tensor of features of any width.
+        colors: SH coefficients of degree 0 and of the higher degrees, or a single tensor of features of any width.
         view: camera of the view.
         count: maximum number of bands; 1 is plain `rasterize`.
         **options: options of `rasterize`.
@@ -163,9 +163,9 @@ def render_in_bands(
         ValueError: As in `rasterize`.
     """
     if count == 1:
-        return _BandedRendering([], options).render((*gaussians, *colours), view)
+        return _BandedRendering([], options).render((*gaussians, *colors), view)
     rendering = _BandedRendering(bands_of(view, count, gaussians[0].detach()), options)
-    maps = dict(zip(MAPS, _RenderInBands.apply(rendering, *gaussians, *colours), strict=True))
+    maps = dict(zip(MAPS, _RenderInBands.apply(rendering, *gaussians, *colors), strict=True))
     return RenderOutput(
         **maps, ids=rendering.ids, radii=rendering.radii, means2d=rendering.means2d, absgrad=rendering.absgrad
     )
@@ -195,11 +195,9 @@ class _BandedRendering:
 
     def render(self, tensors: Sequence[Tensor], view: View) -> RenderOutput:
         """Render Gaussians in a view or band."""
-        means, quaternions, scales, opacities, *colours = tensors
+        means, quaternions, scales, opacities, *colors = tensors
         # A single tensor holds features; two are SH coefficients.
-        appearance = (
-            {"features": colours[0]} if len(colours) == 1 else {"spherical_harmonics": (colours[0], colours[1])}
-        )
+        appearance = {"features": colors[0]} if len(colors) == 1 else {"spherical_harmonics": (colors[0], colors[1])}
         keywords: dict[str, Any] = {**appearance, **self._options}
         return rasterize(means, quaternions, scales, opacities, view, **keywords)
 

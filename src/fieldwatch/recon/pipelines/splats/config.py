@@ -1,6 +1,6 @@
 """Configuration of a splats run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -12,11 +12,12 @@ from fieldwatch.pipeline import (
     NOT_NEGATIVE,
     POSITIVE,
     Device,
+    formerly,
     refuse_out_of_bounds,
 )
 
 Regularization = Literal["planar", "dn_consistency", "density", "sdf", "none"]
-"""Set of surface regularization terms; `fieldwatch.recon.pipelines.splats.schedule` lists the terms of each set."""
+"""Set of surface regularization terms; `SURFACE_TERMS` lists the terms of each set."""
 BetaMode = Literal["average", "learnable", "weighted_average"]
 """Source of the thickness of the surface: `fieldwatch.recon.losses.BetaMode`, whose room needs torch."""
 DensificationMode = Literal["adaptive", "mcmc", "none"]
@@ -121,8 +122,8 @@ class SurfaceOptions:
         samples: number of points at which the density is evaluated; None selects a quarter of the number of Gaussians.
         density_every: interval at which the density terms act, in steps and not scaled (original SuGaR scripts: 5).
         beta: source of the surface thickness in the density terms.
-        neighbours: number of nearest neighbors of each Gaussian, itself included.
-        neighbours_every: interval between neighbor searches, in iterations.
+        neighbors: number of nearest neighbors of each Gaussian, itself included.
+        neighbors_every: interval between neighbor searches, in iterations.
         literal: use the formulas of the public SuGaR code including its biases: depth not divided by alpha, z of the
             normals derived from x and y, border pixels included.
     """
@@ -144,19 +145,18 @@ class SurfaceOptions:
     samples: int | None = None
     density_every: int = 1
     beta: BetaMode = "average"
-    neighbours: int = 16
-    neighbours_every: int = 500
+    neighbors: int = field(default=16, metadata=formerly("neighbours"))
+    neighbors_every: int = field(default=500, metadata=formerly("neighbours_every"))
     literal: bool = False
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        weights = ("entropy_weight", "depth_normal_weight", "density_weight", "better_normal_weight")
-        options = ("samples_on_surface_weight", "smoothing_weight", "flatness_weight")
+        weights = tuple(option.name for option in fields(self) if option.name.endswith("_weight"))
         refuse_out_of_bounds(
             self,
             (*NOT_NEGATIVE, ("surface_from", "prune_at", "depth_normal_from")),
-            (*AT_LEAST_ONE, ("samples", "density_every", "neighbours", "neighbours_every")),
-            (*FINITE_WEIGHT, (*weights, *options, "prune_hidden")),
+            (*AT_LEAST_ONE, ("samples", "density_every", "neighbors", "neighbors_every")),
+            (*FINITE_WEIGHT, (*weights, "prune_hidden")),
             (*FRACTION, ("prune_below",)),
         )
         if not self.surface_from < self.prune_at:
@@ -164,6 +164,48 @@ class SurfaceOptions:
                 "--surface-from must be less than --prune-at because the entropy term acts between the two, got "
                 f"--surface-from {self.surface_from} and --prune-at {self.prune_at}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurfaceTerm:
+    """When a surface term acts, and which setting is its weight.
+
+    Attributes:
+        weight: name of the weight in `SurfaceOptions`; at 0 the term never acts.
+        begins: name of the setting with its first iteration.
+        ends: name of the setting with the iteration at which it ends; None acts to the end of training.
+        regularizations: sets that contain the term.
+        compares_neighbors: whether it needs the nearest neighbors of the Gaussians.
+    """
+
+    weight: str
+    begins: str = "prune_at"
+    ends: str | None = None
+    regularizations: tuple[Regularization, ...]
+    compares_neighbors: bool = False
+
+
+_DENSITIES: tuple[Regularization, ...] = ("dn_consistency", "density", "sdf")
+SURFACE_TERMS: dict[str, SurfaceTerm] = {
+    "depth_normal_consistency": SurfaceTerm(
+        weight="depth_normal_weight", begins="depth_normal_from", regularizations=("planar", "dn_consistency")
+    ),
+    "flatness": SurfaceTerm(weight="flatness_weight", begins="surface_from", regularizations=("planar", *_DENSITIES)),
+    "entropy_regularization": SurfaceTerm(
+        weight="entropy_weight", begins="surface_from", ends="prune_at", regularizations=_DENSITIES
+    ),
+    "sdf_density": SurfaceTerm(
+        weight="density_weight", regularizations=("dn_consistency", "density"), compares_neighbors=True
+    ),
+    "sdf_estimation": SurfaceTerm(weight="density_weight", regularizations=("sdf",), compares_neighbors=True),
+    "better_normal": SurfaceTerm(weight="better_normal_weight", regularizations=_DENSITIES, compares_neighbors=True),
+    "samples_on_surface": SurfaceTerm(
+        weight="samples_on_surface_weight", regularizations=_DENSITIES, compares_neighbors=True
+    ),
+    "smoothing": SurfaceTerm(weight="smoothing_weight", regularizations=_DENSITIES, compares_neighbors=True),
+}
+"""Terms in addition to the rendering term, in the order in which they are added. A new term needs its formula
+(`fieldwatch.recon.losses`), its weight in `SurfaceOptions`, a line here, and its call in the objective."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,7 +126,7 @@ class Densifier:
             changed = True
         mip = self._model.mip
         # Immediately after a change, since the filter has one width per row; otherwise periodically, as means move.
-        if mip is not None and (changed or step.every(plan.neighbours_every)):
+        if mip is not None and (changed or step.every(plan.neighbors_every)):
             mip.update(self._model.gaussians.means)
         return changed
 

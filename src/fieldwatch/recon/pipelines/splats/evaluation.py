@@ -14,7 +14,7 @@ from fieldwatch.recon.losses import Lpips
 from fieldwatch.recon.pipelines.splats.exposure import cross_fitted, exposed
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.novel_views import Pictures, render_view
-from fieldwatch.recon.pipelines.splats.quality import ViewScore, clamped, perceived_difference, score_image
+from fieldwatch.recon.pipelines.splats.quality import MIN_ERROR, ViewScore, clamped, perceived_difference, score_image
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
 from fieldwatch.recon.render import View
 
@@ -51,6 +51,7 @@ class Evaluation:
         held_out: whether the views are held-out photos; False if none is held out and training photos were scored.
         rows: scores of the views, in the order of their names.
         gaussians: number of Gaussians.
+        mean_color_psnr: mean PSNR of a constant image in the mean color of some training photos, dB: the baseline.
         train_psnr: mean PSNR of some training photos, dB, after their color transforms if they have any; None without
             held-out photos.
         surface: metrics of the distance to the true surface, by tag; empty if it is unknown.
@@ -62,6 +63,7 @@ class Evaluation:
     held_out: bool
     rows: tuple[ViewScore, ...]
     gaussians: int
+    mean_color_psnr: float
     train_psnr: float | None
     surface: dict[str, float]
     worst: tuple[WorstView, ...]
@@ -82,6 +84,7 @@ class Evaluation:
         metrics["Test/loss"] = metrics["Test/l1"]
         metrics["Test/render_time_ms"] = metrics.pop("Test/ms")
         metrics["Test/num_gaussians_K"] = self.gaussians / 1e3
+        metrics["Baseline/Test/psnr"] = self.mean_color_psnr
         if self.train_psnr is not None:
             gap = self.train_psnr - metrics["Test/psnr"]
             metrics |= {"Test/train_psnr": self.train_psnr, "Test/psnr_gap": gap}
@@ -119,7 +122,9 @@ def evaluate(  # noqa: PLR0913  independent options of an evaluation
     """
     indices = scene.photos.test or scene.photos.train
     scores: list[ViewScore] = []
+    constants: list[float] = []
     worst: list[WorstView] = []
+    color = _mean_color(scene)
     # Otherwise the random numbers of training would depend on when and how often it is evaluated.
     with preserve_random_state(), _on_device(lpips, scene.device):
         # Warm-up: allocations and compilation of the first rendering must not count as render time.
@@ -129,6 +134,7 @@ def evaluate(  # noqa: PLR0913  independent options of an evaluation
             image, milliseconds = _timed(model, view.camera, degree, bands)
             score, scored_image = _score_view(model, image, view, milliseconds, lpips)
             scores.append(score)
+            constants.append(_constant_psnr(color, view))
             worst.append(WorstView(index=view.index, score=score, image=scored_image.cpu()))
             # Truncated after every view, so that memory does not grow with the number of held-out photos.
             worst = sorted(worst, key=lambda each: each.score.psnr)[:WORST_VIEWS]
@@ -143,6 +149,7 @@ def evaluate(  # noqa: PLR0913  independent options of an evaluation
             held_out=bool(scene.photos.test),
             rows=tuple(scores),
             gaussians=len(model.gaussians),
+            mean_color_psnr=sum(constants) / len(constants),
             train_psnr=_training_psnr(model, scene, degree, bands, between) if scene.photos.test else None,
             surface=surface_metrics(model, scene),
             worst=tuple(worst),
@@ -203,16 +210,39 @@ def _training_psnr(
 ) -> float | None:
     """Return the mean PSNR of evenly spaced training photos, after their color transforms."""
     train = scene.photos.train
-    count = min(len(train), TRAINING_VIEWS)
     psnrs: list[float] = []
-    # Evenly spaced over the photos, so that all parts of a capture are represented.
-    for view in _photo_views(scene, [train[i * len(train) // count] for i in range(count)]):
+    for view in _photo_views(scene, _some_training_photos(scene)):
         between()
         # Not timed, unlike the held-out views.
         image = model.render(view.camera, degree=degree, bands=bands).features
         exposed_image = image if model.exposures is None else model.exposures(image, train.index(view.index))
         psnrs.append(score_image(clamped(exposed_image), view).psnr)
     return sum(psnrs) / len(psnrs) if psnrs else None
+
+
+def _some_training_photos(scene: Scene) -> list[int]:
+    """Return the indices of training photos, evenly spaced, so that all parts of a capture are represented."""
+    train = scene.photos.train
+    count = min(len(train), TRAINING_VIEWS)
+    return [train[i * len(train) // count] for i in range(count)]
+
+
+def _mean_color(scene: Scene) -> Float[Tensor, "3"]:
+    """Return the mean color of some training photos over their unmasked pixels."""
+    means: list[Tensor] = []
+    for view in _photo_views(scene, _some_training_photos(scene)):
+        weight = torch.ones_like(view.image[..., :1]) if view.mask is None else view.mask.to(view.image)
+        means.append((view.image * weight).sum(dim=(0, 1)) / weight.sum())
+    # Black if the masks exclude every pixel of the training photos.
+    return torch.stack(means).mean(dim=0) if means else torch.zeros(3)
+
+
+def _constant_psnr(color: Float[Tensor, "3"], view: PhotoView) -> float:
+    """Return the PSNR of an image that has the same color everywhere, in dB."""
+    error = (view.image - color.to(view.image)).square()
+    # The mask has one channel, the image three.
+    mean = error.mean() if view.mask is None else (error * view.mask).sum() / (3 * view.mask.sum())
+    return float(-10 * mean.clamp_min(MIN_ERROR).log10())
 
 
 def _photo_views(scene: Scene, indices: Sequence[int]) -> Iterator[PhotoView]:

@@ -25,6 +25,8 @@ def record_evaluation(run: Run, evaluation: Evaluation, scene: Scene, position: 
         position: number of finished steps.
     """
     run.record(evaluation.metrics, position=position)
+    scores = {score.name: score.psnr for score in evaluation.rows}
+    run.event("sample_scores", metric="Test/psnr", better="higher", values=scores)
     run.image("Test/worst_views", worst_views(evaluation, scene), position)
     run.image("Test/depth", evaluation.sample.depth, position)
     run.image("Test/normals", evaluation.sample.normal, position)

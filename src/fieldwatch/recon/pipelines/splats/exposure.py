@@ -142,15 +142,13 @@ def identity(like: Tensor | None = None) -> Float[Tensor, "3 4"]:
     return torch.eye(3, 4) if like is None else torch.eye(3, 4, dtype=like.dtype, device=like.device)
 
 
-def exposed(
-    image: Float[Tensor, "height width 3"], colour_map: Float[Tensor, "3 4"]
-) -> Float[Tensor, "height width 3"]:
+def exposed(image: Float[Tensor, "height width 3"], color_map: Float[Tensor, "3 4"]) -> Float[Tensor, "height width 3"]:
     """Apply a color transform to an image, without clamping."""
-    return image @ colour_map[:, :3].T + colour_map[:, 3]
+    return image @ color_map[:, :3].T + color_map[:, 3]
 
 
 @torch.no_grad()
-def fit_colour(
+def fit_color(
     image: Float[Tensor, "height width 3"],
     photo: Float[Tensor, "height width 3"],
     mask: Bool[Tensor, "height width"] | None = None,
@@ -216,5 +214,5 @@ def cross_fitted(
     # Tiles instead of single pixels: neighboring pixels are nearly equal, so the two halves would not be independent.
     white = (rows[:, None] // TILE + columns // TILE) % 2 == 0
     counted = torch.ones_like(white) if mask is None else mask
-    by_black, by_white = (fit_colour(image, photo, counted & tiles) for tiles in (~white, white))
+    by_black, by_white = (fit_color(image, photo, counted & tiles) for tiles in (~white, white))
     return torch.where(white[..., None], exposed(image, by_black), exposed(image, by_white))

@@ -27,7 +27,7 @@ class Filling:
     Attributes:
         count: maximum number of added points; fewer are added if the gaps are small.
         gap: minimum distance of a pixel in a gap to the nearest known point, as a fraction of the photo's longer side.
-        neighbours: number of nearest known points on the photo whose median depth a new point gets.
+        neighbors: number of nearest known points on the photo whose median depth a new point gets.
         spread: standard deviation of random noise on the logarithm of the depth.
 
     Raises:
@@ -36,15 +36,15 @@ class Filling:
 
     count: int = 5000
     gap: float = 0.04
-    neighbours: int = 8
+    neighbors: int = 8
     spread: float = 0.1
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        if not (self.count >= 0 and 0 < self.gap < math.inf and self.neighbours >= 1 and 0 <= self.spread < math.inf):
+        if not (self.count >= 0 and 0 < self.gap < math.inf and self.neighbors >= 1 and 0 <= self.spread < math.inf):
             raise InputError(
-                "gap filling requires count >= 0, gap > 0, neighbours >= 1 and spread >= 0, all finite, got "
-                f"count {self.count}, gap {self.gap}, neighbours {self.neighbours}, spread {self.spread}"
+                "gap filling requires count >= 0, gap > 0, neighbors >= 1 and spread >= 0, all finite, got "
+                f"count {self.count}, gap {self.gap}, neighbors {self.neighbors}, spread {self.spread}"
             )
 
 
@@ -85,7 +85,7 @@ def _in_gaps(
     # Return only after sampling, so that the random numbers of later photos do not depend on this one.
     if not len(known) or not count:
         return photos.points.new_zeros(0, 3), photo.image.new_zeros(0, 3)
-    distances, nearest = torch.cdist(pixels, known).topk(min(filling.neighbours, len(known)), largest=False)
+    distances, nearest = torch.cdist(pixels, known).topk(min(filling.neighbors, len(known)), largest=False)
     empty = distances[:, 0] > filling.gap * max(camera.width, camera.height)
     empty &= _usable(photo, rows, columns)
     # Median, because the mean of foreground and background depths would be on neither.

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from fieldwatch import InputError
 from fieldwatch.recon.data import GaussianCloud
-from fieldwatch.recon.geometry import colours_to_constant, harmonics_count, normalized_quaternions
+from fieldwatch.recon.geometry import colors_to_constant, harmonics_count, normalized_quaternions
 from fieldwatch.recon.pipelines.splats.optimizer_state import replace_parameter
 from fieldwatch.recon.pipelines.splats.spacing import Spacing, point_spacing
 from fieldwatch.recon.render import VisibleAdam
@@ -98,7 +98,7 @@ class Gaussians(nn.Module):
     def from_points(
         cls,
         points: Float[Tensor, "n 3"],
-        colours: UInt8[Tensor, "n 3"] | Float[Tensor, "n 3"],
+        colors: UInt8[Tensor, "n 3"] | Float[Tensor, "n 3"],
         *,
         degree: int = 3,
         opacity: float = 0.1,
@@ -108,7 +108,7 @@ class Gaussians(nn.Module):
 
         Args:
             points: positions, world units.
-            colours: RGB, 0 .. 255 as bytes or 0 .. 1 as floats.
+            colors: RGB, 0 .. 255 as bytes or 0 .. 1 as floats.
             degree: SH degree, 0 .. 3; coefficients of degree 1 and above start at zero.
             opacity: initial opacity of all Gaussians, in (0, 1).
             spacing: standard deviations, world units, or the method to derive them from the three nearest points.
@@ -123,7 +123,7 @@ class Gaussians(nn.Module):
         refuse_not_finite("points", points)
         sizes = point_spacing(points, 3, spacing) if isinstance(spacing, str) else spacing.to(points)
         # Point clouds store bytes; other callers pass floats.
-        unit_colors = colours.to(points) / (1.0 if colours.is_floating_point() else 255.0)
+        unit_colors = colors.to(points) / (1.0 if colors.is_floating_point() else 255.0)
         count = len(points)
         rows = Rows(
             means=points,
@@ -131,7 +131,7 @@ class Gaussians(nn.Module):
             # The identity rotation: isotropic Gaussians have no orientation yet.
             quaternions=points.new_tensor([1.0, 0.0, 0.0, 0.0]).repeat(count, 1),
             opacity_logits=points.new_full((count,), math.log(opacity / (1 - opacity))),
-            constant=colours_to_constant(unit_colors),
+            constant=colors_to_constant(unit_colors),
             rest=points.new_zeros(count, harmonics_count(degree) - 1, 3),
         )
         return cls(rows)

@@ -72,7 +72,7 @@ def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
             return Gaussians.from_points(positions, torch.rand(len(positions), 3), degree=config.degree)
         return Gaussians.in_box(count, *target_box(photos), degree=config.degree)
     points = photos.points
-    colors = photos.colours
+    colors = photos.colors
     if config.growth_options.fill_points:
         added, added_colors = fill_gaps(photos, Filling(count=config.growth_options.fill_points, gap=GAP))
         points = torch.cat([points, added])

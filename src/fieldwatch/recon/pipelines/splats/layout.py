@@ -2,6 +2,7 @@
 
 from fieldwatch import Chart, Layout, Tab
 from fieldwatch.pipeline import MEMORY_TAB
+from fieldwatch.recon.pipelines.splats.config import SURFACE_TERMS
 
 _OVERVIEW = (
     Chart.of("PSNR: training photo and held-out photos", "Train/PSNR", "Test/psnr"),
@@ -15,7 +16,7 @@ _LOSSES = (
     Chart.matching("Fraction of the total", "Loss/share_[^/]+"),
 )
 _QUALITY = (
-    Chart.of("PSNR", "Test/psnr", "Test/psnr_fitted", "Test/psnr_as_drawn", "Test/train_psnr"),
+    Chart.of("PSNR", "Test/psnr", "Test/psnr_fitted", "Test/psnr_as_drawn", "Test/train_psnr", "Baseline/Test/psnr"),
     Chart.of("PSNR gap", "Test/psnr_gap"),
     Chart.of("SSIM", "Test/ssim", "Test/ssim_fitted"),
     Chart.of("LPIPS", "Test/lpips"),
@@ -26,18 +27,7 @@ _SURFACE = (
     Chart.of("Within 1 % of the extent", "Surface/within_1_percent"),
     Chart.of(
         "Surface terms",
-        *(
-            f"Loss/component_{term}"
-            for term in (
-                "depth_normal_consistency",
-                "sdf_density",
-                "sdf_estimation",
-                "better_normal",
-                "samples_on_surface",
-                "smoothing",
-                "flatness",
-            )
-        ),
+        *(f"Loss/component_{term}" for term in SURFACE_TERMS),
     ),
 )
 _POPULATION = (

@@ -45,6 +45,19 @@ class SplatModel(Generic[GaussiansT]):
         self.log_beta = log_beta
         self.antialiased = antialiased
 
+    @property
+    def background(self) -> Float[Tensor, "3"]:
+        """Background color, RGB in [0, 1]."""
+        return self._background
+
+    @background.setter
+    def background(self, background: Float[Tensor, "3"]) -> None:
+        """Set the background color."""
+        self._background = background
+        # A black background contributes nothing, so that compositing over it can be skipped. Read here, because reading
+        # it at every render would wait for the device.
+        self._composited = background if bool(background.any()) else None
+
     def shapes(self) -> tuple[Float[Tensor, "n 3"], Float[Tensor, " n"]]:
         """Return scales and opacities as rendered, that is, after the 3D filter if there is one."""
         scales = self.gaussians.scales
@@ -80,7 +93,7 @@ class SplatModel(Generic[GaussiansT]):
             view,
             bands,
             sh_degree=gaussians.degree if degree is None else degree,
-            background=_unless_black(self.background),
+            background=self._composited,
             depth=depth,
             normals=normals,
             antialiased=self.antialiased,
@@ -101,12 +114,6 @@ class SplatModel(Generic[GaussiansT]):
         beta = None if self.log_beta is None else {"log_beta": self.log_beta.data}
         items = {"gaussians": self.gaussians, "mip": self.mip, "exposures": self.exposures, "beta": beta}
         return {name: item for name, item in items.items() if item is not None}
-
-
-def _unless_black(background: Float[Tensor, "3"]) -> Float[Tensor, "3"] | None:
-    """Return the background, or None if it is black and contributes nothing."""
-    # Saves the compositing over the background.
-    return background if bool(background.any()) else None
 
 
 def view_of(camera: Any, device: torch.device) -> View:

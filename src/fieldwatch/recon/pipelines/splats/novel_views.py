@@ -26,7 +26,7 @@ from fieldwatch.recon.pipelines.splats.pictures import (
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.render import View
 
-PathContent = Literal["colour", "all"]
+PathContent = Literal["color", "all"]
 """Content of a video: colors only, or colors, depth and normals in a row."""
 
 
@@ -34,12 +34,12 @@ class Pictures(NamedTuple):
     """Renderings of one view as 8-bit pictures.
 
     Attributes:
-        colour: colors over the scene's background.
+        color: colors over the scene's background.
         depth: depth as colors, from red (near) to violet (far).
         normal: normals in camera axes as colors.
     """
 
-    colour: Picture
+    color: Picture
     depth: Picture
     normal: Picture
 
@@ -70,7 +70,7 @@ def render_view(
     # Without normals, the picture is uniform instead of missing, which keeps the row's layout.
     normals = torch.zeros_like(output.features) if output.normals is None else output.normals
     return Pictures(
-        colour=as_picture(output.features),
+        color=as_picture(output.features),
         depth=depth_picture(output.expected_depth(), output.alpha, bounds),
         normal=normal_picture(normals, output.alpha),
     )
@@ -101,7 +101,7 @@ def render_path(  # noqa: PLR0913  the model, the path, the output and its forma
     views: Sequence[View],
     path: Path,
     *,
-    content: PathContent = "colour",
+    content: PathContent = "color",
     rate: float = 24.0,
     frames: Path | None = None,
     on_frame: Callable[[], object] = lambda: None,

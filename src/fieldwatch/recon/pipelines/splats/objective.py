@@ -36,7 +36,7 @@ from fieldwatch.recon.losses import (
     sdf_from_depth,
     smoothing_error,
 )
-from fieldwatch.recon.pipelines.splats.config import SplatsConfig, SurfaceOptions
+from fieldwatch.recon.pipelines.splats.config import SURFACE_TERMS, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.sample_chunks import Errors, mean_in_chunks
@@ -129,18 +129,27 @@ class RenderedView:
 
 @torch.no_grad()
 def step_psnr(output: RenderOutput, view: PhotoView) -> Float[Tensor, ""]:
-    """Return the PSNR of a rendering and its photo, dB, on the device, without synchronization."""
+    """Return the PSNR of a rendering and its photo, dB, on the device, without synchronization.
+
+    With a mask, the error is the mean over its pixels, as in the evaluation; NaN if it has none.
+    """
+    image = output.features.detach()
+    if view.mask is None:
+        error = functional.mse_loss(image, view.image)
+    else:
+        # The mask has one channel, the image three.
+        error = ((image - view.image).square() * view.mask).sum() / (3 * view.mask.sum())
     # -10 log10(MSE), with the natural logarithm that torch provides for tensors on the device.
-    return -10 / math.log(10) * functional.mse_loss(output.features.detach(), view.image).log()
+    return -10 / math.log(10) * error.log()
 
 
 def geometry_outputs(config: SplatsConfig, scene: Scene, step: int) -> GeometryOutputs:
     """Return the depth and normals that the loss terms of a step need."""
     plan = scene.plan
-    # "planar" is the depth of the ray's intersection with each Gaussian's plane, "centre" that of its center.
+    # "planar" is the depth of the ray's intersection with each Gaussian's plane, "center" that of its center.
     if plan.acts("depth_normal_consistency", step):
-        return GeometryOutputs(depth="planar" if config.regularization == "planar" else "centre", normals=True)
-    return GeometryOutputs(depth="centre" if plan.acts("sdf_estimation", step) else None, normals=False)
+        return GeometryOutputs(depth="planar" if config.regularization == "planar" else "center", normals=True)
+    return GeometryOutputs(depth="center" if plan.acts("sdf_estimation", step) else None, normals=False)
 
 
 def compare_with_photo(config: SplatsConfig, rendered: RenderedView) -> ImageSimilarity:
@@ -189,7 +198,7 @@ def photo_similarity(
 
 def density_acts(config: SplatsConfig, scene: Scene, step: int) -> bool:
     """Return whether the terms that compare neighbors act at a step; like SuGaR's script, intervals count from 1."""
-    return scene.plan.compares_neighbours(step) and (step + 1) % config.surface.density_every == 0
+    return scene.plan.compares_neighbors(step) and (step + 1) % config.surface.density_every == 0
 
 
 def depth_normal(config: SplatsConfig, camera: Camera, rendered: RenderedView) -> Float[Tensor, ""]:
@@ -245,14 +254,8 @@ def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, ta
     errors = mean_in_chunks(errors_of, samples, ellipsoids, rendered.bands)
     # An estimate of the sum over all steps from every N-th step.
     factor = 1 if surface.literal else surface.density_every
-    weights = {
-        "sdf_estimation": surface.density_weight,
-        "sdf_density": surface.density_weight,
-        "better_normal": surface.better_normal_weight,
-        "samples_on_surface": surface.samples_on_surface_weight,
-        "smoothing": surface.smoothing_weight,
-    }
-    return Terms(**{name: (factor * weights[name], error) for name, error in errors.items()})
+    weights = {name: factor * getattr(surface, SURFACE_TERMS[name].weight) for name in errors}
+    return Terms(**{name: (weights[name], error) for name, error in errors.items()})
 
 
 def sample_errors(  # noqa: PLR0913, PLR0917  settings, the rendered view, and the samples to compare

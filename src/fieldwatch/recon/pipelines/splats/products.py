@@ -93,7 +93,7 @@ def write_stage0(model: SplatModel, scene: Scene, folder: Path, iteration: int, 
     folder.mkdir(parents=True, exist_ok=True)
     # 3DGS keeps its initial point cloud as `input.ply` in the model folder.
     if len(photos.points):
-        write_point_ply(output_path(folder, "input.ply"), photos.points, photos.colours)
+        write_point_ply(output_path(folder, "input.ply"), photos.points, photos.colors)
     settings = _settings(config, scene, folder)
     return write_splat_folder(folder, iteration, fused_cloud(model), cameras=cameras, settings=settings)
 

@@ -17,6 +17,7 @@ from fieldwatch.rules import (
     first_sustained,
     forecast,
     phases,
+    planned_steps,
     quality,
     spans,
     threshold,
@@ -170,6 +171,11 @@ class PopulationCollapse(HealthRule):
         reason="SuGaR's prune at opacity 0.5 keeps a fifth: 5 million become 1 million",
         source=_SUGAR,
     )
+    warmup: float = threshold(
+        0.02,
+        unit="fraction of the planned steps",
+        reason="a random start has Gaussians that no photo sees, which the first densifications remove by design",
+    )
     remedy: ClassVar[str] = (
         "Resume from the checkpoint before. If a prune removed them, lower its opacity (--prune-below) or prune later "
         "(--prune-at); if a densification did, it came too soon after an opacity reset (--reset-every)."
@@ -186,7 +192,8 @@ class PopulationCollapse(HealthRule):
         # The inner `where` avoids a division by zero, because numpy evaluates both branches.
         lost = np.where(before > 0, 1 - after / np.where(before > 0, before, 1), 0.0)
         bounds = np.where(self._planned_events_between(history, steps), self.most, self.drop)
-        collapses = np.flatnonzero(lost > bounds)
+        start = history.first + self.warmup * (planned_steps(history) or 0)
+        collapses = np.flatnonzero((lost > bounds) & (steps[1:] >= start))
         findings: list[Finding] = []
         for first, last in phases(history):
             # A collapse between two recordings belongs to the phase of the second one.
@@ -215,7 +222,8 @@ class PruneRefused(HealthRule):
     kind: str = "prune"
     remedy: ClassVar[str] = (
         "Train the opacities longer before the prune (a larger --schedule-scale, no opacity reset shortly before), or "
-        "prune less (--prune-below)."
+        "prune less (--prune-below). If opacities stay low for long, the photos contradict each other: check cameras "
+        "and poses (`fieldwatch doctor --data`)."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -284,6 +292,38 @@ class GrowthCapBinds(HealthRule):
         return early and _count(event, "held_back") > self.share * _count(event, "before")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ResetsTooOften(HealthRule):
+    """Opacities are reset again before they could recover from the last reset."""
+
+    kind: str = "reset"
+    rate: str = "LearningRate/opacity_logits"
+    rise: float = threshold(
+        4.6,
+        unit="logits",
+        reason="from the opacity 0.01 after a reset to 0.5; Adam changes a logit by about its learning rate per step",
+        source=_KERBL,
+    )
+    patience: int = threshold(3, unit="resets", reason="a single reset right after another does little harm")
+    remedy: ClassVar[str] = "Reset less often: --reset-every 3000 (the default of 3DGS), or 0 to never reset opacities."
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the reset at which the intervals had been too short for too long."""
+        steps = np.array(sorted({int(event["step"]) for event in history.events(self.kind)}))
+        if self.rate not in history or len(steps) <= self.patience:
+            return ()
+        rate = float(np.nanmax(history[self.rate].values))
+        needed = self.rise / rate if rate > 0 else np.inf
+        at = first_sustained(np.diff(steps) < needed, patience=self.patience)
+        if at is None:
+            return ()
+        text = (
+            f"opacities were reset {self.patience + 1} times in a row at most {np.diff(steps)[at]:.0f} steps apart; at "
+            f"their learning rate of {rate:g} they need about {needed:.0f} steps to recover from a reset."
+        )
+        return (self.finding(int(steps[at + 1]), text, subject=self.kind),)
+
+
 def _count(event: Mapping[str, Any], name: str) -> int:
     return int(event.get(name, 0))
 
@@ -312,6 +352,7 @@ SPLATS_RULES: tuple[HealthRule, ...] = (
     NonFiniteGaussians(),
     PopulationCollapse(),
     PruneRefused(),
+    ResetsTooOften(),
     GrowthCapBinds(),
 )
 """Health rules of splats runs and refinements."""

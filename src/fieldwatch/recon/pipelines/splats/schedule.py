@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fieldwatch import InputError, Phase, Window
-from fieldwatch.recon.pipelines.splats.config import Regularization, SplatsConfig, prune_below
+from fieldwatch.recon.pipelines.splats.config import SURFACE_TERMS, SplatsConfig, prune_below
 from fieldwatch.recon.pipelines.splats.densification import DensificationSchedule
 
 COARSE_START = 7000
@@ -15,19 +15,6 @@ MIN_DENSIFICATION_INTERVAL = 20
 """Minimum number of steps between densifications; fewer steps cover too few photos for the statistics."""
 MIN_SEARCH_INTERVAL = 20
 """Minimum number of steps between neighbor searches."""
-NEIGHBOUR_TERMS = ("sdf_density", "sdf_estimation", "better_normal", "samples_on_surface", "smoothing")
-"""Loss terms that compare a Gaussian with its neighbors."""
-
-_DENSITY = tuple(term for term in NEIGHBOUR_TERMS if term != "sdf_estimation")
-_SDF = tuple(term for term in NEIGHBOUR_TERMS if term != "sdf_density")
-_TERMS: dict[Regularization, tuple[str, ...]] = {
-    "planar": ("depth_normal_consistency", "flatness"),
-    "dn_consistency": ("depth_normal_consistency", "flatness", "entropy_regularization", *_DENSITY),
-    "density": ("flatness", "entropy_regularization", *_DENSITY),
-    "sdf": ("flatness", "entropy_regularization", *_SDF),
-    "none": (),
-}
-"""Loss terms in addition to the rendering term, in the order in which they are added."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +28,7 @@ class Plan:
         phases: named ranges of steps.
         densification: schedule of densification; None disables it.
         prune_after: step after which transparent and hidden Gaussians are pruned; None never prunes.
-        neighbours_every: number of steps between neighbor searches.
+        neighbors_every: number of steps between neighbor searches.
         tests: counts of finished steps at which held-out photos are evaluated, including the end of training.
         saves: counts of finished steps at which an additional checkpoint is saved.
         checkpoint_every: number of steps between checkpoints; None disables periodic checkpoints.
@@ -58,7 +45,7 @@ class Plan:
     phases: tuple[Phase, ...]
     densification: DensificationSchedule | None
     prune_after: int | None
-    neighbours_every: int
+    neighbors_every: int
     tests: frozenset[int]
     saves: frozenset[int]
     checkpoint_every: int | None
@@ -99,11 +86,11 @@ class Plan:
 
     def searches_after(self, step: int) -> bool:
         """Return whether a neighbor search starts in the background after this step."""
-        return self.compares_neighbours(step) and (step + 1) % self.neighbours_every == 0
+        return self.compares_neighbors(step) and (step + 1) % self.neighbors_every == 0
 
-    def compares_neighbours(self, step: int) -> bool:
+    def compares_neighbors(self, step: int) -> bool:
         """Return whether a loss term that uses neighbors acts at a step."""
-        return any(self.acts(term, step) for term in NEIGHBOUR_TERMS)
+        return any(self.acts(name, step) for name, term in SURFACE_TERMS.items() if term.compares_neighbors)
 
 
 class NothingToTrainError(InputError):
@@ -142,7 +129,7 @@ def make_plan(config: SplatsConfig, loaded: int | None) -> Plan:
         # A loaded model is not densified again: SuGaR's coarse stage starts after densification.
         densification=_densification(config, to_steps, first, total) if loaded is None else None,
         prune_after=_prune_after(config, to_steps, first, total),
-        neighbours_every=max(round(config.surface.neighbours_every * scale), MIN_SEARCH_INTERVAL),
+        neighbors_every=max(round(config.surface.neighbors_every * scale), MIN_SEARCH_INTERVAL),
         # Test iterations are counted like the end of training; milestones always follow the schedule.
         tests=_within(end_to_steps, config.test_iterations, first, total) | {total},
         saves=_within(to_steps, config.checkpoint_milestones, first + 1, total),
@@ -209,29 +196,19 @@ def _nothing_to_train_message(config: SplatsConfig, loaded: int | None, scale: f
 def _windows(
     config: SplatsConfig, to_steps: _IterationsToSteps, first: int, total: int, *, densifies: bool
 ) -> dict[str, Window]:
-    surface = config.surface
-    # Per term: first iteration, end (None for the end of training) and weight.
-    begins = {
-        "entropy_regularization": (surface.surface_from, surface.prune_at, surface.entropy_weight),
-        "depth_normal_consistency": (surface.depth_normal_from, None, surface.depth_normal_weight),
-        "flatness": (surface.surface_from, None, surface.flatness_weight),
-        "sdf_density": (surface.prune_at, None, surface.density_weight),
-        "sdf_estimation": (surface.prune_at, None, surface.density_weight),
-        "better_normal": (surface.prune_at, None, surface.better_normal_weight),
-        "samples_on_surface": (surface.prune_at, None, surface.samples_on_surface_weight),
-        "smoothing": (surface.prune_at, None, surface.smoothing_weight),
-    }
     windows = {"rendering": Window(first, total - 1)}
     if config.growth_options.growth == "mcmc" and densifies:
         last = _densified_until(config, to_steps, total) - 1
         windows |= dict.fromkeys(("opacity", "scale"), Window(first, last))
-    for name in _TERMS[config.regularization]:
-        begin, end, weight = begins[name]
+    options = vars(config.surface)
+    for name, term in SURFACE_TERMS.items():
+        if config.regularization not in term.regularizations:
+            continue
         # A run from a checkpoint may start in the middle of a window.
-        opening = max(to_steps.steps(begin), first)
-        closing = total if end is None else min(to_steps.steps(end), total)
+        opening = max(to_steps.steps(options[term.begins]), first)
+        closing = total if term.ends is None else min(to_steps.steps(options[term.ends]), total)
         # A term that never acts gets no window, so that no health rule expects its metrics.
-        if weight > 0 and opening < closing:
+        if options[term.weight] > 0 and opening < closing:
             windows[name] = Window(opening, closing - 1)
     return windows
 

@@ -230,11 +230,12 @@ def _source(config: SplatsConfig, folder: SplatFolder | None, left_out: Sequence
     if folder is None:
         return _built_in(config.views, BUILT_IN_SIZE, 0, config)
     if folder.settings.get("fieldwatch_scene") == BUILT_IN:
+        _refuse_folders(config, folder)
         # The built-in scene is generated again from the parameters that the model's `cfg_args` contain.
         views, size, seed = (int(folder.settings[name]) for name in ("views", "size", "seed"))
         return _built_in(views, size, seed, config)
     if config.images is not None:
-        return _Source(photos=read_splat_photos(folder, config.images, options))
+        return _Source(photos=read_splat_photos(folder, config.images, options, masks=config.masks))
     # 3DGS records the scene's folder in `cfg_args`; a model copied from another machine names a path that is missing.
     source_path = folder.settings.get("source_path")
     if not source_path or not Path(str(source_path)).is_dir():
@@ -244,6 +245,17 @@ def _source(config: SplatsConfig, folder: SplatFolder | None, left_out: Sequence
             "--images"
         )
     return _Source(photos=_read(config, Path(str(source_path)), options))
+
+
+def _refuse_folders(config: SplatsConfig, folder: SplatFolder) -> None:
+    """Reject folders of photos and masks for a model of the built-in scene, whose photos are rendered."""
+    for name in ("images", "masks"):
+        path = getattr(config, name)
+        if path is not None:
+            raise InputError(
+                f"--{name} {path} cannot be used with {folder.folder}, which was trained on the built-in scene: leave "
+                "it out, or give a scene with -s FOLDER"
+            )
 
 
 def _read(config: SplatsConfig, data: Path, options: PhotoOptions) -> PhotoSet:

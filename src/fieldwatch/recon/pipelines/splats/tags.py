@@ -1,6 +1,7 @@
 """Metrics that splats runs record in addition to the toolkit's: the original tool's tags, with corrected meanings.
 
-`GB` and `MB` are GiB and MiB, as in the original tool. A metric that does not apply is absent, never zero.
+The suffixes `GB` and `MB` of tags stand for GiB and MiB, as in the original tool. A metric that does not apply is
+absent, never zero.
 """
 
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ TRAIN = (
     _metric(
         "Train/PSNR",
         "dB",
-        "PSNR of this step's training photo over its unmasked pixels, before the update.",
+        "PSNR of this step's training photo over its unmasked pixels, before the update; NaN if all are masked.",
         "higher",
         "rises; photos differ by several dB, so compare means or the values of a single photo",
     ),
@@ -53,6 +54,13 @@ TEST = (
         "Mean PSNR over the held-out photos, colors clamped to 0 .. 1; over training photos if none is held out.",
         "higher",
         "rises",
+    ),
+    _metric(
+        "Baseline/Test/psnr",
+        "dB",
+        "Test/psnr of a constant image in the mean color of up to 8 training photos: the baseline without training.",
+        "none",
+        "Test/psnr is far above it",
     ),
     _metric("Test/loss", "", "Mean absolute error over the held-out photos; the old name of Test/l1.", "lower"),
     _metric("Test/l1", "", "Mean absolute error over the held-out photos.", "lower", "falls"),

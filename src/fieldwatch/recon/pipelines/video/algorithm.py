@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from fieldwatch import MicroBatches, Run, Shuffled, Step, StepOutput
-from fieldwatch.pipeline import Outcome, RunChoices
+from fieldwatch.pipeline import Outcome, RunChoices, seed_everything
 from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.evaluation import VideoEvaluation, evaluate
@@ -50,7 +50,7 @@ def train_video(
         Interrupted: a signal arrived; the current step was finished and saved.
     """
     # Before the model, whose initial weights use this seed.
-    torch.manual_seed(config.seed)
+    seed_everything(config.seed)
     model = build_model(config.model, scene.geometry, config.options).to(scene.device)
     # Fused: on a GPU the kernel itself then skips a refused update, without a device-to-host sync (decision 0004).
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), fused=True)
@@ -81,7 +81,7 @@ def train_video(
         with step.span("evaluation"):
             between = partial(run.stop_point, "an evaluation")
             evaluation = evaluate(model, scene, stop_point=between, micro_batches=evaluation_batches)
-            record_evaluation(step, evaluation, scene, epoch)
+            record_evaluation(run, step, evaluation, scene, epoch)
             # After the evaluation, so that the checkpoint of this step is ranked by its score.
             run.save_after_step({"psnr": evaluation.score})
         return evaluation

@@ -11,13 +11,13 @@ from fieldwatch.recon.data import Clip
 from fieldwatch.recon.losses import cosine
 from fieldwatch.recon.pipelines.video.quality import psnr
 
-KINDS = ("neighbour_average", "copy_previous", "mean_frame")
+KINDS = ("neighbor_average", "copy_previous", "mean_frame")
 
 
 def reference_psnr(clip: Clip, train: Sequence[int], val: Sequence[int]) -> dict[str, float]:
     """Return the pooled frame PSNR (dB, averaged over frames) of three predictions that need no network.
 
-    Each frame is predicted from the training frames except itself: `neighbour_average` is the mean of the nearest one
+    Each frame is predicted from the training frames except itself: `neighbor_average` is the mean of the nearest one
     before and the nearest one after (or of the only one), `copy_previous` the nearest one before (after, for the
     first), `mean_frame` the mean of all training frames (which includes the frame itself, if it is one).
 
@@ -54,7 +54,7 @@ def _frame_references(
     after = min((other for other in others if other > index), default=None)
     neighbors = [clip[other].float().div(255) for other in (before, after) if other is not None]
     predictions = (
-        {"neighbour_average": sum(neighbors) / len(neighbors), "copy_previous": neighbors[0]} if neighbors else {}
+        {"neighbor_average": sum(neighbors) / len(neighbors), "copy_previous": neighbors[0]} if neighbors else {}
     )
     truth = clip[index].float().div(255)
     return {

@@ -1,6 +1,6 @@
 """Recording of an evaluation: scalars, histograms, and images of the worst frames and patches."""
 
-from fieldwatch import Step
+from fieldwatch import Run, Step
 from fieldwatch.recon.pipelines.video.evaluation import EvaluatedSet, VideoEvaluation
 from fieldwatch.recon.pipelines.video.scene import VideoScene
 from fieldwatch.recon.pipelines.video.strips import Picture, SheetEntry, strip, worst_sheet
@@ -8,13 +8,16 @@ from fieldwatch.recon.pipelines.video.strips import Picture, SheetEntry, strip, 
 PICTURED_PATCHES = 4
 
 
-def record_evaluation(step: Step, evaluation: VideoEvaluation, scene: VideoScene, epoch: int) -> None:
+def record_evaluation(run: Run, step: Step, evaluation: VideoEvaluation, scene: VideoScene, epoch: int) -> None:
     """Record an evaluation at an epoch, together with the baselines."""
     # References are constant, but recorded each time so that charts show them as lines.
     step.record(evaluation.metrics | dict(scene.references), axis="epoch", position=epoch)
     for name, values in evaluation.histograms.items():
         step.histogram(name, values, position=epoch)
     for name, evaluated in evaluation.sets.items():
+        frames = [scene.clip.names[frame] for frame in evaluated.frames]
+        scores = dict(zip(frames, evaluated.scores.pooled_psnr.tolist(), strict=True))
+        run.event("sample_scores", metric=f"Eval/Pooled/{name}_psnr", better="higher", values=scores)
         step.image(f"Eval/Worst/{name}_frame", worst_frame(scene, name, evaluated), position=epoch)
         step.image(f"Eval/Worst/{name}_patches", worst_patches(scene, name, evaluated), position=epoch)
 

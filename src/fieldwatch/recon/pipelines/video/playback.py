@@ -202,7 +202,7 @@ class Playback:
     def _draw(self, time: float, *, embed: bool) -> Prediction:
         self.check_time(time)
         if self.model.unit == "patch":
-            centers = self.grid.centres(1).to(self.device)
+            centers = self.grid.centers(1).to(self.device)
             x = centers[:, 1]
             y = centers[:, 2]
         else:

@@ -209,7 +209,11 @@ def evaluation_histograms(train: SetScores, val: SetScores | None) -> dict[str, 
 
 
 def further_metrics(train: SetScores, val: SetScores | None) -> dict[str, float]:
-    """Return metrics beyond the dual-head HNeRV code: pooled PSNR, SSIM and MS-SSIM, averaged over the set's frames."""
+    """Return metrics beyond the dual-head HNeRV code.
+
+    These are pooled PSNR, SSIM and MS-SSIM, averaged over the set's frames, and the spread of the frames' cosine
+    similarity.
+    """
     metrics: dict[str, float] = {}
     for name, scores in (("train", train), ("val", val)):
         if scores is not None:
@@ -218,4 +222,9 @@ def further_metrics(train: SetScores, val: SetScores | None) -> dict[str, float]
                 metrics[f"Eval/SSIM/{name}"] = float(scores.ssim.mean())
             if scores.ms_ssim is not None:
                 metrics[f"Eval/MS_SSIM/{name}"] = float(scores.ms_ssim.mean())
+            similarity = scores.frame_cosine
+            if similarity is not None:
+                metrics[f"Eval/CLIP_Stats/{name}_std"] = float(similarity.std())
+                metrics[f"Eval/CLIP_Stats/{name}_min"] = float(similarity.min())
+                metrics[f"Eval/CLIP_Stats/{name}_max"] = float(similarity.max())
     return metrics

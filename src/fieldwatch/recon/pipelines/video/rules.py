@@ -19,6 +19,7 @@ from fieldwatch.rules import (
     on_steps,
     parameters,
     quality,
+    results,
     spans,
     terms,
     threshold,
@@ -45,7 +46,10 @@ class PoorSemantics(HealthRule):
     )
     warmup: int = threshold(1, unit="evaluations", reason="the first one after the CLIP term starts may be too early")
     patience: int = threshold(2, unit="evaluations", reason="a single evaluation is not a trend")
-    remedy: ClassVar[str] = "Raise the weight of the CLIP term, start it earlier, or give its head more capacity."
+    remedy: ClassVar[str] = (
+        "Check first that the frames themselves are reconstructed and in the right order (Eval/Pooled against "
+        "Reference/). Then raise the weight of the CLIP term, start it earlier, or give its head more capacity."
+    )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return findings where the similarity stayed low, or did not exceed that of the mean embedding."""
@@ -88,7 +92,7 @@ class LearnedNothing(HealthRule):
     """Training quality is no better than predicting the mean frame for every frame."""
 
     metric: str = "Train/PSNR"
-    reference: str = "Reference/mean_frame_psnr"
+    reference: str = "Reference/train_mean_frame"
     margin: float = threshold(0.0, unit="dB", reason="above the mean frame, which needs no network")
     warmup: int = threshold(
         20, unit="epochs", reason="even slow models pass the mean frame within their first few hundred steps"
@@ -192,13 +196,21 @@ class EpochGradientExploding(gradients.GradientExploding):
 
 
 _ADAPTED = (
+    results.WorseThanNothing(
+        baselines={
+            "Eval/Pooled/train_psnr": "Reference/train_mean_frame",
+            "Eval/Pooled/val_psnr": "Reference/val_mean_frame",
+        },
+        # Against a mean frame, which may be close to a still clip, any gain counts.
+        margin=0.0,
+    ),
     finite.NonFinite(norms=("Gradients/", "Train/Gradients/"), losses=("Train/Loss/", "Train_Batch/")),
     terms.TermDominates(primary=(*terms.PRIMARY, "clip")),
 )
 """General rules adapted to a video run: its epoch tags, and its CLIP term, which is a data term."""
 
 VIDEO_RULES: tuple[HealthRule, ...] = (
-    *(rule for rule in GENERAL if not isinstance(rule, finite.NonFinite | terms.TermDominates)),
+    *(rule for rule in GENERAL if not isinstance(rule, tuple(map(type, _ADAPTED)))),
     *_ADAPTED,
     EpochLossNotDecreasing(),
     EpochLossOscillating(),

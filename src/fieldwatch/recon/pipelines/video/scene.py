@@ -163,7 +163,7 @@ class VideoScene:
         distinct_frames, frame_rows = torch.unique(frame, return_inverse=True)
         rgb, targets = self._frames_and_targets(distinct_frames.tolist(), training=training)
         patch_rows = (frame_rows * per_frame + patch).to(self.device)
-        centers = self.grid.centres(1)[patch].to(self.device)
+        centers = self.grid.centers(1)[patch].to(self.device)
         query = Query(t=frame.to(self.device).double() / len(self.clip), x=centers[:, 1], y=centers[:, 2])
         embedding = targets.flatten(0, 1)[patch_rows].unsqueeze(1)
         return VideoBatch(

@@ -34,7 +34,7 @@ _GAP = 4
 _LINE = 18
 
 
-def colour_map(values: NDArray[np.floating]) -> Picture:
+def color_map(values: NDArray[np.floating]) -> Picture:
     """Map values in [0, 1] to colors with perceptually even steps; others are clipped, NaN is bright green."""
     # NaN would otherwise be interpolated to an arbitrary color.
     finite = np.isfinite(values)
@@ -63,7 +63,7 @@ def error_picture(
     """Color the absolute error per pixel (mean of the three channels); ``full_scale`` is the error of the top color."""
     # In float, before rounding to 8 bits, so that small errors remain visible.
     error = (truth.detach().float() - prediction.detach().float()).abs().mean(0).cpu().numpy()
-    return colour_map(error / full_scale)
+    return color_map(error / full_scale)
 
 
 def strip(
@@ -130,7 +130,7 @@ def _scale(canvas: Image.Image, corner: tuple[int, int], width: int, full_scale:
         return
     _write(canvas, (corner[0], corner[1] + 1), left, width=width)
     bar = np.broadcast_to(np.linspace(0, 1, end - start), (_LINE - 8, end - start))
-    canvas.paste(Image.fromarray(colour_map(bar)), (corner[0] + start, corner[1] + 4))
+    canvas.paste(Image.fromarray(color_map(bar)), (corner[0] + start, corner[1] + 4))
     draw.text((corner[0] + end + 3, corner[1] + 1), right, fill=_INK, font=font)
 
 

@@ -237,6 +237,13 @@ def _further_tags() -> Iterator[Metric]:
         for tag, measure in (("SSIM", "SSIM"), ("MS_SSIM", "MS-SSIM")):
             meaning = f"Mean whole-frame {measure} of {subset} frames."
             yield _epoch(f"Eval/{tag}/{name}", "", meaning, "higher", "towards 1")
+        tag = f"Eval/CLIP_Stats/{name}"
+        spread = f"Population standard deviation of frame cosine similarity over {subset} frames."
+        yield _epoch(f"{tag}_std", "", spread, "lower", "small: all frames have similar semantic quality")
+        worst = f"Lowest frame cosine similarity among {subset} frames."
+        yield _epoch(f"{tag}_min", "", worst, "higher", "rises; inspect this frame first")
+        best = f"Highest frame cosine similarity among {subset} frames."
+        yield _epoch(f"{tag}_max", "", best, "higher", "rises; the best case")
         for kind, meaning in (
             ("mean", f"Cosine similarity of {subset} patches to the mean training embedding."),
             ("shuffled", f"Cosine similarity of teacher embeddings of different {subset} patches."),
@@ -253,7 +260,7 @@ def _further_tags() -> Iterator[Metric]:
 def _reference_tags() -> Iterator[Metric]:
     for name, subset in _SETS.items():
         for kind, meaning in (
-            ("neighbour_average", "the mean of the nearest training frames before and after"),
+            ("neighbor_average", "the mean of the nearest training frames before and after"),
             ("copy_previous", "the nearest training frame before"),
             ("mean_frame", "the mean of all training frames"),
         ):

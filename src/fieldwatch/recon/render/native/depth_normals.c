@@ -71,7 +71,7 @@ static void sum_row(const Maps *m, int64_t y, const Row *row, double *sums) {
     sums[0] = sum, sums[1] = count;
 }
 
-/* Gradients of the sum by a row's normals and alpha, and what its pixels hand their neighbours. */
+/* Gradients of the sum by a row's normals and alpha, and what its pixels hand their neighbors. */
 static void hand_out_row(const Maps *m, int64_t y, const Row *row, float *dnormals, float *dalpha) {
     const float *b = m->normals + 3 * y * m->width;
     const double middle = direction_y(m, y), upper = direction_y(m, y - 1), lower = direction_y(m, y + 1);
@@ -113,7 +113,7 @@ static void gather_row(const Maps *m, int64_t y, float *ddepth, float *dalpha) {
     }
 }
 
-/* result[0]: mean over pixels that show a surface, as their four neighbours do, of alpha - <blended normal, N>;
+/* result[0]: mean over pixels that show a surface, as their four neighbors do, of alpha - <blended normal, N>;
  * result[1]: one over their number; both 0 where there are none. The gradients, of the sum, may be NULL.
  * `expected` has width * height numbers, `planes` 4 * (width + 2) * height, `sums` 2 * height. */
 FW_EXPORT void fw_depth_normals(int64_t width, int64_t height, double fx, double fy, double cx, double cy,

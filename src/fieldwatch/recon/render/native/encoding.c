@@ -34,7 +34,7 @@ static int64_t outside(const Block *b) {
     return found;
 }
 
-/* Two neighbouring numbers of each of up to eight points; 0 for the rest. */
+/* Two neighboring numbers of each of up to eight points; 0 for the rest. */
 FW_INLINE void take(const float *from, int64_t stride, int64_t live, vf *out) {
     float some[LANES * 2] = {0};
     if (live < LANES) {

@@ -142,7 +142,7 @@ static void pack(int64_t count, const uint8_t *cells, uint8_t *bits, int threads
     }
 }
 
-/* A table of n^3 cells with a rim of empty ones, and the same with the 26 neighbours of every cell added; then the bits
+/* A table of n^3 cells with a rim of empty ones, and the same with the 26 neighbors of every cell added; then the bits
  * of both. Steps of one cell along an axis are steps of 1, n + 2 and (n + 2)^2 in the table: they lead from row to row
  * through the rim. */
 FW_EXPORT void fw_rim(int64_t n, const uint8_t *cells, int threads, uint8_t *occupied, uint8_t *scratch, uint8_t *near,

@@ -17,7 +17,7 @@
 
 typedef struct {
     double rotation[9];        /* of the Gaussian: columns are its axes */
-    double norm, q[4];         /* of the quaternion, and normalised */
+    double norm, q[4];         /* of the quaternion, and normalized */
     double x, y, z, offset[3]; /* in the camera; from the camera, in world axes */
     double ratio_x, ratio_y;   /* x / z, y / z, clamped */
     int inside_x, inside_y;    /* whether not clamped */
@@ -183,7 +183,7 @@ FW_EXPORT int64_t fw_project(const Camera *camera, int64_t n, const float *means
     return visible;
 }
 
-/* d(rotation) to d(quaternion), through the normalisation. */
+/* d(rotation) to d(quaternion), through the normalization. */
 static void quaternion_backward(const Projected *g, const double *d, float *out) {
     double w = g->q[0], x = g->q[1], y = g->q[2], z = g->q[3];
     double e[4] = {2 * (x * (d[7] - d[5]) + y * (d[2] - d[6]) + z * (d[3] - d[1])),

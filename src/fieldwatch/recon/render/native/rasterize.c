@@ -31,7 +31,7 @@ typedef struct {
     const float *features; /* packed Gaussians, channels */
 } Scene;
 
-FW_INLINE vf lane_centres(void) { return (vf){0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f, 6.5f, 7.5f}; }
+FW_INLINE vf lane_centers(void) { return (vf){0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f, 6.5f, 7.5f}; }
 
 /* 1 in the pixels of a tile that lie on the image, else 0. */
 static void clear_tile(const Scene *s, int64_t left, int64_t top, vf *transmittance) {
@@ -85,7 +85,7 @@ FW_INLINE __attribute__((flatten)) void forward_tile(const Scene *s, int64_t til
         int row, bottom, first, last;
         box_in_tile(g, (float)left, (float)top, &row, &bottom, &first, &last);
         vf dx[PER_ROW];
-        for (int h = 0; h < PER_ROW; h++) dx[h] = (lane_centres() + ((float)(left + h * LANES) - g->x)) * g->l1;
+        for (int h = 0; h < PER_ROW; h++) dx[h] = (lane_centers() + ((float)(left + h * LANES) - g->x)) * g->l1;
         for (; row < bottom; row++) {
             float dy = (float)(top + row) + 0.5f - g->y, v = g->l3 * dy, rest = g->level - v * v, shift = g->l2 * dy;
             for (int h = first; h < last; h++) {
@@ -220,7 +220,7 @@ FW_INLINE __attribute__((flatten)) void backward_tile(const Scene *s, int64_t ti
         vf dx[PER_ROW], along[PER_ROW];
         for (int c = 0; c < channels; c++) df[c] = broadcast(0);
         for (int h = 0; h < PER_ROW; h++) {
-            dx[h] = lane_centres() + ((float)(left + h * LANES) - g->x);
+            dx[h] = lane_centers() + ((float)(left + h * LANES) - g->x);
             along[h] = dx[h] * g->l1;
         }
         for (; row < bottom; row++) {

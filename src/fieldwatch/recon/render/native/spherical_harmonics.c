@@ -61,10 +61,10 @@ FW_INLINE float direction_of(const float *mean, const float *position, float *di
     return length;
 }
 
-/* Colours of the visible Gaussians, + 0.5 and at least 0. `rest` holds `stride` coefficients of 3 per Gaussian. */
+/* Colors of the visible Gaussians, + 0.5 and at least 0. `rest` holds `stride` coefficients of 3 per Gaussian. */
 FW_EXPORT void fw_harmonics(int64_t visible, const int64_t *ids, const float *position, const float *means,
                             const float *dc, const float *rest, int64_t stride, int degree, int threads,
-                            float *colours) {
+                            float *colors) {
     const int count = (degree + 1) * (degree + 1) - 1;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t k = 0; k < visible; k++) {
@@ -76,14 +76,14 @@ FW_EXPORT void fw_harmonics(int64_t visible, const int64_t *ids, const float *po
         for (int j = 0; j < 3; j++) c[j] = 0.5f + b[0] * dc[3 * i + j];
         for (int m = 0; m < count; m++)
             for (int j = 0; j < 3; j++) c[j] += b[m + 1] * own[3 * m + j];
-        for (int j = 0; j < 3; j++) colours[3 * k + j] = c[j] < 0 ? 0 : c[j];
+        for (int j = 0; j < 3; j++) colors[3 * k + j] = c[j] < 0 ? 0 : c[j];
     }
 }
 
 /* Gradients of all n Gaussians' means and coefficients; a clamped channel and invisible Gaussians get 0. */
 FW_EXPORT void fw_harmonics_backward(int64_t n, int64_t visible, const int64_t *ids, const float *position,
                                      const float *means, const float *rest, int64_t stride, int degree,
-                                     const float *colours, const float *dcolours, int threads, float *dmeans,
+                                     const float *colors, const float *dcolors, int threads, float *dmeans,
                                      float *ddc, float *drest) {
     const int count = (degree + 1) * (degree + 1) - 1;
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -99,7 +99,7 @@ FW_EXPORT void fw_harmonics_backward(int64_t n, int64_t visible, const int64_t *
         float length = direction_of(means + 3 * i, position, d);
         basis_at(degree, d[0], d[1], d[2], b);
         for (int j = 0; j < 3; j++) {
-            g[j] = colours[3 * k + j] > 0 ? dcolours[3 * k + j] : 0;
+            g[j] = colors[3 * k + j] > 0 ? dcolors[3 * k + j] : 0;
             ddc[3 * i + j] = b[0] * g[j];
         }
         for (int m = 0; m < count; m++) {

@@ -40,7 +40,7 @@ static void order_by_depth(int64_t n, const float *depths, uint32_t *keys, int32
 
 /* Tiles from..to (exclusive) of one row of tiles that the ellipse touches. */
 FW_INLINE void span_in_row(const Ranked *g, float room, int row, int columns, int *from, int *to) {
-    /* The leftmost and rightmost points on the strip, seen from the centre: at the ellipse's own extreme points, or at
+    /* The leftmost and rightmost points on the strip, seen from the center: at the ellipse's own extreme points, or at
      * the strip's edges where those lie outside. */
     float low = (float)(row * TILE) + 0.5f - g->y, high = low + (TILE - 1);
     low = larger(low, -g->reach_y), high = smaller(high, g->reach_y);
@@ -54,10 +54,10 @@ FW_INLINE void span_in_row(const Ranked *g, float room, int row, int columns, in
 }
 
 /* Rows (or columns) of tiles from..to (exclusive) that the ellipse's box touches. */
-FW_INLINE void box_of(float centre, float reach, int rows, int *from, int *to) {
+FW_INLINE void box_of(float center, float reach, int rows, int *from, int *to) {
     float slack = 0.01f + 1e-5f * reach;
-    float first = floorf((centre - reach - slack - (TILE - 0.5f)) / TILE + 1);
-    float last = floorf((centre + reach + slack - 0.5f) / TILE);
+    float first = floorf((center - reach - slack - (TILE - 0.5f)) / TILE + 1);
+    float last = floorf((center + reach + slack - 0.5f) / TILE);
     *from = (int)larger(smaller(first, (float)rows), 0), *to = (int)larger(smaller(last, (float)(rows - 1)), -1) + 1;
 }
 

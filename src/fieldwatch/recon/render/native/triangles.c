@@ -55,7 +55,7 @@ static void to_camera(const Eye *e, const double *p, Corner *c) {
     c->v = front ? e->fy * c->y / c->z + e->cy : 0;
 }
 
-/* First pixel whose centre is at x or beyond, within 0 .. count; 0 for a NaN. */
+/* First pixel whose center is at x or beyond, within 0 .. count; 0 for a NaN. */
 FW_INLINE int32_t pixel_from(double x, int64_t count) {
     double first = ceil(x - 0.5);
     return (int32_t)(first > 0 ? (first < (double)count ? first : (double)count) : 0);

@@ -47,7 +47,7 @@ class Cells:
         """Distance from the center of a cell to its corners."""
         return 0.5 * math.hypot(*self.edges)
 
-    def centres(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n 3"]:
+    def centers(self, rows: Int64[Tensor, " n"]) -> Float[Tensor, "n 3"]:
         """Return the centers of cells, given by their numbers."""
         size = self.resolution
         # The inverse of the row number (x * size + y) * size + z.

@@ -182,7 +182,7 @@ class OccupancyGrid(nn.Module):
     ) -> None:
         config = self.config
         sharpness = config.sharpness if inverse_deviation is None else min(config.sharpness, inverse_deviation)
-        distances = torch.cat([sdf(config.cells.centres(part)) for part in rows.split(config.chunk)])
+        distances = torch.cat([sdf(config.cells.centers(part)) for part in rows.split(config.chunk)])
         if distances.shape != rows.shape:
             raise ValueError(
                 f"the field returned distances of shape {tuple(distances.shape)} for {len(rows)} points, expected one "

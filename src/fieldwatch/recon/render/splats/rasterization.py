@@ -23,7 +23,7 @@ from fieldwatch.recon.render.splats.stages import (
 from fieldwatch.recon.render.splats.view import View
 
 Backend = Literal["auto", "reference", "native", "gsplat"]
-DepthMode = Literal["centre", "planar"]
+DepthMode = Literal["center", "planar"]
 
 _BACKENDS = {"reference": REFERENCE, "native": NATIVE, "gsplat": GSPLAT}
 
@@ -63,7 +63,7 @@ class RenderOutput:
             ValueError: no depth was rendered.
         """
         if self.depth is None:
-            raise ValueError("no depth was rendered: call rasterize(..., depth='centre') or depth='planar'")
+            raise ValueError("no depth was rendered: call rasterize(..., depth='center') or depth='planar'")
         return self.depth / self.alpha.clamp_min(least)
 
 
@@ -98,11 +98,11 @@ def rasterize(  # noqa: PLR0913  four tensors are the Gaussians, the rest are op
         sh_degree: SH degree to evaluate, 0 to 3; at most that of the coefficients.
         features: values of any width per Gaussian, blended unchanged.
         background: one value per blended channel, composited behind the Gaussians.
-        depth: "centre" blends the depths of the centers. "planar" blends the depths at which each Gaussian has its
+        depth: "center" blends the depths of the centers. "planar" blends the depths at which each Gaussian has its
             maximum on the ray of the pixel, a plane per Gaussian (RaDe-GS, Zhang 2024), which is unbiased on slanted
             surfaces.
         normals: whether to blend the thinnest axes.
-        median: whether to compute the median depth, of the same mode as `depth` ("centre" if None).
+        median: whether to compute the median depth, of the same mode as `depth` ("center" if None).
         eps2d: low-pass dilation, the variance added to every Gaussian in image space, in squared pixels.
         antialiased: whether to compensate the opacity for the dilation (the 2D filter of Mip-Splatting, Yu 2024).
         absgrad: whether to sum absolute view-space gradients (AbsGS, Ye 2024); not supported by the reference.
@@ -181,7 +181,7 @@ def _geometry_channels(projected: ProjectedGaussians, view: View, depth: DepthMo
     A planar depth is linear over the image: its value at the image center and two slopes.
     """
     channels: list[Tensor] = []
-    if depth == "centre":
+    if depth == "center":
         channels.append(projected.depths[:, None])
     elif projected.slopes is not None:
         from_center = _image_center(view, projected.means2d) - projected.means2d
@@ -193,7 +193,7 @@ def _geometry_channels(projected: ProjectedGaussians, view: View, depth: DepthMo
 
 
 def _pixel_offsets(view: View, like: Tensor) -> tuple[Float[Tensor, "1 width"], Float[Tensor, "height 1"]]:
-    """Pixel centres, from the image's centre."""
+    """Pixel centers, from the image's center."""
     # Coordinates from the center keep the products small, and with them the rounding of planar depths.
     across = torch.arange(view.width, device=like.device, dtype=like.dtype) + (0.5 - view.width / 2)
     down = torch.arange(view.height, device=like.device, dtype=like.dtype) + (0.5 - view.height / 2)
@@ -208,7 +208,7 @@ def _split_channels(
     depth: DepthMode | None,
 ) -> RenderOutput:
     """Split the blended channels in one operation: separate slices would each allocate a full image of gradients."""
-    widths = [channels, {"centre": 1, "planar": 3}.get(depth or "", 0), 3 if projected.normals is not None else 0]
+    widths = [channels, {"center": 1, "planar": 3}.get(depth or "", 0), 3 if projected.normals is not None else 0]
     features, depth_channels, normals = blended.features.split(widths, -1)
     depth_map = depth_channels[..., 0] if depth else None
     if depth == "planar":

@@ -9,7 +9,11 @@ class Chart {
     this.view = view;
     this.panel = panel;
     this.kind = panel.kind;
-    this.names = panel.series.filter((name) => Object.hasOwn(view.account.series, name));
+    const recorded = (name) => Object.hasOwn(view.account.series, name);
+    const lines = (panel.lines ?? []).filter(recorded);
+    // Lines over stacked areas come last, so that they are drawn over the areas.
+    this.names = [...panel.series.filter(recorded), ...lines];
+    this.areaCount = this.names.length - lines.length;
     this.series = this.names.map((name) => view.account.series[name]);
     this.axis = this.series[0]?.axis || "step";
     this.state = view.stateOf(panel.id, { log: Boolean(panel.log), hidden: [] });
@@ -20,6 +24,15 @@ class Chart {
 
   label(name) {
     return this.panel.labels?.[name] ?? name;
+  }
+
+  isArea(place) {
+    return this.kind === "stack" && place < this.areaCount;
+  }
+
+  style(place, theme) {
+    if (this.kind === "stack" && !this.isArea(place)) return overStyle(place - this.areaCount, this.ink ?? inks(this.view.root));
+    return lineStyle(this.panel.colors?.[this.names[place]] ?? place, theme);
   }
 
   shown(name) {
@@ -97,7 +110,7 @@ class Chart {
     this.drawFor(this.view.theme, this.box.clientWidth);
   }
 
-  /** Draw in the colours of a theme, so many pixels wide. */
+  /** Draw in the colors of a theme, so many pixels wide. */
   drawFor(theme, width) {
     if (this.plot || !this.box.isConnected || !width) return;
     this.theme = theme;
@@ -113,9 +126,9 @@ class Chart {
   #choosePlaces(theme) {
     this.places = this.names.map((_, place) => place).filter((place) => this.shown(this.names[place]));
     this.entries.forEach((entry, place) => {
-      const style = lineStyle(place, theme);
+      const style = this.style(place, theme);
       const swatch = entry.firstChild.style;
-      if (this.kind === "stack") swatch.cssText = `height:9px;background:${style.stroke}`;
+      if (this.isArea(place)) swatch.cssText = `height:9px;background:${style.stroke}`;
       else swatch.cssText = `border-top:2px ${style.dash.length ? (style.dash[0] < 4 ? "dotted" : "dashed") : "solid"} ${style.stroke}`;
     });
   }
@@ -126,8 +139,11 @@ class Chart {
   }
 
   #stacked() {
-    this.shares = shares(this.places.map((place) => this.series[place]));
-    return this.shares.tops;
+    const areas = this.places.filter((place) => this.isArea(place)).map((place) => this.series[place]);
+    const over = this.places.filter((place) => !this.isArea(place)).map((place) => this.series[place]);
+    if (!areas.length) return joined(over);
+    this.stack = this.panel.amounts ? amounts(areas) : shares(areas);
+    return [...this.stack.tops, ...over.map((one) => along(one, this.stack.tops[0]))];
   }
 
   redraw() {
@@ -162,12 +178,12 @@ class Chart {
       const series = this.series[place];
       let value = series.last;
       if (rows) value = column < 0 || rows[column + 1] == null ? null : this.#valueAt(column, rows[column + 1]);
-      this.entries[place].lastChild.textContent = this.kind === "stack" ? percent(value) : withUnit(value, series.unit);
+      this.entries[place].lastChild.textContent = this.isArea(place) && !this.panel.amounts ? percent(value) : withUnit(value, series.unit);
     });
   }
 
   #valueAt(column, row) {
-    return this.kind === "stack" ? this.shares.parts[column][row] : this.plot.data[column + 1][row];
+    return this.isArea(this.places[column]) ? this.stack.parts[column][row] : this.plot.data[column + 1][row];
   }
 
   #key(event) {

@@ -28,6 +28,15 @@ function shares(series) {
   return { parts, tops };
 }
 
+/** Amounts for stacked areas: like `shares`, but each in its own unit, so that the last top is the sum. */
+function amounts(series) {
+  const steps = joined(series)[0];
+  const parts = series.map((one) => along(one, steps));
+  const tops = [steps];
+  parts.forEach((part, place) => tops.push(place ? part.map((value, row) => tops[place][row] + value) : part));
+  return { parts, tops };
+}
+
 function along(series, steps) {
   const { x, y } = series;
   const off = 20 * typicalGap(x);

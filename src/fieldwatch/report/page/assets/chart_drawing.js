@@ -14,10 +14,10 @@ function plotOptions(chart, data) {
     focus: { alpha: 0.25 },
     scales: {
       x: { time: false, auto: false, min, max },
-      y: kind === "stack" ? { range: [0, 1] } : { distr: log ? 3 : 1, range: (_, low, high) => (log ? roomyLog(low, high) : roomy(low, high)) },
+      y: kind === "stack" ? { range: (_, __, high) => (chart.panel.amounts ? [0, (high || 1) * 1.05] : [0, 1]) } : { distr: log ? 3 : 1, range: (_, low, high) => (log ? roomyLog(low, high) : roomy(low, high)) },
     },
-    axes: [axisOptions(ink, { space: 70, size: 26 }), valueAxis(ink, kind, log)],
-    ...(kind === "stack" ? areas(chart) : { series: [{}, ...chart.places.map((place) => line(chart, place, data))] }),
+    axes: [axisOptions(ink, { space: 70, size: 26 }), valueAxis(ink, kind === "stack" && !chart.panel.amounts, log)],
+    ...(kind === "stack" ? areas(chart, data) : { series: [{}, ...chart.places.map((place) => line(chart, place, data))] }),
     cursor: cursorOptions(chart),
     hooks: {
       drawClear: [(plot) => drawPhases(plot, chart)],
@@ -37,9 +37,9 @@ function axisOptions(ink, options) {
   };
 }
 
-function valueAxis(ink, kind, log) {
+function valueAxis(ink, inPercent, log) {
   const axis = axisOptions(ink, { space: log ? 22 : 34, size: 58 });
-  if (kind === "stack") axis.values = (_, splits) => splits.map((value) => percent(value, 0));
+  if (inPercent) axis.values = (_, splits) => splits.map((value) => percent(value, 0));
   if (log) Object.assign(axis, { splits: (_, __, least, greatest) => roundValues(least, greatest), filter: (_, splits) => splits });
   return axis;
 }
@@ -59,15 +59,17 @@ function line(chart, place, data) {
   const column = data[chart.places.indexOf(place) + 1];
   const values = column.reduce((count, value) => count + (value != null), 0);
   const points = values <= 60 ? { show: true, size: values <= 2 ? 6 : 4 } : { show: false };
-  return { ...lineStyle(place, chart.theme), width: values > chart.width ? 1 : 1.5, points };
+  return { ...chart.style(place, chart.theme), width: values > chart.width ? 1 : 1.5, points };
 }
 
-/** Shares: each filled down to the one below it. */
-function areas(chart) {
-  const colours = chart.places.map((place) => lineStyle(place, chart.theme).stroke);
-  const series = colours.map((colour, place) => ({ stroke: colour, width: 0, fill: place ? undefined : colour, points: { show: false } }));
-  const bands = colours.slice(1).map((fill, place) => ({ series: [place + 2, place + 1], fill }));
-  return { series: [{}, ...series], bands };
+/** Stacked areas, each filled down to the one below it, and the lines over them. */
+function areas(chart, data) {
+  const stacked = chart.places.filter((place) => chart.isArea(place));
+  const colors = stacked.map((place) => chart.style(place, chart.theme).stroke);
+  const over = chart.places.filter((place) => !chart.isArea(place)).map((place) => line(chart, place, data));
+  const series = colors.map((color, place) => ({ stroke: color, width: 0, fill: place ? undefined : color, points: { show: false } }));
+  const bands = colors.slice(1).map((fill, place) => ({ series: [place + 2, place + 1], fill }));
+  return { series: [{}, ...series, ...over], bands };
 }
 
 function drawPhases(plot, chart) {
@@ -95,7 +97,7 @@ function drawTrouble(plot, chart) {
   ctx.fillStyle = chart.ink.bad;
   for (const mark of chart.view.marks()) {
     const x = plot.valToPos(mark.step, "x", true);
-    if (markStyle(mark.kind).colour !== "bad" || !(x >= bbox.left && x <= bbox.left + bbox.width)) continue;
+    if (markStyle(mark.kind).color !== "bad" || !(x >= bbox.left && x <= bbox.left + bbox.width)) continue;
     ctx.fillRect(Math.round(x), bbox.top, Math.max(1, Math.round(uPlot.pxRatio)), bbox.height);
   }
   ctx.restore();
@@ -153,14 +155,14 @@ function drawMark(plot, chart, mark, crowded) {
   const style = markStyle(mark.kind);
   if (!(x >= bbox.left && x <= bbox.left + bbox.width)) return;
   const scale = 0.8 * uPlot.pxRatio;
-  ctx.fillStyle = chart.ink[style.colour];
+  ctx.fillStyle = chart.ink[style.color];
   if (crowded) {
     ctx.fillRect(Math.round(x), bbox.top - 10 * uPlot.pxRatio, Math.max(1, Math.round(uPlot.pxRatio)), 6 * uPlot.pxRatio);
     return;
   }
   ctx.save();
   ctx.translate(x - 5 * scale, bbox.top - 12 * uPlot.pxRatio);
-  if (style.colour === "bad") ctx.clearRect(-8 * scale, -1, 22 * scale, 11 * scale);
+  if (style.color === "bad") ctx.clearRect(-8 * scale, -1, 22 * scale, 11 * scale);
   ctx.scale(scale, scale);
   ctx.fill(new Path2D(style.path), "evenodd");
   ctx.restore();

@@ -49,7 +49,10 @@ function followReading(view, nav, sections) {
 function drawVerdict(view) {
   const { verdict, findings, crash, run } = view.account;
   const level = Object.hasOwn(LEVELS, verdict.level) ? verdict.level : "findings";
-  const list = findings.length ? make("ol", { class: "findings" }, findings.map((finding) => drawFinding(view, finding))) : null;
+  const labels = new Set(findings.map((finding) => finding.label));
+  const causes = findings.filter((finding) => !finding.because_of || !labels.has(finding.because_of));
+  const list = causes.length ? make("ol", { class: "findings" }, causes.map((cause) =>
+    drawFinding(view, cause, cause.label ? findings.filter((finding) => finding.because_of === cause.label) : []))) : null;
   const resume = crash?.resume || run.resume;
   const detail = newLines(verdict.detail, [crash?.error, ...findings.map((finding) => finding.message)]);
   return make("section", { id: "verdict", class: `verdict ${level}`, "aria-label": "Verdict" },
@@ -64,12 +67,18 @@ function newLines(text, told) {
   return (text ?? "").split("\n").filter((line) => !known.some((one) => line.includes(one) || one.includes(line))).join("\n");
 }
 
-function drawFinding(view, finding) {
+/** A cause, with the findings that it explains folded below it. */
+function drawFinding(view, finding, consequences = []) {
   const many = finding.count > 1 ? `, ${number(finding.count)} times up to step ${number(finding.last_step ?? finding.step)}` : "";
   const at = Number.isInteger(finding.step) ? make("span", { class: "at" }, "step ", stepButton(view, finding.step), many) : null;
   return make("li", { class: severityClass(finding.severity) },
     make("p", { class: "what" }, make("span", { class: "severity", text: finding.severity }), make("b", { text: finding.rule }), at),
-    make("p", { text: finding.message }), finding.remedy ? make("p", { class: "remedy", text: finding.remedy }) : null);
+    make("p", { text: finding.message }),
+    finding.because_of?.startsWith("event ") ? make("p", { class: "quiet", text: `It follows ${plain(finding.because_of)}.` }) : null,
+    finding.remedy ? make("p", { class: "remedy", text: finding.remedy }) : null,
+    consequences.length ? make("details", { class: "explains" },
+      make("summary", { text: `Explains ${consequences.length} more ${consequences.length > 1 ? "findings" : "finding"}` }),
+      make("ol", { class: "findings" }, consequences.map((one) => drawFinding(view, one)))) : null);
 }
 
 function drawCrash(view, crash) {
@@ -108,7 +117,7 @@ function drawMarkEntry(view, kind) {
   const shape = document.createElementNS(SVG, "path");
   shape.setAttribute("d", style.path);
   shape.setAttribute("fill-rule", "evenodd");
-  shape.setAttribute("fill", `var(--${style.colour})`);
+  shape.setAttribute("fill", `var(--${style.color})`);
   const glyph = document.createElementNS(SVG, "svg");
   for (const [name, value] of [["viewBox", "0 0 10 10"], ["width", 9], ["height", 9], ["aria-hidden", "true"]]) glyph.setAttribute(name, value);
   glyph.append(shape);

@@ -4,7 +4,7 @@
 //   fieldwatch.panel(account, panel)          one panel, as an element to put anywhere
 
 const VIEWS = new WeakMap();
-const KINDS = { lines: drawChart, stack: drawChart, table: drawTable, images: drawImages, facts: drawFacts, text: drawText, empty: drawEmpty, group: drawGroup };
+const KINDS = { lines: drawChart, stack: drawChart, histogram: drawChart, table: drawTable, images: drawImages, facts: drawFacts, text: drawText, empty: drawEmpty, group: drawGroup, allocations: drawAllocations, segments: drawSegments };
 
 function draw(root, account, options = {}) {
   const view = VIEWS.get(root) ?? newView(root);
@@ -122,10 +122,15 @@ function drawGroup(view, group) {
 }
 
 function isChart(one) {
-  return one.kind === "lines" || one.kind === "stack";
+  return one.kind === "lines" || one.kind === "stack" || one.kind === "histogram";
 }
 
 function chartOf(view, one) {
+  if (one.kind === "histogram") {
+    const histogram = new Histogram(view, one);
+    view.charts.push(histogram);
+    return histogram;
+  }
   const chart = new Chart(view, one);
   if (chart.names.length) view.charts.push(chart);
   return chart.names.length ? chart : null;
@@ -159,9 +164,14 @@ function enlarge(view, item, picture) {
 }
 
 function drawFacts(view, one) {
-  const list = make("dl", { class: "facts" }, one.facts.map((fact) => make("div", {}, make("dt", { text: fact.name }), make("dd", { text: typeof fact.value === "number" ? number(fact.value, 6) : textOf(fact.value ?? "-") }))));
+  const list = make("dl", { class: "facts" }, one.facts.map((fact) => make("div", {}, make("dt", { text: fact.name }), make("dd", {}, drawFact(fact.value)))));
   const copy = copyButton(one.title || one.id, () => tsv(one.facts.map((fact) => [fact.name, textOf(fact.value ?? "")])));
   return [list, make("div", { class: "foot" }, copy)];
+}
+
+function drawFact(value) {
+  if (isLink(value)) return make("a", { href: value.href, text: value.text });
+  return plain(typeof value === "number" ? number(value, 6) : textOf(value ?? "-"));
 }
 
 function drawText(view, one) {

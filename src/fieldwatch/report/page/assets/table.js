@@ -46,7 +46,7 @@ function sorted(panel, state) {
   const empty = (value) => value === null || value === undefined || value === "";
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
   return [...panel.rows].sort((one, other) => {
-    const [a, b] = [one[key], other[key]];
+    const [a, b] = [one[key], other[key]].map((value) => value?.text ?? value);
     if (empty(a) || empty(b)) return Number(empty(a)) - Number(empty(b));
     return down ? compare(b, a) : compare(a, b);
   });
@@ -62,12 +62,27 @@ function tableCell(view, column, value) {
   if (column.key === "step" && Number.isInteger(value)) {
     return make("td", { class: "number" }, stepButton(view, value));
   }
+  if (column.bytes && typeof value === "number") return make("td", { class: "number", title: `${value} bytes`, text: nbytes(value) });
   if (typeof value === "number") return make("td", { class: column.number ? "number" : null, title: String(value), text: number(value, 5) });
+  if (Array.isArray(value?.stack)) return make("td", {}, drawStack(value));
+  if (isLink(value)) return make("td", {}, make("a", { href: value.href, text: value.text }));
   if (typeof value === "boolean") return make("td", { text: value ? "yes" : "" });
   return make("td", { class: column.number ? "number" : null, text: value === null || value === undefined ? "-" : textOf(value) });
 }
 
+/** A name with the calls that led to it, which open when it is pressed. */
+function drawStack(value) {
+  if (value.stack.length < 2) return make("span", { text: value.text });
+  return make("details", {}, make("summary", { text: value.text }), make("ol", { class: "stack" }, value.stack.map((text) => make("li", { text }))));
+}
+
+/** A link of a table leads to this page or to a file beside it: a cell must not lead anywhere else, or run a script. */
+function isLink(value) {
+  return typeof value?.href === "string" && !/^\s*(?:[a-z][a-z0-9+.-]*:|[\\/]{2})/i.test(value.href);
+}
+
 function textOf(value) {
+  if (isLink(value) || Array.isArray(value?.stack)) return value.text;
   return typeof value === "object" && value !== null ? JSON.stringify(value) : String(value);
 }
 

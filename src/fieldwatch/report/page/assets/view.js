@@ -89,7 +89,7 @@ class View {
 
   /** Marks that are shown, those of trouble last, so that they are drawn over others. */
   marks() {
-    const bad = (mark) => Number(markStyle(mark.kind).colour === "bad");
+    const bad = (mark) => Number(markStyle(mark.kind).color === "bad");
     return this.account.marks.filter((mark) => !this.hiddenMarks.has(mark.kind)).sort((a, b) => bad(a) - bad(b));
   }
 

@@ -1,13 +1,13 @@
-// Elements of the page. Strings that come from a run are only ever given to textContent or to an attribute.
+// Elements of the page. Text from a run is only assigned to textContent or to attributes, so it can never become markup.
 
-/** What cannot be seen, made visible: control characters as their pictures, marks that turn the direction by number. */
+/** Make invisible characters visible: control characters as symbols, marks that change the direction as numbers. */
 export function plain(text) {
   return String(text ?? "")
     .replace(/[\u0000-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
     .replace(/[\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/** An element with text, class, listeners (`on`) and attributes; what is null or false is left out. */
+/** Create an element with text, class, listeners (`on`) and attributes; values of null, undefined and false are left out. */
 export function make(tag, options = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(options)) {

@@ -1,134 +1,137 @@
-// The tab: a list of runs, and for those that are chosen their panels, drawn again whenever their files have changed.
+// The tab: a list of runs, and the panels of the chosen ones, which are redrawn whenever the files of a run have changed.
 
 import { make } from "./elements.js";
 import { address, connect, onReload } from "./host.js";
 import { Runs } from "./runs.js";
 import { timeline } from "./timeline.js";
 
-const EVERY = 5000; // milliseconds between two looks at the server
-const SOON = 1000; // while it still reads
+const INTERVAL = 5000; // milliseconds between two requests to the server
+const SHORT_INTERVAL = 1000; // the same while the server is still reading
 const COMPARISON = "comparison";
 
-/** What TensorBoard calls once. */
+/** Entry point, which TensorBoard calls once. */
 export async function render() {
   connect();
   const tab = new Tab();
   document.title = "fieldwatch";
   document.documentElement.lang = "en";
   document.body.classList.add("fwt");
-  document.addEventListener("click", within);
-  paint();
+  document.addEventListener("click", followAnchor);
+  applyTheme();
   document.body.replaceChildren(tab.runs.element, tab.main);
   await Promise.all([style("panels.css"), style("tab.css"), script("panels.js")]);
-  onReload(() => tab.look());
-  tab.wanted = address().run?.split(",").map(decodeURIComponent) ?? [];
-  await tab.go();
+  onReload(() => tab.refresh());
+  tab.requested = address().run?.split(",").map(decodeURIComponent) ?? [];
+  await tab.refreshForever();
 }
 
-/** Links to places of the page: TensorBoard's <base> would send them elsewhere. */
-function within(event) {
+/** Follow links within the page; TensorBoard's <base> would make the browser leave it. */
+function followAnchor(event) {
   const link = event.target.closest?.('a[href^="#"]');
-  const place = link && document.getElementById(link.getAttribute("href").slice(1));
-  if (!place) return;
+  const target = link && document.getElementById(link.getAttribute("href").slice(1));
+  if (!target) return;
   event.preventDefault();
-  place.scrollIntoView();
-  if (place.tabIndex >= -1) place.focus({ preventScroll: true });
+  target.scrollIntoView();
+  if (target.tabIndex >= -1) target.focus({ preventScroll: true });
 }
 
-/** TensorBoard's own choice of light or dark; "light" where it cannot be seen. */
+/** Return TensorBoard's theme, "light" or "dark"; "light" outside of TensorBoard. */
 function theme() {
   const outer = window.parent === window ? null : window.frameElement?.ownerDocument.body;
   return outer?.classList.contains("dark-mode") ? "dark" : "light";
 }
 
-function paint() {
+function applyTheme() {
   document.body.dataset.theme = theme();
 }
 
 function style(name) {
-  return loaded(make("link", { rel: "stylesheet", href: new URL(name, import.meta.url).href }));
+  return load(make("link", { rel: "stylesheet", href: new URL(name, import.meta.url).href }));
 }
 
 function script(name) {
-  return loaded(make("script", { src: new URL(name, import.meta.url).href }));
+  return load(make("script", { src: new URL(name, import.meta.url).href }));
 }
 
-function loaded(element) {
-  const done = new Promise((settle, refuse) => {
-    element.addEventListener("load", settle);
-    element.addEventListener("error", () => refuse(new Error(`${element.src || element.href} did not load`)));
+function load(element) {
+  const loaded = new Promise((resolve, reject) => {
+    element.addEventListener("load", resolve);
+    element.addEventListener("error", () => reject(new Error(`${element.src || element.href} could not be loaded`)));
   });
   document.head.append(element);
-  return done;
+  return loaded;
 }
 
-async function ask(route, fields) {
+async function request(route, fields) {
   const url = new URL(route, import.meta.url);
   for (const [name, value] of fields) url.searchParams.append(name, value);
-  const answer = await fetch(url);
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.error ?? `TensorBoard answers ${answer.status}`);
-  return told;
+  const response = await fetch(url);
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error ?? `TensorBoard answered with status ${response.status}`);
+  return answer;
 }
 
 class Tab {
   constructor() {
-    this.runs = new Runs(() => this.look());
-    this.wanted = [];
-    this.briefs = new Map(); // of every chosen run, by its id: verdict, findings, phases
-    this.known = new Map(); // of every view that was looked at: what its panels show
+    this.runs = new Runs(() => this.refresh());
+    this.requested = []; // runs named in the address, until the server has listed some
+    this.briefs = new Map(); // by id of each chosen run: verdict, findings and phases
+    this.answers = new Map(); // by view that was opened: the account that its panels show
     this.view = null;
     this.drawn = "";
-    this.looking = Promise.resolve();
-    this.views = make("div", { class: "fwt-views", role: "tablist", "aria-label": "What is shown" });
+    this.refreshing = Promise.resolve();
+    this.views = make("div", { class: "fwt-views", role: "tablist", "aria-label": "Runs and comparison" });
     this.state = make("p", { class: "fwt-state", role: "status" });
     this.findings = make("div");
     this.panels = make("div", { role: "tabpanel" });
-    this.roots = new Map(); // an element per view: what a reader opened, zoomed or sorted there stays
+    this.roots = new Map(); // one element per view, which keeps what was opened, zoomed or sorted in it
     this.main = make("div", { class: "fwt-main" }, make("div", { class: "fwt-head" }, this.views, this.state), this.findings, this.panels);
   }
 
-  /** Look at the server for ever, unless nobody looks at the page. */
-  async go() {
+  /** Refresh again and again while the page is visible. */
+  async refreshForever() {
     for (;;) {
-      const seen = !document.hidden && document.documentElement.clientWidth > 0;
-      const pause = seen ? await this.look() : EVERY;
-      await new Promise((settle) => setTimeout(settle, pause));
+      // TensorBoard keeps the iframe of a hidden tab, with a width of 0.
+      const visible = !document.hidden && document.documentElement.clientWidth > 0;
+      const pause = visible ? await this.refresh() : INTERVAL;
+      await new Promise((resolve) => setTimeout(resolve, pause));
     }
   }
 
-  /** Look once, after the look that is under way; what is new is drawn. The pause that is due then is returned. */
-  look() {
-    this.looking = this.looking.then(() => this.#look());
-    return this.looking;
+  /** Fetch and draw what has changed, after a refresh that is under way; returns the pause before the next one. */
+  refresh() {
+    this.refreshing = this.refreshing.then(() => this.#refresh());
+    return this.refreshing;
   }
 
-  async #look() {
+  async #refresh() {
     try {
-      const told = await ask("runs", this.runs.chosen.map((id) => ["run", id]));
-      this.runs.take(told, this.wanted);
-      if (told.runs.length) this.wanted = [];
-      const busy = told.searching || (await this.#read(new Map(told.runs.map((run) => [run.id, run.version]))));
-      this.#say(busy ? "reading" : `as of ${new Date().toLocaleTimeString()}`);
-      return busy ? SOON : EVERY;
+      const answer = await request("runs", this.runs.chosen.map((id) => ["run", id]));
+      this.runs.update(answer, this.requested);
+      if (answer.runs.length) this.requested = [];
+      const busy = answer.searching || (await this.#fetchChanges(new Map(answer.runs.map((run) => [run.id, run.version]))));
+      // In local time, unlike the times of a run, since readers compare it with their clock.
+      this.#showState(busy ? "reading" : `as of ${new Date().toLocaleTimeString()}`);
+      return busy ? SHORT_INTERVAL : INTERVAL;
     } catch (error) {
-      this.#say(`no answer: ${error.message}`, true);
-      return EVERY;
+      this.#showState(`no answer: ${error.message}`, true);
+      return INTERVAL;
     }
   }
 
-  /** Fetch what has changed of the chosen runs and of the view; whether something is still being read. */
-  async #read(versions) {
+  /** Fetch the changes of the chosen runs and of the view; returns whether the server is still reading. */
+  async #fetchChanges(versions) {
     const { chosen } = this.runs;
     const views = chosen.length > 1 ? [COMPARISON, ...chosen] : chosen;
     if (!views.includes(this.view)) this.view = views[0] ?? null;
-    for (const map of [this.briefs, this.known, this.roots]) {
+    for (const map of [this.briefs, this.answers, this.roots]) {
       for (const name of [...map.keys()]) if (!views.includes(name)) map.delete(name);
     }
     let busy = false;
     for (const id of chosen) busy = (await this.#fetch(this.briefs, id, "account", [id], versions.get(id), [["brief", "1"]])) || busy;
-    if (this.view === COMPARISON && !busy) busy = await this.#fetch(this.known, COMPARISON, "comparison", chosen, this.#versions(chosen));
-    else if (this.view && this.view !== COMPARISON) busy = (await this.#fetch(this.known, this.view, "account", [this.view], versions.get(this.view))) || busy;
+    // The comparison needs every run, so it is not requested while one is still being read.
+    if (this.view === COMPARISON && !busy) busy = await this.#fetch(this.answers, COMPARISON, "comparison", chosen, this.#versions(chosen));
+    else if (this.view && this.view !== COMPARISON) busy = (await this.#fetch(this.answers, this.view, "account", [this.view], versions.get(this.view))) || busy;
     this.#draw(views);
     return busy;
   }
@@ -137,48 +140,50 @@ class Tab {
     return ids.map((id) => this.briefs.get(id)?.version).join("+");
   }
 
-  /** Fetch one thing unless its version is the one that is known; whether it is still being read. */
+  /** Fetch an answer into `map`, unless it has this version already; returns whether the server is still reading. */
   async #fetch(map, name, route, ids, version, more = []) {
+    // The same view may be of other runs than before.
     const key = ids.join();
     const known = map.get(name)?.key === key ? map.get(name) : null;
     if (known && version && known.version === version) return false;
     const since = known ? [["since", known.version]] : [];
-    const told = await ask(route, [...ids.map((id) => ["run", id]), ...since, ...more]);
-    if (!told.reading && !told.unchanged) map.set(name, { ...told, key });
-    return Boolean(told.reading);
+    const answer = await request(route, [...ids.map((id) => ["run", id]), ...since, ...more]);
+    if (!answer.reading && !answer.unchanged) map.set(name, { ...answer, key });
+    return Boolean(answer.reading);
   }
 
-  #say(text, bad = false) {
+  #showState(text, bad = false) {
     this.state.textContent = text;
     this.state.classList.toggle("bad", bad);
   }
 
   #draw(views) {
-    paint();
+    applyTheme();
     const versions = views.map((name) => `${name} ${this.briefs.get(name)?.version} ${this.runs.name(name)}`);
-    const now = [this.view, this.known.get(this.view)?.version, document.body.dataset.theme, ...versions].join("\n");
-    if (now === this.drawn) return;
-    this.drawn = now;
+    const content = [this.view, this.answers.get(this.view)?.version, document.body.dataset.theme, ...versions].join("\n");
+    if (content === this.drawn) return;
+    this.drawn = content;
     this.#drawViews(views);
     this.#drawFindings();
     this.#drawPanels();
   }
 
   #drawViews(views) {
-    const named = views.map((name) => make("button", {
+    const buttons = views.map((name) => make("button", {
       type: "button", role: "tab", text: name === COMPARISON ? "Comparison" : this.runs.name(name),
       "aria-selected": String(name === this.view), on: { click: () => this.#show(name) },
     }));
     const focused = [...this.views.children].indexOf(document.activeElement);
-    this.views.replaceChildren(...named);
-    named[focused]?.focus();
+    this.views.replaceChildren(...buttons);
+    buttons[focused]?.focus();
   }
 
   #show(name) {
     this.view = name;
     const chosen = this.runs.chosen;
+    // At once, with what is known; the refresh adds what is missing.
     this.#draw(chosen.length > 1 ? [COMPARISON, ...chosen] : chosen);
-    this.look();
+    this.refresh();
   }
 
   #drawFindings() {
@@ -187,16 +192,18 @@ class Tab {
   }
 
   #drawPanels() {
-    const known = this.known.get(this.view);
-    const errors = known ? [known.error, ...Object.entries(known.errors ?? {}).map(([name, why]) => `${name}: ${why}`)] : [];
-    const told = errors.filter(Boolean).map((text) => make("p", { class: "fwt-error", text }));
-    if (!this.roots.has(this.view)) this.roots.set(this.view, make("div", { class: this.view === COMPARISON ? "beside" : null }));
+    const answer = this.answers.get(this.view);
+    const errors = answer ? [answer.error, ...Object.entries(answer.errors ?? {}).map(([name, why]) => `${name}: ${why}`)] : [];
+    const messages = errors.filter(Boolean).map((text) => make("p", { class: "fwt-error", text }));
+    if (!this.roots.has(this.view)) this.roots.set(this.view, make("div", { class: this.view === COMPARISON ? "comparison" : null }));
     const root = this.roots.get(this.view);
+    // Not replaced by itself: an element that is taken out of the document loses focus and scroll position.
     if (this.panels.lastChild !== root) this.panels.replaceChildren(root);
     while (this.panels.firstChild !== root) this.panels.firstChild.remove();
-    root.before(...told);
-    root.hidden = !known?.account;
-    if (known?.account) globalThis.fieldwatch.draw(root, known.account, { theme: document.body.dataset.theme });
-    document.body.dataset.drawn = known ? `${this.view} ${known.version}` : "";
+    root.before(...messages);
+    root.hidden = !answer?.account;
+    if (answer?.account) globalThis.fieldwatch.draw(root, answer.account, { theme: document.body.dataset.theme });
+    // Tests wait for this attribute.
+    document.body.dataset.drawn = answer ? `${this.view} ${answer.version}` : "";
   }
 }

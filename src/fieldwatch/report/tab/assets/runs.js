@@ -1,16 +1,16 @@
-// The list of runs, each with a box to choose it.
+// List of the runs, each with a checkbox to choose it.
 
 import { make } from "./elements.js";
 
-const KEPT = "fieldwatch.chosen";
+const STORAGE_KEY = "fieldwatch.chosen";
 
-/** The list; `changed` is called when the choice of the reader is another one. */
+/** The list; it calls `onChange` when other runs are chosen. */
 export class Runs {
-  constructor(changed) {
-    this.changed = changed;
+  constructor(onChange) {
+    this.onChange = onChange;
     this.all = [];
-    this.chosen = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
-    this.shown = "";
+    this.chosen = JSON.parse(sessionStorage.getItem(STORAGE_KEY) ?? "[]");
+    this.drawn = "";
     this.filter = make("input", {
       type: "search", placeholder: "filter", "aria-label": "Filter runs by name", on: { input: () => this.#draw() },
     });
@@ -20,41 +20,44 @@ export class Runs {
       make("h2", { text: "Runs" }), this.filter, this.list, this.note);
   }
 
-  /** Take the server's list; where nothing was ever chosen, the run that went on last is. */
-  take(told, wanted) {
-    this.note.textContent = told.searching ? "looking for runs" : told.note || (told.runs.length ? "" : "no run found here");
-    if (told.searching) return;
-    this.all = told.runs;
-    const there = new Set(this.all.map((run) => run.id));
+  /** Update the list with an answer of the server. Without a choice, the run with the latest change is chosen. */
+  update(answer, requested) {
+    this.note.textContent = answer.searching ? "searching for runs" : answer.note || (answer.runs.length ? "" : "no runs found");
+    if (answer.searching) return;
+    this.all = answer.runs;
+    const ids = new Set(this.all.map((run) => run.id));
     const before = this.chosen.join();
-    const named = this.all.filter((run) => wanted.includes(run.name) || wanted.includes(run.id)).map((run) => run.id);
+    // Runs named in the address come before the stored choice.
+    const named = this.all.filter((run) => requested.includes(run.name) || requested.includes(run.id)).map((run) => run.id);
     if (named.length) this.chosen = named;
-    this.chosen = this.chosen.filter((id) => there.has(id));
-    if (!this.chosen.length && this.all.length) this.chosen = [this.all.reduce((last, run) => (run.changed > last.changed ? run : last)).id];
+    this.chosen = this.chosen.filter((id) => ids.has(id));
+    if (!this.chosen.length && this.all.length) this.chosen = [this.all.reduce((latest, run) => (run.changed > latest.changed ? run : latest)).id];
     this.#draw();
-    if (this.chosen.join() !== before) this.#keep();
+    if (this.chosen.join() !== before) this.#store();
   }
 
   name(id) {
     return this.all.find((run) => run.id === id)?.name ?? id;
   }
 
-  #keep() {
-    sessionStorage.setItem(KEPT, JSON.stringify(this.chosen));
-    this.changed();
+  #store() {
+    sessionStorage.setItem(STORAGE_KEY, JSON.stringify(this.chosen));
+    this.onChange();
   }
 
   #choose(id, on) {
+    // In the order of the list, whatever the order of the clicks: a run keeps its color.
     this.chosen = this.all.map((run) => run.id).filter((other) => (other === id ? on : this.chosen.includes(other)));
-    this.#keep();
+    this.#store();
   }
 
   #draw() {
-    const sought = this.filter.value.toLowerCase();
-    const runs = this.all.filter((run) => run.name.toLowerCase().includes(sought));
-    const now = JSON.stringify([runs.map((run) => [run.id, run.name]), this.chosen]);
-    if (now === this.shown) return;
-    this.shown = now;
+    const query = this.filter.value.toLowerCase();
+    const runs = this.all.filter((run) => run.name.toLowerCase().includes(query));
+    const content = JSON.stringify([runs.map((run) => [run.id, run.name]), this.chosen]);
+    if (content === this.drawn) return;
+    this.drawn = content;
+    // Replacing the list would lose the keyboard focus.
     const focused = document.activeElement?.value;
     this.list.replaceChildren(...runs.map((run) => this.#entry(run)));
     if (this.list.children.length && focused) this.list.querySelector(`input[value="${CSS.escape(focused)}"]`)?.focus();
@@ -65,7 +68,7 @@ export class Runs {
       type: "checkbox", value: run.id, checked: this.chosen.includes(run.id),
       on: { change: (event) => this.#choose(run.id, event.target.checked) },
     });
-    const title = `${run.folder} (in TensorBoard's own list: ${run.events})`;
+    const title = `${run.folder} (in TensorBoard's list: ${run.events})`;
     return make("li", {}, make("label", { title }, box, make("span", { text: run.name })));
   }
 }

@@ -25,7 +25,8 @@ def made(opacities, size=0.2):
     opacities = torch.tensor(opacities)
     count = len(opacities)
     points = torch.stack([torch.linspace(-1, 1, count), torch.zeros(count), torch.full((count,), 4.0)], -1)
-    sizes, colors = torch.full((count,), size), torch.linspace(0.2, 0.9, 3 * count).view(count, 3)
+    sizes = torch.full((count,), size)
+    colors = torch.linspace(0.2, 0.9, 3 * count).view(count, 3)
     gaussians = Gaussians.from_points(points, colors, degree=0, spacing=sizes)
     with torch.no_grad():
         gaussians.opacity_logits.copy_(opacities.logit())
@@ -55,14 +56,16 @@ def paper_scale(opacity, copies):
 @pytest.mark.parametrize("copies", [1, 2, 3, 7, 20, 51])
 @pytest.mark.parametrize("opacity", [0.005, 0.3, 0.9, 0.999])
 def test_sharing_is_that_of_the_paper(copies, opacity):
-    whole, number = torch.tensor([opacity], dtype=torch.float64), torch.tensor([copies])
+    whole = torch.tensor([opacity], dtype=torch.float64)
+    number = torch.tensor([copies])
     share = relocated_opacity(whole, number)
     assert 1 - (1 - share.item()) ** copies == pytest.approx(opacity)
     assert relocated_scale_factor(whole, number).item() == pytest.approx(paper_scale(opacity, copies), rel=1e-9)
 
 
 def test_rows_with_different_numbers_of_copies_do_not_mix():
-    opacities, copies = torch.tensor([0.2, 0.7, 0.9], dtype=torch.float64), torch.tensor([1, 5, 2])
+    opacities = torch.tensor([0.2, 0.7, 0.9], dtype=torch.float64)
+    copies = torch.tensor([1, 5, 2])
     expected = [paper_scale(o, n) for o, n in zip(opacities.tolist(), copies.tolist(), strict=True)]
     torch.testing.assert_close(relocated_scale_factor(opacities, copies), torch.tensor(expected, dtype=torch.float64))
     assert expected[0] == pytest.approx(1)
@@ -79,7 +82,8 @@ def test_the_image_stays_when_the_dead_move(opacity, copies):
     careless = made([opacity] * (copies + 1))
     careless.means.data[:] = gaussians.means.data
     careless.constant.data[:] = gaussians.constant.data
-    error, worst = (after - before).abs().max(), (rendered(careless) - before).abs().max()
+    error = (after - before).abs().max()
+    worst = (rendered(careless) - before).abs().max()
     assert error < 0.08 * before.max()  # eq. 9 preserves light along a line, not per pixel: 6 % at 0.9
     assert error < 0.35 * worst  # plain copies are several times as far off
 
@@ -127,7 +131,8 @@ def test_growth_stops_at_the_cap_and_counts():
 def test_the_same_seed_draws_the_same():
     results = []
     for _ in range(2):
-        gaussians, generator = made([0.5, 0.6, 0.001] * 20), torch.Generator().manual_seed(4)
+        gaussians = made([0.5, 0.6, 0.001] * 20)
+        generator = torch.Generator().manual_seed(4)
         relocate_and_add(gaussians, McmcOptions(), generator=generator)
         add_sgld_noise(gaussians, McmcOptions(), 1e-4, generator)
         results.append(gaussians.rows())

@@ -24,7 +24,7 @@ def made(opacities):
     return gaussians
 
 
-def test_only_the_opaque_stay_and_neighbours_can_be_moved_over():
+def test_only_the_opaque_stay_and_neighbors_can_be_moved_over():
     gaussians = made([0.9, 0.1, 0.6, 0.49, 0.51])
     statistics = DensificationStatistics(5)
     statistics.radii = torch.arange(5.0)
@@ -68,7 +68,8 @@ def test_a_reset_caps_opacities_and_forgets_their_moments_only():
     optimizer = make_optimizer(gaussians, Rates(), 1.0)
     (gaussians.opacities.sum() + gaussians.means.square().sum()).backward()
     optimizer.step()
-    parameter, low = gaussians.opacity_logits, gaussians.opacities[1].item()
+    parameter = gaussians.opacity_logits
+    low = gaussians.opacities[1].item()
     assert reset_opacity(gaussians) == 2
     torch.testing.assert_close(gaussians.opacities, torch.tensor([0.01, low, 0.01]))
     assert gaussians.opacity_logits is parameter

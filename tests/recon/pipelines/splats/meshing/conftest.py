@@ -9,7 +9,7 @@ import torch
 
 from fieldwatch.recon.data import PhotoSet
 from fieldwatch.recon.data.photos import PhotoPixels
-from fieldwatch.recon.geometry import Camera, colours_to_constant, look_at
+from fieldwatch.recon.geometry import Camera, colors_to_constant, look_at
 from fieldwatch.recon.pipelines.splats import Gaussians, Rows, Scene, SplatModel, SplatsConfig, view_of
 from fieldwatch.recon.pipelines.splats.schedule import make_plan
 
@@ -35,7 +35,7 @@ def discs(normals: torch.Tensor, places: torch.Tensor, radius: float, *, thickne
         log_scales=torch.tensor([radius, radius, thickness]).log().repeat(count, 1),
         quaternions=quaternions,
         opacity_logits=torch.full((count,), 3.0),
-        constant=colours_to_constant((normals + 1) / 2),
+        constant=colors_to_constant((normals + 1) / 2),
         rest=torch.zeros(count, 0, 3),
     )
 
@@ -66,7 +66,7 @@ def scene_of(cameras: tuple[Camera, ...], mask: torch.Tensor | None = None) -> S
         cameras=cameras,
         read=lambda _: PhotoPixels(image=black, mask=mask),
         points=torch.zeros(0, 3),
-        colours=torch.zeros(0, 3, dtype=torch.uint8),
+        colors=torch.zeros(0, 3, dtype=torch.uint8),
         train=tuple(range(len(cameras))),
         test=(),
         source="cameras around",

@@ -20,7 +20,7 @@ def test_box_is_around_what_the_cameras_look_at() -> None:
 
 
 def test_box_may_be_around_the_origin() -> None:
-    np.testing.assert_allclose(foreground_box(cameras(), centred=False).middle, [0, 0, 0])
+    np.testing.assert_allclose(foreground_box(cameras(), centered=False).middle, [0, 0, 0])
 
 
 def test_given_box_is_taken_as_it_is() -> None:

@@ -20,9 +20,9 @@ def gaussians(means, scales, opacities, quaternions=None) -> Ellipsoids:
     )
 
 
-def cross(origins, directions, shapes, levels, neighbours=None):
+def cross(origins, directions, shapes, levels, neighbors=None):
     rays = len(origins)
-    table = torch.arange(len(shapes.means))[None].repeat(len(shapes.means), 1) if neighbours is None else neighbours
+    table = torch.arange(len(shapes.means))[None].repeat(len(shapes.means), 1) if neighbors is None else neighbors
     towards = torch.nn.functional.normalize(torch.tensor(directions, dtype=torch.float32), dim=-1)
     places = torch.tensor(origins, dtype=torch.float32)
     return level_crossings(places, towards, torch.zeros(rays, dtype=torch.int64), table, shapes, levels)

@@ -23,7 +23,7 @@ def test_round_gaussian_gives_the_ball_at_which_its_density_is_the_level(level) 
     gaussians = OpaqueGaussians(
         ellipsoids=shapes,
         constant=torch.zeros(1, 1, 3),
-        neighbours=torch.zeros(1, 1, dtype=torch.int64),
+        neighbors=torch.zeros(1, 1, dtype=torch.int64),
         antialiased=False,
     )
     told: list[tuple[int, int]] = []

@@ -28,7 +28,8 @@ def test_place_before_the_wall_is_empty_by_its_distance_and_behind_it_is_not() -
 
 def test_one_witness_is_not_enough() -> None:
     maps = DepthMaps(2, 1 << 20)
-    first, second = view_from((0.0, -4.0, 0.0)), view_from((0.0, 4.0, 0.0))
+    first = view_from((0.0, -4.0, 0.0))
+    second = view_from((0.0, 4.0, 0.0))
     maps.add(first, wall(first, 4.0))
     maps.add(second, wall(second, 2.0))  # its wall is nearer and hides the middle
     assert maps.emptiness(np.array([[0.0, -0.5, 0.0]]))[0] < 0

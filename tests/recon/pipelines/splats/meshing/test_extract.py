@@ -49,17 +49,18 @@ def test_higher_levels_lie_farther_inside(given) -> None:
     assert means[0] > means[1] + 0.003 > means[2] + 0.006
 
 
-def test_colours_are_those_of_the_gaussians(sphere) -> None:
+def test_colors_are_those_of_the_gaussians(sphere) -> None:
     mesh = extract_mesh(*sphere, COARSE).meshes["level0.3"]
     wanted = 255 * (mesh.vertices / radii(mesh)[:, None] + 1) / 2
-    assert np.abs(mesh.colours - wanted).mean() < 10
+    assert np.abs(mesh.colors - wanted).mean() < 10
 
 
 def test_half_that_no_camera_sees_is_open_or_closed_as_asked(given) -> None:
     above = tuple(camera for camera in given.cameras_around(60) if float(camera.position[2]) > 0.9)
     normals = given.evenly(3000)
     upper = normals[normals[:, 2] > 0]
-    model, scene = given.model_of(given.discs(upper, 0.5 * upper, 0.03)), given.scene_of(above)
+    model = given.model_of(given.discs(upper, 0.5 * upper, 0.03))
+    scene = given.scene_of(above)
     opened = extract_mesh(model, scene, COARSE).meshes["level0.3"]
     closed = extract_mesh(model, scene, coarse(unseen="close")).meshes["level0.3"]
     assert not opened.closed

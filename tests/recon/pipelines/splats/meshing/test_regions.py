@@ -24,21 +24,21 @@ def region_of(points: OrientedPoints, *, empty=nowhere, on_progress=lambda _, __
 def ball(given) -> OrientedPoints:
     normals = given.evenly(6000).double().numpy()
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    return OrientedPoints(points=0.5 * normals, normals=normals, colours=np.full((6000, 3), 7, np.uint8))
+    return OrientedPoints(points=0.5 * normals, normals=normals, colors=np.full((6000, 3), 7, np.uint8))
 
 
-def test_points_give_a_closed_mesh_that_faces_out_in_their_colour(ball) -> None:
+def test_points_give_a_closed_mesh_that_faces_out_in_their_color(ball) -> None:
     told: list[str] = []
     part = region_of(ball, on_progress=lambda stage, _: told.append(stage))
     assert part.mesh is not None
     assert part.mesh.closed
     assert part.mesh.outward
-    assert (part.mesh.colours == 7).all()
+    assert (part.mesh.colors == 7).all()
     assert all(stage.startswith("foreground: ") for stage in told)
 
 
 def test_lonely_points_give_nothing_of_their_own(ball) -> None:
-    away = OrientedPoints(points=np.full((1, 3), 9.0), normals=np.eye(3)[:1], colours=np.zeros((1, 3), np.uint8))
+    away = OrientedPoints(points=np.full((1, 3), 9.0), normals=np.eye(3)[:1], colors=np.zeros((1, 3), np.uint8))
     part = region_of(OrientedPoints.joined(ball, away))
     assert part.mesh is not None
     assert np.abs(part.mesh.vertices).max() < 0.6

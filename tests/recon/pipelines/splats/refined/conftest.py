@@ -28,13 +28,14 @@ CELL = 0.25
 @pytest.fixture(scope="session")
 def solid_mesh():
     """Coarse surface of the built-in scene, colored by position."""
-    low, high = np.array([-1.7, -1.7, -0.3]), np.array([1.7, 1.7, 1.2])
+    low = np.array([-1.7, -1.7, -0.3])
+    high = np.array([1.7, 1.7, 1.2])
     axes = [np.arange(one, other, CELL) for one, other in zip(low, high, strict=True)]
     places = torch.from_numpy(np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)).float()
     values = SolidScene(0).distance(places).numpy().reshape([len(axis) for axis in axes])
     vertices, faces, _, _ = skimage.measure.marching_cubes(values, 0.0, spacing=(CELL,) * 3)
     shades = np.clip(40 + 70 * (vertices - vertices.min(0)), 0, 255).astype(np.uint8)
-    mesh = Triangles(vertices=(vertices + low).astype(np.float64), faces=faces.astype(np.int64), colours=shades)
+    mesh = Triangles(vertices=(vertices + low).astype(np.float64), faces=faces.astype(np.int64), colors=shades)
     return mesh if mesh.outward else mesh.turned()
 
 

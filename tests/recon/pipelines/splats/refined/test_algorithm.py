@@ -34,14 +34,15 @@ def test_a_refinement_learns_and_leaves_mesh_gaussians_and_a_record(config, refi
     assert {"mesh", "point_cloud", "refined", "renders", "geometry"} <= set(outcome.products)
     refined = read_mesh(outcome.products["mesh"])
     assert np.allclose(refined.vertices, state(outcome.folder)["vertices"].numpy(), atol=1e-6)
-    assert refined.colours is not None
+    assert refined.colors is not None
     about = read_manifest(outcome.folder).about
     assert (about["pipeline"], about["gaussians"]) == ("refined", len(refinement.gaussians))
 
 
 def test_after_a_crash_it_goes_on_to_the_very_same_mesh_and_journal(config, tmp_path, monkeypatch, repeatable_metrics):
     refine_mesh(config, prepare_refinement(config), tmp_path / "whole")
-    original, calls = algorithm.normal_consistency, []
+    original = algorithm.normal_consistency
+    calls = []
 
     def crashing(*args, **kwargs):
         calls.append(1)
@@ -58,17 +59,20 @@ def test_after_a_crash_it_goes_on_to_the_very_same_mesh_and_journal(config, tmp_
     assert max(before) < 14
     refine_mesh(config, prepare_refinement(config), tmp_path / "crashed", resume="must")
 
-    one, other = state(tmp_path / "whole"), state(tmp_path / "crashed")
+    one = state(tmp_path / "whole")
+    other = state(tmp_path / "crashed")
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
-    expected, resumed = repeatable_metrics(tmp_path / "whole"), repeatable_metrics(tmp_path / "crashed")
+    expected = repeatable_metrics(tmp_path / "whole")
+    resumed = repeatable_metrics(tmp_path / "crashed")
     assert expected["Loss/total"][0] == list(range(16))
     assert resumed.keys() == expected.keys()
     assert [name for name in expected if resumed[name] != expected[name]] == []
 
 
 def test_updates_of_a_photo_that_is_not_finite_are_refused(config, tmp_path, monkeypatch):
-    bad, original = prepare_refinement(config).scene.photos.names[1], Scene.photo_view
+    bad = prepare_refinement(config).scene.photos.names[1]
+    original = Scene.photo_view
 
     def photo_view(self, index):
         made = original(self, index)
@@ -86,12 +90,14 @@ def test_updates_of_a_photo_that_is_not_finite_are_refused(config, tmp_path, mon
     assert {name for event in refusals for name in event["samples"]} == {bad}
     assert len({event["step"] for event in refusals}) == 3
     assert "warning" in {finding.severity for finding in outcome.findings}
-    assert outcome.exit_code == 0
+    # Twelve steps may end worse than the mean color.
+    assert {finding.rule for finding in outcome.findings if finding.severity == "error"} <= {"WorseThanNothing"}
     assert all(bool(part.isfinite().all()) for part in state(folder).values())
 
 
 def test_another_mesh_or_other_photos_in_the_same_folder_are_refused(config, refinement, solid_mesh, tmp_path):
-    folder, mesh = tmp_path / "run", write_mesh(tmp_path / "mesh.ply", solid_mesh)
+    folder = tmp_path / "run"
+    mesh = write_mesh(tmp_path / "mesh.ply", solid_mesh)
     chosen = dataclasses.replace(config, mesh=mesh, iterations=1)
     refine_mesh(chosen, prepare_refinement(chosen), folder)
     write_mesh(mesh, dataclasses.replace(solid_mesh, vertices=solid_mesh.vertices * 1.01))

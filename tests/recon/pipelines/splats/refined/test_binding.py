@@ -70,7 +70,7 @@ def test_triangles_across_an_axis_and_turns_by_quarters_are_no_exception(make_bo
 
 
 @pytest.mark.parametrize("per_triangle", [1, 3, 4, 6])
-def test_centres_and_long_axes_lie_in_the_plane_and_the_first_axis_is_the_normal(make_bound, per_triangle):
+def test_centers_and_long_axes_lie_in_the_plane_and_the_first_axis_is_the_normal(make_bound, per_triangle):
     gaussians = make_bound(*random_triangles(50), per_triangle)
     normals = face_normals(gaussians.corners).repeat_interleave(per_triangle, 0)
     firsts = gaussians.vertices[gaussians.faces[:, 0]].repeat_interleave(per_triangle, 0)
@@ -175,7 +175,8 @@ def test_a_face_without_area_is_finite_and_so_is_its_gradient(make_bound):
 
 def test_rows_and_clouds_are_those_of_free_gaussians(make_bound):
     gaussians = make_bound(*(part for part in random_triangles(7)), 3)
-    rows, cloud = gaussians.rows(), gaussians.to_cloud()
+    rows = gaussians.rows()
+    cloud = gaussians.to_cloud()
     assert torch.allclose(rows.quaternions.norm(dim=1), torch.ones(21, dtype=torch.float64))
     assert torch.allclose(rows.log_scales.exp(), gaussians.scales)
     assert not any(part.requires_grad for part in rows)

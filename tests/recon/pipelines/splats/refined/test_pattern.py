@@ -15,7 +15,7 @@ CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, HEIGHT]])
 
 @pytest.mark.parametrize("number", PATTERNS)
 def test_there_are_as_many_different_places_as_the_name_says_and_each_sums_to_one(number):
-    places = np.array(PATTERNS[number].centres)
+    places = np.array(PATTERNS[number].centers)
     assert places.shape == (number, 3)
     assert len({tuple(place) for place in places.round(6).tolist()}) == number
     assert np.allclose(places.sum(1), 1, atol=1e-12)
@@ -25,7 +25,7 @@ def test_there_are_as_many_different_places_as_the_name_says_and_each_sums_to_on
 @pytest.mark.parametrize("number", PATTERNS)
 def test_circles_stay_in_an_equilateral_triangle(number):
     pattern = PATTERNS[number]
-    assert (HEIGHT * np.array(pattern.centres)).min() >= pattern.radius - 1e-12
+    assert (HEIGHT * np.array(pattern.centers)).min() >= pattern.radius - 1e-12
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_one_circle_is_the_inscribed_one():
 
 def test_four_circles_touch_the_sides_and_each_other():
     pattern = PATTERNS[4]
-    centres = np.array(pattern.centres) @ CORNERS
-    gaps = [np.linalg.norm(a - b) - 2 * pattern.radius for a, b in itertools.combinations(centres, 2)]
+    centers = np.array(pattern.centers) @ CORNERS
+    gaps = [np.linalg.norm(a - b) - 2 * pattern.radius for a, b in itertools.combinations(centers, 2)]
     assert min(gaps) == pytest.approx(0, abs=1e-12)
     assert sum(abs(gap) < 1e-9 for gap in gaps) == 3  # the middle one touches each of the others
     assert pytest.approx(pattern.radius, abs=1e-12) == HEIGHT / 6

@@ -11,8 +11,8 @@ from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.recon.mesh import MeshError, Triangles, write_mesh
 from fieldwatch.recon.pipelines.splats import RefineOptions, open_run, prepare_refinement
 from fieldwatch.recon.pipelines.splats.refined.preparation import (
-    initial_colours,
-    nearest_colours,
+    initial_colors,
+    nearest_colors,
     needed_bytes,
     visible_faces,
 )
@@ -34,29 +34,29 @@ def test_gaussians_lie_on_the_mesh_and_are_drawn_as_the_run_draws(config, refine
     assert set(without.scene.plan.windows) == {"rendering"}
 
 
-def test_colours_of_the_nearest_gaussians_are_theirs_at_their_places(coarse_run):
+def test_colors_of_the_nearest_gaussians_are_theirs_at_their_places(coarse_run):
     model = open_run(coarse_run).model
-    constant, rest = nearest_colours(model, model.gaussians.means.detach())  # none is opaque yet, so all are used
+    constant, rest = nearest_colors(model, model.gaussians.means.detach())  # none is opaque yet, so all are used
     assert torch.allclose(constant, model.gaussians.constant.detach(), atol=1e-4)
     assert torch.allclose(rest, model.gaussians.rest.detach(), atol=1e-4)
     with torch.no_grad():
         model.gaussians.opacity_logits[:40] = 3.0
-    near, _ = nearest_colours(model, model.gaussians.means.detach()[40:41])  # its own color is not used any more
+    near, _ = nearest_colors(model, model.gaussians.means.detach()[40:41])  # its own color is not used any more
     assert (near - model.gaussians.constant.detach()[40:41]).abs().max() > 1e-3
 
 
-def test_colours_of_the_vertices_are_blended_by_place(config, coarse_run):
+def test_colors_of_the_vertices_are_blended_by_place(config, coarse_run):
     black_to_white = np.array([[0, 0, 0], [120, 0, 0], [0, 240, 0]], np.uint8)
-    mesh = Triangles(vertices=np.eye(3), faces=np.array([[0, 1, 2]]), colours=black_to_white)
+    mesh = Triangles(vertices=np.eye(3), faces=np.array([[0, 1, 2]]), colors=black_to_white)
     model = open_run(coarse_run).model
-    chosen = replace(config, first_colours="vertices")
-    constant, rest = initial_colours(chosen, model, mesh, torch.zeros(1, 3))
+    chosen = replace(config, first_colors="vertices")
+    constant, rest = initial_colors(chosen, model, mesh, torch.zeros(1, 3))
     assert torch.allclose(0.5 + 0.28209479 * constant[0], torch.tensor([40, 80, 0]) / 255, atol=1e-5)
     assert not rest.any()
-    with pytest.raises(ValueError, match="use --first-colours gaussians"):
-        initial_colours(chosen, model, replace(mesh, colours=None), torch.zeros(1, 3))
-    grey, _ = initial_colours(replace(config, first_colours="grey"), model, mesh, torch.zeros(1, 3))
-    assert not grey.any()
+    with pytest.raises(ValueError, match="use --first-colors gaussians"):
+        initial_colors(chosen, model, replace(mesh, colors=None), torch.zeros(1, 3))
+    gray, _ = initial_colors(replace(config, first_colors="gray"), model, mesh, torch.zeros(1, 3))
+    assert not gray.any()
 
 
 def test_faces_behind_and_beside_the_cameras_are_not_seen(refinement):

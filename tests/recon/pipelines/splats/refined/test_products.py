@@ -6,13 +6,14 @@ import numpy as np
 import torch
 
 from fieldwatch.recon.data import read_gaussian_ply, write_gaussian_ply
-from fieldwatch.recon.geometry import colours_to_constant
+from fieldwatch.recon.geometry import colors_to_constant
 from fieldwatch.recon.pipelines.splats import Gaussians, SplatModel, fused_cloud
-from fieldwatch.recon.pipelines.splats.refined.products import refined_triangles, vertex_colours, write_refined_file
+from fieldwatch.recon.pipelines.splats.refined.products import refined_triangles, vertex_colors, write_refined_file
 
 
 def test_the_ply_reads_back_and_draws_the_same_picture(refinement, tmp_path):
-    model, view = refinement.model, refinement.scene.views[1]
+    model = refinement.model
+    view = refinement.scene.views[1]
     with torch.no_grad():
         model.gaussians.turns.copy_(torch.randn_like(model.gaussians.turns))
         model.gaussians.plane_log_scales[:, 1] += 0.7
@@ -21,23 +22,24 @@ def test_the_ply_reads_back_and_draws_the_same_picture(refinement, tmp_path):
     assert torch.allclose(cloud.log_scales[:, 0], torch.tensor(math.log(model.gaussians.thickness)))
     free = SplatModel(Gaussians.from_cloud(cloud), model.background, antialiased=True)
     with torch.no_grad():
-        one, other = model.render(view).features, free.render(view).features
+        one = model.render(view).features
+        other = free.render(view).features
     assert one.std() > 0.05
     assert torch.allclose(one, other, atol=1e-4)
 
 
-def test_vertices_take_the_colours_of_the_gaussians_around_them(make_bound):
+def test_vertices_take_the_colors_of_the_gaussians_around_them(make_bound):
     gaussians = make_bound([[0.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0], [5.0, 5, 5]], [[0, 1, 2]], 3)
     shades = torch.tensor([[0.8, 0.2, 0.2], [0.2, 0.8, 0.2], [0.2, 0.2, 0.8]])
     with torch.no_grad():
-        gaussians.constant.copy_(colours_to_constant(shades))
+        gaussians.constant.copy_(colors_to_constant(shades))
     expected = [
         [128, 89, 89],
         [89, 128, 89],
         [89, 89, 128],
         [128, 128, 128],
     ]  # halves and quarters; gray without a face
-    assert np.abs(vertex_colours(gaussians).astype(int) - expected).max() <= 1
+    assert np.abs(vertex_colors(gaussians).astype(int) - expected).max() <= 1
 
 
 def test_the_mesh_keeps_its_faces_and_takes_the_vertices_as_they_are(refinement, solid_mesh):

@@ -54,7 +54,8 @@ def test_without_embedding_the_clip_head_stays_out_of_the_graph(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_same_seed_same_picture_and_state_dict_carries_it(name):
-    first, again = built(name), built(name)
+    first = built(name)
+    again = built(name)
     other = build_model(name, GEOMETRY, SMALL)
     asked = query(first)
     assert torch.equal(first(asked).rgb, again(asked).rgb)

@@ -102,7 +102,8 @@ def test_top_frequency_keeps_its_phase():
     value = torch.tensor([[0.625]], dtype=torch.float64)
     levels = PositionalEncoding.parse("pe_1.25_80")(value)[0, 79]
     # pi * 1.25^79 * 0.625 reduced modulo 2 pi in exact integer arithmetic: 1.25^79 = 5^79 / 4^79
-    numerator, denominator = 5 * 5**79, 8 * 4**79
+    numerator = 5 * 5**79
+    denominator = 8 * 4**79
     remainder = (numerator % (2 * denominator)) / denominator
     assert abs(levels.item() - torch.sin(torch.tensor(remainder * torch.pi, dtype=torch.float64)).item()) < 1e-6
 

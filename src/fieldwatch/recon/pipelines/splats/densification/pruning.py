@@ -67,7 +67,7 @@ def prune_opacity(
 def new_row_numbers(surviving: Int[Tensor, " surviving"], before: int) -> Int[Tensor, " before"]:
     """Return the new row number of every old row, -1 for removed rows.
 
-    `new_row_numbers(surviving, n)[neighbours]` remaps a table of indices.
+    `new_row_numbers(surviving, n)[neighbors]` remaps a table of indices.
     """
     # Scatter: row `surviving[i]` becomes row i.
     numbers = surviving.new_full((before,), -1)

@@ -48,7 +48,7 @@ def foreground_box(
     cameras: Sequence[Camera],
     bbox: tuple[tuple[float, float, float], tuple[float, float, float]] | None = None,
     *,
-    centred: bool = True,
+    centered: bool = True,
 ) -> Box:
     """Return the foreground box: the given one, or a cube that extends one extent of the cameras in each direction.
 
@@ -59,12 +59,12 @@ def foreground_box(
     Args:
         cameras: cameras of the training photos.
         bbox: two opposite corners, world units; None uses the automatic box.
-        centred: False centers the automatic box on the origin.
+        centered: False centers the automatic box on the origin.
     """
     if bbox is not None:
         return Box(low=np.array(bbox[0], np.float64), high=np.array(bbox[1], np.float64))
     extent = camera_extent(cameras)
-    if not centred:
+    if not centered:
         return Box.around(np.zeros(3), extent)
     # Without cameras that are far away, whose poses are probably wrong.
     positions = np.stack([camera.position.double().cpu().numpy() for camera in near_cameras(cameras)])

@@ -59,7 +59,7 @@ def level_crossings(  # noqa: PLR0913, PLR0917  rays and the Gaussians that they
     origins: Float[Tensor, "rays 3"],
     directions: Float[Tensor, "rays 3"],
     hit: Int[Tensor, " rays"],
-    neighbours: Int[Tensor, "gaussians k"],
+    neighbors: Int[Tensor, "gaussians k"],
     ellipsoids: Ellipsoids,
     levels: Sequence[float],
 ) -> list[Crossings]:
@@ -74,11 +74,11 @@ def level_crossings(  # noqa: PLR0913, PLR0917  rays and the Gaussians that they
         origins: points on the rendered surface, world units.
         directions: unit vectors from the camera.
         hit: row of the Gaussian that each ray hits.
-        neighbours: neighbor indices of every Gaussian, itself included.
+        neighbors: neighbor indices of every Gaussian, itself included.
         ellipsoids: Gaussians.
         levels: levels of the density, in (0, 1).
     """
-    rows = neighbours[hit].long()
+    rows = neighbors[hit].long()
     whitening = ellipsoids.whitening[rows]
     profiles = _profiles(origins, directions, whitening, ellipsoids.means[rows], ellipsoids.opacities[rows])
     spans = REACH * _spread(directions, hit, ellipsoids)

@@ -10,7 +10,7 @@ from scipy.spatial import KDTree
 from fieldwatch.recon.losses import contributions, density
 from fieldwatch.recon.mesh import Triangles, implicit_surface
 from fieldwatch.recon.pipelines.splats.meshing.boxes import Box
-from fieldwatch.recon.pipelines.splats.meshing.surface import NEIGHBOURS, OpaqueGaussians
+from fieldwatch.recon.pipelines.splats.meshing.surface import NEIGHBORS, OpaqueGaussians
 
 _REACH = 4.0  # standard deviations beyond which a Gaussian's density is negligible
 _POINTS_AT_ONCE = 1 << 15
@@ -31,7 +31,7 @@ def density_surface(
     shapes = gaussians.ellipsoids
     tree = KDTree(shapes.means.double().numpy())
     farthest = _REACH * float(shapes.scales.max())
-    count = min(NEIGHBOURS, len(shapes.means))
+    count = min(NEIGHBORS, len(shapes.means))
 
     def level_minus_density(points: Float64[np.ndarray, "n 3"]) -> Float64[np.ndarray, " n"]:
         """Return negative values inside the surface."""

@@ -84,7 +84,7 @@ def extract_mesh(
     gaussians = OpaqueGaussians.of(model, hull, bands=bands)
     views = tuple(map(_on_cpu, scene.training_views))
     cameras = tuple(scene.photos.cameras[i] for i in scene.photos.train)
-    foreground = foreground_box(cameras, options.bbox, centred=options.centred)
+    foreground = foreground_box(cameras, options.bbox, centered=options.centered)
     visible = surface_points(
         gaussians,
         views,
@@ -238,11 +238,11 @@ class _RegionMesher:
 def joined(meshes: list[Triangles]) -> Triangles:
     """Concatenate meshes without connecting them. Colors are kept if all meshes have them."""
     starts = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes)])
-    colors = [mesh.colours for mesh in meshes if mesh.colours is not None]
+    colors = [mesh.colors for mesh in meshes if mesh.colors is not None]
     return Triangles(
         vertices=np.concatenate([mesh.vertices for mesh in meshes]),
         faces=np.concatenate([mesh.faces + start for mesh, start in zip(meshes, starts, strict=False)]),
-        colours=np.concatenate(colors) if len(colors) == len(meshes) else None,
+        colors=np.concatenate(colors) if len(colors) == len(meshes) else None,
     )
 
 
@@ -263,7 +263,7 @@ def _depth_view(gaussians: OpaqueGaussians, camera: Camera, view: View) -> Depth
     if output.median_depth is None:
         raise AssertionError("the rasterizer returned no median depth although it was requested")
     colors = output.features.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
-    return DepthView(camera=camera, depth=output.median_depth.numpy(), colours=colors)
+    return DepthView(camera=camera, depth=output.median_depth.numpy(), colors=colors)
 
 
 def _on_cpu(view: View) -> View:

@@ -21,7 +21,7 @@ class ExtractOptions:
         method: reconstruction method: screened Poisson reconstruction of points on the level set (poisson), TSDF fusion
             of rendered depth maps (tsdf), or marching cubes on the density of the Gaussians (density).
         bbox: two opposite corners of the foreground box, in world units; None derives it from the cameras.
-        centred: center the foreground box on the point that the cameras look at instead of the origin.
+        centered: center the foreground box on the point that the cameras look at instead of the origin.
         points: maximum number of points on each level set; SuGaR uses 10,000,000.
         resolution: number of grid cells along the longest side of the foreground; None derives it from the photos'
             resolution, between 96 and 384.
@@ -42,7 +42,7 @@ class ExtractOptions:
     surface_level: tuple[float, ...] = (0.3,)
     method: Method = "poisson"
     bbox: tuple[Point, Point] | None = None
-    centred: bool = True
+    centered: bool = True
     points: int = 1_000_000
     resolution: int | None = None
     background: bool = True

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from fieldwatch import InputError
-from fieldwatch.recon.geometry import nearest_neighbours
+from fieldwatch.recon.geometry import nearest_neighbors
 from fieldwatch.recon.losses import Ellipsoids
 from fieldwatch.recon.mesh import OrientedPoints
 from fieldwatch.recon.pipelines.splats.bands import render_in_bands
@@ -23,7 +23,7 @@ from fieldwatch.recon.render import RenderOutput, View
 
 OPAQUE = 0.5
 """Opacity above which a Gaussian is part of the surface."""
-NEIGHBOURS = 16
+NEIGHBORS = 16
 """Number of Gaussians whose densities are summed at a point, as in SuGaR."""
 MaskOf = Callable[[int], PhotoMask]
 """Function from a view's index to the pixels that are informative about the surface."""
@@ -37,7 +37,7 @@ class OpaqueGaussians:
     Attributes:
         ellipsoids: shapes of the Gaussians.
         constant: SH coefficients of degree 0.
-        neighbours: indices of the nearest neighbors of each Gaussian, itself first.
+        neighbors: indices of the nearest neighbors of each Gaussian, itself first.
         antialiased: whether Gaussians keep their light when the low-pass filter widens them.
         bands: number of bands in which an image is rendered; groups of rays are smaller by the same factor.
         carved: number of opaque Gaussians that were skipped because photos are transparent there.
@@ -45,7 +45,7 @@ class OpaqueGaussians:
 
     ellipsoids: Ellipsoids
     constant: Float[Tensor, "n 1 3"]
-    neighbours: Int[Tensor, "n k"]
+    neighbors: Int[Tensor, "n k"]
     antialiased: bool
     bands: int = 1
     carved: int = 0
@@ -92,7 +92,7 @@ class OpaqueGaussians:
             ellipsoids=shapes,
             constant=gaussians.constant.detach().cpu()[chosen][:, None],
             # Among the opaque Gaussians only: transparent ones do not count for the surface.
-            neighbours=nearest_neighbours(means, NEIGHBOURS).indices,
+            neighbors=nearest_neighbors(means, NEIGHBORS).indices,
             antialiased=model.antialiased,
             bands=bands,
             carved=opaque_count - int(chosen.sum()),
@@ -202,14 +202,14 @@ def _points_of(  # noqa: PLR0913, PLR0917  one view, its pixels, and the levels
         # The Gaussian at which the transmittance falls to one half.
         hit = output.median_ids.flatten()[chunk].long()  # pyright: ignore[reportOptionalMemberAccess]  asked for above
         colors = output.features.reshape(-1, 3)[chunk].clamp(0, 1).mul(255).round().to(torch.uint8)
-        crossings = level_crossings(origins, directions, hit, gaussians.neighbours, gaussians.ellipsoids, levels)
+        crossings = level_crossings(origins, directions, hit, gaussians.neighbors, gaussians.ellipsoids, levels)
         for level, crossing in enumerate(crossings):
             crossed = crossing.found
             parts[level].append(
                 OrientedPoints(
                     points=crossing.points[crossed].double().numpy(),
                     normals=_unit(crossing.normals[crossed]),
-                    colours=colors[crossed].numpy(),
+                    colors=colors[crossed].numpy(),
                 )
             )
     return [OrientedPoints.joined(*of_level) for of_level in parts]

@@ -5,11 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-import torch
-
 from fieldwatch import MicroBatches, Run, Shuffled, Terms, read_history
 from fieldwatch.files import output_path
-from fieldwatch.pipeline import Outcome, RunChoices
+from fieldwatch.pipeline import Outcome, RunChoices, seed_everything
 from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.splats.algorithm import PRODUCTS
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, max_bands, split_views
@@ -39,7 +37,7 @@ def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
         Diverged: Training diverged; the message names the checkpoint to resume from.
         Interrupted: A signal arrived; the step was finished and saved.
     """
-    torch.manual_seed(config.seed)
+    seed_everything(config.seed)
     scene = refinement.scene
     model = refinement.model
     gaussians = refinement.gaussians

@@ -101,7 +101,7 @@ class BoundGaussians(nn.Module):
         self._cached_normals: Tensor | None = None
         # Persistent, so that a refinement can be opened without its mesh file.
         self.register_buffer("faces", faces.clone())
-        barycentric = torch.tensor(PATTERNS[per_triangle].centres, dtype=vertices.dtype, device=vertices.device)
+        barycentric = torch.tensor(PATTERNS[per_triangle].centers, dtype=vertices.dtype, device=vertices.device)
         # Not persistent: it is determined by `per_triangle`.
         self.register_buffer("barycentric", barycentric, persistent=False)
 
@@ -177,7 +177,7 @@ class BoundGaussians(nn.Module):
     def means(self) -> Float[Tensor, "n 3"]:
         """Centers, world units."""
         first, second, third = self.corners.unbind(1)
-        centers = [a * first + b * second + c * third for a, b, c in PATTERNS[self.per_triangle].centres]
+        centers = [a * first + b * second + c * third for a, b, c in PATTERNS[self.per_triangle].centers]
         return centers[0] if len(centers) == 1 else torch.stack(centers, 1).reshape(-1, 3)
 
     @property

@@ -12,11 +12,12 @@ from fieldwatch.pipeline import (
     NOT_NEGATIVE,
     POSITIVE,
     Device,
+    formerly,
     refuse_out_of_bounds,
 )
 from fieldwatch.recon.pipelines.splats.refined.pattern import FirstSize, PerTriangle
 
-FirstColours = Literal["gaussians", "vertices", "grey"]
+FirstColors = Literal["gaussians", "vertices", "gray"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class RefineOptions:
         opacity: initial opacity of all Gaussians, between 0 and 1, both excluded (SuGaR: 0.1).
         thickness: standard deviation along the normal, as a fraction of the cameras' extent; greater than 0; not
             learned.
-        first_colours: source of the initial colors: the nearest Gaussians of the run, the mesh's vertices, or uniform
+        first_colors: source of the initial colors: the nearest Gaussians of the run, the mesh's vertices, or uniform
             gray.
         first_size: length that initial radii are proportional to: the triangle's shortest side (shortest; SuGaR), or
             the side of an equilateral triangle of the same area (area), which leaves fewer gaps on narrow triangles.
@@ -96,7 +97,7 @@ class RefineOptions:
     dssim: float = 0.2
     opacity: float = 0.1
     thickness: float = 1e-6
-    first_colours: FirstColours = "gaussians"
+    first_colors: FirstColors = field(default="gaussians", metadata=formerly("first_colours", grey="gray"))
     # Not SuGaR's choice, which the parity preset restores.
     first_size: FirstSize = "area"
     degree: int = 3

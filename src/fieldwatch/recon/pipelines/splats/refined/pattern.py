@@ -16,16 +16,16 @@ class Pattern:
     """Arrangement of the Gaussians on a triangle.
 
     Attributes:
-        centres: barycentric coordinates of the centers; each sums to 1.
+        centers: barycentric coordinates of the centers; each sums to 1.
         radius: initial standard deviation as a fraction of the side: the radius of the largest equal circles that fit
             into an equilateral triangle of side 1 without overlap.
     """
 
-    centres: tuple[Barycentric, ...]
+    centers: tuple[Barycentric, ...]
     radius: float
 
     def __len__(self) -> int:
-        return len(self.centres)
+        return len(self.centers)
 
 
 _MIDDLE: Barycentric = (1 / 3, 1 / 3, 1 / 3)
@@ -39,10 +39,10 @@ def _around(first: float, other: float) -> tuple[Barycentric, ...]:
 
 
 PATTERNS: dict[PerTriangle, Pattern] = {
-    1: Pattern(centres=(_MIDDLE,), radius=1 / (2 * math.sqrt(3))),
-    3: Pattern(centres=_around(1 / 2, 1 / 4), radius=1 / (2 * (math.sqrt(3) + 1))),
-    4: Pattern(centres=(_MIDDLE, *_around(2 / 3, 1 / 6)), radius=1 / (4 * math.sqrt(3))),
+    1: Pattern(centers=(_MIDDLE,), radius=1 / (2 * math.sqrt(3))),
+    3: Pattern(centers=_around(1 / 2, 1 / 4), radius=1 / (2 * (math.sqrt(3) + 1))),
+    4: Pattern(centers=(_MIDDLE, *_around(2 / 3, 1 / 6)), radius=1 / (4 * math.sqrt(3))),
     # Three near the corners, three near the middles of the sides.
-    6: Pattern(centres=(*_around(2 / 3, 1 / 6), *_around(1 / 6, 5 / 12)), radius=1 / (4 + 2 * math.sqrt(3))),
+    6: Pattern(centers=(*_around(2 / 3, 1 / 6), *_around(1 / 6, 5 / 12)), radius=1 / (4 + 2 * math.sqrt(3))),
 }
 """Patterns by the number of Gaussians per triangle."""

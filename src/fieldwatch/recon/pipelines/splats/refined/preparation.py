@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch import InputError, Ranks
 from fieldwatch.pipeline import CheckpointSelector, choose_device
-from fieldwatch.recon.geometry import colours_to_constant, harmonics_count
+from fieldwatch.recon.geometry import colors_to_constant, harmonics_count
 from fieldwatch.recon.mesh import MeshError, Triangles, read_mesh
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.model import SplatModel
@@ -25,10 +25,10 @@ from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.stored import StoredRun, open_run
 from fieldwatch.recon.render import View
 
-Colours = tuple[Float[Tensor, "n 3"], Float[Tensor, "n functions 3"]]
+Colors = tuple[Float[Tensor, "n 3"], Float[Tensor, "n functions 3"]]
 """SH coefficients of degree 0 and of the higher degrees."""
 
-COLOUR_NEIGHBOURS = 4
+COLOR_NEIGHBORS = 4
 """Number of Gaussians of the run whose colors are blended, weighted by inverse squared distance."""
 OPAQUE = 0.3
 """Opacity above which a Gaussian of the run is used for colors."""
@@ -103,9 +103,9 @@ def initial_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangl
     device = stored.scene.device
     vertices = torch.from_numpy(mesh.vertices).float().to(device)
     faces = torch.from_numpy(mesh.faces).to(device)
-    barycentric = vertices.new_tensor(PATTERNS[config.gaussians_per_triangle].centres)
+    barycentric = vertices.new_tensor(PATTERNS[config.gaussians_per_triangle].centers)
     means = (barycentric @ vertices[faces]).reshape(-1, 3)
-    constant, rest = initial_colours(config, stored.model, mesh, means)
+    constant, rest = initial_colors(config, stored.model, mesh, means)
     gaussians = BoundGaussians.on_mesh(
         vertices,
         faces,
@@ -123,9 +123,9 @@ def initial_refined_model(config: RefineConfig, stored: StoredRun, mesh: Triangl
     return SplatModel(gaussians, stored.scene.background, exposures=exposures, antialiased=stored.config.antialiased)
 
 
-def initial_colours(
+def initial_colors(
     config: RefineConfig, coarse: SplatModel[Any], mesh: Triangles, means: Float[Tensor, "n 3"]
-) -> Colours:
+) -> Colors:
     """Return initial SH coefficients for Gaussians on a mesh.
 
     Args:
@@ -139,17 +139,17 @@ def initial_colours(
     """
     functions = harmonics_count(config.degree) - 1
     rest = means.new_zeros(len(means), functions, 3)
-    if config.first_colours == "grey":
+    if config.first_colors == "gray":
         return means.new_zeros(len(means), 3), rest
-    if config.first_colours == "vertices":
-        if mesh.colours is None:
+    if config.first_colors == "vertices":
+        if mesh.colors is None:
             raise InputError(
-                f"{config.mesh} has no vertex colors: use --first-colours gaussians, or a mesh with vertex colors"
+                f"{config.mesh} has no vertex colors: use --first-colors gaussians, or a mesh with vertex colors"
             )
-        colors = torch.from_numpy(mesh.colours[mesh.faces]).to(means) / 255
-        barycentric = means.new_tensor(PATTERNS[config.gaussians_per_triangle].centres)
-        return colours_to_constant((barycentric @ colors).reshape(-1, 3)), rest
-    constant, stored = nearest_colours(coarse, means)
+        colors = torch.from_numpy(mesh.colors[mesh.faces]).to(means) / 255
+        barycentric = means.new_tensor(PATTERNS[config.gaussians_per_triangle].centers)
+        return colors_to_constant((barycentric @ colors).reshape(-1, 3)), rest
+    constant, stored = nearest_colors(coarse, means)
     common = min(functions, stored.shape[1])
     # Higher degrees than the run has start at zero; degrees above the config's are dropped.
     rest[:, :common] = stored[:, :common]
@@ -157,15 +157,15 @@ def initial_colours(
 
 
 @torch.no_grad()
-def nearest_colours(coarse: SplatModel[Any], means: Float[Tensor, "n 3"]) -> Colours:
+def nearest_colors(coarse: SplatModel[Any], means: Float[Tensor, "n 3"]) -> Colors:
     """Blend the SH coefficients of the nearest opaque Gaussians at each center, by inverse squared distance."""
     opacities = coarse.shapes()[1]
     opaque = (opacities > OPAQUE).nonzero()[:, 0]
     rows = coarse.gaussians.rows()
     # With too few opaque Gaussians, use all of them instead of failing.
-    chosen = opaque if len(opaque) >= COLOUR_NEIGHBOURS else torch.arange(len(opacities), device=opacities.device)
+    chosen = opaque if len(opaque) >= COLOR_NEIGHBORS else torch.arange(len(opacities), device=opacities.device)
     tree = KDTree(rows.means[chosen].double().numpy(force=True))
-    distances, indices = tree.query(means.double().numpy(force=True), k=min(COLOUR_NEIGHBOURS, len(chosen)))
+    distances, indices = tree.query(means.double().numpy(force=True), k=min(COLOR_NEIGHBORS, len(chosen)))
     distances, indices = (np.reshape(part, (len(means), -1)) for part in (distances, indices))  # k=1 has no columns
     shares = 1 / (np.square(distances) + np.finfo(np.float32).tiny)  # finite at a distance of 0
     weights = torch.from_numpy(shares / shares.sum(1, keepdims=True)).to(means)

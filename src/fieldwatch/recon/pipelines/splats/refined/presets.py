@@ -24,7 +24,7 @@ def parity() -> RefineOptions:
     """Return SuGaR's settings: vertex colors, an SH degree per 1000 steps, 30,000 steps of vertex rate decay."""
     return RefineOptions(
         iterations=15_000,
-        first_colours="vertices",
+        first_colors="vertices",
         first_size="shortest",
         degree_every=1000,
         rates=RefineRates(lr_steps=30_000),

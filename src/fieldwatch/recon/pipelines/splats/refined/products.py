@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from fieldwatch.files import output_path, whole_file
 from fieldwatch.recon.data import write_gaussian_ply
-from fieldwatch.recon.geometry import MAX_DEGREE, constant_to_colours, harmonics_count
+from fieldwatch.recon.geometry import MAX_DEGREE, constant_to_colors, harmonics_count
 from fieldwatch.recon.mesh import Triangles, write_mesh
 from fieldwatch.recon.pipelines.splats.coarse_file import fused_cloud
 from fieldwatch.recon.pipelines.splats.model import SplatModel
@@ -82,19 +82,19 @@ def refined_triangles(gaussians: BoundGaussians) -> Triangles:
     return Triangles(
         vertices=gaussians.vertices.detach().cpu().double().numpy(),
         faces=gaussians.faces.cpu().numpy(),
-        colours=vertex_colours(gaussians),
+        colors=vertex_colors(gaussians),
     )
 
 
 @torch.no_grad()
-def vertex_colours(gaussians: BoundGaussians) -> UInt8[np.ndarray, "v 3"]:
+def vertex_colors(gaussians: BoundGaussians) -> UInt8[np.ndarray, "v 3"]:
     """Return vertex colors, blended from the SH coefficients of degree 0 of the Gaussians on adjacent faces.
 
     The weights are opacity times barycentric coordinate. Vertices without faces are gray.
     """
     per_triangle = gaussians.per_triangle
     faces = gaussians.faces
-    colors = constant_to_colours(gaussians.constant).clamp(0, 1).view(-1, per_triangle, 3)
+    colors = constant_to_colors(gaussians.constant).clamp(0, 1).view(-1, per_triangle, 3)
     # The offset makes faces whose Gaussians are all transparent count as well.
     weights = gaussians.opacities.view(-1, per_triangle, 1) * gaussians.barycentric + 1e-6
     of_corners = torch.einsum("mgc,mgk->mck", weights, colors).reshape(-1, 3)

@@ -25,7 +25,7 @@ def make_refine_plan(config: RefineConfig, notes: tuple[str, ...] = ()) -> Plan:
         densification=None,
         prune_after=None,
         # Never searched: no term of a refinement compares neighbors.
-        neighbours_every=total,
+        neighbors_every=total,
         tests=frozenset(step for step in config.test_iterations if step <= total) | {total},
         # Every evaluation saves a checkpoint anyway.
         saves=frozenset(),

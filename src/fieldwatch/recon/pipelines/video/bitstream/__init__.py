@@ -4,8 +4,8 @@ from .allocation import allocate_bits
 from .codec import CodecOptions, DecodedBitstream, WrittenBitstream, breakdown, read_bitstream, write_bitstream
 from .comparison import CompressedSizes, compare_compressors
 from .container import BitstreamError
-from .quantize import QuantizedTensor, quantize
-from .rebuild import StoredFrames, frame_codes, load_bitstream, model_config, rebuild
+from .quantization import QuantizedTensor, quantize
+from .rebuilding import StoredFrames, frame_codes, load_bitstream, model_config, rebuild
 
 __all__ = [
     "BitstreamError",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from .quantize import quantize
+from .quantization import quantize
 from .tensors import FEWEST, values_of
 
 

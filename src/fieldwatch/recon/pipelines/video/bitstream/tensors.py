@@ -12,7 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 
 from .entropy import Prior, SymbolReader, SymbolWriter, code_length, fit_priors
-from .quantize import QuantizedTensor, quantize, zero_points
+from .quantization import QuantizedTensor, quantize, zero_points
 
 FEWEST = 3
 """Tensors with fewer elements are stored uncoded, which is smaller than a table and symbols."""

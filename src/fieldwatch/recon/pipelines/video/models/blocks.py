@@ -33,7 +33,7 @@ def activation(name: str) -> nn.Module:
     }[name]()
 
 
-def normalisation(name: str, channels: int) -> nn.Module:
+def normalization(name: str, channels: int) -> nn.Module:
     """Return a normalization by name: "none", "bn" (batch) or "in" (instance)."""
     return {"none": nn.Identity, "bn": nn.BatchNorm2d, "in": nn.InstanceNorm2d}[name](channels)
 
@@ -46,7 +46,7 @@ class Stem(nn.Module):
         self.size = size
         # Submodule names are those of the original's checkpoints.
         self.conv = nn.ModuleDict({"downconv": nn.Conv2d(channels_in, channels * size[0] * size[1], 1)})
-        self.norm = normalisation(options.norm, channels * size[0] * size[1])
+        self.norm = normalization(options.norm, channels * size[0] * size[1])
         self.act = activation(options.act)
 
     def forward(self, x: Float[Tensor, "units code rows columns"]) -> Float[Tensor, "units channels height width"]:
@@ -71,7 +71,7 @@ class UpBlock(nn.Module):
         build = {"pshuffel": _shuffle, "conv": _transposed, "interpolate": _interpolate}[options.conv_type[1]]
         self.stride = stride
         self.conv = nn.ModuleDict({"upconv": build(channels_in, channels, stride, kernel)})
-        self.norm = normalisation(options.norm, channels)
+        self.norm = normalization(options.norm, channels)
         self.act = activation(options.act)
 
     def forward(self, x: Float[Tensor, "units before rows columns"]) -> Float[Tensor, "units channels height width"]:

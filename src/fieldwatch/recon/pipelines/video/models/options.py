@@ -102,8 +102,9 @@ class ModelOptions:
                 raise InputError(msg)
         for name, least in (("cells", 1), ("widths", 1), ("channels", 0), ("static", 0), ("blocks", 0)):
             _at_least(f"every entry of grid_{name}", min(getattr(self, f"grid_{name}")), least)
-        if not min(self.grid_periods) > 0:
-            raise InputError(f"grid_periods must be numbers of frames > 0, got {self.grid_periods}")
+        # Each entry by itself: `min` may return any of them if one is NaN.
+        if not all(0 < period < math.inf for period in self.grid_periods):
+            raise InputError(f"grid_periods must be finite numbers of frames > 0, got {self.grid_periods}")
         # Each stage enlarges by an integer factor of at least 2.
         if any(a % b or a == b for a, b in pairwise(self.grid_cells)):
             raise InputError(f"each of grid_cells must be a multiple of the next, e.g. 16 8 4, got {self.grid_cells}")

@@ -1,0 +1,26 @@
+"""All cases by name."""
+
+from . import healthy_a, healthy_b, plants_a, plants_b
+from .cases import Healthy, Order, Plant, Train
+
+PLANTS: dict[str, tuple[Plant, ...]] = {"a": plants_a.PLANTS, "b": plants_b.PLANTS}
+HEALTHY: dict[str, tuple[Healthy, ...]] = {"a": healthy_a.HEALTHY, "b": healthy_b.HEALTHY}
+
+
+def all_plants() -> dict[str, Plant]:
+    """Return the plants of both halves by name."""
+    return {plant.name: plant for plants in PLANTS.values() for plant in plants}
+
+
+def all_healthy() -> dict[str, Healthy]:
+    """Return the healthy runs of both halves by name."""
+    return {run.name: run for runs in HEALTHY.values() for run in runs}
+
+
+def training_of(order: Order) -> Train:
+    """Return what an order trains."""
+    healthy = all_healthy().get(order.name)
+    if healthy is not None:
+        return healthy.train
+    plant = all_plants()[order.name]
+    return plant.repaired(order.advice) if order.repaired else plant.broken

@@ -1,0 +1,238 @@
+"""Which finding explains which others, and which recorded events explain findings that follow them at once.
+
+A fault of a run fires several rules. The tables below name the consequences of each cause, so that a reader sees the
+cause first and everything else below it. A cause explains its consequences only if it began before them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from fieldwatch.health.finding import CERTAIN, LIKELY, RULE_FAILED, Finding, Severity, rank_of
+from fieldwatch.health.rules import RULES
+from fieldwatch.health.window import DISTURBANCES
+
+_LOSSES = frozenset(("LossSpike", "LossJump", "LossOscillating", "LossNotDecreasing", "SampleSpike"))
+_GRADIENTS = frozenset(("GradientExploding", "GradientVanishing", "UpdateRatio", "ParameterDrift", "GroupImbalance"))
+_STOPPED = frozenset(("DeadGroup", "UnchangedParameters"))
+_RESULTS = frozenset(
+    {"Collapse", "HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "WorseThanNothing", "WorstSample"}
+)
+_INCIDENTS = frozenset({"RefusedUpdates", "RolledBack", "DeclaredButZero"})
+_EVERYTHING = _LOSSES | _GRADIENTS | _STOPPED | _RESULTS | _INCIDENTS
+
+EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        # Data that were read wrong come first, then the program, then its settings, then the course of training.
+        "NonFinite": _LOSSES | _STOPPED | _INCIDENTS | _RESULTS | {"GradientExploding"},
+        "NotKept": frozenset(("LossJump",)),
+        "UnchangedParameters": _RESULTS | {"LossNotDecreasing", "RateTooLow", "UpdateRatio"},
+        "DeclaredButAbsent": _RESULTS,
+        "NotInOptimizer": _RESULTS | {"LossNotDecreasing", "RateTooLow", "UnchangedParameters", "UpdateRatio"},
+        "FrozenDuringTraining": _RESULTS | {"LossNotDecreasing", "UnchangedParameters"},
+        "UnclearedGradient": _EVERYTHING | {"RateTooHigh", "TermDominates"},
+        "TermWithoutGradient": _RESULTS | {"LossNotDecreasing", "GradientVanishing", "TermNotLearned"},
+        "ModeChanged": _RESULTS | {"LossJump", "LossSpike"},
+        "RateTooHigh": _EVERYTHING | {"TermDominates", "TermNotLearned"},
+        "RateJump": _EVERYTHING | {"TermDominates", "TermNotLearned"},
+        "TermDominates": _RESULTS | {"LossNotDecreasing", "TermConflict", "GradientVanishing"},
+        "TermNotLearned": _RESULTS | {"LossNotDecreasing", "GradientVanishing"},
+        "GradientVanishing": _RESULTS | _STOPPED | {"LossNotDecreasing", "RateTooLow", "UpdateRatio"},
+        "GradientExploding": _LOSSES | _STOPPED | _RESULTS | {"ParameterDrift", "RolledBack", "UpdateRatio"},
+        "DeadGroup": _RESULTS | {"LossNotDecreasing", "RateTooLow"},
+        "RateTooLow": _RESULTS | {"LossNotDecreasing", "UpdateRatio"},
+        "WrongSample": frozenset(("SampleSpike", "WorstSample", "LossSpike", "HeldOutGap")),
+        "LossJump": _RESULTS | {"LossSpike", "LossOscillating", "SampleSpike", "ParameterDrift", "GradientExploding"},
+        "WorseThanNothing": _RESULTS | {"LossNotDecreasing"},
+        "LossNotDecreasing": frozenset(("NoProgress", "HeldOutGap")),
+        "HeldOutGap": frozenset(("Overfitting", "Overtraining", "NoProgress", "WorstSample")),
+        "Overtraining": frozenset(("Overfitting",)),
+        "MemoryLeak": frozenset(("MemoryGrowing", "OutOfMemoryAhead")),
+    }
+)
+"""Consequences of each cause, by rule; earlier causes explain later ones."""
+
+BROAD = frozenset({"NonFinite", "RateTooHigh", "RateJump", "TermDominates", "GradientVanishing", "RateTooLow"})
+"""Causes that spoil everything, so that they also explain the findings of rules that the toolkit does not know."""
+
+AT_THE_END = _RESULTS | {"RateTooHigh", "RateTooLow", "TermNotLearned", "WrongSample"}
+"""Rules that judge the whole run when it ends, so their step does not say when the condition began."""
+
+EXACT = frozenset({"NonFinite", "NotKept"})
+"""Rules without patience, whose findings name the step at which the condition began."""
+
+_FOLLOW = frozenset(("LossSpike", "LossJump", "SampleSpike", "GradientExploding", "LossOscillating"))
+"""Rules whose findings follow such events."""
+SLACK = 64
+"""Steps by which a cause may be noticed later than its consequences: rules have different patience."""
+NEAR = 16
+"""Steps after an event within which it is the first suspect."""
+MOST = 0.5
+"""If events are so frequent that more than this fraction of all steps follows one, none of them is a suspect."""
+
+_FACTS = frozenset(
+    {
+        "CheckpointsFail",
+        "DamagedRecord",
+        "DeadGroup",
+        "DeclaredButAbsent",
+        "DeclaredButZero",
+        "DiskFull",
+        "FellBack",
+        "MemoryLeak",
+        "NonFinite",
+        "NotInOptimizer",
+        "NotKept",
+        "RateJump",
+        "TermWithoutGradient",
+        "UnchangedParameters",
+        "WorseThanNothing",
+    }
+)
+_SYMPTOMS = _LOSSES | _RESULTS - {"WorseThanNothing"} | {"StepOutlier", "ParameterDrift", "UpdateRatio"}
+POSSIBLE = 0.4
+"""Confidence in rules that read off a fact, that test for one cause, and that see symptoms of many causes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """A cause with its consequences.
+
+    Attributes:
+        cause: the finding that explains the others; its ``confidence`` is set.
+        consequences: the findings that it explains, in order of step; their ``because_of`` is set.
+    """
+
+    cause: Finding
+    consequences: tuple[Finding, ...] = ()
+
+    @property
+    def severity(self) -> Severity:
+        """Highest severity of the cause and its consequences."""
+        return max((self.cause, *self.consequences), key=lambda finding: rank_of(finding.severity)).severity
+
+
+def diagnose(findings: Iterable[Finding], events: Iterable[Mapping[str, Any]] = ()) -> tuple[Diagnosis, ...]:
+    """Group findings by cause, the most serious and most likely cause first.
+
+    Args:
+        findings: findings of a run.
+        events: events of the run; growth, prunes, resets and new phases explain findings that follow them at once.
+    """
+    everything = list(findings)
+    steps = _disturbances(events, max((finding.step for finding in everything), default=0))
+    causes = [_cause_of(finding, everything) for finding in everything]
+    groups: dict[int, list[Finding]] = {}
+    for at, finding in enumerate(everything):
+        root = _root(at, causes)
+        groups.setdefault(root, [])
+        if root != at:
+            label = everything[root].label
+            groups[root].append(replace(finding, because_of=label, confidence=confidence_of(finding)))
+    found = [
+        Diagnosis(
+            cause=replace(
+                everything[root],
+                because_of=_event_before(everything[root], steps),
+                confidence=confidence_of(everything[root]),
+            ),
+            consequences=tuple(sorted(members, key=lambda finding: finding.step)),
+        )
+        for root, members in groups.items()
+    ]
+    return tuple(sorted(found, key=_urgency))
+
+
+def explain(findings: Iterable[Finding], events: Iterable[Mapping[str, Any]] = ()) -> tuple[Finding, ...]:
+    """Return the findings with ``because_of`` and ``confidence``: each cause, followed by its consequences.
+
+    Args:
+        findings: findings of a run.
+        events: events of the run, see :func:`diagnose`.
+    """
+    return tuple(finding for each in diagnose(findings, events) for finding in (each.cause, *each.consequences))
+
+
+def confidence_of(finding: Finding) -> float:
+    """Return how certain a finding names what is wrong."""
+    if finding.rule in _FACTS:
+        return CERTAIN
+    return POSSIBLE if finding.rule in _SYMPTOMS else LIKELY
+
+
+_ORDER = tuple(EXPLAINS)
+_TOOLKIT = frozenset(rule.__name__ for rule in RULES)
+
+
+def _urgency(diagnosis: Diagnosis) -> tuple[int, int, int]:
+    rule = diagnosis.cause.rule
+    place = _ORDER.index(rule) if rule in EXPLAINS else len(_ORDER)
+    return (-rank_of(diagnosis.severity), place, diagnosis.cause.step)
+
+
+def _cause_of(finding: Finding, everything: Sequence[Finding]) -> int | None:
+    """Return the index of the most likely cause of a finding, None if no other finding explains it."""
+    suspects = [
+        (_ORDER.index(other.rule), other.step, at)
+        for at, other in enumerate(everything)
+        if _may_explain(other, finding)
+        and _is_above(other, finding)
+        and _is_earlier(other, finding)
+        # A note is too weak to explain a problem.
+        and (other.severity != "note" or finding.severity == "note")
+    ]
+    if suspects:
+        return min(suspects)[2]
+    if finding.rule not in _FOLLOW:
+        return None
+    # Spikes of several samples within a few steps are one disturbance: the first stands for all.
+    same = [
+        (other.step, at)
+        for at, other in enumerate(everything)
+        if other.rule == finding.rule and finding.step - SLACK <= other.step and other.severity == finding.severity
+    ]
+    first = min(same)[1]
+    return first if everything[first] is not finding else None
+
+
+def _may_explain(cause: Finding, consequence: Finding) -> bool:
+    if consequence.rule in EXPLAINS.get(cause.rule, ()):
+        return True
+    return cause.rule in BROAD and consequence.rule not in _TOOLKIT and consequence.subject != RULE_FAILED
+
+
+def _is_above(cause: Finding, consequence: Finding) -> bool:
+    """Return whether a rule comes before another in the table, so that no two findings explain each other."""
+    return consequence.rule not in EXPLAINS or _ORDER.index(cause.rule) < _ORDER.index(consequence.rule)
+
+
+def _is_earlier(cause: Finding, consequence: Finding) -> bool:
+    slack = 0 if cause.rule in EXACT else SLACK
+    return cause.rule in AT_THE_END or cause.step <= consequence.step + slack
+
+
+def _root(at: int, causes: Sequence[int | None]) -> int:
+    """Follow the causes up to the one that nothing explains."""
+    seen = {at}
+    while (above := causes[at]) is not None and above not in seen:
+        seen.add(above)
+        at = above
+    return at
+
+
+def _disturbances(events: Iterable[Mapping[str, Any]], last: int) -> list[tuple[int, str]]:
+    """Return step and kind of the events that may explain a finding; none if they are too frequent to tell."""
+    steps = sorted({(int(event["step"]), str(event["kind"])) for event in events if event["kind"] in DISTURBANCES})
+    # A phase that starts with the run disturbs nothing.
+    steps = [(step, kind) for step, kind in steps if step > 0]
+    covered = len({step + after for step, _ in steps for after in range(NEAR + 1)})
+    return steps if covered <= MOST * max(last + 1, 1) else []
+
+
+def _event_before(finding: Finding, steps: Sequence[tuple[int, str]]) -> str:
+    """Return the last event right before a finding that follows such events; empty if there is none."""
+    if finding.rule not in _FOLLOW:
+        return ""
+    near = [(step, kind) for step, kind in steps if step <= finding.step <= step + NEAR]
+    return f"event {near[-1][1]} at step {near[-1][0]}" if near else ""

@@ -1,0 +1,340 @@
+"""Rules for faults of the loop itself: modes, frozen and forgotten parameters, old gradients, detached terms, rates.
+
+The run checks the loop while it trains and records what it sees as events; these rules judge the events.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.thresholds import threshold
+from fieldwatch.health.window import between, excused, first_sustained, on_steps
+from fieldwatch.record import TOOLKIT, History, Series, tags
+
+
+def _names(names: Sequence[str], count: int) -> str:
+    """Return a list of names in words, with the number of those that are not listed."""
+    shown = [f"'{name}'" for name in names[:3]]
+    rest = count - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _new_phase(history: History, since: int, until: int) -> bool:
+    """Return whether the loop declared a new phase after step ``since``, up to step ``until``."""
+    return any(since < event["step"] <= until for event in history.events("phase"))
+
+
+def _evaluated(history: History, since: int, until: int) -> str:
+    """Return a metric of the loop that was recorded from step ``since`` to ``until`` and not at most steps, or ""."""
+    for name in history.names():
+        # The toolkit's own metrics are no results of an evaluation.
+        if TOOLKIT.find(name) is not None:
+            continue
+        steps = history[name].steps
+        recorded = bool(np.any((steps >= since) & (steps <= until)))
+        # A metric of most steps belongs to the training.
+        if recorded and 2 * len(steps) <= history.step + 1 - max(history.first, 0):
+            return name
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeChanged(HealthRule):
+    """A trained module was switched to eval mode during the training, or a frozen one to train mode, and stayed in it.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
+
+    kind: str = "mode"
+    patience: int = threshold(
+        8, unit="updates", reason="a GAN that switches modes within or between steps switches back within 5 updates"
+    )
+    remedy: ClassVar[str] = (
+        "Call model.train() after each evaluation, or evaluate in a run.evaluation(...) block, which restores the mode "
+        "of every tracked module. If the change is intended, record it as a phase: run.event('phase', name=...)."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module and mode."""
+        found: dict[str, Finding] = {}
+        for event in history.events(self.kind):
+            subject = f"{event['item']} in {event['to']} mode"
+            if subject not in found and event["updates"] >= self.patience and self._is_fault(history, event):
+                found[subject] = self.finding(int(event["step"]), self._text(history, event), subject=subject)
+        return tuple(found.values())
+
+    def _is_fault(self, history: History, event: Mapping[str, Any]) -> bool:
+        if _new_phase(history, event["since"], event["first"]):
+            return False
+        # To train mode: an unfrozen module is switched on purpose, one that stays frozen is not.
+        if event["to"] == "train":
+            return bool(event["frozen"])
+        # To eval mode: freezing layers, or only their statistics, is an established practice.
+        return bool(event["whole"]) or not (event["frozen"] or event["only_norms"])
+
+    def _text(self, history: History, event: Mapping[str, Any]) -> str:
+        first = int(event["first"])
+        since = int(event["since"])
+        what = _names(event["modules"], int(event["count"]))
+        text = f"{what} changed to {event['to']} mode between the updates of steps {since} and {first}"
+        metric = _evaluated(history, since, first)
+        text += f", where '{metric}' was recorded" if metric else ""
+        if event["to"] == "train":
+            return f"{text}: the statistics or dropout of these frozen modules are active."
+        return f"{text}: their dropout is off and their running statistics no longer follow the data."
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenDuringTraining(HealthRule):
+    """Parameters stopped requiring a gradient during the training.
+
+    A warning if an evaluation was recorded at that time, since it may have left them frozen; otherwise a note.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
+
+    kind: str = "requires_grad"
+    patience: int = threshold(
+        8, unit="updates", reason="a GAN that freezes its critic for the generator's steps unfreezes it sooner"
+    )
+    remedy: ClassVar[str] = (
+        "Call requires_grad_(True) after the code that froze them; an evaluation needs only torch.no_grad(), which a "
+        "run.evaluation(...) block sets. If the change is intended, record it as a phase: run.event('phase', name=...)."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per set of frozen parameters."""
+        found: dict[str, Finding] = {}
+        for event in history.events(self.kind):
+            subject = ", ".join(event["frozen"][:1])
+            since = int(event["since"])
+            first = int(event["first"])
+            if not subject or subject in found or event["updates"] < self.patience:
+                continue
+            if _new_phase(history, since, first):
+                continue
+            metric = _evaluated(history, since, first)
+            severity: Severity = "warning" if metric else "note"
+            names = _names(event["frozen"], int(event["frozen_count"]))
+            text = f"{names} stopped requiring a gradient between the updates of steps {since} and {first}" + (
+                f", where '{metric}' was recorded." if metric else "."
+            )
+            found[subject] = self.finding(int(event["step"]), text, subject=subject, severity=severity)
+        return tuple(found.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotInOptimizer(HealthRule):
+    """Parameters of a tracked module have gradients, but no optimizer updates them.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
+
+    kind: str = "not_in_optimizer"
+    patience: int = threshold(
+        32, unit="updates", reason="an optimizer that the run does not know would have changed the parameters by then"
+    )
+    remedy: ClassVar[str] = (
+        "Create the optimizer after the last change of the model, or call optimizer.add_param_group(...). If the "
+        "parameters are meant to stay as they are, freeze them with requires_grad_(False), which also saves time."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per event."""
+        return tuple(
+            self.finding(int(event["step"]), self._text(event), subject=event["names"][0])
+            for event in history.events(self.kind)
+            if event["updates"] >= self.patience
+        )
+
+    def _text(self, event: Mapping[str, Any]) -> str:
+        count = int(event["count"])
+        text = (
+            f"{count} parameters with gradients are in no optimizer and have not changed within {event['updates']} "
+            f"updates: {_names(event['names'], count)}"
+        )
+        replaced = int(event["replaced"])
+        if not replaced:
+            return f"{text}."
+        return (
+            f"{text}; {replaced} parameters without gradients are in an optimizer but in no tracked module, so a layer "
+            "was probably replaced after the optimizer was created."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnclearedGradient(HealthRule):
+    """Gradients are not cleared between updates, so that each update uses the sum of all gradients so far."""
+
+    patience: int = threshold(8, unit="recordings", reason="a single skipped zero_grad() has no lasting effect")
+    remedy: ClassVar[str] = (
+        "Call optimizer.zero_grad() before each backward pass, or after each update if several backward passes "
+        "accumulate. step.backward(objective, batch) clears the gradients itself."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return where gradients had been left over for ``patience`` recordings."""
+        if tags.UNCLEARED not in history:
+            return ()
+        left = history[tags.UNCLEARED]
+        at = first_sustained(left.values > 0, patience=self.patience)
+        if at is None:
+            return ()
+        step = int(left.steps[at])
+        text = f"since step {int(left.steps[at - self.patience + 1])} or earlier, no update starts from zero gradients"
+        growth = _growth(history, step)
+        text += f"; the gradient norm has gone from {growth[0]:.3g} to {growth[1]:.3g}." if growth else "."
+        return (self.finding(step, text, subject=tags.TOTAL_NORM),)
+
+
+def _growth(history: History, step: int) -> tuple[float, float] | None:
+    """Return the first total gradient norm and that of a step."""
+    if tags.TOTAL_NORM not in history:
+        return None
+    values = between(history[tags.TOTAL_NORM], 0, step).values
+    return (float(values[0]), float(values[-1])) if len(values) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermWithoutGradient(HealthRule):
+    """A loss term has no gradient with respect to any tracked parameter, so it has no effect on the training.
+
+    A note if some parameters are frozen, since the term may depend on these.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
+
+    kind: str = "term_without_gradient"
+    patience: int = threshold(
+        32, unit="steps", reason="a selection may be empty for a few batches, and its term constant"
+    )
+    measured: int = threshold(
+        3, unit="recordings", reason="number of attributions in a row that found no gradient in any group"
+    )
+    remedy: ClassVar[str] = (
+        "Look for detach(), .item(), .data, torch.no_grad(), rounding or an argmax between the parameters and the "
+        "term. If the term is only to be recorded, use step.record(...) or give it the weight 0."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per term."""
+        found: dict[str, Finding] = {}
+        for event in history.events(self.kind):
+            term = str(event["term"])
+            if term not in found and event["steps"] >= self.patience and _is_nonzero(history, event):
+                why = "is detached" if event["detached"] else "does not depend on any tracked parameter"
+                text = f"term '{term}' {why} since step {event['first']}: it is in the loss, but has no gradient."
+                severity: Severity = "note" if event["frozen"] else "warning"
+                found[term] = self.finding(int(event["step"]), text, subject=term, severity=severity)
+        names = history.names()
+        # Without attributions there is nothing to look up for any term and group.
+        groups = list(tags.GROUP_NORM.parts(names)) if tags.GRADIENT_SHARE.parts(names) else []
+        for term in tags.COMPONENT.parts(names) if groups else ():
+            step = None if term in found else self._measured_zero(history, term, groups)
+            if step is not None:
+                text = f"the gradient of term '{term}' was exactly 0 in every parameter group {self.measured} times."
+                found[term] = self.finding(step, text, subject=term)
+        return tuple(found.values())
+
+    def _measured_zero(self, history: History, term: str, groups: Sequence[str]) -> int | None:
+        """Return the step at which attribution had found no gradient of a term for long enough."""
+        shares = [tags.GRADIENT_SHARE.tag(f"{group}_{term}") for group in groups]
+        series = [history[name] for name in shares if name in history]
+        if not series:
+            return None
+        steps = series[0].steps
+        largest = np.max([on_steps(one, steps) for one in series], axis=0)
+        at = first_sustained(largest == 0, patience=self.measured)
+        return None if at is None else int(steps[at])
+
+
+def _is_nonzero(history: History, event: Mapping[str, Any]) -> bool:
+    """Return whether a term had a value in the steps of an event; an empty selection has the constant 0."""
+    name = tags.COMPONENT.tag(event["term"])
+    return name in history and bool(np.any(between(history[name], event["first"], event["step"]).values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateJump(HealthRule):
+    """A learning rate rose within one step to many times its highest value so far, in the middle of a phase.
+
+    A warning if the loss was higher afterwards, or is not recorded; otherwise a note, since the jump may be a warm-up.
+
+    Attributes:
+        loss: loss metric.
+        kinds: kinds of events that explain a new rate.
+    """
+
+    loss: str = tags.TOTAL
+    kinds: Sequence[str] = ("phase", "rolled_back")
+    ratio: float = threshold(
+        10.0,
+        unit="times the highest rate so far",
+        reason="schedules rise gradually; restarts return to an earlier rate",
+    )
+    patience: int = threshold(16, unit="recordings", reason="number of losses before and after the jump to compare")
+    remedy: ClassVar[str] = (
+        "Check the scheduler's factors and the calls that set param_group['lr']. If the new rate is intended, record a "
+        "phase: run.event('phase', name=...), or declare one with Declared(phases=...)."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return the first jump of each parameter group."""
+        groups = tags.LEARNING_RATE.parts(history.names())
+        findings = (self._judge(history, group, history[name]) for group, name in groups.items())
+        return tuple(finding for finding in findings if finding)
+
+    def _judge(self, history: History, group: str, rates: Series) -> Finding | None:
+        values = rates.values
+        if len(values) < 2:
+            return None
+        highest = np.maximum.accumulate(values[:-1])
+        jumps = np.concatenate(([False], (highest > 0) & (values[1:] > self.ratio * highest)))
+        if not jumps.any():
+            return None
+        jumps &= ~excused(history, self.kinds, rates.steps, 1) & ~_at_border(history, rates.steps, jumps)
+        for at in np.flatnonzero(jumps):
+            step = int(rates.steps[at])
+            worse = self._is_worse(history, step)
+            if worse is None:
+                continue
+            known, severity = worse
+            text = f"the learning rate of '{group}' went from {values[at - 1]:.3g} to {values[at]:.3g} at step {step}"
+            text += ", and the loss rose." if severity == "warning" else "."
+            return self.finding(known, text, subject=group, severity=severity)
+        return None
+
+    def _is_worse(self, history: History, step: int) -> tuple[int, Severity] | None:
+        """Return when the consequence of a jump was known, and its severity; None if it is not known yet."""
+        if self.loss not in history:
+            return step, "warning"
+        series = history[self.loss]
+        at = int(np.searchsorted(series.steps, step))
+        before = series.values[max(at - self.patience, 0) : at]
+        # The update with the new rate acts on the losses of later steps.
+        after = series.values[at + 1 : at + 1 + self.patience]
+        # A loss that is not finite needs no comparison, and may end the run.
+        broken = np.flatnonzero(~np.isfinite(after))
+        if len(broken):
+            return int(series.steps[at + 1 + broken[0]]), "warning"
+        if len(after) < self.patience or not len(before):
+            return None
+        rose = bool(np.median(after) > np.median(before))
+        return int(series.steps[at + self.patience]), "warning" if rose else "note"
+
+
+def _at_border(history: History, steps: NDArray[np.float64], jumps: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return at which jumps a phase begins."""
+    borders = np.zeros(len(steps), np.bool_)
+    for at in np.flatnonzero(jumps):
+        borders[at] = history.phase_start(int(steps[at])) == int(steps[at])
+    return borders

@@ -1,0 +1,338 @@
+"""Rules that judge the result of a run: against no training, against its start, and held-out against training data."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.thresholds import threshold
+from fieldwatch.health.window import finished, is_signed
+from fieldwatch.record import History, tags
+
+Direction = Literal["higher", "lower"]
+_HELD_OUT = ("Eval/", "Test/", "Validation/", "Val/")
+"""Prefixes of metrics that are measured on data that was not trained on."""
+_WORDS = re.compile(r"[a-z0-9]+")
+_HIGHER = frozenset(
+    {
+        *("accuracy", "acc", "precision", "recall", "f1", "auc", "map", "r2"),
+        *("psnr", "ssim", "iou", "miou", "dice"),
+        *("return", "reward", "score"),
+    }
+)
+_LOWER = frozenset(
+    {
+        *("loss", "error", "mae", "mse", "rmse", "l1", "l2"),
+        *("nll", "perplexity", "wer", "cer"),
+        *("lpips", "fid", "chamfer"),
+    }
+)
+_TRAINING = frozenset(("train", "training"))
+
+
+def declared_baselines(history: History) -> Mapping[str, Mapping[str, Any]]:
+    """Return the declared baselines by metric: ``value`` without training, and the direction ``better``."""
+    events = history.events(tags.BASELINES)
+    return cast("Mapping[str, Mapping[str, Any]]", events[-1].get("baselines", {})) if events else {}
+
+
+def direction_of(name: str, history: History) -> Direction | None:
+    """Return the direction in which a metric improves: as declared, else by its name; None if unknown."""
+    declared = declared_baselines(history).get(name, {}).get("better")
+    if declared in ("higher", "lower"):
+        return declared
+    words = set(_WORDS.findall(name.rpartition("/")[2].lower()))
+    if words & _HIGHER:
+        return "higher"
+    return "lower" if words & _LOWER else None
+
+
+def held_out_metrics(history: History) -> dict[str, Direction]:
+    """Return the recorded held-out metrics with a known direction."""
+    names = [name for name in history.names() if name.startswith(_HELD_OUT) and not _is_training(name)]
+    return {name: better for name in names if (better := direction_of(name, history))}
+
+
+def _is_training(name: str) -> bool:
+    return bool(set(_WORDS.findall(name.lower())) & _TRAINING)
+
+
+def _gain(first: float, last: float, better: Direction) -> float:
+    """Return by how much the last value is better than the first."""
+    return last - first if better == "higher" else first - last
+
+
+def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> float | None:
+    """Return the relative fall of the loss from its first to its last recordings; None if it has no meaning."""
+    if tags.TOTAL not in history:
+        return None
+    series = history[tags.TOTAL]
+    values = series.values[np.isfinite(series.values)]
+    # A record that starts late does not show the loss at the start of training.
+    if len(values) < 4 * head or is_signed(values) or series.steps[0] > max(history.first, 0):
+        return None
+    began = float(np.median(values[:head]))
+    ended = float(np.median(values[-max(int(share * len(values)), head) :]))
+    return 1 - ended / began if began > 0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorseThanNothing(HealthRule):
+    """The final result is no better than that of a prediction that needs no training.
+
+    Baselines come from three places: ``Metric(trivial=...)``, a recorded series ``Baseline/<metric>``, and the
+    argument of the rule.
+
+    Attributes:
+        baselines: recorded series that hold the baseline of a metric, by the name of the metric.
+    """
+
+    severity: ClassVar[Severity] = "error"
+    baselines: Mapping[str, str] = field(default_factory=dict[str, str])
+    margin: float = threshold(
+        0.05, unit="fraction of the baseline", reason="less than 5 % better than a guess is within the noise of a guess"
+    )
+    remedy: ClassVar[str] = (
+        "Do not use this result. Check that inputs and targets (labels, images, poses, axes) belong together and are "
+        "read in the right order and convention (`fieldwatch doctor --data` checks the data of the pipelines), that "
+        "the loss depends on the input, and that the learning rate is neither far too high nor far too low."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, the metrics that are no better than their baselines."""
+        if not finished(history):
+            return ()
+        findings: list[Finding] = []
+        for name, (value, better, source) in self._known(history).items():
+            last = float(history[name].values[-1])
+            if _gain(value, last, better) > self.margin * abs(value):
+                continue
+            worse = "no better" if _gain(value, last, better) >= 0 else "worse"
+            text = f"{name} ended at {last:.4g}, {worse} than the trivial baseline of {value:.4g} ({source})."
+            findings.append(self.finding(int(history[name].steps[-1]), text, subject=name))
+        return tuple(findings)
+
+    def _known(self, history: History) -> dict[str, tuple[float, Direction, str]]:
+        """Return baseline, direction and source by metric."""
+        series = {name: tags.BASELINE.tag(name) for name in history.names()} | dict(self.baselines)
+        recorded = {name: each for name, each in series.items() if name in history and each in history}
+        known: dict[str, tuple[float, Direction, str]] = {}
+        for name, declared in declared_baselines(history).items():
+            better = direction_of(name, history)
+            if name in history and better and declared.get("value") is not None:
+                known[name] = (float(declared["value"]), better, "declared")
+        for name, each in recorded.items():
+            better = direction_of(name, history)
+            if better:
+                known[name] = (float(history[each].values[-1]), better, each)
+        return known
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoProgress(HealthRule):
+    """The result on held-out data is no better than at the first evaluation, and the loss has hardly fallen."""
+
+    gain: float = threshold(
+        0.02, unit="fraction of the first value", reason="less is within the noise of an evaluation"
+    )
+    once: float = threshold(
+        0.5, unit="fraction of the first value", reason="a single evaluation varies by less if nothing was learned"
+    )
+    fall: float = threshold(
+        0.3,
+        unit="fraction of the initial loss",
+        reason="a loss that has fallen further had learned something before the first evaluation already",
+    )
+    count: int = threshold(4, unit="evaluations", reason="with fewer, the run may be too short to judge")
+    remedy: ClassVar[str] = (
+        "The model learned nothing that holds for other data: check that inputs and targets (labels, rewards) belong "
+        "together (an order that was shuffled, a sign), that the loss depends on the input, and the learning rate."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run if no held-out metric has improved."""
+        if not finished(history):
+            return ()
+        held_out = held_out_metrics(history)
+        judged: dict[str, Direction] = {name: held_out[name] for name in held_out if len(history[name]) >= self.count}
+        fallen = loss_reduction(history)
+        if not judged or (fallen is not None and fallen > self.fall) or self._learned(history):
+            return ()
+        for name, better in judged.items():
+            values = history[name].values
+            gains = np.array([_gain(float(values[0]), float(value), better) for value in values[1:]])
+            # A single good evaluation shows that a run has learned something, even if it was lost later.
+            usual = float(np.median(gains[len(gains) // 2 :]))
+            bound = abs(float(values[0]))
+            if not np.isfinite(gains).all() or usual > self.gain * bound or gains.max() > self.once * bound:
+                return ()
+        name = next(iter(judged))
+        values = history[name].values
+        loss = "" if fallen is None else f", and {tags.TOTAL} fell by only {max(fallen, 0.0):.0%}"
+        text = (
+            f"{name} is {values[-1]:.4g} after {len(values)} evaluations, no better than the {values[0]:.4g} of the "
+            f"first{loss}: training learned nothing that held-out data show."
+        )
+        return (self.finding(int(history[name].steps[-1]), text, subject=name),)
+
+    def _learned(self, history: History) -> bool:
+        """Return whether the first recordings of a loss of both signs are well above the last ones."""
+        if tags.TOTAL not in history or not is_signed(history[tags.TOTAL].values):
+            return False
+        values = history[tags.TOTAL].values
+        values = values[np.isfinite(values)]
+        part = max(len(values) // 10, 1)
+        spread = float(np.std(values[-part:]))
+        return float(np.median(values[:part]) - np.median(values[-part:])) > 5 * spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutGap(HealthRule):
+    """The final result on held-out data is far below that on training data, or became worse while training improved.
+
+    Compared are metrics whose names differ only by ``train`` (``Eval/accuracy_train`` and ``Eval/accuracy``), and
+    each held-out loss with its own best.
+
+    Attributes:
+        pairs: further pairs of metrics: held-out metric by training metric.
+    """
+
+    pairs: Mapping[str, str] = field(default_factory=dict[str, str])
+    decibels: float = threshold(4.0, unit="dB", reason="gaps below 3 dB are usual between training and held-out photos")
+    share: float = threshold(
+        0.2, unit="difference of metrics in [0, 1]", reason="a fifth of all samples is right only because it was seen"
+    )
+    ratio: float = threshold(3.0, unit="times the training value", reason="for errors and losses of any scale")
+    rise: float = threshold(
+        1.3, unit="times the best held-out loss", reason="a held-out loss wobbles by less between evaluations"
+    )
+    least: float = threshold(
+        0.05, unit="fraction of the initial loss", reason="smaller differences do not matter for the result"
+    )
+    remedy: ClassVar[str] = (
+        "Use more data (samples, views, frames), check that every step draws another batch, regularize (weight decay, "
+        "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. For views, check the "
+        "poses of the held-out ones."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return findings at the end of the run."""
+        return (*self._gaps(history), *self._risen(history)) if finished(history) else ()
+
+    def _gaps(self, history: History) -> Iterator[Finding]:
+        held_out = held_out_metrics(history)
+        by_words = {frozenset(_WORDS.findall(name.lower())): name for name in held_out}
+        pairs = {
+            name: by_words[words]
+            for name in history.names()
+            if _is_training(name) and (words := frozenset(_WORDS.findall(name.lower())) - _TRAINING) in by_words
+        }
+        for train, name in (pairs | dict(self.pairs)).items():
+            if train not in history or name not in history:
+                continue
+            better = direction_of(name, history)
+            seen = float(history[train].values[-1])
+            unseen = float(history[name].values[-1])
+            if better and self._is_far(name, seen, unseen, better):
+                text = f"{name} ended at {unseen:.4g}, {train} at {seen:.4g}: held-out data gain far less."
+                yield self.finding(int(history[name].steps[-1]), text, subject=name)
+
+    def _is_far(self, name: str, seen: float, unseen: float, better: Direction) -> bool:
+        gap = _gain(unseen, seen, better)
+        if "psnr" in name.lower():
+            return gap > self.decibels
+        if better == "higher":
+            # Only fractions have a scale that needs no unit.
+            return min(seen, unseen) >= 0 and max(seen, unseen) <= 1 and gap > self.share
+        return seen > 0 and unseen > self.ratio * seen and unseen - seen > self.share * abs(seen)
+
+    def _risen(self, history: History) -> Iterator[Finding]:
+        """Yield held-out losses that rose from their best while the training loss fell."""
+        if tags.TOTAL not in history:
+            return
+        loss = history[tags.TOTAL]
+        began = float(np.nanmedian(loss.values[:5]))
+        for name, better in held_out_metrics(history).items():
+            series = history[name]
+            if better != "lower" or "loss" not in name.lower() or len(series) < 3:
+                continue
+            at = int(np.nanargmin(series.values)) if np.isfinite(series.values).any() else len(series) - 1
+            best = float(series.values[at])
+            last = float(np.median(series.values[-2:]))
+            if at >= len(series) - 2 or last < self.rise * best or last - best < self.least * began:
+                continue
+            before = _mean_until(loss.values, loss.steps, float(series.steps[at]))
+            if _mean_until(loss.values, loss.steps, float(series.steps[-1])) < before:
+                text = (
+                    f"{name} rose from its best, {best:.4g} at step {series.steps[at]:.0f}, to {last:.4g}, while the "
+                    "training loss kept falling: the run is overfitting."
+                )
+                yield self.finding(int(series.steps[-1]), text, subject=name)
+
+
+def _mean_until(values: NDArray[np.float64], steps: NDArray[np.float64], step: float, width: int = 32) -> float:
+    """Return the mean of the last finite values up to a step."""
+    part = values[steps <= step][-width:]
+    return float(np.nanmean(part)) if np.isfinite(part).any() else np.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstSample(HealthRule):
+    """At the last evaluation, a few samples score far worse than all others.
+
+    The scores come from events of the kind ``sample_scores`` with ``metric``, ``better`` and ``values`` by name.
+    """
+
+    deviation: float = threshold(
+        5.0,
+        unit="standard deviations of the other samples",
+        reason="beyond the spread of difficult samples in a healthy run",
+    )
+    share: float = threshold(
+        0.25, unit="fraction of the median score", reason="smaller differences are too small to spoil the result"
+    )
+    count: int = threshold(5, unit="samples", reason="fewer samples have no usual spread")
+    most: float = threshold(
+        0.34, unit="fraction of the samples", reason="two swapped samples of six; more than a third are no exception"
+    )
+    remedy: ClassVar[str] = (
+        "Look at the named samples (view, photo, frame): check pose, mask, image, label and exposure, and exclude them "
+        "if their data is bad."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per metric with outliers."""
+        if not finished(history):
+            return ()
+        latest = {str(event.get("metric")): event for event in history.events(tags.SAMPLE_SCORES)}
+        return tuple(found for metric, event in latest.items() if (found := self._judge(metric, event)))
+
+    def _judge(self, metric: str, event: Mapping[str, Any]) -> Finding | None:
+        scores = {str(name): float(value) for name, value in event.get("values", {}).items() if value is not None}
+        if len(scores) < self.count or event.get("better") not in ("higher", "lower"):
+            return None
+        # Errors, so that larger is worse.
+        sign = 1.0 if event["better"] == "lower" else -1.0
+        ranked = sorted(scores, key=lambda name: -sign * scores[name])
+        worse: dict[str, float] = {}
+        for number in range(1, int(self.most * len(scores)) + 1):
+            # The usual spread is that of the others: with few samples, two wrong ones would hide themselves.
+            rest = np.array([scores[name] for name in ranked[number:]])
+            middle = float(np.median(rest))
+            bound = max(self.deviation * float(np.std(rest)), self.share * abs(middle))
+            if sign * (scores[ranked[number - 1]] - middle) > bound:
+                worse = {name: scores[name] for name in ranked[:number]}
+        if not worse:
+            return None
+        middle = float(np.median([scores[name] for name in ranked[len(worse) :]]))
+        ordered = sorted(worse.items(), key=lambda item: -sign * item[1])
+        named = ", ".join(f"'{name}' ({value:.3g})" for name, value in ordered[:5])
+        plural = "s" if len(worse) > 1 else ""
+        others = len(scores) - len(worse)
+        text = f"{metric} of sample{plural} {named} is far worse than the median of the other {others} ({middle:.3g})."
+        return self.finding(int(event["step"]), text, subject=ordered[0][0])

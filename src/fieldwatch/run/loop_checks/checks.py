@@ -1,0 +1,105 @@
+"""`LoopChecks`: all checks of a loop, called by its steps."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fieldwatch.measure import Terms
+from fieldwatch.record import tags
+from fieldwatch.run.loop_checks.modes import ModeCheck
+from fieldwatch.run.loop_checks.optimizers import OptimizerCheck
+from fieldwatch.run.loop_checks.terms import TermCheck
+from fieldwatch.run.loop_checks.trainable import FreezeCheck, ModuleParameters
+from fieldwatch.run.loop_checks.uncleared import UnclearedGradients
+from fieldwatch.run.tracked_objects import TrackedObjects
+
+EVERY = 16
+"""Number of updates between two comparisons of all parameters, which cost about 0.1 microseconds per parameter."""
+
+
+class LoopChecks:
+    """Checks of the tracked modules and their optimizers at each update, recorded as events.
+
+    Args:
+        tracked: tracked objects.
+        event: function that records an event at the current step.
+    """
+
+    def __init__(self, tracked: TrackedObjects, event: Callable[..., None]) -> None:
+        self._tracked = tracked
+        self._event = event
+        self._modes = ModeCheck()
+        self._parameters = ModuleParameters()
+        self._frozen = FreezeCheck()
+        self._optimizers = OptimizerCheck()
+        self._uncleared = UnclearedGradients()
+        self._terms = TermCheck()
+        self._updates = 0
+
+    def at_terms(self, step: int, terms: Terms) -> None:
+        """Check whether each loss term trains something.
+
+        Args:
+            step: index of the step.
+            terms: loss terms with their graph; detached terms are ignored.
+        """
+        for facts in self._terms.check(step, terms, self._trained):
+            self._event("term_without_gradient", **facts, frozen=self._frozen.any_frozen)
+
+    def at_update(self, step: int, optimizers: Sequence[Optimizer]) -> Mapping[str, Tensor]:
+        """Check everything that an update depends on, before it.
+
+        Args:
+            step: index of the step.
+            optimizers: optimizers of the update.
+
+        Returns:
+            Values to record with the step.
+        """
+        if not self._updates:
+            self._optimizers.add_items(self._tracked.items)
+            self._scan()
+        self._optimizers.add(optimizers)
+        if self._updates % EVERY == 0 or self._frozen.pending:
+            self._check_parameters(step)
+        self._updates += 1
+        for change in self._modes.check(step):
+            self._event("mode", **asdict(change))
+        left = self._uncleared.check(optimizers)
+        return {} if left is None else {tags.UNCLEARED: left}
+
+    def _check_parameters(self, step: int) -> None:
+        if not self._parameters.is_current():
+            self._scan()
+            self._optimizers.restart()
+        changes = self._frozen.check(step, self._parameters, self._optimizers.held)
+        if changes is not None:
+            self._event("requires_grad", **changes)
+            # Parameters that were unfrozen need an optimizer too.
+            self._optimizers.restart()
+        forgotten = self._optimizers.check(self._parameters, self._updates)
+        if forgotten is not None:
+            self._event("not_in_optimizer", **forgotten)
+
+    def _scan(self) -> None:
+        modules = self._modules()
+        self._modes.scan(modules)
+        self._parameters.scan(modules)
+
+    def _modules(self) -> Mapping[str, nn.Module]:
+        """Return the tracked and watched modules by name, each once."""
+        owners = {**self._tracked.watched.owners(), **self._tracked.items}
+        by_id: dict[int, tuple[str, Any]] = {}
+        for name, owner in owners.items():
+            if isinstance(owner, nn.Module):
+                by_id.setdefault(id(owner), (name, owner))
+        return dict(by_id.values())
+
+    def _trained(self) -> set[int]:
+        """Return the ids of all parameters that the run knows to be trained."""
+        # Reading the gradients rescans the groups in which densification has replaced parameters.
+        self._tracked.watched.gradients()
+        return {id(parameter) for parameter in self._tracked.parameters()} | self._optimizers.held()

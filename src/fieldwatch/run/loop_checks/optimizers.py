@@ -1,0 +1,96 @@
+"""`OptimizerCheck`: trained parameters that no optimizer updates, and parameters that no module has any more."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fieldwatch.measure import norm
+from fieldwatch.run.loop_checks.trainable import ModuleParameters, some_names
+
+WAIT = 32
+"""Number of updates within which an optimizer that the run does not know would change a parameter."""
+
+
+class OptimizerCheck:
+    """Compares the parameters of the modules with those of the optimizers.
+
+    A parameter counts as forgotten if it has gradients, no known optimizer holds it, and it does not change within
+    32 updates. So neither an average of weights nor a parameter with an optimizer of its own counts. The values are
+    compared only if there are such parameters, with one read from the device.
+    """
+
+    def __init__(self) -> None:
+        self._optimizers: dict[int, Optimizer] = {}
+        self._suspects: dict[str, Tensor] = {}
+        self._due = 0
+        self._pause = WAIT
+        self._reported: set[str] = set()
+
+    def add_items(self, items: Mapping[str, Any]) -> None:
+        """Add the optimizers among the tracked items."""
+        self.add(list(_optimizers_in(items)))
+
+    def add(self, optimizers: Sequence[Optimizer]) -> None:
+        """Add optimizers that the loop uses."""
+        for optimizer in optimizers:
+            self._optimizers[id(optimizer)] = optimizer
+
+    def held(self) -> set[int]:
+        """Return the ids of all parameters that the known optimizers hold."""
+        return {id(parameter) for parameter in self._parameters()}
+
+    def restart(self) -> None:
+        """Compare again from the next update on, because parameters were replaced or unfrozen."""
+        self._suspects = {}
+        self._pause = WAIT
+        self._due = 0
+
+    def check(self, parameters: ModuleParameters, update: int) -> dict[str, Any] | None:
+        """Return the facts of an event if there are forgotten parameters; call it at every update.
+
+        Args:
+            parameters: parameters of the modules.
+            update: number of this update.
+        """
+        if update < self._due:
+            return None
+        suspects = self._suspects
+        now = self._missing(parameters)
+        both = [name for name in now if name in suspects]
+        # Read from the device, which happens only if a parameter with a gradient is in no known optimizer.
+        same = [bool(torch.equal(now[name], suspects[name])) for name in both]
+        found = [name for name, unchanged in zip(both, same, strict=True) if unchanged]
+        self._reported.update(found)
+        self._suspects = {name: value for name, value in now.items() if name not in self._reported}
+        # Other parameters may get a gradient later: look again, less and less often.
+        self._pause *= 2
+        self._due = update + (WAIT if self._suspects and not suspects else self._pause)
+        return some_names(found) | {"updates": WAIT, "replaced": self._stale(parameters)} if found else None
+
+    def _missing(self, parameters: ModuleParameters) -> dict[str, Tensor]:
+        """Return the norm of each trainable parameter with a gradient that is in no known optimizer."""
+        held = self.held()
+        rows = zip(parameters.names, parameters.read(), strict=True)
+        missing = {name: p for name, p in rows if p.requires_grad and id(p) not in held and p.grad is not None}
+        with torch.no_grad():
+            return {name: norm(parameter) for name, parameter in missing.items() if name not in self._reported}
+
+    def _stale(self, parameters: ModuleParameters) -> int:
+        """Return the number of parameters without a gradient that only optimizers hold."""
+        present = {id(parameter) for parameter in parameters.read()}
+        return sum(p.grad is None and id(p) not in present for p in self._parameters())
+
+    def _parameters(self) -> Iterator[Tensor]:
+        groups = (group for optimizer in self._optimizers.values() for group in optimizer.param_groups)
+        return (parameter for group in groups for parameter in group["params"])
+
+
+def _optimizers_in(items: Mapping[str, Any]) -> Iterator[Optimizer]:
+    for item in items.values():
+        if isinstance(item, Optimizer):
+            yield item
+        elif isinstance(item, Mapping):
+            yield from _optimizers_in(cast("Mapping[str, Any]", item))

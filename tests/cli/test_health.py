@@ -1,0 +1,61 @@
+"""``fieldwatch health``: the most likely cause first, and what it explains below it."""
+
+import json
+
+import numpy as np
+import pytest
+from torch import nn
+
+from fieldwatch import Outputs, Run
+from fieldwatch.cli import main
+
+
+def record_jump(folder):
+    """Record 600 steps of a run whose learning rate jumps at step 300 and whose loss then stays high."""
+    noise = np.random.default_rng(0).standard_normal(600)
+    with Run(folder, outputs=Outputs(sinks=())) as run:
+        run.track(model=nn.Linear(1, 1))
+        for step in run.steps(600):
+            broken = step.index >= 300
+            loss = (5.0 if broken else 0.3) * (1 + 0.05 * noise[step.index])
+            step.record({"Loss/total": loss, "LearningRate/0": 0.1 if broken else 1e-3})
+
+
+@pytest.fixture
+def jumped(tmp_path):
+    record_jump(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_the_cause_comes_first_and_names_what_it_explains(jumped, capsys):
+    assert main(["health", str(jumped)]) == 1
+    printed = capsys.readouterr().out
+    # A busy machine adds a note about slow steps.
+    lines = [line for line in printed.splitlines() if line.startswith(("warning", "error"))]
+    assert len(lines) == 1
+    assert "RateJump (0) at step 316" in lines[0]
+    assert "certain" in lines[0]
+    assert "LossJump [Loss/total]" in printed
+
+
+def test_json_carries_the_verdict_and_who_explains_whom(jumped, capsys):
+    assert main(["health", str(jumped), "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    verdict = answer["verdict"]
+    assert (verdict["rule"], verdict["step"], verdict["because_of"]) == ("RateJump", 316, "")
+    assert verdict["confidence"] >= 0.9
+    cause, *others = answer["findings"]
+    assert cause["rule"] == "RateJump"
+    serious = [one for one in others if one["severity"] != "note"]
+    assert {one["because_of"] for one in serious} == {"RateJump [0] at step 316"}
+    assert len(verdict["consequences"]) == len(serious) >= 1
+
+
+def test_a_healthy_run_has_no_verdict(tmp_path, capsys):
+    with Run(tmp_path / "run", outputs=Outputs(sinks=())) as run:
+        run.track(model=nn.Linear(1, 1))
+        for step in run.steps(50):
+            step.record({"Loss/total": 1 / (1 + step.index)})
+    assert main(["health", str(tmp_path / "run"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["verdict"], answer["findings"]) == (None, [])
