@@ -113,6 +113,7 @@ def test_a_type_that_is_not_known_leaves_the_rounded_size():
 
 def test_the_driver_says_no_number():
     assert parse_out_of_memory("RuntimeError: CUDA error: out of memory") == AllocationRequest(size=None, device="cuda")
+    assert parse_out_of_memory("RuntimeError: std::bad_alloc") == AllocationRequest(size=None, device="cpu")
 
 
 @pytest.mark.parametrize("text", ["", "CUDA error: illegal access", "Tried to allocate 3 cats", "out of memory"])

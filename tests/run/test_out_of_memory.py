@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fieldwatch import Outputs, Run, Terms
+from fieldwatch.record import WriterFailed
 
 EXHAUST = """
 import resource, sys, torch
@@ -17,9 +18,9 @@ model = nn.Linear(8, 8)
 optimizer = torch.optim.Adam(model.parameters())
 kept = []
 import psutil
-def fill(kept):
+def fill(kept, smallest):
     size = 32 * 2**20
-    while size >= 2**16:
+    while size >= smallest:
         try:
             kept.append(torch.ones(size // 4))
         except RuntimeError:
@@ -34,7 +35,7 @@ with Run(sys.argv[1], outputs=Outputs(sinks=(), rules=())) as run:
         terms.total.backward()
         kept.append(torch.ones(8 * 2**20))
         if sys.argv[2:] and step.index == 3:
-            fill(kept)
+            fill(kept, int(sys.argv[2]))
         step.observe(terms)
         step.update(optimizer)
 """
@@ -84,10 +85,25 @@ def exhaust(folder, *arguments):
 
 
 @pytest.mark.machine
-def test_the_report_uses_reserved_memory(tmp_path):
-    done = exhaust(tmp_path, "to the last page")
-    assert crash_of(tmp_path / "run")["verdict"]["reason"] == "exhaustion"
+@pytest.mark.parametrize(
+    "smallest", [2**16, 2**9]
+)  # down to 512 bytes, even the first line of a handler cannot allocate
+def test_the_report_uses_reserved_memory(tmp_path, smallest):
+    done = exhaust(tmp_path, str(smallest))
+    report = crash_of(tmp_path / "run")
+    assert report["census"]["owners"]["data"]["kept"] >= 10 * 32 * 2**20
+    # Whatever runs out first fails: a tensor of a known size, or a few bytes of C++ or Python code.
+    assert report["requested"] is None or report["verdict"]["reason"] == "exhaustion"
     assert "During handling" not in done.stderr
+
+
+def test_an_error_of_the_writer_thread_has_a_census(tmp_path):
+    def request():
+        raise WriterFailed("the writer thread stopped") from MemoryError()
+
+    with pytest.raises(WriterFailed):
+        fail(tmp_path / "run", request)
+    assert crash_of(tmp_path / "run")["census"]["owners"]["parameters"] == {"model": 288}
 
 
 def test_a_python_memory_error_without_a_size_has_a_census(tmp_path):

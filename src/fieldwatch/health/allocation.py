@@ -20,7 +20,11 @@ _NUMPY = re.compile(
     rf"Unable to allocate {_SIZE} for an array with shape \(([\d, ]{{0,999}})\)"
     r" and data type (?:([a-z]{3,7}\d{0,3})\b)?"
 )
-_DRIVER = re.compile(r"CUDA error: out of memory|cudaErrorMemoryAllocation|HIP error: out of memory")
+# Texts without a size, by device. C++ code that cannot allocate, such as torch's own bookkeeping, raises bad_alloc.
+_WITHOUT_SIZE = {
+    "cuda": re.compile(r"CUDA error: out of memory|cudaErrorMemoryAllocation|HIP error: out of memory"),
+    "cpu": re.compile(r"\bstd::bad_alloc\b"),
+}
 _GPU = re.compile(r"\bGPU (\d+)\b")
 # The alternatives cover the wordings of torch 1 and 2.
 _DEVICE_SIZES = {
@@ -142,7 +146,8 @@ def parse_out_of_memory(text: str) -> AllocationRequest | None:
     """Parse the text of an out-of-memory error.
 
     Recognizes torch's CUDA and HIP allocators (all wordings since 1.0), torch's CPU allocator, sizes that overflow,
-    numpy's array allocation errors, and the driver's "CUDA error: out of memory", which contains no numbers.
+    numpy's array allocation errors, and two that contain no numbers: the driver's "CUDA error: out of memory", and
+    "std::bad_alloc" of C++ code.
 
     Args:
         text: message of the exception, or a log that ends with it.
@@ -164,7 +169,8 @@ def parse_out_of_memory(text: str) -> AllocationRequest | None:
         return AllocationRequest(size=2**63, device="cpu")
     if match := _NUMPY.search(text):
         return AllocationRequest(size=_array_bytes(match), device="cpu")
-    return AllocationRequest(size=None, device="cuda") if _DRIVER.search(text) else None
+    devices = [device for device, pattern in _WITHOUT_SIZE.items() if pattern.search(text)]
+    return AllocationRequest(size=None, device=devices[0]) if devices else None
 
 
 def _torch(size: int, text: str) -> AllocationRequest:

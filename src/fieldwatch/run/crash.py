@@ -42,11 +42,9 @@ def leave_crash(error: BaseException, step: int, record: RunRecord, memory: RunM
         error: exception that ended the run.
         step: step in which it was raised.
         record: record of the run; if it still works, it is drained and its rules are evaluated first.
-        memory: memory measurement of the run, which diagnoses an out-of-memory error.
+        memory: memory measurement of the run, which diagnoses an out-of-memory error. Its reserve has been released.
         resume: sentence that explains how to resume.
     """
-    # First: if memory ran out, everything below needs some.
-    memory.make_room(error)
     try:
         # A record whose thread has stopped cannot be drained: waiting for it would raise its error here.
         if record.failure is None:

@@ -69,10 +69,11 @@ class OutOfMemoryTriage:
 
     def make_room(self, error: BaseException) -> None:
         """If memory ran out, examine it and release the reserve, so that the report can allocate."""
+        # The first block makes room for examining the error and the memory: without it, even a regular expression can
+        # fail. The second one makes room for writing the report.
+        self._reserve[0].close()
         if _request_of(error) is None:
             return
-        # The first block makes room for examining the memory, the second for writing the report.
-        self._reserve[0].close()
         self._memory_at_error = self._memory()
         self._reserve[1].close()
 
@@ -152,8 +153,14 @@ class OutOfMemoryTriage:
 
 def _request_of(error: BaseException) -> AllocationRequest | None:
     """Return the failed request; None for other errors. Python's ``MemoryError`` contains no size."""
-    request = parse_out_of_memory(str(error))
-    return AllocationRequest(size=None, device="cpu") if request is None and isinstance(error, MemoryError) else request
+    # If memory ran out on the writer thread, its error is the cause of the one raised in the training thread.
+    cause = error.__cause__
+    for raised in (error,) if cause is None else (error, cause):
+        if request := parse_out_of_memory(str(raised)):
+            return request
+        if isinstance(raised, MemoryError):
+            return AllocationRequest(size=None, device="cpu")
+    return None
 
 
 def _cuda_memory(counters: AllocatorCounters, steady_bytes: int) -> DeviceMemory:

@@ -122,7 +122,10 @@ class Session:
         Args:
             error: exception that ended the training; None if it finished normally.
         """
-        # First, before anything slow is saved: the other ranks must not wait for this one.
+        # First: if memory ran out, everything below needs some.
+        if error is not None:
+            self.memory.make_room(error)
+        # Before anything slow is saved: the other ranks must not wait for this one.
         self.ranks.leave(error)
         self._plan.observer.closed(error)
         with self._resources, ExitStack() as closing:
