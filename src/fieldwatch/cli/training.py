@@ -175,7 +175,7 @@ def _report_crash(error: Exception, folder: Path, console: Console) -> int:
     # These two are no bugs, and their messages are complete.
     if not isinstance(error, Diverged | RankLost):
         traceback.print_exception(error)
-    console.print(f"[bold red]{type(error).__name__}[/]", Text(str(error)), soft_wrap=True)
+    console.print(Text.assemble((type(error).__name__, "bold red"), f" {error}"), soft_wrap=True)
     for note in getattr(error, "__notes__", ()):
         console.print(Text(note), soft_wrap=True)
     return FAILED
