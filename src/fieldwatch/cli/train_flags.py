@@ -111,7 +111,7 @@ class NewRunFlags(TrainingFlags):
     """Settings from which the other flags start."""
     resume: Literal["auto", "never", "must", "start-over"] = "auto"
     """Whether to continue a run found in --out: auto (if there is one), must (fail if there is none), never, or
-    start-over (move its checkpoints aside and begin at step 0; the settings may differ)."""
+    start-over (move its checkpoints and results aside and begin at step 0; the settings may differ)."""
 
 
 @dataclass(frozen=True, kw_only=True)
