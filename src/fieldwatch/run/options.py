@@ -40,7 +40,7 @@ class Saving:
         mirror: fsspec URL to which every checkpoint is copied; a folder without checkpoints is restored from it.
             Empty for no mirror, or, in a resumed run, for its previous mirror.
         resume: "auto" resumes a run if the folder holds one, "must" requires one, "never" refuses to use one;
-            "start-over" moves its checkpoints aside and starts from step 0; its config may differ then.
+            "start-over" moves its checkpoints and results aside and starts from step 0; its config may differ then.
         resume_from: checkpoint that :meth:`Run.resume` restores by default: "last", "best" or a step. With an earlier
             one than the last, the later ones are renamed to ``abandoned-...``, and their steps are trained again.
 
