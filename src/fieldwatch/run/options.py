@@ -92,6 +92,8 @@ class Declared:
         metrics: catalogue of declared metrics; if given, recording an undeclared name is an error.
         layout: layout of TensorBoard's custom-scalar tab; None derives one from the metrics.
         about: further entries for ``run.json``.
+        data_findings: what a check of the data found, each with ``name``, ``severity``, ``message`` and ``remedy``;
+            recorded as events, so that the verdict comes back to them.
     """
 
     preset: Any = None
@@ -100,6 +102,7 @@ class Declared:
     metrics: Catalogue | None = None
     layout: Layout | None = None
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    data_findings: Sequence[Mapping[str, str]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

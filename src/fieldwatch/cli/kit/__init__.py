@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         refuse_empty_ranking,
         stored_steps,
     )
-    from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck
+    from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck, Severity
     from fieldwatch.cli.entry import main
     from fieldwatch.cli.flag_help import FlagGroups, read_flags
     from fieldwatch.cli.flags import dashed, preset_of, renamed
@@ -42,6 +42,7 @@ __all__ = [
     "NewRunFlags",
     "ProfileFlags",
     "RunFlags",
+    "Severity",
     "Terminal",
     "TrainingFlags",
     "check_writable",
