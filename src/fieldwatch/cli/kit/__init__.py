@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from fieldwatch.checkpoint import FolderInUseError, FolderLock
     from fieldwatch.cli.commands import flag_names
     from fieldwatch.cli.compare_checkpoints import (
         Announce,
@@ -38,6 +39,8 @@ __all__ = [
     "DataFinding",
     "DataReport",
     "FlagGroups",
+    "FolderInUseError",
+    "FolderLock",
     "MachineCheck",
     "NewRunFlags",
     "ProfileFlags",
