@@ -1,8 +1,8 @@
-"""Runs the benchmarks and rewrites their sections of docs/benchmarks.md. benchmarks/README.md lists those left out.
+"""Run the benchmarks and rewrite their sections of docs/benchmarks.md. benchmarks/README.md lists the exceptions.
 
 python benchmarks/all.py                        all benchmarks of COMMANDS
 python benchmarks/all.py overhead               one of them
-python benchmarks/all.py --take overhead FILE   a section from what the benchmark printed earlier
+python benchmarks/all.py --take overhead FILE   write a section from earlier output of the benchmark
 """
 
 import argparse
@@ -60,7 +60,7 @@ benchmark has been run on a GPU yet.
 
 
 def machine() -> str:
-    """What it ran on."""
+    """Describe the processor, Python and torch."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     found = re.search(r"model name\s*: (.*)", text)
     name = found.group(1) if found else platform.processor()
@@ -70,7 +70,7 @@ def machine() -> str:
 
 
 def section(name: str, printed: str) -> str:
-    """One section of the page."""
+    """Return one section of the page."""
     shown = " ".join(["python", f"benchmarks/{COMMANDS[name][0]}", *COMMANDS[name][1:]])
     body = printed.strip() if printed.lstrip().startswith("|") or "\n|" in printed else f"```\n{printed.strip()}\n```"
     title = name.replace("_", " ").capitalize()
@@ -78,7 +78,7 @@ def section(name: str, printed: str) -> str:
 
 
 def put(name: str, printed: str) -> None:
-    """Replace or append the section of a benchmark; one that printed nothing could not be run here, and stays."""
+    """Replace or append the section of a benchmark; without output, keep the old section."""
     if not printed.strip():
         print(f"{name} could not be run here: its section of {PAGE} stays as it is")
         return
@@ -90,7 +90,7 @@ def put(name: str, printed: str) -> None:
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the selected benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*COMMANDS, []], default=[])
     parser.add_argument("--take", nargs=2, metavar=("NAME", "FILE"))

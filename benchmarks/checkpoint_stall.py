@@ -1,9 +1,9 @@
-"""How long training waits for its checkpoints: ours behind its back, ours while it waits, and torch.save.
+"""How long training waits for checkpoints: fieldwatch in the background or while training waits, and torch.save.
 
-The state is that of 3D Gaussian splatting: 59 numbers per Gaussian, and two Adam moments for each (0.7 GB a million).
-A step is an Adam update of all of it, after a forward and backward pass over a share of it. Every way takes its turn on
-the same loop in the same process. What a save adds to its step is its stall; steps while the thread writes are compared
-with steps while it does not.
+The state is that of 3D Gaussian splatting: 59 numbers per Gaussian, and two Adam moments for each (0.7 GB per million).
+A step is an Adam update of all numbers, after a forward and backward pass over a fraction of them. All methods run in
+turn on the same loop in the same process. The stall of a save is the time that it adds to its step; steps during
+writing are compared with steps without it.
 
     python benchmarks/checkpoint_stall.py           # 0.1 and 1 M Gaussians, some minutes
     python benchmarks/checkpoint_stall.py --quick   # 20,000 Gaussians, seconds
@@ -30,11 +30,11 @@ BUDGET = 0.005
 
 
 class Scene:
-    """Gaussians and their optimizer, and a step of training on the CPU.
+    """Gaussians with their optimizer, and a training step on the CPU.
 
     Args:
-        count: how many Gaussians.
-        share: the part of them that one view sees.
+        count: number of Gaussians.
+        share: fraction of them that one view sees.
     """
 
     def __init__(self, count: int, share: float) -> None:
@@ -44,11 +44,11 @@ class Scene:
         self._seen = int(count * share)
 
     def items(self) -> dict[str, object]:
-        """What a checkpoint holds."""
+        """Return the content of a checkpoint."""
         return {"gaussians": dict(self.parameters), "optimizer": self.optimizer}
 
     def step(self) -> None:
-        """Forward, backward, update."""
+        """Run forward, backward and update."""
         losses: list[Tensor] = [one[: self._seen].sin().square().mean() for one in self.parameters.values()]
         torch.stack(losses).sum().backward()
         self.optimizer.step()
@@ -57,13 +57,13 @@ class Scene:
 
 @dataclass
 class Times:
-    """Milliseconds of one way of saving.
+    """Measured times of one method, in milliseconds.
 
     Attributes:
-        steps: of steps without a save while nothing is written.
-        beside: of steps while a thread writes.
-        stalls: what a save took of the training's time.
-        writing: from a snapshot to its word, seconds.
+        steps: steps without a save or writing.
+        beside: steps while a thread writes.
+        stalls: training time that each save took.
+        writing: seconds from each snapshot to its acknowledgement.
     """
 
     steps: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Times:
 
 
 def with_torch(scene: Scene, folder: Path) -> Callable[[int], bool]:
-    """``torch.save`` to a temporary file, synced and renamed, while training waits."""
+    """Save with ``torch.save`` to a temporary file, synced and renamed, while training waits."""
 
     def save(step: int) -> bool:
         draft = folder / f"{step}.tmp"
@@ -88,7 +88,7 @@ def with_torch(scene: Scene, folder: Path) -> Callable[[int], bool]:
 
 
 def waiting(scene: Scene, folder: Path) -> Callable[[int], bool]:
-    """Ours while training waits: hashed, synced, verified names."""
+    """Save with fieldwatch while training waits: hashed, synced, with verified names."""
     checkpoints = Checkpoints(folder, keep=Retention(last=1))
 
     def save(step: int) -> bool:
@@ -99,7 +99,7 @@ def waiting(scene: Scene, folder: Path) -> Callable[[int], bool]:
 
 
 class Behind:
-    """Ours as a run does it: a snapshot, and a thread that writes it."""
+    """Save with fieldwatch as a run does: take a snapshot, and let a thread write it."""
 
     def __init__(self, scene: Scene, folder: Path, times: Times) -> None:
         self._scene = scene
@@ -107,7 +107,7 @@ class Behind:
         self._checkpoints = Checkpoints(folder, keep=Retention(last=1))
         self._buffers = HostBuffers(free_memory)
         self._saver = BackgroundWorker()
-        self._checkpoints.take(0, scene.items(), self._buffers.copy_arrays)  # type: ignore[arg-type]  # as a run's rehearsal does
+        self._checkpoints.take(0, scene.items(), self._buffers.copy_arrays)  # type: ignore[arg-type]  # like the rehearsal of a run
 
     def __call__(self, step: int) -> bool:
         """Take a snapshot."""
@@ -122,11 +122,11 @@ class Behind:
         return self._saver.busy
 
     def settle(self) -> None:
-        """Wait for it."""
+        """Wait for the thread."""
         self._saver.wait()
 
     def close(self) -> None:
-        """Wait for it, and end it."""
+        """Wait for the thread, and end it."""
         self._saver.close()
 
     def _write(self, draft: Draft, began: float) -> None:
@@ -135,7 +135,7 @@ class Behind:
 
 
 def measure(scene: Scene, save: Callable[[int], bool] | None, times: Times, steps: int, every: int) -> None:
-    """Run some steps, saving after every so many; the pause between two saves lets the disk settle."""
+    """Run some steps and save at regular intervals; a pause between two saves lets the disk settle."""
     busy = (lambda: save.busy) if isinstance(save, Behind) else (lambda: False)
     for index in range(steps):
         before = busy()
@@ -144,7 +144,7 @@ def measure(scene: Scene, save: Callable[[int], bool] | None, times: Times, step
         took = (time.perf_counter() - began) * 1e3
         (times.beside if before else times.steps).append(took)
         if save is not None and (index + 1) % every == 0:
-            if isinstance(save, Behind):  # a run puts a save off while another is in flight
+            if isinstance(save, Behind):  # a run postpones a save while another one is in progress
                 save.settle()
             began = time.perf_counter()
             save(index + 1)
@@ -156,7 +156,7 @@ def measure(scene: Scene, save: Callable[[int], bool] | None, times: Times, step
 
 
 def percent(values: list[float], which: float) -> float:
-    """A percentile; NaN of nothing."""
+    """Return a percentile; NaN for no values."""
     return float(np.percentile(values, which)) if values else float("nan")
 
 
@@ -169,7 +169,7 @@ def table(count: int, share: float, steps: int, every: int) -> None:
     print(f"\n{count:,} Gaussians, {nbytes / 1e6:,.0f} MB with moments, saved every {every} of {steps} steps")
     print("| saving | step p50 ms | p99 | beside writing p50 | stall p50 ms | p99 | stall / torch.save |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for name in ("none", "torch.save + fsync", "fieldwatch, waiting", "fieldwatch, behind"):
+    for name in ("none", "torch.save + fsync", "fieldwatch, waiting", "fieldwatch, background"):
         folder = Path(tempfile.mkdtemp(prefix="stall-"))
         times = Times()
         ways = {"torch.save + fsync": with_torch, "fieldwatch, waiting": waiting}
@@ -181,15 +181,15 @@ def table(count: int, share: float, steps: int, every: int) -> None:
         figures = [percent(times.steps, 50), percent(times.steps, 99), percent(times.beside, 50)]
         figures += [percent(times.stalls, 50), percent(times.stalls, 99)]
         print(f"| {name} | " + " | ".join(f"{one:.1f}" for one in figures) + f" | {ratio:.3f} |")
-    tell(found["torch.save + fsync"], found["fieldwatch, behind"])
+    tell(found["torch.save + fsync"], found["fieldwatch, background"])
 
 
 def tell(theirs: Times, ours: Times) -> None:
-    """Print what the promises say, and what the interval makes of it."""
+    """Print the promised figures and the interval that results."""
     interval = Interval("auto", Autosave())
     total = 0.0
     stall = percent(ours.stalls, 99) / 1e3
-    for waited, wrote in zip(ours.stalls, ours.writing, strict=True):  # the run that these saves would have been
+    for waited, wrote in zip(ours.stalls, ours.writing, strict=True):  # the duration of a run with these saves
         interval.snapshot_taken(waited / 1e3)
         interval.written(wrote)
         total += interval.seconds + waited / 1e3
@@ -209,7 +209,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="20,000 Gaussians, 40 steps")
-    parser.add_argument("--saves", type=int, default=20, help="saves of each way")
+    parser.add_argument("--saves", type=int, default=20, help="saves per method")
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {os.cpu_count()} cores, CPU")
     if options.quick:

@@ -1,9 +1,9 @@
-"""How well the memory forecast foretells, and how soon and how rarely the leak rule speaks, on a simulated allocator.
+"""The accuracy of the memory forecast, and the delay and false alarms of the leak rule, on a simulated allocator.
 
-The simulated run densifies every 100 steps, sees views of different weight in shuffled epochs, rounds to 2 MiB, loses
-some memory in pieces, evaluates and spikes now and then, takes the optimizer's state and cuDNN's trials in its first
-steps, and dies in the first step whose memory does not fit. Sizes grow with noise about eight curves. Every curve runs
-over many seeds; a forecast is made when half of the growth in size, or in time, that leads to the end is still to come.
+The simulated run densifies every 100 steps, uses views of different sizes in shuffled epochs, rounds to 2 MiB, loses
+some memory to fragmentation, evaluates and spikes occasionally, allocates the optimizer's state and cuDNN's trials in
+its first steps, and dies in the first step whose memory does not fit. Sizes follow eight curves with noise. Every curve
+runs with many seeds; the forecast is made when half of the growth until the end, in size or in time, is still to come.
 
     python benchmarks/forecast.py                # the tables
     python benchmarks/forecast.py --seeds 5      # quicker
@@ -28,7 +28,7 @@ BYTES = 59 * 4
 """One Gaussian with spherical harmonics of degree 3."""
 START, EVERY, LOOK = 500, 100, 64
 FRESH = 10_000
-"""The first seed of the tables: nothing was chosen on these."""
+"""First seed of the tables; no threshold was tuned on these seeds."""
 
 CURVES: dict[str, Callable[[Array], Array]] = {
     "linear": lambda u: u,
@@ -40,23 +40,23 @@ CURVES: dict[str, Callable[[Array], Array]] = {
     "steep, then straight": lambda u: 0.5 * np.tanh(4 * u) + 0.5 * u,
     "linear, resets": lambda u: u,
 }
-"""Growth from densification's first step (0) to the step at which memory runs out (1); it goes on alike after that."""
+"""Growth from the first densification (0) to the step at which memory runs out (1); it continues in the same way."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is simulated.
+    """Settings of a simulation.
 
     Attributes:
         curve: name of the growth curve.
-        death: the step about which memory runs out.
-        first: Gaussians at first.
-        final: Gaussians at ``death``.
+        death: approximate step at which memory runs out.
+        first: number of Gaussians at the start.
+        final: number of Gaussians at ``death``.
         views: number of views.
         spread: spread (of the logarithm) of the views' work.
         uneven: relative noise of each densification's growth; half of it carries over to the next one.
         leak: MiB that each step loses from ``leak_from`` on.
-        leak_from: the step at which the leak begins.
+        leak_from: step at which the leak begins.
         worked: whether the run records its work.
         jitter: noise of what stays allocated after a step, MiB.
     """
@@ -76,7 +76,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """One run; arrays are ``[n]`` over its steps, memory in MiB."""
+    """One simulated run; arrays are ``[n]`` over its steps, memory in MiB."""
 
     size: Array
     peak: Array
@@ -90,16 +90,16 @@ class Simulated:
 
     @property
     def death(self) -> int:
-        """The first step whose memory did not fit."""
+        """First step whose memory did not fit."""
         return int(np.argmax(self.peak > self.capacity))
 
     def half_size(self) -> int:
-        """The step at which half of the growth in size has come."""
+        """Step at which half of the growth in size has happened."""
         end = self.size[self.death]
         return int(np.argmax(self.size >= (self.size[0] + end) / 2))
 
     def half_time(self) -> int:
-        """The step half-way between densification's first step and the end."""
+        """Step halfway between the first densification and the end."""
         return (START + self.death) // 2
 
     def history(self, until: int, since: int = 0) -> History:
@@ -143,7 +143,7 @@ def _block(columns: dict[str, Array], steps: NDArray[np.int64], samples: Sequenc
 
 
 def simulate(setting: Setting, seed: int) -> Simulated:
-    """Simulate one run, half as long again as it lives."""
+    """Simulate one run, one and a half times as long as it lives."""
     rng = np.random.default_rng([seed, *setting.curve.encode()])
     steps = np.arange(int(1.5 * setting.death))
     size = _sizes(setting, rng, len(steps))
@@ -182,7 +182,7 @@ def simulate(setting: Setting, seed: int) -> Simulated:
 
 
 def _sizes(setting: Setting, rng: np.random.Generator, count: int) -> Array:
-    """Grow every hundred steps along the curve, unevenly; resets prune a tenth every 3000 steps."""
+    """Grow every hundred steps along the curve, with noise; resets prune a tenth every 3000 steps."""
     places = np.arange(START, count, EVERY)
     parts = np.diff(CURVES[setting.curve]((places - START + EVERY) / (setting.death - START)), prepend=0.0)
     noise, carried = rng.normal(0, setting.uneven, len(places)), 0.0
@@ -198,7 +198,7 @@ def _sizes(setting: Setting, rng: np.random.Generator, count: int) -> Array:
 
 
 def _workspaces(setting: Setting, views: NDArray[np.intp], rng: np.random.Generator) -> Array:
-    """Two MiB for each view when it is first seen, and four workspaces of up to 60 MiB taken once, at any step."""
+    """Return two MiB for each view when it is first used, and four workspaces of up to 60 MiB at random steps."""
     new = np.zeros(len(views))
     new[np.unique(views, return_index=True)[1]] = 2.0
     new[rng.integers(0, setting.death, 4)] += rng.uniform(5, 60, 4)
@@ -220,7 +220,7 @@ def _round(mb: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A forecast against what happened."""
+    """A forecast and the outcome."""
 
     true: int
     made: int
@@ -228,12 +228,12 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """Relative error of the step; 1 where nothing was said."""
+        """Relative error of the predicted step; 1 without a forecast."""
         return 1.0 if self.said is None else abs(self.said.step - self.true) / self.true
 
     @property
     def covered(self) -> bool:
-        """Whether the end lay within the 90 % interval."""
+        """Whether the end was within the 90 % interval."""
         said = self.said
         return said is not None and said.low <= self.true and (said.high is None or self.true <= said.high)
 
@@ -247,7 +247,7 @@ def foretell(setting: Setting, seed: int, *, by: str = "size") -> Outcome:
 
 
 def leak_delay(setting: Setting, seed: int) -> int | None:
-    """Return how many steps after its beginning a leak is named, looking every 64 steps; None if it is not in 1000."""
+    """Return the steps from the start of a leak to its finding, with a check every 64 steps; None after 1000 steps."""
     run, rule = simulate(setting, seed), MemoryLeak()
     for look in range((setting.leak_from // LOOK + 1) * LOOK, setting.leak_from + 1000, LOOK):
         if found := rule(run.history(look, max(0, look - 2304))):
@@ -256,7 +256,7 @@ def leak_delay(setting: Setting, seed: int) -> int | None:
 
 
 def false_alarms(setting: Setting, seed: int, *, every: int = 2 * LOOK) -> tuple[int, int]:
-    """Return how many looks at a run without a leak say that it leaks, and how many looks there were."""
+    """Return the number of false alarms in a run without a leak, and the number of checks."""
     run, rule = simulate(setting, seed), MemoryLeak()
     looks = range(LOOK, run.death, every)
     return sum(bool(rule(run.history(look, max(0, look - 2304)))) for look in looks), len(looks)

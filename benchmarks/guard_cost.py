@@ -1,6 +1,6 @@
-"""What the guard adds to an optimizer's step: every optimizer of torch.optim, three sizes of model, on this machine.
+"""What the guard adds to an optimizer's step: every optimizer of torch.optim, three model sizes, on this machine.
 
-Two costs are measured against the bare ``optimizer.step()``, in the same process and in turns:
+Two costs are compared with the bare ``optimizer.step()``, in the same process and in turns:
 
 * *guarded*: ``guarded_step(optimizer, flag)``, which refuses the step when the flag says so,
 * *update*: what ``step.update(optimizer)`` does besides recording: gradient norms, the flag, the guarded step.
@@ -48,7 +48,7 @@ class Cost:
 
     @property
     def factor(self) -> float:
-        """Guarded against bare."""
+        """Ratio of the guarded step to the bare one."""
         return (self.bare + self.added) / self.bare
 
     @property
@@ -58,14 +58,14 @@ class Cost:
 
 
 def optimizers() -> dict[str, type[Optimizer]]:
-    """Every optimizer that torch offers."""
+    """Return every optimizer of torch."""
     found = {name: getattr(torch.optim, name) for name in dir(torch.optim)}
     kinds = {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Optimizer)}
     return {name: kind for name, kind in sorted(kinds.items()) if kind is not Optimizer}
 
 
 def model(size: str, *, sparse: bool) -> nn.ParameterList:
-    """Square matrices with a gradient each; a sparse gradient touches every 16th row."""
+    """Return square matrices with a gradient each; a sparse gradient touches every 16th row."""
     count, width = SIZES[size]
     weights = nn.ParameterList([nn.Parameter(torch.randn(width, width)) for _ in range(count)])
     for weight in weights:
@@ -77,7 +77,7 @@ def model(size: str, *, sparse: bool) -> nn.ParameterList:
 
 
 def ways(optimizer: Optimizer, watched: ParameterGroups, flag: Tensor) -> dict[str, Callable[[], Any]]:
-    """What is timed, by name."""
+    """Return the timed functions by name."""
 
     def update() -> None:
         norms = gradient_norms(watched)
@@ -88,7 +88,7 @@ def ways(optimizer: Optimizer, watched: ParameterGroups, flag: Tensor) -> dict[s
 
 
 def measure(name: str, kind: type[Optimizer], size: str, seconds: float) -> Cost:
-    """Time the ways in turns; a sparse gradient has no norm, so that its update is not timed."""
+    """Time the functions in turns; a sparse gradient has no norm, so its update is not timed."""
     torch.manual_seed(0)
     weights = model(size, sparse=name == SPARSE)
     optimizer = kind(weights.parameters(), lr=1e-6)
@@ -118,7 +118,7 @@ def measure(name: str, kind: type[Optimizer], size: str, seconds: float) -> Cost
 
 
 def table(costs: list[Cost]) -> str:
-    """The costs in Markdown, and how many meet the target."""
+    """Format the costs in Markdown, with the number of optimizers that meet the target."""
     lines = [
         "| optimizer | parameters | bare, us | added by the guard, us | factor | whole update, us | goal |",
         "|---|---|---:|---:|---:|---:|---|",
@@ -138,8 +138,8 @@ def main() -> int:
     known = [name for name in optimizers() if name not in NEEDS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=known, default=known, metavar="OPTIMIZER", help=", ".join(known))
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="parameters of the model")
-    parser.add_argument("--seconds", type=float, default=3.0, help="time for each optimizer and size")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="numbers of parameters")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds per optimizer and size")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     asked = parser.parse_args()
     torch.set_num_threads(1)

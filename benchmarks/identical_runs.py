@@ -1,4 +1,4 @@
-"""Do the same commands still train the same numbers? Tiny runs with fixed seeds, and the SHA-256 of what they leave.
+"""Check that the same commands still train the same numbers: tiny runs with fixed seeds, compared by SHA-256.
 
     python benchmarks/identical_runs.py --write benchmarks/identical_runs.json   # store a baseline
     python benchmarks/identical_runs.py --check benchmarks/identical_runs.json   # compare with it; exits with 1
@@ -49,18 +49,18 @@ OF_THE_CLOCK = (
     "Test/render_time_ms",
     "Eval/seconds",
 )
-"""Tags that depend on how quick or how full the machine is."""
+"""Tags that depend on the speed or the memory of the machine."""
 WEIGHTS = ("model", "gaussians", "exposures", "beta")
-"""Checkpoint items that hold what is trained."""
+"""Checkpoint items with trained tensors."""
 COMPARABLE = ("cpu", "torch", "numpy", "machine")
-"""Facts of the header that have to agree before hashes can be compared."""
+"""Header fields that must agree before hashes can be compared."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 SEEDED = (
     "import random, runpy, numpy; random.seed({seed}); numpy.random.seed({seed}); "
     "runpy.run_module('fieldwatch', run_name='__main__', alter_sys=True)"
 )
 """Starts the command line. In older checkouts (`--source`), ``--seed`` leaves the global generators of Python and NumPy
-alone, and checkpoints hold them: seeded here, they are the same in every run until something draws from them."""
+alone, and checkpoints contain them. Seeded here, they are equal in every run until something draws from them."""
 
 EVERYWHERE = "--device cpu --threads 1"
 FORMER_FLAGS = {"--first-colors": "--first-colours"}
@@ -93,19 +93,19 @@ POSES = (
 
 
 class TrainingFailedError(RuntimeError):
-    """A command did not end well."""
+    """A command failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hashes:
-    """What a run left, hashed.
+    """Hashes of a run.
 
     Attributes:
-        weights: of all trained tensors, whatever their names.
-        loss: of the values of `LOSS`.
-        journal: of all series.
-        series: per tag, of its steps and values.
-        leaves: per path in the last checkpoint, of the value.
+        weights: hash of all trained tensors, regardless of their names.
+        loss: hash of the values of `LOSS`.
+        journal: hash of all series.
+        series: hash of the steps and values of each tag.
+        leaves: hash of each value of the last checkpoint, by path.
     """
 
     weights: str
@@ -116,18 +116,18 @@ class Hashes:
 
 
 def video(folder: Path) -> list[list[str]]:
-    """Feature grids on sixteen small frames; the semantic term begins in the third of six epochs."""
+    """Train feature grids on sixteen small frames; the semantic term begins in the third of six epochs."""
     frames = draw_frames(folder / "frames")
     return [["train", "video", "--data", str(frames), "--cache", str(folder / "cache"), *VIDEO.split()]]
 
 
 def splats(words: str) -> Callable[[Path], list[list[str]]]:
-    """Gaussians on the built-in scene: growth, an evaluation, then the surface terms with their pruning."""
+    """Train Gaussians on the built-in scene: densification, an evaluation, then surface terms with pruning."""
     return lambda _: [["train", "splats", *SPLATS.split(), *words.split()]]
 
 
 def refine(folder: Path) -> list[list[str]]:
-    """A sphere refined on the photos of a short splats run."""
+    """Refine a sphere on the photos of a short splats run."""
     run = str(folder / "photographed")
     mesh = str(write_sphere(folder / "sphere.obj"))
     short = f"{SPLATS} {EVERYWHERE} --regularization none --coarse-iterations 1000".split()
@@ -135,7 +135,7 @@ def refine(folder: Path) -> list[list[str]]:
 
 
 def normals(words: str = "") -> Callable[[Path], list[list[str]]]:
-    """A surface from the normals of the built-in object, with updates of the grid, meshes and evaluations."""
+    """Reconstruct a surface from the normals of the built-in object, with grid updates, meshes and evaluations."""
     return lambda _: [["train", "normals", *NORMALS.split(), *words.split()]]
 
 
@@ -149,7 +149,7 @@ RUNS: dict[str, Callable[[Path], list[list[str]]]] = {
     "normals": normals(),
     "normals-poses": normals(POSES),
 }
-"""Per name, the commands of a run in a scratch folder. The last one is hashed; it gets its ``--out`` from here."""
+"""Commands of each run in a scratch folder, by name. The last one is hashed; its ``--out`` is added."""
 
 
 def draw_frames(folder: Path) -> Path:
@@ -191,13 +191,13 @@ def train(name: str, folder: Path, *, source: Path = SOURCE, more: Sequence[str]
         name: one of `RUNS`.
         folder: scratch folder.
         source: the src folder whose toolkit is run.
-        more: further words for the last command.
+        more: further arguments of the last command.
 
     Returns:
         The run folder.
 
     Raises:
-        TrainingFailedError: a command did not end with 0.
+        TrainingFailedError: a command failed.
     """
     *before, last = RUNS[name](folder)
     run = folder / "run"
@@ -208,7 +208,7 @@ def train(name: str, folder: Path, *, source: Path = SOURCE, more: Sequence[str]
         ended = subprocess.run(
             line, cwd=folder, env=_environment(source, folder), capture_output=True, text=True, check=False
         )
-        # 1 is an error among the findings: runs this short may end worse than a prediction without training.
+        # 1 means an error among the findings: such short runs may end worse than a prediction without training.
         if ended.returncode not in (0, 1):
             raise TrainingFailedError(
                 f"fieldwatch {' '.join(words)}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}"
@@ -217,7 +217,7 @@ def train(name: str, folder: Path, *, source: Path = SOURCE, more: Sequence[str]
 
 
 def _environment(source: Path, folder: Path) -> dict[str, str]:
-    """The environment of a child: one thread, the toolkit of ``source``, nothing of this user and no network."""
+    """Return the environment of a child: one thread, the toolkit of ``source``, no user settings and no network."""
     own = {"XDG_STATE_HOME": str(folder / "state"), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     return {**os.environ, **ONE_THREAD, **own, "PYTHONPATH": str(source)}
 
@@ -251,10 +251,10 @@ def run_hashes(run: Path) -> Hashes:
 
 
 def _weights(hashed: Mapping[str, str]) -> dict[str, str]:
-    """The leaves that are trained.
+    """Return the trained leaves.
 
     Raises:
-        ValueError: there are none.
+        ValueError: the checkpoint has none.
     """
     found = {path: value for path, value in hashed.items() if path.partition("/")[0] in WEIGHTS}
     if not found:
@@ -264,7 +264,7 @@ def _weights(hashed: Mapping[str, str]) -> dict[str, str]:
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree with its path; keys are joined by /."""
+    """Yield every value of a tree with its path; keys are joined by /."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             yield from leaves(value, f"{path}/{key}" if path else str(key))
@@ -276,7 +276,7 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a value: of an array its type, its shape and its bytes; of anything else what ``repr`` gives."""
+    """Return the SHA-256 of a value: of type, shape and bytes of an array, else of its ``repr``."""
     if isinstance(value, Tensor):
         raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         return combined([str(value.dtype), str(tuple(value.shape)), raw])
@@ -286,7 +286,7 @@ def digest(value: Any) -> str:
 
 
 def combined(parts: Iterable[str | bytes]) -> str:
-    """SHA-256 of some parts; where one ends and the next begins counts."""
+    """Return the SHA-256 of some parts, including their borders."""
     found = hashlib.sha256()
     for part in parts:
         raw = part if isinstance(part, bytes) else part.encode()
@@ -295,7 +295,7 @@ def combined(parts: Iterable[str | bytes]) -> str:
 
 
 def hash_runs(names: Iterable[str], source: Path) -> dict[str, Hashes]:
-    """Train and hash runs; a line for each is printed.
+    """Train and hash runs, and print a line for each.
 
     The folders are read in a child process, too: another checkout may store its checkpoints in another way.
     """
@@ -320,7 +320,7 @@ def differences(before: Hashes, now: Hashes) -> tuple[list[str], list[str]]:
     """Compare two runs.
 
     Returns:
-        What differs, the essential first; and what was only renamed.
+        The differences, most important first, and the renamed items.
     """
     wrong: list[str] = []
     lost = Counter(_weights(before.leaves).values()) - Counter(now.leaves.values())
@@ -339,7 +339,7 @@ def differences(before: Hashes, now: Hashes) -> tuple[list[str], list[str]]:
 
 
 def _renamed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Names that are gone, each with a new name of the same content."""
+    """Return removed names, each with a new name of the same content."""
     places: dict[str, list[str]] = {}
     for path in sorted(new.keys() - old.keys()):
         places.setdefault(new[path], []).append(path)
@@ -348,7 +348,7 @@ def _renamed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
 
 
 def header(source: Path) -> dict[str, str]:
-    """The last commit that changed the source, and what floating-point results depend on."""
+    """Return the last commit that changed the source, and what floating-point results depend on."""
     git = ["git", "-C", str(source)]
     last = ["log", "-1", "--format=%H", "--", "."]
     commit = subprocess.run([*git, *last], capture_output=True, text=True, check=False).stdout.strip()
@@ -365,7 +365,7 @@ def header(source: Path) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The processor: a vendor gives one name to generations that compute differently, so the name alone will not do."""
+    """Return the processor's family and model, since one name may denote generations that compute differently."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.is_file() else []
     facts: dict[str, str] = {}
@@ -378,13 +378,13 @@ def _processor() -> str:
 
 
 def write(file: Path, names: Sequence[str], source: Path) -> int:
-    """Store a baseline; runs that are not named stay as the file has them."""
+    """Store a baseline; runs that are not selected keep their entries."""
     about = header(source)
     runs: dict[str, Any] = {}
     if file.is_file() and set(names) != set(RUNS):
         stored = json.loads(file.read_text())
         if stored["header"] != about:
-            print(f"{file} is of {stored['header']}; write all runs anew, or another file")
+            print(f"{file} was made with {stored['header']}: write all runs again, or choose another file")
             return 2
         runs = stored["runs"]
     runs |= {name: asdict(one) for name, one in hash_runs(names, source).items()}
@@ -393,7 +393,7 @@ def write(file: Path, names: Sequence[str], source: Path) -> int:
 
 
 def check(file: Path, names: Sequence[str], source: Path | None) -> int:
-    """Compare with a baseline: 0 when all is the same, 1 when something differs, 2 when it cannot be compared."""
+    """Compare with a baseline; return 0 if all is equal, 1 for differences, 2 if they cannot be compared."""
     stored = json.loads(file.read_text())
     here = header(source or SOURCE)
     was = stored["header"]
@@ -418,7 +418,7 @@ def check(file: Path, names: Sequence[str], source: Path | None) -> int:
 
 
 def _report(before: Mapping[str, Hashes], now: Mapping[str, Hashes]) -> int:
-    """Print what differs; the exit code."""
+    """Print the differences, and return the exit code."""
     differs = 0
     for name, one in now.items():
         wrong, renamed = differences(before[name], one)
@@ -430,7 +430,7 @@ def _report(before: Mapping[str, Hashes], now: Mapping[str, Hashes]) -> int:
 
 
 def _names(text: str) -> list[str]:
-    """The runs of ``--only``."""
+    """Return the runs of ``--only``."""
     names = text.split(",")
     unknown = [name for name in names if name not in RUNS]
     if unknown:
@@ -439,7 +439,7 @@ def _names(text: str) -> list[str]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the program; the exit code."""
+    """Run the program, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", type=Path, metavar="FILE", help="store the hashes")

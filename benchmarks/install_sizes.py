@@ -1,8 +1,8 @@
-"""What does each extra install? Sizes on disk, from the metadata of an environment that has them all (`make env`).
+"""The size of each extra on disk, from the metadata of an environment that has them all (`make env`).
 
     python benchmarks/install_sizes.py
 
-Sizes of extras do not include torch and the toolkit. A package that is not installed here is named and counts nothing.
+Sizes of extras exclude torch and the toolkit. Packages that are not installed here are listed, and not counted.
 """
 
 import re
@@ -15,7 +15,7 @@ EXTRAS = ("tensorboard", "parquet", "video", "mesh", "splats", "normals", "all")
 
 
 def requirements() -> dict[str, list[str]]:
-    """Direct requirements of fieldwatch by extra; those of the toolkit alone under the empty name."""
+    """Return the direct requirements of fieldwatch by extra; those of the toolkit itself under the empty name."""
     found: dict[str, list[str]] = {}
     for line in metadata.requires("fieldwatch") or ():
         extra = re.search(r"extra == ['\"]([\w-]+)", line)
@@ -26,13 +26,13 @@ def requirements() -> dict[str, list[str]]:
 
 
 def size_on_disk(distribution: metadata.Distribution) -> int:
-    """Bytes of the files of an installed distribution."""
+    """Return the bytes of the files of an installed distribution."""
     paths = [file.locate() for file in distribution.files or ()]
     return sum(path.stat().st_size for path in paths if path.exists())  # type: ignore[attr-defined]
 
 
 def closure(names: Iterable[str], direct: dict[str, list[str]], sizes: dict[str, int]) -> dict[str, int]:
-    """Sizes of distributions and of everything that they require, by name."""
+    """Return the sizes of distributions and of everything that they require, by name."""
     for name in names:
         base = re.sub(r"[-_.]+", "-", name.partition("[")[0]).lower()
         if base == "fieldwatch":

@@ -1,9 +1,10 @@
-"""`fieldwatch train-many` under fire: scenes on Ray, some of them killed; all must end in the bits of undisturbed runs.
+"""`fieldwatch train-many` on Ray with killed processes: every scene must end bit-equal to an undisturbed run.
 
 Usage: python benchmarks/many_scenes.py [--quick] [--ray local|off] [--json]
 
---quick: two scenes; the training process of one is killed with SIGKILL. Else four scenes (two videos, one splats, one
-normals), and besides that the Ray worker of another is killed, then the driver itself, and the same command goes on.
+--quick trains two scenes and kills the training process of one with SIGKILL. Without it, there are four scenes (two
+videos, one splats, one normals). Then also the Ray worker of another scene is killed, and later the driver itself; the
+same command then continues.
 """
 
 import argparse
@@ -73,7 +74,7 @@ SCENES = {
 
 
 def main() -> int:
-    """Run it, and print what was found."""
+    """Run the benchmark, and print its results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--ray", default="local")
@@ -86,7 +87,7 @@ def main() -> int:
 
 
 def story(place: Path, *, ray: str, quick: bool) -> dict[str, Any]:
-    """Train the scenes under fire, then each alone, and compare."""
+    """Train the scenes with kills, then each one alone, and compare."""
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
     scenes = {name: SCENES[name] for name in list(SCENES)[: 2 if quick else 4]}
     os.chdir(place)
@@ -98,7 +99,7 @@ def story(place: Path, *, ray: str, quick: bool) -> dict[str, Any]:
     rows = [row(scene, place) for scene in told.get("scenes", ())]
     spared = [one for one in rows if one["scene"] not in ("victim", "bereaved")]
     good = (
-        code in (0, 1)  # so small a network may earn findings
+        code in (0, 1)  # so small a network may get findings
         and len(rows) == len(scenes)
         and all(one["same_bits"] and one["same_losses"] for one in rows)
         and any(one["scene"] == "victim" and "SIGKILL" in str(one["causes"]) and one["resumed_from"] for one in rows)
@@ -118,7 +119,7 @@ def write_input(place: Path, scenes: Mapping[str, str]) -> None:
 
 
 def under_fire(place: Path, *, ray: str, quick: bool) -> list[str]:
-    """Kill what there is to kill; the driver is left running only where it is not killed itself."""
+    """Kill the processes; the driver continues unless it is killed itself."""
     global RUNNING  # noqa: PLW0603  one driver at a time
     RUNNING = launch(ray)
     victim = place / "out" / "victim"
@@ -153,12 +154,12 @@ def launch(ray: str) -> subprocess.Popen[str]:
 
 
 def start(ray: str) -> subprocess.Popen[str]:
-    """Return the command that runs, or the same command again where it was killed."""
+    """Return the running command, or start it again if it was killed."""
     return RUNNING if RUNNING.poll() is None else launch(ray)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
-    """Wait for its end; return exit code and answer."""
+    """Wait for the end; return exit code and answer."""
     out, err = process.communicate(timeout=DEADLINE)
     if not out:
         print(err, file=sys.stderr)
@@ -166,7 +167,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
 
 
 def row(scene: Mapping[str, Any], place: Path) -> dict[str, Any]:
-    """Train one scene alone, and compare it with what became of it among others."""
+    """Train one scene alone, and compare it with the run among others."""
     name = scene["scene"]
     table = next(t for t in tomllib.loads((place / "scenes.toml").read_text())["scene"] if t["name"] == name)
     alone = place / "alone" / name
@@ -191,7 +192,7 @@ def row(scene: Mapping[str, Any], place: Path) -> dict[str, Any]:
 
 
 def quietly(words: list[str]) -> None:
-    """Run a command in this process; what it prints goes to standard error."""
+    """Run a command in this process; print its output to standard error."""
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -200,11 +201,11 @@ def quietly(words: list[str]) -> None:
         os.dup2(kept, 1)
         os.close(kept)
     if code not in (0, 1):
-        sys.exit(f"alone, the scene ended with {code}: {' '.join(words)}")
+        sys.exit(f"alone, the scene exited with {code}: {' '.join(words)}")
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two checkpoints hold the same bits; Python's own random state, which no seed sets, is left out."""
+    """Return whether two checkpoints are bit-equal, without Python's random state, which no seed sets."""
     if isinstance(one, Mapping):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one if name != UNSEEDED)
     if isinstance(one, torch.Tensor):
@@ -215,41 +216,41 @@ def same(one: Any, other: Any) -> bool:
 
 
 def pid_of(folder: Path) -> int:
-    """The process that trains in a folder."""
+    """Return the process that trains in a folder."""
     return int(json.loads((folder / "run.json").read_text())["segments"][-1]["pid"])
 
 
 def alive(out: Path) -> list[int]:
-    """Processes that still train below a folder."""
+    """Return the processes that still train below a folder."""
     found = [pid_of(path.parent) for path in out.glob("*/run.json")]
     return [pid for pid in found if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
 
 
 def steps_of(folder: Path) -> int:
-    """Lines in its journal."""
+    """Return the number of lines in its journal."""
     path = folder / "journal.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def saved(folder: Path) -> bool:
-    """Whether there is a checkpoint."""
+    """Return whether it has a checkpoint."""
     return any(path.name.startswith("step_") for path in folder.glob("checkpoints/*"))
 
 
 def wait_until(true: Callable[[], Any], what: str) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + DEADLINE
     while not true():
         if time.monotonic() > deadline or RUNNING.poll() not in (None, -signal.SIGKILL):
             out, err = RUNNING.communicate()
-            sys.exit(f"waited in vain for {what}; train-many ended with {RUNNING.returncode}\n{out}\n{err}")
+            sys.exit(f"timed out while waiting for {what}; train-many exited with {RUNNING.returncode}\n{out}\n{err}")
         time.sleep(0.005)
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """The result as Markdown."""
+    """Format the result in Markdown."""
     lines = [f"killed: {', '.join(found['kills'])}; exit code {found['exit_code']}; {found['seconds']:g} s", ""]
-    lines += ["| scene | pipeline | state | tries | went on at step | same losses | same bits | why again |"]
+    lines += ["| scene | pipeline | state | attempts | resumed at step | same losses | same bits | cause |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
     names = ("scene", "pipeline", "state", "tries", "resumed_from", "same_losses", "same_bits", "causes")
     lines += ["| " + " | ".join(str(one[name]) for name in names) + " |" for one in found["scenes"]]

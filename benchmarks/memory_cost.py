@@ -1,11 +1,11 @@
-"""What knowing where the memory is costs: the census, the always-on counters, and the tensor profile.
+"""The cost of memory accounting: the census, the always-on counters, and the tensor profile.
 
     python benchmarks/memory_cost.py            # the table, about a minute
     python benchmarks/memory_cost.py --json
 
-A 3DGS-shaped model (6 groups, Adam), 300,000 Python objects alive as in a real process. The census and the original
-tools' garbage collector walk answer the same question. The profile is measured in a whole run (record, files, tags):
-steps that are profiled against steps that are not, by processor time of the process, in blocks that take turns.
+The model is shaped like 3DGS (6 groups, Adam), with 300,000 live Python objects as in a real process. The census and
+the garbage collector walk of the original tools answer the same question. The profile is measured in a whole run
+(record, files, tags): steps with and without a profile, by processor time of the process, in alternating blocks.
 """
 
 import argparse
@@ -31,7 +31,7 @@ GROUPS = {"means": 3, "sh0": 3, "shN": 45, "opacity": 1, "scale": 3, "quaternion
 
 
 class Splats:
-    """A model in the shape of Gaussian splats, and a loss that touches all of it."""
+    """A model in the shape of Gaussian splats, and a loss that uses all of it."""
 
     def __init__(self, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -40,7 +40,7 @@ class Splats:
         self.images = torch.zeros(20, 256, 256, 3, dtype=torch.uint8, device=device)
 
     def terms(self) -> Terms:
-        """Two terms with saved activations."""
+        """Return two terms with saved activations."""
         opacity = self.groups["opacity"].sigmoid()
         color = (self.groups["sh0"] * opacity).square().mean() + self.groups["shN"].square().mean()
         shape = self.groups["scale"].exp().mean() + self.groups["quaternion"].square().mean()
@@ -48,7 +48,7 @@ class Splats:
 
 
 def gc_walk() -> dict[str, float]:
-    """The original tools' way: every object of the process is asked whether it is a tensor."""
+    """Check every object of the process for tensors, as the original tools do."""
     found: dict[str, float] = {}
     for thing in gc.get_objects():
         if torch.is_tensor(thing):
@@ -58,7 +58,7 @@ def gc_walk() -> dict[str, float]:
 
 
 def microseconds(call: Callable[[], Any], repeats: int, inside: int = 1) -> float:
-    """Median processor time of a call."""
+    """Return the median processor time of a call."""
     call()
     times = []
     for _ in range(repeats):
@@ -70,7 +70,7 @@ def microseconds(call: Callable[[], Any], repeats: int, inside: int = 1) -> floa
 
 
 def per_step(splats: Splats, *, steps: int, profile: Profile | None) -> float:
-    """Microseconds of processor time per step of a run, files included."""
+    """Return the microseconds of processor time per step of a run, files included."""
     with (
         tempfile.TemporaryDirectory() as folder,
         Run(folder, profile=profile, saving=Saving(every=None), outputs=Outputs(rules=())) as run,
@@ -80,7 +80,7 @@ def per_step(splats: Splats, *, steps: int, profile: Profile | None) -> float:
         )
         began = 0
         for step in run.steps(steps + 1):
-            if step.index == 1:  # the first one opens files
+            if step.index == 1:  # the first block opens files
                 began = time.process_time_ns()
             with step.span("render"):
                 terms = splats.terms()
@@ -94,7 +94,7 @@ def per_step(splats: Splats, *, steps: int, profile: Profile | None) -> float:
 
 
 def profile_cost(splats: Splats, *, blocks: int, steps: int) -> float:
-    """What a profiled step costs more than another, in microseconds: the median over pairs of blocks."""
+    """Return the microseconds that a profile adds to a step: the median over pairs of blocks."""
     pairs = [
         (per_step(splats, steps=steps, profile=None), per_step(splats, steps=steps, profile=Profile(interval=1)))
         for _ in range(blocks)
@@ -103,7 +103,7 @@ def profile_cost(splats: Splats, *, blocks: int, steps: int) -> float:
 
 
 def measure(device: torch.device, *, quick: bool) -> dict[str, float]:
-    """Every figure of the table, in microseconds."""
+    """Return every figure of the table in microseconds."""
     splats = Splats(device)
     splats.terms().total.backward()
     splats.optimizer.step()

@@ -1,11 +1,12 @@
-"""Does a run of ours hold more and more memory? Trains a neural video and follows every byte.
+"""Checks whether the memory of a run grows: trains a neural video and accounts for every byte.
 
     python benchmarks/memory_flat.py                 # 600 steps of the demo, about a minute
     python benchmarks/memory_flat.py --steps 5000
 
-Owners (parameters, gradients, Adam, data) and what autograd saves must not change by a byte from one account to the
-next; the heap as a whole (interpreter, history and files of the record included) may grow by what the record keeps of
-each step, and the slope over the second half says by how much. No step empties a cache: the source is searched for it.
+Owners (parameters, gradients, Adam, data) and the tensors that autograd saves must not change by a byte between two
+accounts. The whole heap (including the interpreter, and the history and files of the record) may grow by the recorded
+values of each step; the slope over the second half shows by how much. The source is searched for loops that empty the
+allocator's cache, because they would hide growth.
 """
 
 import argparse
@@ -26,7 +27,7 @@ EVERY = 10
 
 
 def run(steps: int, device: str) -> list[dict[str, object]]:
-    """The memory accounts of a run of at least so many steps."""
+    """Return the memory accounts of a run of at least so many steps."""
     config = replace(PRESETS["demo"](), device=device)
     scene = prepare_scene(config)
     per_epoch = total_steps(config, scene) // config.epochs
@@ -39,13 +40,13 @@ def run(steps: int, device: str) -> list[dict[str, object]]:
 
 
 def drift(sizes: list[int]) -> float:
-    """By how much the most of the second half is above that of the first: batches differ, their mixture does not."""
+    """Return by how much the maximum of the second half exceeds that of the first, since batches differ."""
     middle = len(sizes) // 2
     return float(max(sizes[middle:]) - max(sizes[:middle]))
 
 
 def measure(steps: int, device: str) -> dict[str, float]:
-    """The figures of the table."""
+    """Return the figures of the table."""
     accounts = run(steps, device)
     half = accounts[len(accounts) // 2 :]
     owned = [sum(sum(parts.values()) for parts in account["owners"].values()) for account in half]

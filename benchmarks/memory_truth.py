@@ -1,4 +1,4 @@
-"""Where the bytes are, by three tools, on a model of which every byte is known.
+"""Memory by category, measured by three tools on a model of which every byte is known.
 
 The model is shaped like 3D Gaussian splatting: 200 000 Gaussians of 59 numbers in six parameters (45 MiB), their
 gradients (45), Adam's moments (90), images and neighbors (11, with views and an expanded tensor on top), a few
@@ -7,12 +7,12 @@ buffers, and what autograd keeps between forward and backward. It is rendered by
 carried over.
 
 * fieldwatch: the census, which asks the owners and counts each storage once.
-* gc walk: the method of the original profiler, written anew from its description: every tensor that the garbage
-  collector knows, at its own size, sorted by ``requires_grad`` and ``grad``.
+* gc walk: the method of the original profiler, reimplemented from its description: every tensor that the garbage
+  collector knows, with its own size, sorted by ``requires_grad`` and ``grad``.
 * MemTracker: ``torch.distributed._tools.mem_tracker``, given model, optimizer and data before it starts.
 
-Every number is in MiB; ``wrong`` is the sum of all differences from the truth, over the categories. A tool that has no
-such category shows none, and the bytes it files elsewhere count as wrong in both places.
+Every number is in MiB; ``wrong`` is the sum of all differences from the truth, over the categories. If a tool lacks a
+category, its cell is empty, and bytes that it assigns to another one count as wrong in both.
 
     python benchmarks/memory_truth.py            # the table, a few seconds
     python benchmarks/memory_truth.py --json
@@ -54,7 +54,7 @@ Sizes = dict[str, int]
 
 
 class Scene:
-    """A splat model in training: what it holds is known to the byte."""
+    """A splat model in training, whose memory is known to the byte."""
 
     def __init__(self, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -71,11 +71,11 @@ class Scene:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the run holds beside the model."""
+        """Return the tensors of the run other than the model."""
         return {"images": self.images, "knn": self.neighbors, "views": self.views, "white": self.white}
 
     def render(self) -> None:
-        """Leave a loss behind, and in its graph 19 numbers per Gaussian."""
+        """Leave a loss behind, with 19 numbers per Gaussian in its graph."""
         model = self.model
         points = model["means"] * model["scales"].exp()  # keeps exp
         color = model["sh0"].sum(1) + model["shN"].sum(1) + model["quats"][:, :3].tanh()  # keeps tanh
@@ -102,7 +102,7 @@ class Scene:
             group["params"] = [fresh]
 
     def truth(self, *, gradients: bool, adam: bool, graph: bool) -> Sizes:
-        """What is there, from the numbers of Gaussians alone."""
+        """Return the true bytes, from the numbers of Gaussians alone."""
         count = len(self.model["means"])
         parameters = count * 59 * 4
         steps = len(SHAPES) * 4 if self.device.type == "cpu" else 0  # on CUDA the step counters are on the host
@@ -149,7 +149,7 @@ def census_of(scene: Scene) -> Iterator[Callable[[], Sizes]]:
 
 @contextlib.contextmanager
 def walk_of(scene: Scene) -> Iterator[Callable[[], Sizes]]:
-    """The original profiler's method: tensors by the garbage collector, sorted by what they look like."""
+    """Sort the garbage collector's tensors by their appearance, as the original profiler does."""
 
     def read() -> Sizes:
         found = dict.fromkeys(CATEGORIES, 0)
@@ -170,7 +170,7 @@ def looks_like(tensor: Tensor) -> str:
 
 @contextlib.contextmanager
 def tracker_of(scene: Scene) -> Iterator[Callable[[], Sizes]]:
-    """The tracker of torch, from its own names to ours; temporary memory and what it cannot name is ``other``."""
+    """Use torch's tracker with its categories mapped; temporary and unknown memory is ``other``."""
     tracker = MemTracker()
     tracker.track_external(scene.model, scene.optimizer, scene.images, scene.neighbors, scene.white)
     names = {"Parameter": "parameters", "Gradient": "gradients", "Optstate": "optimizer", "Buffer": "buffers"}
@@ -197,14 +197,14 @@ TOOLS: dict[str, Callable[[Scene], contextlib.AbstractContextManager[Callable[[]
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What one tool says at one stage.
+    """Answer of one tool at one stage.
 
     Attributes:
-        stage: when.
-        tool: who.
+        stage: stage of the training.
+        tool: name of the tool.
         sizes: bytes by category.
-        wrong: bytes in the wrong place, or missing, or invented.
-        raised: the error instead of an answer.
+        wrong: bytes in the wrong category, missing, or invented.
+        raised: error of the tool; empty if it answered.
     """
 
     stage: str
@@ -215,7 +215,7 @@ class Answer:
 
 
 def ask(tool: str, device: torch.device) -> Iterator[Answer]:
-    """Take a fresh model through all stages and read the tool after each; a tool that raises is done."""
+    """Take a fresh model through all stages and read the tool after each; stop at an exception of the tool."""
     scene = Scene(device)
     stage = "start"
     try:
@@ -232,7 +232,7 @@ def ask(tool: str, device: torch.device) -> Iterator[Answer]:
 
 
 def truths(device: torch.device) -> Iterator[Answer]:
-    """What is there at each stage."""
+    """Return the true bytes at each stage."""
     scene = Scene(device)
     for stage, action, held in STAGES:
         action(scene)
@@ -262,7 +262,7 @@ def show(answers: list[Answer]) -> None:
 
 
 def main() -> None:
-    """Ask every tool and print."""
+    """Run every tool and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
@@ -270,7 +270,7 @@ def main() -> None:
     device = torch.device(asked.device)
     if device.type == "cuda":
         device = torch.device("cuda", torch.cuda.current_device())
-    warnings.simplefilter("ignore")  # the walk touches what it should not
+    warnings.simplefilter("ignore")  # the walk touches deprecated attributes
     with contextlib.redirect_stdout(io.StringIO()) if asked.json else contextlib.nullcontext():
         answers = [*truths(device), *(answer for tool in TOOLS for answer in ask(tool, device))]
         show(answers)

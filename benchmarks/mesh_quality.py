@@ -1,4 +1,4 @@
-"""From photos to a textured mesh on the built-in scene, stage by stage: seconds, and how good it becomes.
+"""From photos to a textured mesh on the built-in scene: seconds and quality of each stage.
 
     python benchmarks/mesh_quality.py               # trains the scene first; about five minutes on two cores
     python benchmarks/mesh_quality.py --run RUN     # on a splats run of the built-in scene that is there

@@ -1,12 +1,12 @@
-"""What a training step of normals costs on a CPU, against plain torch; and quality against time.
+"""The cost of a normals training step on a CPU, compared with plain torch; and quality over time.
 
     python benchmarks/normals_cpu.py                      # steps per second at 512 rays, one thread and two
     python benchmarks/normals_cpu.py --mesh MESH.obj      # and MAE and Chamfer after 1,000 to 10,000 steps
 
-Both sides do the same step: draw, march, blend, terms, backward, Adam. Ours runs in native kernels (field with its
-gradient, marching, blending); the reference is what the tests hold them to: `hash_encode_reference`, the network by
-autograd with a double backward, compositing and marching in plain torch. The field is in a trained state, of the
-built-in object. Figures are medians of processor time with one thread, of the clock with more.
+Both sides run the same step: sampling, marching, blending, terms, backward, Adam. fieldwatch uses native kernels (field
+with its gradient, marching, blending). The reference is that of the tests: `hash_encode_reference`, the network by
+autograd with a double backward, compositing and marching in plain torch. The field is trained on the built-in object.
+Figures are medians of processor time with one thread, and of wall time with more.
 """
 
 import argparse
@@ -39,15 +39,15 @@ from fieldwatch.recon.pipelines.normals.start import prepare_scene
 from fieldwatch.recon.render import hash_encode_reference
 
 WANTED = 5.0
-"""Times as fast as the reference, at least."""
+"""Required speedup over the reference."""
 WARM = 150
-"""Steps of training before anything is timed: then the surface is there."""
+"""Training steps before the measurement, after which there is a surface."""
 STEPS = (1000, 2000, 5000, 10_000)
 """About one, two, five and ten minutes on two cores."""
 
 
 def step_of(config: NormalsConfig, scene: NormalsScene, model: NormalsModel) -> Callable[[int], int]:
-    """Return a training step without record; it returns the samples that it blended."""
+    """Return a training step without record, which returns the number of blended samples."""
     learning = NormalsOptimizers(config, model, scene.schedule)
     plan = scene.schedule
     source = RaySource(scene.pixels, config.rays, seed=config.seed)
@@ -74,7 +74,7 @@ def step_of(config: NormalsConfig, scene: NormalsScene, model: NormalsModel) -> 
 
 
 def plain_field(model: NormalsModel) -> ExitStack:
-    """Have the field evaluated in plain torch with a double backward, and everything else without native kernels."""
+    """Evaluate the field in plain torch with a double backward, and everything else without native kernels."""
     sdf = model.sdf
     encoding = sdf.encoding
 
@@ -100,7 +100,7 @@ def plain_field(model: NormalsModel) -> ExitStack:
 
 
 def median_of(step: Callable[[int], int], index: int, repeats: int, clock: Callable[[], float]) -> tuple[float, float]:
-    """Median time of a step, and its samples."""
+    """Return the median time of a step, and its samples."""
     times = []
     samples = []
     step(index)
@@ -112,7 +112,7 @@ def median_of(step: Callable[[int], int], index: int, repeats: int, clock: Calla
 
 
 def speed(threads: int, repeats: int) -> None:
-    """Print steps per second of both."""
+    """Print the steps per second of both."""
     torch.set_num_threads(threads)
     clock = time.thread_time if threads == 1 else time.perf_counter
     usual = default()
@@ -135,7 +135,7 @@ def speed(threads: int, repeats: int) -> None:
 
 
 def quality(mesh: Path) -> None:
-    """Print how good the surface is after how many steps."""
+    """Print the quality of the surface after several numbers of steps."""
     print("\n| steps of --preset cpu | MAE, degrees | Chamfer, % | seconds |")
     print("|---|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as made:
@@ -160,7 +160,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=30, help="steps that are timed")
+    parser.add_argument("--repeats", type=int, default=30, help="timed steps")
     parser.add_argument("--mesh", type=Path, help="a closed mesh: also print quality against time (20 minutes)")
     options = parser.parse_args()
     print("| threads | rays | samples | steps/s | reference | ratio | goal |")

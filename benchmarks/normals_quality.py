@@ -1,13 +1,12 @@
-"""How good the normals pipeline becomes: built-in object, a mesh rendered to normal maps, poses that are a guess.
+"""Quality of the normals pipeline: built-in object, a mesh rendered to normal maps, and estimated poses.
 
     python benchmarks/normals_quality.py                       # the built-in object
     python benchmarks/normals_quality.py --mesh MESH.obj       # 20 views of 256 pixels, smooth and flat normals
     python benchmarks/normals_quality.py --mesh MESH.obj --poses   # poses with noise, and a ring that knows none
 
-Each row is `fieldwatch data render-normals` and `fieldwatch train normals` to their ends, in processes of their own.
-MAE is the mean angle between rendered and observed normals over the pixels of the masks that are seen, in degrees;
-Chamfer is the mean of both directions, in percent of the diagonal of the true mesh's box; poses are compared after a
-similarity.
+Each row runs `fieldwatch data render-normals` and `fieldwatch train normals` in separate processes. MAE is the mean
+angle between rendered and observed normals over the visible pixels of the masks, in degrees. Chamfer is the mean of
+both directions, in percent of the diagonal of the true mesh's box. Poses are compared after alignment by a similarity.
 """
 
 import argparse
@@ -20,38 +19,38 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RING_ELEVATION = ("--elevations", "20")
-"""The ring that is rendered for ring initialisation; PMNI's begins at the angle below."""
+"""Ring of cameras for ring initialization; PMNI's ring begins at this angle."""
 RING_START = ("--pose-start", "ring", "--ring-angle", "25", "--ring-radius", "4")
 KNOWN = ("--pose-start", "dataset")
-"""What is left then is what smooth normals, which do not fit the surface that is in the masks, do to poses."""
+"""What remains is the effect of smooth normals, which do not fit the surface in the masks, on the poses."""
 NOISE = ("--pose-start", "noisy", "--rotation-noise", "5", "--translation-noise", "0.1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a run came to: its last evaluation, what it began with, and how long the command took in seconds."""
+    """Result of a run: its last evaluation, its initial values, and the duration of the command in seconds."""
 
     metrics: dict[str, float]
     first: dict[str, float]
     seconds: float
 
     def cell(self, tag: str, digits: int = 2, *, at_start: bool = False) -> str:
-        """A value for a table; a dash where it was not measured."""
+        """Format a value for a table; a dash if it was not measured."""
         values = self.first if at_start else self.metrics
         return f"{values[tag]:.{digits}f}" if tag in values else "-"
 
 
 def command(*words: str) -> dict[str, object]:
-    """Run a command of fieldwatch to its end; returns what it says as JSON.
+    """Run a fieldwatch command, and return its JSON output.
 
     Raises:
-        SystemExit: it failed; its own message says why.
+        SystemExit: the command failed; the message contains its stderr.
     """
     done = subprocess.run(
         [sys.executable, "-m", "fieldwatch", *words, "--json"], capture_output=True, text=True, check=False
     )
     if done.returncode not in (0, 1):
-        raise SystemExit(f"fieldwatch {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
+        raise SystemExit(f"fieldwatch {' '.join(words)} exited with {done.returncode}:\n{done.stderr}")
     return json.loads(done.stdout)
 
 
@@ -68,7 +67,7 @@ def trained(*flags: str) -> Result:
 
 
 def print_row(label: str, result: Result) -> None:
-    """One row of the table of surfaces."""
+    """Format one row of the table of surfaces."""
     cells = [result.cell("Eval/mae"), result.cell("Eval/median_error"), result.cell("Eval/chamfer_percent", 4)]
     cells += [result.cell("Eval/missed", 4), result.cell("Eval/iou", 4), result.cell("Eval/watertight", 0)]
     cells.append(result.cell("Eval/mesh_vertices", 0))
@@ -76,7 +75,7 @@ def print_row(label: str, result: Result) -> None:
 
 
 def surfaces(sets: dict[str, tuple[str, ...]]) -> None:
-    """Print how good the surface is, poses known."""
+    """Print the quality of the surface with known poses."""
     print("| | MAE, degrees | median | Chamfer, % | missed | IoU | watertight | vertices | seconds |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for label, flags in sets.items():
@@ -84,7 +83,7 @@ def surfaces(sets: dict[str, tuple[str, ...]]) -> None:
 
 
 def guessed(mesh: Path, flags: list[str], folder: Path) -> None:
-    """Print how far poses are off at the start and at the end."""
+    """Print the pose errors at the start and at the end."""
     around = folder / "around"
     ring = folder / "ring"
     flat = folder / "flat"
@@ -95,7 +94,7 @@ def guessed(mesh: Path, flags: list[str], folder: Path) -> None:
         "with noise": (around, NOISE),
         "a ring": (ring, RING_START),
         "a ring, flat normals": (flat, RING_START),
-        "the true ones, learned on": (ring, KNOWN),
+        "true poses, optimized": (ring, KNOWN),
     }
     print("| poses | rotation at the start | at the end | position at the start | at the end | MAE | Chamfer, % | s |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
@@ -108,11 +107,13 @@ def guessed(mesh: Path, flags: list[str], folder: Path) -> None:
 
 
 def main() -> None:
-    """Print the table that was asked for."""
+    """Print the selected table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mesh", type=Path, help="a closed mesh; left out: the built-in object")
-    parser.add_argument("--poses", action="store_true", help="poses that are a guess, instead of known ones")
-    parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="more flags of every run; give it last")
+    parser.add_argument("--mesh", type=Path, help="a closed mesh; by default the built-in object")
+    parser.add_argument("--poses", action="store_true", help="estimated poses instead of known ones")
+    parser.add_argument(
+        "--flags", nargs=argparse.REMAINDER, default=[], help="further flags of every run; must come last"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

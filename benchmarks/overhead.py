@@ -1,12 +1,12 @@
-"""What recording a step costs: this package, others, and plain SummaryWriter calls, on one small loop.
+"""The cost of recording a step on one small loop: fieldwatch, other libraries, and plain SummaryWriter calls.
 
-Every way of recording is measured against the same loop without any, in the same process, in pairs of blocks
-(nothing, recorded, nothing, recorded, ...). A block ends only when what was recorded is written, the process is bound
-to one core, and the processor time of its threads and child processes is counted: background work cannot hide.
+Every recorder is compared with the same loop without recording, in the same process, in pairs of blocks (without, with,
+without, with, ...). A block ends only when the recorded values are written. The process is bound to one core, and the
+processor time of its threads and child processes is counted, so that background work cannot hide.
 
     python benchmarks/overhead.py --quick           # the table, about two minutes
     python benchmarks/overhead.py --json            # the full measurement, as JSON
-    python benchmarks/overhead.py --steps-flat      # ours over 200 000 steps: time and memory per tenth
+    python benchmarks/overhead.py --steps-flat      # fieldwatch over 200,000 steps: time and memory per tenth
 """
 
 import argparse
@@ -71,7 +71,7 @@ class Loop:
         self.scalars: dict[str, Tensor] = {}
 
     def compute(self) -> None:
-        """Forward and backward; leaves gradients, the loss terms and the 24 scalars."""
+        """Run forward and backward; compute gradients, loss terms and the 24 scalars."""
         self.optimizer.zero_grad()
         hidden = self.inputs
         scalars = dict[str, Tensor]()
@@ -88,7 +88,7 @@ class Loop:
         self.scalars = scalars
 
     def norm(self) -> Tensor:
-        """Return the total gradient norm, by torch's own function."""
+        """Return the total gradient norm, by torch's function."""
         return get_total_norm([p.grad for p in self.parameters if p.grad is not None])
 
     def numbers(self) -> dict[str, float]:
@@ -98,14 +98,14 @@ class Loop:
 
 @dataclass(frozen=True)
 class Way:
-    """An open way of recording.
+    """An active recorder.
 
     Attributes:
-        log: called in every step between backward and update, with the number of the step.
-        drain: writes out what is held back.
-        settle: seconds of rest after which the library has nothing more to do in the background; their processor time
-            counts. For libraries that offer no way to wait for that.
-        updates: ``log`` calls the optimizer itself.
+        log: function called in every step between backward and update, with the index of the step.
+        drain: function that writes buffered values.
+        settle: seconds after which the library has no more background work, for libraries that offer no way to wait for
+            it; their processor time counts.
+        updates: whether ``log`` calls the optimizer.
     """
 
     log: Callable[[int], Any]
@@ -116,13 +116,13 @@ class Way:
 
 @contextmanager
 def norm_alone(loop: Loop, _: Path) -> Iterator[Way]:
-    """Read the total gradient norm and throw it away."""
+    """Read the total gradient norm and discard it."""
     yield Way(lambda _: loop.norm().item())
 
 
 @contextmanager
 def plain_summary_writer(loop: Loop, folder: Path) -> Iterator[Way]:
-    """One ``.item()`` per parameter for the norm, one ``add_scalar`` per scalar."""
+    """Use one ``.item()`` per parameter for the norm, and one ``add_scalar`` per scalar."""
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  a competitor
 
     writer = SummaryWriter(str(folder))
@@ -142,7 +142,7 @@ def plain_summary_writer(loop: Loop, folder: Path) -> Iterator[Way]:
 
 @contextmanager
 def lightning(loop: Loop, folder: Path, *, kind: str) -> Iterator[Way]:
-    """Lightning's ``TensorBoardLogger`` or its ``CSVLogger`` (which writes every 100 steps)."""
+    """Use Lightning's ``TensorBoardLogger`` or ``CSVLogger`` (which writes every 100 steps)."""
     from lightning.pytorch import loggers  # noqa: PLC0415  a competitor
 
     logger = getattr(loggers, kind)(folder)
@@ -153,7 +153,7 @@ def lightning(loop: Loop, folder: Path, *, kind: str) -> Iterator[Way]:
 
 @contextmanager
 def wandb_offline(loop: Loop, folder: Path) -> Iterator[Way]:
-    """Weights & Biases, offline."""
+    """Use Weights & Biases, offline."""
     import wandb  # noqa: PLC0415  a competitor
 
     settings = wandb.Settings(console="off", silent=True, x_disable_stats=True)
@@ -164,7 +164,7 @@ def wandb_offline(loop: Loop, folder: Path) -> Iterator[Way]:
 
 @contextmanager
 def trackio_local(loop: Loop, folder: Path) -> Iterator[Way]:
-    """Trackio, into its local database."""
+    """Use Trackio with its local database."""
     os.environ |= {"TRACKIO_DIR": str(folder), "HF_HUB_OFFLINE": "1"}
     import trackio  # noqa: PLC0415  a competitor; it reads the folder when it is imported
 
@@ -175,7 +175,7 @@ def trackio_local(loop: Loop, folder: Path) -> Iterator[Way]:
 
 @contextmanager
 def mlflow_sqlite(loop: Loop, folder: Path) -> Iterator[Way]:
-    """MLflow, into an sqlite database."""
+    """Use MLflow with an SQLite database."""
     import mlflow  # noqa: PLC0415  a competitor
 
     logging.getLogger("mlflow").setLevel(logging.ERROR)
@@ -189,7 +189,7 @@ def mlflow_sqlite(loop: Loop, folder: Path) -> Iterator[Way]:
 
 @contextmanager
 def fieldwatch_record(loop: Loop, folder: Path, **options: Any) -> Iterator[Way]:
-    """Ours: journal, TensorBoard, log and rules, for the 24 scalars and the gradient norm; the loop updates itself."""
+    """Record the 24 scalars and the gradient norm with journal, TensorBoard, log and rules; the loop updates itself."""
     with Run(folder, saving=Saving(every=None), **options) as run:
         run.track(groups={"model": loop.parameters})
         watched = ParameterGroups()
@@ -206,7 +206,7 @@ def fieldwatch_record(loop: Loop, folder: Path, **options: Any) -> Iterator[Way]
 
 @contextmanager
 def fieldwatch_whole(loop: Loop, folder: Path) -> Iterator[Way]:
-    """Ours: terms, weights, shares, samples, norms per group, details every 50 steps, and the guarded update."""
+    """Record terms, weights, shares, samples, norms per group, details every 50 steps, and guard the update."""
     with Run(folder, saving=Saving(every=None)) as run:
         run.track(groups=loop.groups)
         steps = run.steps(1 << 40)
@@ -237,7 +237,7 @@ WAYS: dict[str, Opened] = {
 
 @dataclass(frozen=True)
 class Cost:
-    """Microseconds per step: elapsed, and processor time of all threads and child processes."""
+    """Microseconds per step: wall time, and processor time of all threads and child processes."""
 
     wall: float
     cpu: float
@@ -245,7 +245,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Result:
-    """What one way adds to a step, in microseconds: one difference per pair of blocks; ``note`` where there is none."""
+    """Microseconds that a recorder adds to a step, one difference per pair of blocks; ``note`` if there are none."""
 
     name: str
     wall: tuple[float, ...] = ()
@@ -256,15 +256,15 @@ class Result:
 
     @property
     def median(self) -> float:
-        """The median of the processor time's differences."""
+        """Median of the differences in processor time."""
         return statistics.median(self.cpu)
 
 
 def cpu_seconds() -> float:
     """Return the processor time of this process's threads and of its living children.
 
-    Linux reads the clock of another process to the nanosecond (``clock_getcpuclockid``); elsewhere psutil says it to
-    a hundredth of a second.
+    Linux reads the clock of another process to the nanosecond (``clock_getcpuclockid``); elsewhere psutil reports
+    it to a hundredth of a second.
     """
     total = time.process_time()
     for child in psutil.Process().children(recursive=True):
@@ -277,7 +277,7 @@ def cpu_seconds() -> float:
 
 
 def run_block(loop: Loop, way: Way, first: int, count: int) -> Cost:
-    """Train ``count`` steps, recording from number ``first`` on, and wait until everything is written."""
+    """Train ``count`` steps, recording from step ``first`` on, and wait until everything is written."""
     began = time.perf_counter()
     cpu = cpu_seconds()
     for number in range(first, first + count):
@@ -292,12 +292,12 @@ def run_block(loop: Loop, way: Way, first: int, count: int) -> Cost:
 
 
 def measure(name: str, *, pairs: int, seconds: float) -> Result:
-    """Measure one way of recording against nothing, in pairs of blocks of about ``seconds``."""
+    """Compare one recorder with no recording, in pairs of blocks of about ``seconds``."""
     loop = Loop()
     nothing = Way(lambda _: None)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="overhead-", ignore_cleanup_errors=True)))
-        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))  # what they greet with
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))  # startup messages
         try:
             way = stack.enter_context(WAYS[name](loop, folder))
         except ImportError as error:
@@ -336,7 +336,7 @@ def show(results: list[Result]) -> None:
 
 
 def targets(known: dict[str, float]) -> dict[str, float]:
-    """Return the goals in microseconds of processor time, as far as their baselines were measured."""
+    """Return the goals in microseconds of processor time, if their baselines were measured."""
     found: dict[str, float] = {}
     if CSV in known:
         found[f"at most {known[CSV]:.0f} (Lightning CSV)"] = known[CSV]
@@ -374,7 +374,7 @@ def show_flat(total: int) -> list[dict[str, float]]:
 
 
 def versions() -> dict[str, str]:
-    """Return what was measured, and where."""
+    """Return the results and the machine."""
     found = {"python": platform.python_version(), "machine": platform.processor() or platform.machine()}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -389,7 +389,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--only", nargs="+", choices=sorted(WAYS), metavar="NAME", help=", ".join(WAYS))
     parser.add_argument("--core", type=int, default=None, help="the core to stay on; default: the last allowed one")
-    parser.add_argument("--steps-flat", type=int, nargs="?", const=200_000, metavar="N", help="ours over N steps")
+    parser.add_argument("--steps-flat", type=int, nargs="?", const=200_000, metavar="N", help="fieldwatch over N steps")
     return parser.parse_args()
 
 

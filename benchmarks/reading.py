@@ -1,15 +1,14 @@
-"""Reading a long run back: our journal against TensorBoard's event files, with the same numbers in both.
+"""Reading a long run: fieldwatch's journal compared with TensorBoard's event files, with the same values in both.
 
     python benchmarks/reading.py           # 1,000,000 rows of 24 metrics; TensorBoard takes many minutes
     python benchmarks/reading.py --quick   # 20,000 rows, seconds
     python benchmarks/reading.py --json
 
-Somewhere in one metric stands one step of a hundred thousand times the usual value, in another one step that is not a
-number. Whoever reads the run to judge it should see both. TensorBoard's EventAccumulator is asked twice: as it comes
-(it keeps a random sample of 10,000 points of each curve, by a fixed seed; TensorBoard's own pages keep 1,000), and for
-everything, which takes so much memory per point that it gets the first tenth of the rows. Every reader runs in a
-process of its own; the time is that of reading, without the start of the process. Then what else long journals are
-read for: Parquet, and a look at a run that has nothing new.
+One metric has a spike of a hundred thousand times its usual value at one step, and another is NaN at one step; a reader
+should show both. TensorBoard's EventAccumulator runs twice: with its default limits (it keeps a random sample of 10,000
+points of each curve, with a fixed seed; TensorBoard's own pages keep 1,000), and without limits, which takes so much
+memory per point that it gets only the first tenth of the rows. Every reader runs in a separate process, and only the
+reading is timed. The benchmark also measures the export to Parquet, and polling a run without new rows.
 """
 
 import argparse
@@ -35,7 +34,7 @@ HOLED = METRICS[5]
 SPIKE = 1e5
 BLOCK = 500
 SHARE = 10
-"""The part of the rows that the reader of everything gets, 1 in so many."""
+"""Fraction of the rows that the reader without limits gets: 1 in this many."""
 WAYS = {
     "ours": "fieldwatch, read_history",
     "default": "EventAccumulator, default limits",
@@ -44,7 +43,7 @@ WAYS = {
 
 
 def spike_of(rows: int) -> int:
-    """The step of the spike; it lies in the first tenth, so that every reader has it before it."""
+    """Step of the spike, in the first tenth, so that every reader has it."""
     return int(np.random.default_rng(9).integers(rows // SHARE // 2, rows // SHARE))
 
 
@@ -72,13 +71,13 @@ def write(place: Path, rows: int) -> None:
 
 
 def read_ours(place: Path) -> tuple[Any, Callable[[str], tuple[list[int], list[float]]]]:
-    """Read the journal; returns what has to be kept, and a function from metric to steps and values."""
+    """Read the journal; return the data, and a function from metric to steps and values."""
     history = read_history(place)
     return history, lambda name: (history[name].steps.tolist(), history[name].values.tolist())
 
 
 def read_events(place: Path, guidance: dict[str, int] | None) -> tuple[Any, Callable[[str], Any]]:
-    """Read the event file, the same way."""
+    """Read the event file, in the same way."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  2 s of start
 
     accumulator = EventAccumulator(str(place), size_guidance=guidance)
@@ -92,7 +91,7 @@ def read_events(place: Path, guidance: dict[str, int] | None) -> tuple[Any, Call
 
 
 def read(way: str, place: Path, rows: int) -> dict[str, Any]:
-    """Read in one way, and say what it took and what is seen."""
+    """Read in one way; return its cost and which values it shows."""
     spike = spike_of(rows)
     start = time.perf_counter()
     cpu = time.process_time()
@@ -118,7 +117,7 @@ def read(way: str, place: Path, rows: int) -> dict[str, Any]:
 
 
 def also(place: Path, rows: int) -> dict[str, float]:
-    """What else long journals are read for."""
+    """Measure the export and the polling."""
     start = time.perf_counter()
     written = export_record(place, "parquet", place / "parquet")
     parquet = time.perf_counter() - start

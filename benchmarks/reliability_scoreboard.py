@@ -1,11 +1,12 @@
-"""The same accidents for every way of saving: kill, power cut, damage, full disk, read-only disk, and resuming.
+"""The same accidents for every method of saving: kill, power cut, damage, full disk, read-only disk, and resuming.
 
     python benchmarks/reliability_scoreboard.py             # 8 to 30 minutes; rewrites its table in docs/reliability.md
     python benchmarks/reliability_scoreboard.py --quick     # few trials, prints only
     python benchmarks/reliability_scoreboard.py --json --only fieldwatch accelerate
 
-Lightning and accelerate are installed into a throw-away environment that sees this one's packages, so torch is not
-fetched again; where they cannot be installed, their rows say so. Every method is used as its documentation says.
+Lightning and Accelerate are installed into a temporary environment that includes the packages of this one, so that
+torch is not downloaded again. If they cannot be installed, their rows say so. Every method is used as its documentation
+says.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from pathlib import Path
 TORTURE = Path(__file__).resolve().parent / "torture"
 sys.path.insert(0, str(TORTURE))
 
-import damage  # noqa: E402  the torture's modules lie in a folder beside this file
+import damage  # noqa: E402  modules of the folder torture
 import exactness  # noqa: E402  the same
 import power  # noqa: E402  the same
 import syscalls  # noqa: E402  the same
@@ -46,20 +47,20 @@ METHODS: tuple[Callable[[], Method], ...] = (
 )
 NEEDS = {Lightning: "lightning", LightningElsewhere: "lightning", Accelerate: "accelerate"}
 SIZE = 1_300_000
-"""Floats of the largest tensor: about 8 MB in all."""
+"""Floats of the largest tensor: about 8 MB in total."""
 FULL = 700_000
-"""The same on a full disk of 8 MB: 4.2 MB, then a state that has no room beside it."""
+"""The same on a full disk of 8 MB: 4.2 MB, then a state that does not fit next to it."""
 
 
 @dataclass(kw_only=True)
 class Score:
-    """What became of one method; an empty entry was not run, and ``missing`` says why.
+    """Results of one method; an empty entry was not run, and ``missing`` says why.
 
     Attributes:
-        name: of the method.
-        promise: what its documentation says.
-        found: what was found, by trial.
-        missing: why all of it, or a part, was not run.
+        name: name of the method.
+        promise: statement of its documentation.
+        found: result by trial.
+        missing: why trials were not run.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Score:
 
 
 def kills(method: Method, folder: Path, count: int) -> str:
-    """Kill -9 while it saves in a loop."""
+    """Kill a process with SIGKILL while it saves in a loop."""
     results = kill_loop(method, folder, count, SIZE)
     kept = sum(one.kept for one in results)
     raised = sum(bool(one.raised) for one in results)
@@ -78,7 +79,7 @@ def kills(method: Method, folder: Path, count: int) -> str:
 
 
 def damaged(method: Method, folder: Path, flips: int) -> dict[str, str]:
-    """Flips, truncations and zeroed pages of the newest."""
+    """Flip bits, truncate and zero pages of the newest checkpoint."""
     counts = {"flip": flips, "truncation": flips // 5, "page": flips // 5}
     results = damage.damage_loop(method, folder, counts)
     shown = dict[str, str]()
@@ -91,7 +92,7 @@ def damaged(method: Method, folder: Path, flips: int) -> dict[str, str]:
 
 
 def full_disk(method: Method, folder: Path) -> str:
-    """A second state that has no room: is the caller told why, and is the first one intact?"""
+    """Save a second state that does not fit: is the error reported, and is the first one intact?"""
     with small_disk(folder) as why:
         if why:
             return ""
@@ -106,7 +107,7 @@ def full_disk(method: Method, folder: Path) -> str:
 
 
 def read_only(method: Method, folder: Path) -> str:
-    """A save to a disk that became read-only: is the caller told?"""
+    """Save to a disk that became read-only: is the error reported?"""
     with small_disk(folder, "64m") as why:
         if why:
             return ""
@@ -119,10 +120,10 @@ def read_only(method: Method, folder: Path) -> str:
 
 
 def attempt(save: Callable[[], None]) -> str:
-    """What the caller sees of a save that cannot work, and whether the system's reason is in it."""
+    """Return the error that the caller sees for a failing save, and whether it contains the system's reason."""
     try:
         save()
-    except BaseException as error:  # noqa: BLE001  whatever a library raises, BaseException too, is what is asked for
+    except BaseException as error:  # noqa: BLE001  any error of a library is a result of the trial
         chain = error
         codes = list[str]()
         while chain is not None:
@@ -135,7 +136,7 @@ def attempt(save: Callable[[], None]) -> str:
 
 
 def synced(method: Method, folder: Path) -> str:
-    """What it syncs before it returns: its files, and the folder that names them."""
+    """Return what a save syncs before it returns: its files, and the folder that contains them."""
     if syscalls.can_trace():
         return ""
     lines = [line for line in syscalls.recorded(method, folder) if " fsync(" in line or " fdatasync(" in line]
@@ -146,7 +147,7 @@ def synced(method: Method, folder: Path) -> str:
 
 
 def score(make: Callable[[], Method], folder: Path, *, count: int, flips: int) -> Score:
-    """All trials of one method but the power cut, for which all of them wait together."""
+    """Run all trials of one method except the power cut, for which all methods wait together."""
     method = make()
     result = Score(name=method.name, promise=method.promise)
     result.found["kill -9"] = kills(method, folder / "kill", count)
@@ -160,7 +161,7 @@ def score(make: Callable[[], Method], folder: Path, *, count: int, flips: int) -
 
 
 def measure(names: Sequence[str], *, count: int, flips: int) -> list[Score]:
-    """Score what is installed here; say so of the rest."""
+    """Score the installed methods, and say which ones are missing."""
     torch.set_num_threads(1)
     chosen = [make for make in METHODS if not names or any(name in make().name for name in names)]
     scores = list[Score]()
@@ -182,7 +183,7 @@ def measure(names: Sequence[str], *, count: int, flips: int) -> list[Score]:
 
 
 def add_cuts(scores: list[Score], present: list[Callable[[], Method]], folder: Path) -> None:
-    """The power cuts."""
+    """Run the power cuts."""
     why = power.can_mount(folder / "probe")
     found = {} if why else power.cuts([make() for make in present], folder / "cuts", SIZE)
     for one in scores:
@@ -193,14 +194,14 @@ def add_cuts(scores: list[Score], present: list[Callable[[], Method]], folder: P
 
 
 def installed(module: str) -> bool:
-    """Whether a library is there."""
+    """Return whether a library is installed."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return bool(importlib.metadata.version(module))
     return False
 
 
 def throw_away(folder: Path) -> Path:
-    """An environment that sees this one's packages, with the rivals if they can be had; its Python."""
+    """Create an environment with the packages of this one and, if possible, the rivals; return its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
     own = next(folder.glob("lib/python*/site-packages"))
@@ -213,13 +214,13 @@ def throw_away(folder: Path) -> Path:
 
 
 def versions() -> str:
-    """What is compared."""
+    """Return the compared methods."""
     names = ("torch", "lightning", "accelerate", "safetensors", "fsspec")
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names if installed(name))
 
 
 def markdown(scores: list[Score], head: str) -> str:
-    """The table with a row per method, and what each documents."""
+    """Format a table with a row per method, and the documented guarantees."""
     columns = list(dict.fromkeys(name for one in scores for name in one.found))
     lines = [head, "", "| method | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for one in scores:
@@ -234,7 +235,7 @@ def markdown(scores: list[Score], head: str) -> str:
 
 
 NOTES = (
-    "Kill: of so many kills at random times of a loop of saves, how often the last acknowledged step, or a later one, "
+    "Kill: in how many kills at random times of a loop of saves the last acknowledged step, or a later one, "
     "loads whole. Cut: `new` is the acknowledged step, `old` an earlier one, `lost` means that loading raises. Flips, "
     "pages: `handed out as good` are wrong numbers without an error. Resumed: dropout, shuffled batches, stopped in "
     "the middle of an epoch, losses compared bit for bit with the uninterrupted run, by each library's own recipe. "
@@ -243,12 +244,12 @@ NOTES = (
 
 
 def main() -> None:
-    """Install, measure, print, write."""
+    """Install, measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few trials; the page stays as it is")
-    parser.add_argument("--json", action="store_true", help="print JSON; the page stays as it is")
+    parser.add_argument("--quick", action="store_true", help="few trials; do not write the page")
+    parser.add_argument("--json", action="store_true", help="print JSON; do not write the page")
     parser.add_argument("--only", nargs="+", default=[], help="methods whose name contains one of these")
-    parser.add_argument("--here", action="store_true", help="install nothing: compare what is there")
+    parser.add_argument("--here", action="store_true", help="install nothing: compare installed methods")
     asked = parser.parse_args()
     if not asked.here:
         with tempfile.TemporaryDirectory(prefix="rivals-") as place:
@@ -256,7 +257,7 @@ def main() -> None:
             again = [str(python), __file__, *sys.argv[1:], "--here"]
             environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
             sys.exit(subprocess.run(again, check=False, env=environment).returncode)
-    warnings.simplefilter("ignore")  # a library's advice about what is done here on purpose
+    warnings.simplefilter("ignore")  # warnings about what is intended here
     with contextlib.redirect_stdout(sys.stderr):  # libraries print
         scores = measure(asked.only, count=10 if asked.quick else 100, flips=50 if asked.quick else 300)
     head = f"`python benchmarks/reliability_scoreboard.py`: {table.machine(Path(tempfile.gettempdir()))}; {versions()}"

@@ -1,10 +1,11 @@
-"""The report of a run of a million rows: how long it takes, how large the page is, how fast a browser opens it.
+"""The report of a run of a million rows: duration of the command, size of the page, and time to open it in a browser.
 
 python benchmarks/report_page.py            1,000,000 rows of 24 metrics, and 30,000 rows
 python benchmarks/report_page.py --quick    a tenth of both
 
-Both runs hold a spike of one step. Checked is that the page holds it, at its step; where there is a Chromium (and
-playwright) also that the page draws it there, asks for nothing, and how long it takes to open.
+Both runs have a spike at one step. The benchmark checks that the data of the page has it at that step. With Chromium
+and playwright, it also checks that the page draws it there and requests nothing, and measures how long it takes to
+open.
 """
 
 import argparse
@@ -46,11 +47,11 @@ HIGH = """() => {
         }
     return places;
 }"""
-"""Where, from 0 to 1, the upper half of the first chart holds the color of its line."""
+"""Positions, from 0 to 1, at which the upper half of the first chart has the color of its line."""
 
 
 def write_run(folder: Path, rows: int) -> int:
-    """Write a run of so many rows; returns the step of its spike."""
+    """Write a run with this many rows; return the step of its spike."""
     rng = np.random.default_rng(0)
     spike = rows * 2 // 3 + 1
     Manifest(config={"lr": 1e-3, "steps": rows}, state="finished").write(folder)
@@ -65,14 +66,14 @@ def write_run(folder: Path, rows: int) -> int:
 
 
 def make_page(folder: Path) -> tuple[float, Path]:
-    """Run `fieldwatch report` in a process of its own; returns seconds and the page."""
+    """Run `fieldwatch report` in a separate process; return the seconds and the page."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-m", "fieldwatch", "report", str(folder)], check=True, capture_output=True)
     return time.perf_counter() - began, folder / "report.html"
 
 
 def holds_spike(page: Path, spike: int) -> bool:
-    """Whether the account in the page has the spike at its own step."""
+    """Return whether the data of the page has the spike at its step."""
     text = page.read_text(encoding="utf-8")
     found = re.search(r'<script type="application/json" id="account">(.*?)</script>', text, re.DOTALL)
     series = json.loads(found[1])["series"]["Loss/total"] if found else {"x": [], "y": []}
@@ -80,11 +81,11 @@ def holds_spike(page: Path, spike: int) -> bool:
 
 
 def open_page(page: Path, share: float) -> tuple[float, bool, int] | None:
-    """Open the page; seconds until it is drawn, whether the spike is at its share of the steps, and requests."""
+    """Open the page; return the seconds until it is drawn, whether the spike is at its place, and the requests."""
     if BROWSER is None:
         return None
     with contextlib.suppress(ImportError):
-        from playwright.sync_api import sync_playwright  # noqa: PLC0415  optional: only where a browser is driven
+        from playwright.sync_api import sync_playwright  # noqa: PLC0415  optional, only for the browser
 
         with sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
@@ -105,7 +106,7 @@ def open_page(page: Path, share: float) -> tuple[float, bool, int] | None:
 
 
 def measure(rows: int) -> str:
-    """Make and open the page of one run; a row of the table."""
+    """Make and open the page of one run; return a row of the table."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         spike = write_run(folder, rows)
@@ -117,8 +118,8 @@ def measure(rows: int) -> str:
     return f"| {rows:,} | {seconds:.1f} s | {size:.2f} MiB | {yes(held)} | {browser} |"
 
 
-def yes(fact: bool) -> str:  # noqa: FBT001  it is the fact that is put into words
-    """Put a fact into words."""
+def yes(fact: bool) -> str:  # noqa: FBT001  the only argument
+    """Return yes or no."""
     return "yes" if fact else "NO"
 
 

@@ -1,10 +1,10 @@
-"""What a run costs besides its training, and what many of them cost: bytes, start-up, scheduling. For docs/scale.md.
+"""The cost of a run besides its training, and of many runs: bytes, startup and scheduling. For docs/scale.md.
 
 Usage: python benchmarks/scale.py [--quick] [--part storage|scheduling] [--ray local|off]
 
-Each pipeline trains a tiny scene twice, at two numbers of steps: their difference gives bytes and seconds per step,
-their common part what every run has. Bytes of checkpoints are those of one. Then so many scenes that do nothing are
-tried, one after the other's slot is free: what is left is the price of scheduling.
+Each pipeline trains a tiny scene twice, with two numbers of steps. The difference gives bytes and seconds per step, the
+rest is the fixed cost of a run. The size of one checkpoint is listed. Then many empty scenes are scheduled, to measure
+the cost of scheduling.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def print_storage(place: Path, *, quick: bool) -> None:
-    """What runs start with and leave behind."""
+    """Measure the startup of runs and the size of their files."""
     programs = {
         "Python": "pass",
         "torch": "import torch",
@@ -81,27 +81,27 @@ def print_storage(place: Path, *, quick: bool) -> None:
 
 
 def print_scheduling(place: Path, *, quick: bool, ray: bool) -> None:
-    """What it costs to try a scene that does nothing."""
-    print("\n| scenes that do nothing | executor | s in all | s each | scenes/s |")
+    """Measure the scheduling of empty scenes."""
+    print("\n| empty scenes | executor | total s | s each | scenes/s |")
     print("|---|---|---|---|---|")
     for count in (10,) if quick else (10, 100, 400):
         print(scheduling_row(count, place / f"noop{count}", ray=ray))
 
 
 def start_up(program: str) -> float:
-    """Seconds that a Python process takes for it, the better of two."""
+    """Return the seconds of a Python process for this code, the better of two."""
     return min(timed([sys.executable, "-c", program]) for _ in range(2))
 
 
 def timed(line: Sequence[str]) -> float:
-    """Seconds of a process."""
+    """Return the seconds of a process."""
     began = time.perf_counter()
     subprocess.run(line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
 def storage_row(pipeline: str, place: Path) -> str:
-    """Train twice, and take what grows with the steps apart from what does not."""
+    """Train twice, and separate the cost per step from the fixed cost."""
     flags, lengths = TINY[pipeline]
     folders = []
     seconds = []
@@ -113,7 +113,7 @@ def storage_row(pipeline: str, place: Path) -> str:
             [sys.executable, "-m", "fieldwatch", *words], capture_output=True, text=True, check=False
         )
         if ended.returncode not in (0, 1):
-            sys.exit(f"{' '.join(words)} ended with {ended.returncode}: {ended.stderr[-2000:]}")
+            sys.exit(f"{' '.join(words)} exited with {ended.returncode}: {ended.stderr[-2000:]}")
         seconds.append(time.perf_counter() - began)
     short, long = (read_run(folder, ()).steps or 0 for folder in folders)
     record = [sum(size(folder / name) for name in RECORD) for folder in folders]
@@ -129,12 +129,12 @@ def storage_row(pipeline: str, place: Path) -> str:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
+    """Return the bytes of a file, or of all files below a folder."""
     return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
 
 
 def scheduling_row(count: int, out: Path, *, ray: bool) -> str:
-    """Try so many scenes that do nothing, two at a time."""
+    """Schedule this many empty scenes, two at a time."""
     executor: Executor
     try:
         executor = RayExecutor(None, 2) if ray else ProcessExecutor(capacity_here(2, 0, 2**40))
@@ -147,7 +147,7 @@ def scheduling_row(count: int, out: Path, *, ray: bool) -> str:
         driver.run(lambda: False, lambda _: None)
         seconds = time.perf_counter() - began
     if driver.exit_code():
-        sys.exit("a scene that does nothing failed: see " + str(driver.statuses[0].attempts))
+        sys.exit("an empty scene failed: see " + str(driver.statuses[0].attempts))
     name = "Ray" if ray else "processes"
     return f"| {count} | {name} | {seconds:.1f} | {seconds / count:.3f} | {count / seconds:.1f} |"
 

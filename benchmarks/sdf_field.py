@@ -1,14 +1,13 @@
-"""What a neural SDF costs: its native kernel against plain torch, with and without the native encoding.
+"""The cost of a neural SDF: its native kernel compared with plain torch, with and without the native encoding.
 
     python benchmarks/sdf_field.py                          # one and two threads, with plain torch
     python benchmarks/sdf_field.py --threads 1 --points 16384 --no-reference
 
 8 levels of 16 to 256 cells, a table of 2^17 rows per level, 64 hidden units, random points. `values` is `HashSdf` under
 `no_grad`, `gradient` is `with_gradient` under `no_grad`, `training` is `with_gradient`, a loss of values and gradient
-lengths, and backward to all parameters; `poses` is the same with gradients of the points. Every figure is the least of
-several runs: processor time of the calling thread with one thread, the clock with more. In brackets, how many times the
-kernel's. `autograd` has no kernel at all and takes the gradient by double backward, as fields without a written-out one
-do.
+lengths, and backward to all parameters; `poses` is the same with gradients of the points. Every figure is the
+minimum of several runs: processor time of the calling thread with one thread, wall time with more. Numbers in brackets
+are multiples of the kernel's time. `autograd` uses no kernel and computes the gradient by double backward.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from fieldwatch.recon.render import HashEncoding, HashSdf, native_available
 
-LONG = 1.0  # seconds after which two runs are enough
+LONG = 1.0  # seconds after which two runs suffice
 STAGES = ("values", "gradient", "training", "poses")
 BACKENDS = ("kernel", "torch, native encoding", "autograd")
 
@@ -44,7 +43,7 @@ class Differentiated(Composed):
     """The field in torch, its gradient by autograd."""
 
     def with_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Signed distance and gradient."""
+        """Return signed distance and gradient."""
         with torch.enable_grad():
             points = points.clone() if points.requires_grad else points.clone().requires_grad_()
             value = self(points)
@@ -56,7 +55,7 @@ KINDS = ((HashSdf, HashEncoding), (Composed, HashEncoding), (Differentiated, Pla
 
 
 def field(kind: type[HashSdf], encoding: type[HashEncoding]) -> HashSdf:
-    """The field that is measured."""
+    """Return the measured field."""
     chance = torch.Generator().manual_seed(0)
     grid = encoding(
         levels=8, base_resolution=16, finest_resolution=256, table_bits=17, features_per_level=2, generator=chance
@@ -77,7 +76,7 @@ def stage(name: str, made: HashSdf, points: Tensor) -> None:
 
 
 def least(run: Callable[[], object], repeats: int) -> float:
-    """Milliseconds of the quickest run."""
+    """Return the milliseconds of the fastest run."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     times: list[float] = []
     while len(times) < repeats and (len(times) < 2 or times[-1] < LONG):
@@ -88,7 +87,7 @@ def least(run: Callable[[], object], repeats: int) -> float:
 
 
 def table(points: Tensor, repeats: int, backends: dict[str, HashSdf]) -> None:
-    """Print the figures of one number of points."""
+    """Print the figures for one number of points."""
     print(f"\n{len(points)} points, {torch.get_num_threads()} thread(s), ms")
     print(f"{'':10}" + "".join(f"{name:>26}" for name in backends))
     for name in STAGES:

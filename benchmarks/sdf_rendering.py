@@ -2,8 +2,8 @@
 
 python benchmarks/sdf_rendering.py --threads 1 2
 
-Each figure is the least processor time of several runs, alternating with what it is compared with: the machine may be
-shared. The scene is a sphere in a grid of 128^3 cells and 512 rays, as in a step of training on normal maps.
+Each figure is the minimum processor time of several runs that alternate with those of the compared code. The scene is a
+sphere in a grid of 128^3 cells with 512 rays, as in a training step on normal maps.
 """
 
 import argparse
@@ -41,7 +41,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """Rays towards a sphere, and the grid around it."""
+    """Rays toward a sphere, and the grid around it."""
 
     cells: Cells
     occupied: Tensor
@@ -51,7 +51,7 @@ class Scene:
 
 
 def scene(count: int) -> Scene:
-    """Rays from all around, most of which meet the sphere."""
+    """Return rays from all directions, most of which hit the sphere."""
     torch.manual_seed(0)
     cells = Cells(resolution=128)
     distance = cells.centers(torch.arange(cells.count)).norm(dim=-1).view(128, 128, 128) - RADIUS
@@ -65,7 +65,7 @@ def scene(count: int) -> Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """Samples, and what a field gives at their ends."""
+    """Return samples, and the values of a field at their ends."""
 
     samples: PackedSamples
     sections: Sections
@@ -75,7 +75,7 @@ class Known:
 
     @property
     def leaves(self) -> tuple[Tensor, ...]:
-        """What gets a gradient."""
+        """Return the tensors that get a gradient."""
         return self.values, self.gradients, self.sharpness
 
     def whole(self) -> Composited:
@@ -93,7 +93,7 @@ class Known:
 
 
 def known(at: Scene, step: float) -> Known:
-    """Samples through the grid, and the sphere at their ends, a little off."""
+    """Sample through the grid, and return the sphere at the ends of the samples, slightly shifted."""
     samples = march(at.cells, at.maps, at.rays, step, jitter=at.jitter, max_samples=None, chunk=CHUNK)
     sections = samples.sections()
     points = points_along(at.rays, sections.distances, sections.ray_index)
@@ -109,7 +109,7 @@ def known(at: Scene, step: float) -> Known:
 
 
 def least(runs: list[Callable[[], object]], repeats: int) -> list[float]:
-    """Milliseconds of processor time of the quickest run of each, in turns."""
+    """Return the milliseconds of processor time of the fastest run of each function, in turns."""
     times = [float("inf")] * len(runs)
     for _ in range(repeats + 1):
         for place, run in enumerate(runs):
@@ -120,7 +120,7 @@ def least(runs: list[Callable[[], object]], repeats: int) -> list[float]:
 
 
 def backward(blend: Callable[[], Composited], leaves: tuple[Tensor, ...]) -> Callable[[], object]:
-    """Gradients by opacity, depth and normals."""
+    """Return gradients of opacity, depth and normals."""
     out = blend()
     outputs = (out.opacity, out.depth, *out.values)
     pulls = [torch.randn_like(part) for part in outputs]
@@ -128,14 +128,14 @@ def backward(blend: Callable[[], Composited], leaves: tuple[Tensor, ...]) -> Cal
 
 
 def row(name: str, size: str, times: list[float]) -> None:
-    """One line of the table; of three figures, the one in the middle is in parts."""
+    """Format one line of the table; the middle one of three figures is computed in parts."""
     ratio = times[-1] / times[0]
     parts = f"{times[1]:.2f}" if len(times) == 3 else "-"
     print(f"| {name} | {size} | {times[0]:.2f} | {parts} | {times[-1]:.2f} | {ratio:.1f}x |", flush=True)
 
 
 def marching(at: Scene, repeats: int) -> None:
-    """Rows of the grid's maps and of marching."""
+    """Return the rows of the grid's maps and of marching."""
     row("maps", "128^3", least([lambda: build_maps(at.occupied), lambda: build_maps_reference(at.occupied)], repeats))
     for step in STEPS:
         how = {"jitter": at.jitter, "most": None, "chunk": CHUNK}
@@ -147,7 +147,7 @@ def marching(at: Scene, repeats: int) -> None:
 
 
 def blending(at: Scene, step: float, repeats: int) -> None:
-    """Rows of opacities and blending."""
+    """Return the rows of opacities and blending."""
     this = known(at, step)
     size = f"{len(this.samples):,}"
     ways = [this.whole, lambda: this.in_parts(native=True), lambda: this.in_parts(native=False)]

@@ -1,12 +1,12 @@
-"""Does a normals run come through whatever happens to it? Trains a tiny scene with faults planted, and without.
+"""Does a normals run survive everything? Trains a tiny scene with and without planted faults.
 
     python benchmarks/soak_normals.py                  # 30,000 steps, twice: the nightly `make soak`
-    python benchmarks/soak_normals.py --steps 300      # the same faults at the same shares of the way
+    python benchmarks/soak_normals.py --steps 300      # the same faults at the same fractions of the run
 
-Planted are: batches with NaN in their normals, an occupancy grid that is emptied, a surface that is pushed out of the
-scene, a validation that fails, and two deaths by kill -9, after which the run is started again. The process that is
-killed is one of its own; its twin runs beside it, undisturbed. At the end both have the same mean angular error within
-10 %, and the record of the disturbed one says what happened.
+The faults are batches with NaN in their normals, an occupancy grid that is emptied, a surface that is pushed out of the
+scene, a validation that fails, and two kills by SIGKILL, after which the run is restarted. The disturbed run and its
+undisturbed twin are separate processes that run at the same time. At the end, both must have the same mean angular
+error within 10 %, and the record of the disturbed run must report what happened.
 """
 
 import argparse
@@ -40,15 +40,15 @@ EMPTIED = 0.35
 LOST = 0.65
 FAILING = 0.5
 KILLS = (0.3, 0.8)
-"""When the faults come, in shares of the steps."""
+"""Times of the faults, as fractions of the steps."""
 GRID_EVERY = 32
-"""Steps between updates of the grid: more than the patience with a collapse, or the grid mends itself before."""
+"""Steps between updates of the grid; more than the patience with a collapse, or the grid recovers earlier."""
 ALLOWED = 0.10
-"""How much worse the disturbed run may end."""
+"""Allowed ratio by which the disturbed run may end worse, minus 1."""
 
 
 def settings(steps: int) -> NormalsConfig:
-    """A run whose steps take some milliseconds: 6 views of 48 pixels, 96 rays."""
+    """Return a run whose steps take some milliseconds: 6 views of 48 pixels, 96 rays."""
     return NormalsConfig(
         steps=steps,
         stages=("fit@0 normal=1 mask=1 eikonal=0.1",),
@@ -91,14 +91,14 @@ class Faults:
     """The faults of a run, by step.
 
     Args:
-        steps: of the run.
-        folder: where each is written down, so that a run that is started again does not meet it twice.
+        steps: number of steps.
+        folder: folder in which past faults are noted, so that a restarted run does not repeat them.
     """
 
     def __init__(self, steps: int, folder: Path) -> None:
         self.step = -1
         self._folder = folder
-        emptied = round(EMPTIED * steps) // GRID_EVERY * GRID_EVERY + 1  # just after an update of the grid
+        emptied = round(EMPTIED * steps) // GRID_EVERY * GRID_EVERY + 1  # right after an update of the grid
         nan = [round(share * steps) + more for share in NAN for more in range(2)]
         self._nan = set(nan)
         self._emptied = emptied
@@ -106,7 +106,7 @@ class Faults:
         self._failing = FAILING * steps
 
     def nan(self) -> bool:
-        """Whether the normals of this step's rays are to be NaN."""
+        """Return whether the normals of this step's rays must be NaN."""
         return self.step in self._nan
 
     def disturb(self, model: Any) -> None:
@@ -119,7 +119,7 @@ class Faults:
                 model.sdf.last.bias += 1
 
     def failing(self) -> bool:
-        """Whether the validation of this step is to fail: the first one after half the way."""
+        """Return whether the validation of this step must fail: the first one in the second half."""
         path = self._folder / "failing_validation"
         if self.step < self._failing - 1 or path.exists():
             return False
@@ -128,7 +128,7 @@ class Faults:
 
 
 def plant(faults: Faults) -> None:
-    """Put classes that fail in the place of the loop's own, in this process."""
+    """Replace the loop's classes by failing ones in this process."""
 
     class FaultyLearning(NormalsOptimizers):
         def prepare(self, step: int) -> None:
@@ -156,7 +156,7 @@ def plant(faults: Faults) -> None:
 
 
 def work(folder: Path, steps: int, *, disturbed: bool) -> None:
-    """Train, or go on, in this process; leave the error behind."""
+    """Train or resume in this process; write down the error."""
     torch.set_num_threads(1)
     config = settings(steps)
     if disturbed:
@@ -167,7 +167,7 @@ def work(folder: Path, steps: int, *, disturbed: bool) -> None:
 
 
 def start(folder: Path, steps: int, *, disturbed: bool) -> subprocess.Popen[str]:
-    """Start a training as a process of its own."""
+    """Start a training as a separate process."""
     command = [sys.executable, __file__, "--steps", str(steps), "--worker", str(folder)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command += ["--disturbed"] if disturbed else []
@@ -175,19 +175,19 @@ def start(folder: Path, steps: int, *, disturbed: bool) -> subprocess.Popen[str]
 
 
 def saved(folder: Path) -> int:
-    """Steps of the newest checkpoint."""
+    """Return the steps of the newest checkpoint."""
     numbers = [path.name.split("_")[-1].split(".")[0] for path in (folder / "checkpoints").glob("*")]
     return max((int(number) for number in numbers if number.isdigit()), default=0)
 
 
 def killed(process: subprocess.Popen[str], folder: Path, step: int) -> int:
-    """Kill the process when it has saved this step; return where it was."""
+    """Kill the process when it has saved this step; return the step."""
     while saved(folder) < step and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     _, errors = process.communicate()
     if process.returncode != -signal.SIGKILL:
-        raise RuntimeError(f"the run was to be killed after {step} steps and had ended by itself: {errors}")
+        raise RuntimeError(f"the run ended before it could be killed after {step} steps: {errors}")
     return saved(folder)
 
 
@@ -195,15 +195,15 @@ def ended(process: subprocess.Popen[str]) -> None:
     """Wait for the end of a process.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the process failed.
     """
     _, errors = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"the run ended with {process.returncode}: {errors}")
+        raise RuntimeError(f"the run exited with {process.returncode}: {errors}")
 
 
 def soak(steps: int, folder: Path) -> dict[str, Any]:
-    """Train both runs, kill the disturbed one twice, and return what came out."""
+    """Train both runs, kill the disturbed one twice, and return the results."""
     quiet = folder / "quiet"
     disturbed = folder / "disturbed"
     began = time.monotonic()
@@ -230,15 +230,15 @@ def soak(steps: int, folder: Path) -> dict[str, Any]:
 
 WORDS = {
     "refusal": "updates refused (NaN batches)",
-    "grid_rebuilt": "grids made anew",
+    "grid_rebuilt": "grids rebuilt",
     "rolled_back": "rollbacks (surface lost)",
     "validation_failed": "validations failed",
 }
-"""What the record calls each answer, and what it is."""
+"""Event of each reaction in the record, and its description."""
 
 
 def main() -> int:
-    """Print the table; 1 if the disturbed run ended worse than allowed."""
+    """Print the table; return 1 if the disturbed run ended worse than allowed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--json", action="store_true")
@@ -263,7 +263,7 @@ def main() -> int:
         print(
             f"mean angular error, degrees      quiet {found['mae_quiet']:.3f}, disturbed {found['mae_disturbed']:.3f}"
         )
-        print(f"ratio                            {found['ratio']:.3f} (wanted: at most {1 + ALLOWED:.2f})")
+        print(f"ratio                            {found['ratio']:.3f} (goal: at most {1 + ALLOWED:.2f})")
     return int(found["ratio"] > 1 + ALLOWED)
 
 

@@ -1,15 +1,14 @@
-"""What a training step of splats costs on a CPU: the rasterizer, the whole step part by part, the instruments.
+"""The cost of a splats training step on a CPU: the rasterizer, the parts of the step, and the instruments.
 
     python benchmarks/splats_cpu.py                  # one thread and two, about four minutes
     python benchmarks/splats_cpu.py --threads 1 --steps 60
 
-Everything is measured against something named, in the same process. The rasterizer and the whole picture against the
-torch reference (splats_kernels.py has more sizes, stage by stage). Training steps are those of the pipeline, on the
-built-in scene with as many points as wanted, between two growth steps: photo, projection, harmonics, blending, L1 and
-SSIM, backward, densification statistics, Adam on the visible rows. Figures are medians per step: processor time of the
-thread with one thread, the clock with more. Instruments (the pipeline's own run: journal, TensorBoard, log, rules,
-gradient norms and all its tags) are told by the processor time of the whole process, in pairs of blocks with and
-without.
+The rasterizer and the whole image are compared with the torch reference, in the same process (splats_kernels.py has
+more sizes, stage by stage). Training steps are those of the pipeline between two densifications, on the built-in scene
+with the given number of points: photo, projection, harmonics, blending, L1 and SSIM, backward, densification
+statistics, Adam on the visible rows. Figures are medians per step: processor time of the thread with one thread, wall
+time with more. The cost of the instruments (journal, TensorBoard, log, rules, gradient norms and all tags of the
+pipeline) is measured by the processor time of the whole process, in pairs of blocks with and without them.
 """
 
 import argparse
@@ -43,17 +42,17 @@ KINDS: dict[Regularization, str] = {
 
 
 def clock_of(threads: int) -> Callable[[], float]:
-    """Processor time of the one thread, or the clock where several work."""
+    """Return processor time for one thread, or wall time for several."""
     return time.thread_time if threads == 1 else time.perf_counter
 
 
 def drawing(count: int, size: int, repeats: int) -> None:
-    """Print native kernels and reference, forward and backward."""
+    """Print the times of native kernels and reference, forward and backward."""
     at = random_gaussians(count, size)
     stages = {
         "rasterizer alone": tuple(rasterizer(stages, at, n) for stages, n in ((NATIVE, repeats), (REFERENCE, 3))),
         "whole image": tuple(
-            there_and_back(lambda: at.whole(backend), at.parameters, n)  # noqa: B023  used at once
+            there_and_back(lambda: at.whole(backend), at.parameters, n)  # noqa: B023  called at once
             for backend, n in (("native", repeats), ("reference", 3))
         ),
     }
@@ -65,7 +64,7 @@ def drawing(count: int, size: int, repeats: int) -> None:
 
 
 def timed(steps: Steps, count: int, threads: int) -> tuple[float, dict[str, float]]:
-    """Milliseconds of a whole step (median), and of its parts."""
+    """Return the median milliseconds of a whole step and of its parts."""
     laps = Laps(clock_of(threads))
     for number in range(count + 10):
         if number == 10:
@@ -77,7 +76,7 @@ def timed(steps: Steps, count: int, threads: int) -> tuple[float, dict[str, floa
 
 
 def whole_steps(count: int, threads: int) -> None:
-    """Print steps per second and where the time goes."""
+    """Print the steps per second, and the time of each part."""
     print("\n| 3DGS step | steps/s | goal (2 cores) | " + " | ".join(f"{part}, ms" for part in PARTS) + " |")
     print("|---|---:|---:|" + "---:|" * len(PARTS))
     for (gaussians, size), (wanted, _) in TARGETS.items():
@@ -87,7 +86,7 @@ def whole_steps(count: int, threads: int) -> None:
 
 
 def kinds_of_steps(count: int, threads: int) -> None:
-    """Print what the surface terms add."""
+    """Print the cost of the surface terms."""
     print("\n| step with | Gaussians @ pixels | ms | steps/s | goal (2 cores) | relative to 3DGS |")
     print("|---|---|---:|---:|---:|---:|")
     for (gaussians, size), (alone, surface) in TARGETS.items():
@@ -101,7 +100,7 @@ def kinds_of_steps(count: int, threads: int) -> None:
 
 
 def around(repeats: int) -> None:
-    """Print optimizer and loss against torch's own."""
+    """Print the times of optimizer and loss, compared with torch's."""
     steps = Steps(20_000, 256)
     shown = steps.gradients(lambda _: nullcontext())
     image = shown.drawn.features.detach().requires_grad_()
@@ -110,7 +109,7 @@ def around(repeats: int) -> None:
     ours = steps.optimizer
     theirs = torch.optim.Adam(parameters, lr=1e-4, fused=True)
     alike = [
-        there_and_back(lambda: tuple(compare(image, photo)), (image,), repeats).sum().item()  # noqa: B023  used at once
+        there_and_back(lambda: tuple(compare(image, photo)), (image,), repeats).sum().item()  # noqa: B023  called at once
         for compare in (image_similarity, image_similarity_reference)
     ]
     adam = [least(ours.step, repeats), least(theirs.step, repeats)]
@@ -128,7 +127,7 @@ def around(repeats: int) -> None:
 
 
 def instruments(pairs: int) -> None:
-    """Print what recording costs."""
+    """Print the cost of recording."""
     print("\n| recording | ms/step without | added ms/step | fraction |\n|---|---:|---:|---:|")
     for gaussians, size in TARGETS:
         off = Steps(gaussians, size)
@@ -136,13 +135,13 @@ def instruments(pairs: int) -> None:
         spent = {"off": list[float](), "on": list[float]()}
         with tempfile.TemporaryDirectory() as folder:
             run = recorded(on, Path(folder) / "run", (pairs + 1) * BLOCK + 1)
-            takes = {"off": lambda: off.take(lambda _: nullcontext()), "on": lambda: next(run)}  # noqa: B023  used at once
+            takes = {"off": lambda: off.take(lambda _: nullcontext()), "on": lambda: next(run)}  # noqa: B023  called at once
             for pair in range(pairs + 1):
                 for name, take in takes.items():
                     began = time.process_time()
                     for _ in range(BLOCK):
                         take()
-                    if pair:  # the first block of each warms up
+                    if pair:  # the first block of each is a warmup
                         spent[name].append(1e3 * (time.process_time() - began) / BLOCK)
             run.close()
         plain = statistics.median(spent["off"])

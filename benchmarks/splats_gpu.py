@@ -1,13 +1,13 @@
-"""A whole training step of ours on a GPU against gsplat's own loop, and what the instruments cost there.
+"""A whole training step on a GPU compared with gsplat's own loop, and the cost of the instruments there.
 
     python benchmarks/splats_gpu.py                     # needs a CUDA device and gsplat (pip install 'fieldwatch[gpu]')
     python benchmarks/splats_gpu.py --sizes 200000x800
 
-Both train the same Gaussians on the same photos of the built-in scene, with the same rates, the same L1 and SSIM (ours,
-in torch), harmonics of degree 3, one fused Adam step, and gradients tallied for growth but no growth: gsplat's loop is
-written on its public functions, `rasterization` and `DefaultStrategy`, with one fused Adam per parameter as the
-strategy asks for. Blocks of the three (gsplat, ours, ours with the pipeline's run around it) take turns in one process;
-each ends with a synchronization, and figures are medians of blocks by the clock.
+Both loops train the same Gaussians on the same photos of the built-in scene, with the same rates, the same L1 and SSIM
+(fieldwatch's, in torch), harmonics of degree 3, one fused Adam step, and densification statistics but no densification.
+gsplat's loop uses its public functions `rasterization` and `DefaultStrategy`, with one fused Adam per parameter as the
+strategy requires. Blocks of the three (gsplat, fieldwatch, fieldwatch with the pipeline's run) alternate in one
+process. Each block ends with a synchronization, and figures are medians of the blocks' wall times.
 """
 
 import argparse
@@ -37,20 +37,20 @@ NAMES = {
     "sh0": "constant",
     "shN": "rest",
 }
-"""gsplat's names of the parameters, and ours."""
+"""gsplat's names of the parameters, and fieldwatch's."""
 NEVER = 1 << 30
 
 
 class GsplatLoop:
-    """Training on gsplat's public functions, as its documentation shows it.
+    """Training with gsplat's public functions, as its documentation shows it.
 
     Args:
-        steps: ours, whose Gaussians (as they are now) and photos it takes.
-        packed: gsplat's setting; it recommends True for scenes much larger than a photo.
+        steps: fieldwatch's steps, whose current Gaussians and photos it uses.
+        packed: gsplat's setting; gsplat recommends True for scenes much larger than a photo.
     """
 
     def __init__(self, steps: Steps, *, packed: bool) -> None:
-        import gsplat  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  optional: it needs CUDA
+        import gsplat  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  optional, needs CUDA
 
         self.gsplat: Any = gsplat
         self.config = steps.config
@@ -75,7 +75,7 @@ class GsplatLoop:
         self.state = self.strategy.initialize_state(scene_scale=self.scene.extent)
 
     def take(self) -> None:
-        """One whole step."""
+        """Run one whole step."""
         self.taken += 1
         view = self.scene.photo_view(self.scene.photos.train[self.taken % len(self.scene.photos.train)])
         image, info = self.draw(view.camera)
@@ -91,7 +91,7 @@ class GsplatLoop:
             optimizer.zero_grad(set_to_none=True)
 
     def draw(self, view: View) -> tuple[torch.Tensor, dict[str, Any]]:
-        """One picture, height x width x 3, and what gsplat says about it."""
+        """Return one image, height x width x 3, and gsplat's information about it."""
         own = self.parameters
         lens = torch.tensor(
             [[view.fx, 0.0, view.cx], [0.0, view.fy, view.cy], [0.0, 0.0, 1.0]], device=own["means"].device
@@ -113,7 +113,7 @@ class GsplatLoop:
 
 
 def milliseconds(take: Callable[[], object]) -> float:
-    """Of one step, over a block."""
+    """Return the milliseconds of one step, over a block."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(BLOCK):
@@ -123,7 +123,7 @@ def milliseconds(take: Callable[[], object]) -> float:
 
 
 def measure(count: int, size: int, blocks: int, folder: Path) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     plain, within = (Steps(count, size, device="cuda") for _ in range(2))
     run = recorded(within, folder, (blocks + 1) * BLOCK + 1)
     takes: dict[str, Callable[[], object]] = {
@@ -136,7 +136,7 @@ def measure(count: int, size: int, blocks: int, folder: Path) -> str:
     for block in range(blocks + 1):
         for name, take in takes.items():
             took = milliseconds(take)
-            if block:  # the first of each warms up
+            if block:  # the first block of each is a warmup
                 spent[name].append(took)
     run.close()
     own, theirs = (statistics.median(spent[name]) for name in ("ours", "recorded"))
@@ -149,7 +149,7 @@ def measure(count: int, size: int, blocks: int, folder: Path) -> str:
 
 
 def reason_not_to() -> str:
-    """Why nothing can be measured here; nothing, if it can."""
+    """Return why nothing can be measured here; empty if it can."""
     if not torch.cuda.is_available():
         return "not yet run on a GPU: torch finds no CUDA device here; nothing was measured, nothing is recorded"
     if find_spec("gsplat") is None:

@@ -1,11 +1,12 @@
-"""What drawing splats costs: the native kernels against plain torch, stage by stage.
+"""The cost of rendering splats: the native kernels compared with plain torch, stage by stage.
 
     python benchmarks/splats_kernels.py                      # one and two threads, with the reference
     python benchmarks/splats_kernels.py --threads 1 --no-reference
 
-Random Gaussians in a cube before the camera, sized so that each is a few pixels wide; 7 channels (color, depth,
-normal). Every figure is the least of several runs: processor time of the calling thread with one thread, the clock with
-more. `whole` is `splat` with spherical harmonics of degree 3, depth and normals, from the parameters and back to them.
+The scene has random Gaussians in a cube in front of the camera, each a few pixels wide, and 7 channels (color, depth,
+normal). Every figure is the minimum of several runs: processor time of the calling thread with one thread, wall time
+with more. `whole` is `splat` with spherical harmonics of degree 3, depth and normals, from the parameters to the
+gradients.
 """
 
 import argparse
@@ -35,13 +36,13 @@ from fieldwatch.recon.render.splats.stages import (
 
 SIZES = ((5_000, 128), (5_000, 512), (20_000, 256), (50_000, 256), (50_000, 512))
 EARLIER = {(5_000, 128): "0.45 / 1.3", (5_000, 512): "3.8 / 8.9", (50_000, 256): "3.3 / 14", (50_000, 512): "7.1 / 23"}
-"""Forward / backward of the prototype this was built after, rasterizer alone, 7 channels, two cores (ms)."""
-LONG = 1.0  # seconds after which one run is enough
+"""Forward / backward times of the prototype, rasterizer alone, 7 channels, two cores (ms)."""
+LONG = 1.0  # seconds after which one run suffices
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """Gaussians as a trainer holds them, and a camera."""
+    """Gaussians as a trainer stores them, and a camera."""
 
     gaussians: GaussianTensors
     harmonics: SphericalHarmonics
@@ -49,11 +50,11 @@ class Scene:
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
-        """Everything that gets a gradient."""
+        """Return everything that gets a gradient."""
         return (*self.gaussians, self.harmonics.dc, self.harmonics.rest)
 
     def whole(self, backend: str) -> tuple[Tensor, ...]:
-        """Draw colors, alpha, depth and normals."""
+        """Render colors, alpha, depth and normals."""
         drawn = rasterize(
             *self.gaussians,
             self.view,
@@ -66,7 +67,7 @@ class Scene:
 
 
 def scene(count: int, size: int) -> Scene:
-    """Gaussians in a cube of 2 m, 3 m away, each a share of it that shrinks with their number."""
+    """Return Gaussians in a cube of 2 m, 3 m away; their size decreases with their number."""
     torch.manual_seed(0)
     means = (torch.rand(count, 3) - 0.5) * 2 + torch.tensor([0.0, 0.0, 3.0])
     scales = torch.exp(torch.randn(count, 3) * 0.3) * 1.2 / count**0.5
@@ -81,7 +82,7 @@ def scene(count: int, size: int) -> Scene:
 
 
 def least(run: Callable[[], object], repeats: int) -> float:
-    """Milliseconds of the quickest run."""
+    """Return the milliseconds of the fastest run."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     times: list[float] = []
     run()
@@ -93,7 +94,7 @@ def least(run: Callable[[], object], repeats: int) -> float:
 
 
 def there_and_back(forward: Callable[[], tuple[Tensor, ...]], inputs: tuple[Tensor, ...], repeats: int) -> Tensor:
-    """Milliseconds forward and backward."""
+    """Return the milliseconds of forward and backward."""
     outputs = forward()
     pulls = [torch.randn_like(part) for part in outputs]
     return torch.tensor(
@@ -105,7 +106,7 @@ def there_and_back(forward: Callable[[], tuple[Tensor, ...]], inputs: tuple[Tens
 
 
 def rasterizer(stages: RasterBackend, at: Scene, repeats: int) -> Tensor:
-    """Milliseconds of tiles and blending alone."""
+    """Return the milliseconds of tiles and blending alone."""
     with torch.no_grad():
         seen = stages.project(at.gaussians, at.view, RasterOptions())
     leaves = {name: getattr(seen, name).requires_grad_() for name in ("means2d", "whitening", "alphas")}
@@ -117,7 +118,7 @@ def rasterizer(stages: RasterBackend, at: Scene, repeats: int) -> Tensor:
 
 
 def other_stages(at: Scene, repeats: int) -> tuple[Tensor, Tensor]:
-    """Milliseconds of the projection and of the harmonics."""
+    """Return the milliseconds of the projection and of the harmonics."""
     seen = NATIVE.project(at.gaussians, at.view, RasterOptions(normals=True))
     ids = seen.ids
     means = at.gaussians.means
@@ -131,25 +132,25 @@ def other_stages(at: Scene, repeats: int) -> tuple[Tensor, Tensor]:
 
 
 def cells(pair: Tensor) -> str:
-    """Forward / backward."""
+    """Format forward / backward."""
     return " / ".join(f"{value:.2f}" if value < 100 else f"{value:.0f}" for value in pair.tolist())
 
 
 def table(threads: int, repeats: int, *, reference: bool) -> None:
-    """One row per number of Gaussians and size of image."""
+    """Print one row per number of Gaussians and image size."""
     torch.set_num_threads(threads)
     print(f"\n{threads} thread{'s' * (threads > 1)}, ms forward / backward\n")
     print("| Gaussians @ pixels | rasterizer | prototype | projection | SH | total | reference, total | ratio |")
     print("|---|---|---|---|---|---|---|---|")
     for count, size in SIZES:
         at = scene(count, size)
-        whole = there_and_back(lambda: at.whole("native"), at.parameters, repeats)  # noqa: B023  used at once
+        whole = there_and_back(lambda: at.whole("native"), at.parameters, repeats)  # noqa: B023  called at once
         alone = rasterizer(NATIVE, at, repeats)
         projection, harmonics = other_stages(at, repeats)
         shown = "-"
         ratio = "-"
         if reference:
-            slow = there_and_back(lambda: at.whole("reference"), at.parameters, 3)  # noqa: B023  used at once
+            slow = there_and_back(lambda: at.whole("reference"), at.parameters, 3)  # noqa: B023  called at once
             shown = cells(slow)
             ratio = f"{(slow.sum() / whole.sum()).item():.0f}x"
         row = [cells(alone), EARLIER.get((count, size), "-"), cells(projection), cells(harmonics), cells(whole)]
@@ -157,13 +158,13 @@ def table(threads: int, repeats: int, *, reference: bool) -> None:
 
 
 def around(threads: int, repeats: int) -> None:
-    """Print the loss and the optimizer, which a step needs beside the drawing."""
+    """Print the times of loss and optimizer, which a step needs besides rendering."""
     torch.set_num_threads(threads)
     print("\n| L1 and SSIM, 256 x 256 x 3 | forward | backward |\n|---|---|---|")
     image = torch.rand(256, 256, 3, requires_grad=True)
     photo = torch.rand(256, 256, 3)
     for name, compare in (("native", image_similarity), ("torch, depthwise", image_similarity_reference)):
-        pair = there_and_back(lambda: tuple(compare(image, photo)), (image,), repeats)  # noqa: B023  used at once
+        pair = there_and_back(lambda: tuple(compare(image, photo)), (image,), repeats)  # noqa: B023  called at once
         print(f"| {name} | " + cells(pair).replace(" / ", " | ") + " |")
     print("\n| Adam, 50,000 Gaussians of 59 parameters | ms |\n|---|---|")
     at = scene(50_000, 256)

@@ -1,10 +1,10 @@
-"""How good the splats pipeline becomes: on the built-in scene, whose surface is known, and on a scene of photos.
+"""Quality of the splats pipeline: on the built-in scene, whose surface is known, and on a scene of photos.
 
     python benchmarks/splats_quality.py                                        # every regularizer, built-in scene
     python benchmarks/splats_quality.py --scene data/real/colmap_plush # preset cpu, exposure and surface terms
 
-Each row is one run of `fieldwatch train splats` to its end, in a process of its own. Distances are of the Gaussians of
-opacity above one half to the true surface, in world units (the built-in scene is 3.2 wide).
+Each row is one run of `fieldwatch train splats` in a separate process. Distances are those of Gaussians with an opacity
+above one half to the true surface, in world units (the built-in scene is 3.2 wide).
 """
 
 import argparse
@@ -32,33 +32,33 @@ PHOTOS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a run came to: its last evaluation, and how long the command took in seconds."""
+    """Result of a run: its last evaluation, and the duration of the command in seconds."""
 
     metrics: dict[str, float]
     seconds: float
 
     def cell(self, tag: str, digits: int = 2) -> str:
-        """A value for a table; a dash where it was not measured."""
+        """Format a value for a table; a dash if it was not measured."""
         return f"{self.metrics[tag]:.{digits}f}" if tag in self.metrics else "-"
 
 
 def trained(*flags: str) -> Result:
-    """Run the command to its end.
+    """Run the command.
 
     Raises:
-        SystemExit: it failed; its own message says why.
+        SystemExit: the command failed; the message contains its stderr.
     """
     with tempfile.TemporaryDirectory() as folder:
         words = ["train", "splats", "--out", f"{folder}/run", "--turntable", "0", "--json", *flags]
         began = time.monotonic()
         done = subprocess.run([sys.executable, "-m", "fieldwatch", *words], capture_output=True, text=True, check=False)
         if done.returncode not in (0, 1):
-            raise SystemExit(f"fieldwatch {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
+            raise SystemExit(f"fieldwatch {' '.join(words)} exited with {done.returncode}:\n{done.stderr}")
         return Result(metrics=json.loads(done.stdout)["metrics"], seconds=time.monotonic() - began)
 
 
 def built_in(regularizers: list[str], flags: list[str]) -> None:
-    """Print a row for every regularizer, with the distance to the surface against the run without."""
+    """Print a row for every regularizer, with the distance to the surface compared with the run without any."""
     print(
         f"Built-in scene, default preset; goals: {WANTED_DB:.0f} dB, and half the mean distance of the run without "
         "regularization (none).\n"
@@ -77,7 +77,7 @@ def built_in(regularizers: list[str], flags: list[str]) -> None:
 
 
 def photographed(scene: Path, flags: list[str]) -> None:
-    """Print a row with and without exposure compensation, with and without surface terms of both kinds."""
+    """Print rows with and without exposure compensation, and with and without surface terms of both kinds."""
     print(f"{scene.name}, preset cpu; goals: 29.5 dB and SSIM 0.93 without exposure compensation, 30.5 dB with it.\n")
     print(
         "With exposure compensation, a held-out photo is rendered with the mean color transform of the training photos "
@@ -97,9 +97,11 @@ def photographed(scene: Path, flags: list[str]) -> None:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scene", type=Path, help="folder of a COLMAP scene; left out: the built-in scene")
+    parser.add_argument("--scene", type=Path, help="folder of a COLMAP scene; by default the built-in scene")
     parser.add_argument("--regularizers", nargs="+", choices=REGULARIZERS, default=list(REGULARIZERS))
-    parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="more flags of every run; give it last")
+    parser.add_argument(
+        "--flags", nargs=argparse.REMAINDER, default=[], help="further flags of every run; must come last"
+    )
     options = parser.parse_args()
     if options.scene:
         photographed(options.scene, options.flags)

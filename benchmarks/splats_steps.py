@@ -1,4 +1,4 @@
-"""Steps of the splats pipeline on a made-up scene of any size: what the splats benchmarks time."""
+"""Steps of the splats pipeline on a synthetic scene of any size, which the splats benchmarks time."""
 
 import statistics
 import time
@@ -25,18 +25,18 @@ from fieldwatch.recon.render import DensificationStatistics, RenderOutput
 
 VIEWS = 12
 OPACITY = 0.3
-"""Of all Gaussians at the start: trained ones are part nearly opaque, part faint."""
+"""Fractions of all Gaussians at the start: as in trained models, some are nearly opaque and some faint."""
 SAMPLES = 8192
-"""Of the density terms; the prototypes' number."""
+"""Samples of the density terms, as in the prototypes."""
 BLOCK = 64
-"""Steps of a block with or without instruments: the record is written every 64 steps."""
+"""Steps of a block with or without instruments; the record is written every 64 steps."""
 LONG = 1_000_000
-"""Steps of the plan: more than any benchmark takes."""
+"""Planned steps, more than any benchmark takes."""
 
 
 @dataclass
 class Laps:
-    """Seconds spent in each named part, once per step and part; parts within parts are counted in both."""
+    """Seconds of each named part, once per step and part; nested parts count for both."""
 
     clock: Callable[[], float] = time.thread_time
     seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -49,20 +49,20 @@ class Laps:
         self.seconds.setdefault(name, []).append(self.clock() - began)
 
     def milliseconds(self) -> dict[str, float]:
-        """Median of each part."""
+        """Return the median of each part."""
         return {name: 1e3 * statistics.median(values) for name, values in self.seconds.items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shown:
-    """What a step has before its update."""
+    """Values of a step before its update."""
 
     terms: Terms
     one: RenderedSurface
 
     @property
     def drawn(self) -> RenderOutput:
-        """The picture."""
+        """The image."""
         return self.one.output
 
     @property
@@ -72,13 +72,13 @@ class Shown:
 
 
 class Steps:
-    """A model in training, as far as `fieldwatch train splats` has it between two growth steps.
+    """A model in training, as `fieldwatch train splats` has it between two densifications.
 
     Args:
-        count: Gaussians.
-        size: pixels of the photos, each way.
-        regularization: whose surface terms act, from the first step on.
-        device: where to train.
+        count: number of Gaussians.
+        size: width and height of the photos in pixels.
+        regularization: regularizer whose surface terms are active from the first step on.
+        device: device to train on.
     """
 
     def __init__(self, count: int, size: int, *, regularization: Regularization = "none", device: str = "cpu") -> None:
@@ -106,11 +106,11 @@ class Steps:
 
     @property
     def gaussians(self) -> Gaussians:
-        """What is trained."""
+        """Return the trained tensors."""
         return self.model.gaussians
 
     def gradients(self, span: Span) -> Shown:
-        """Draw the next photo, compare, and go backward."""
+        """Render the next photo, compare, and run backward."""
         config = self.config
         scene = self.scene
         number = self.taken + 1
@@ -134,14 +134,14 @@ class Steps:
         return Shown(terms=terms, one=one)
 
     def take(self, span: Span) -> None:
-        """One whole step without instruments."""
+        """Run one whole step without instruments."""
         self.gradients(span)
         with span("optimizer"):
             self.optimizer.step()
 
 
 def recorded(steps: Steps, folder: Path, total: int) -> Generator[None, None, None]:
-    """Take steps within the pipeline's run; each `next` ends the step before and takes one."""
+    """Take steps within the pipeline's run; each `next` ends the previous step and takes one."""
     instruments = PopulationMonitor(steps.config, steps.scene, steps.model)
     with start_run(steps.config, steps.scene, folder) as run:
         run.track(groups=steps.model.groups(), data={"photos": steps.scene.photos})
@@ -157,7 +157,7 @@ def recorded(steps: Steps, folder: Path, total: int) -> Generator[None, None, No
 
 
 def made_up(config: SplatsConfig, count: int, size: int, device: torch.device) -> Scene:
-    """The built-in scene with that many points, photographed at that size, decoded already."""
+    """Return the built-in scene with this many points, photographed at this size, and already decoded."""
     photos = solid_photos(views=VIEWS, size=size, points=count, samples=1, held_out=0)
     for index in range(len(photos)):
         _ = photos[index]

@@ -1,16 +1,16 @@
-"""Two scenes on which splats used to fail: photos from one side, and transparent photos of an object without points.
+"""Two difficult scenes for splats: photos from one side, and transparent photos of an object without points.
 
     python benchmarks/splats_strangers.py                        # both; about twenty minutes on one core
     python benchmarks/splats_strangers.py --only forward
     python benchmarks/splats_strangers.py --only forward --preset cpu
     python benchmarks/splats_strangers.py --only object --mesh spot_triangulated.obj --up y
 
-forward: cameras within a tenth of the depth of a scene that ends at a bare wall. The same run (the default preset,
-unless --preset names another) is made twice, with all growth and with growth until iteration 3000; the first may be
-0.5 dB worse on held-out photos.
+forward: cameras within a tenth of the depth of a scene that ends at a bare wall. The same run (default preset, unless
+--preset names another) trains twice, with all densifications and with densifications until iteration 3000. The first
+may be 0.5 dB worse on held-out photos.
 
 object: 72 RGBA renders of a mesh, given as transforms.json without points. `train splats --preset cpu`, `mesh extract`
-and `mesh evaluate` run as commands; the mesh, as delivered, may be 0.5 % of the diameter away from the truth (Chamfer).
+and `mesh evaluate` run as commands; the Chamfer distance of the final mesh from the truth may be 0.5 % of the diameter.
 """
 
 import argparse
@@ -41,10 +41,10 @@ OPENGL = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
 
 
 def run(*words: object) -> Any:
-    """Run a command of fieldwatch and return what it answers as JSON.
+    """Run a fieldwatch command, and return its JSON output.
 
     Raises:
-        SystemExit: it failed; its own message says why.
+        SystemExit: the command failed; the message contains its stderr.
     """
     command = [sys.executable, "-m", "fieldwatch", *map(str, words), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -54,7 +54,7 @@ def run(*words: object) -> Any:
 
 
 def write_transforms(folder: Path, cameras: Sequence[Camera], points: str | None = None) -> None:
-    """Write transforms.json as Blender and Nerfstudio have it: camera axes of OpenGL, intrinsics in pixels."""
+    """Write transforms.json like Blender and Nerfstudio: camera axes of OpenGL, intrinsics in pixels."""
     first = cameras[0]
     frames = [
         {"file_path": camera.name, "transform_matrix": (camera.world_from_camera.double() @ OPENGL).tolist()}
@@ -66,7 +66,7 @@ def write_transforms(folder: Path, cameras: Sequence[Camera], points: str | None
 
 
 def write_photos(folder: Path, photos: PhotoSet) -> None:
-    """Write a set of photos, opaque, with its points."""
+    """Write a set of opaque photos with their points."""
     folder.mkdir(parents=True)
     for photo in photos:
         Image.fromarray(photo.image.numpy()).save(folder / photo.name)
@@ -101,7 +101,7 @@ def write_object(folder: Path, mesh: Triangles, *, views: int, size: int, up: st
 
 
 def rendered(scene: MeshScene, camera: Camera, samples: int = 3) -> np.ndarray:
-    """Return a lit and textured render, (height, width, 4), 8 bit: transparent where the mesh is not."""
+    """Return a lit and textured render, (height, width, 4), 8 bit, transparent outside the mesh."""
     fine = camera.scaled(samples)
     depth = scene.depth(fine)
     normals = scene.normals(fine)
@@ -121,10 +121,10 @@ WAVES = ([11.0, 4.0, 7.0], [-5.0, 12.0, 6.0], [8.0, -7.0, 10.0])
 
 
 def forward(folder: Path, *, preset: str, size: int, scale: float) -> bool:
-    """Train the forward-facing scene with all growth and with growth until 3000; print both."""
+    """Train the forward-facing scene with all densifications and with those until 3000; print both."""
     write_photos(folder / "photos", forward_photos(views=24, size=size))
     found: dict[str, dict[str, float]] = {}
-    for name, words in {"all growth": (), "growth until 3000": ("--growth-until", 3000)}.items():
+    for name, words in {"all densifications": (), "densification until 3000": ("--growth-until", 3000)}.items():
         out = folder / name.replace(" ", "_")
         common = (
             "--data",
@@ -139,13 +139,13 @@ def forward(folder: Path, *, preset: str, size: int, scale: float) -> bool:
             0,
         )
         found[name] = run("train", "splats", *common, *words, "--out", out)["metrics"]
-    difference = found["growth until 3000"]["Test/psnr"] - found["all growth"]["Test/psnr"]
+    difference = found["densification until 3000"]["Test/psnr"] - found["all densifications"]["Test/psnr"]
     print(f"| forward-facing scene, preset {preset} | held-out PSNR | training PSNR | Gaussians |")
     print("|---|---:|---:|---:|")
     for name, scores in found.items():
         count = 1000 * scores["Test/num_gaussians_K"]
         print(f"| {name} | {scores['Test/psnr']:.2f} dB | {scores['Test/train_psnr']:.2f} dB | {count:,.0f} |")
-    print(f"| lost by growth after 3000 (at most {WANTED_DIFFERENCE} dB) | {difference:.2f} dB | | |")
+    print(f"| lost by densification after 3000 (at most {WANTED_DIFFERENCE} dB) | {difference:.2f} dB | | |")
     return difference <= WANTED_DIFFERENCE
 
 
@@ -166,16 +166,16 @@ def transparent(folder: Path, mesh: Path | None, *, up: str, views: int, size: i
 
 
 def main() -> int:
-    """Read the command line, measure, and end with 1 where a bound is missed."""
+    """Read the command line and measure; exit with 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("forward", "object"), help="one of the two scenes")
     parser.add_argument("--mesh", type=Path, help="the object; default: the built-in union of solids")
-    parser.add_argument("--up", choices=tuple(SIDES), default="z", help="which axis of the mesh points upwards")
+    parser.add_argument("--up", choices=tuple(SIDES), default="z", help="axis of the mesh that points up")
     parser.add_argument("--views", type=int, default=72, help="renders of the object")
-    parser.add_argument("--size", type=int, default=160, help="pixels of a photo, each way")
+    parser.add_argument("--size", type=int, default=160, help="width and height of a photo in pixels")
     parser.add_argument("--preset", choices=("default", "cpu"), default="default", help="of the forward-facing runs")
     parser.add_argument("--scale", type=float, default=0.1, help="steps per iteration of the forward-facing runs")
-    parser.add_argument("--keep", type=Path, help="a new folder for everything that is made; default: none is kept")
+    parser.add_argument("--keep", type=Path, help="new folder for all files; by default nothing is kept")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = chosen.keep or Path(scratch)

@@ -1,7 +1,7 @@
-"""Quality at equal training time: every video network on one clip, one core each, beside references without a network.
+"""Quality at equal training time: every video network on one clip, on one core each, with references without a network.
 
-Each network trains with its own preset, its semantic head left out, for as many whole epochs as fit into the time
-(measured beforehand on a few steps); its schedule ends with its time. Prints a Markdown table.
+Each network trains with its own preset without the semantic head, for as many whole epochs as fit into the time
+(measured beforehand on a few steps); its schedule ends with that time. Prints a Markdown table.
 
     python benchmarks/video_quality.py --data data/real/video_bunny --seconds 320
 """
@@ -39,7 +39,7 @@ REFERENCES = {
 
 
 def config_for(name: str, data: Path | None, epochs: int) -> VideoConfig:
-    """A preset without its semantic head, evaluated at the end only."""
+    """Return a preset without its semantic head, evaluated at the end only."""
     return replace(
         PRESETS[name](),
         data=data,
@@ -55,7 +55,7 @@ def config_for(name: str, data: Path | None, epochs: int) -> VideoConfig:
 
 
 def step_seconds(name: str, data: Path | None) -> tuple[float, int]:
-    """CPU seconds per step after the first few (a busy machine does not matter), and steps per epoch."""
+    """Return the CPU seconds per step after the first few, independent of other load, and the steps per epoch."""
     config = config_for(name, data, 1)
     scene = prepare_scene(config)
     steps = total_steps(config, scene)
@@ -69,7 +69,7 @@ def step_seconds(name: str, data: Path | None) -> tuple[float, int]:
 
 
 def measure(name: str, data: Path | None, seconds: float) -> dict[str, float | str]:
-    """Train one network for the time it is given, and score it."""
+    """Train one network for the given time, and score it."""
     torch.set_num_threads(1)
     per_step, epoch_steps = step_seconds(name, data)
     config = config_for(name, data, max(int(seconds / (per_step * epoch_steps)), 1))
@@ -92,7 +92,7 @@ def measure(name: str, data: Path | None, seconds: float) -> dict[str, float | s
 
 
 def in_own_process(name: str, core: int, options: argparse.Namespace) -> dict[str, float | str]:
-    """Measure one network in a process of its own, on one core."""
+    """Measure one network in a separate process, on one core."""
     command = [sys.executable, __file__, "--one", name, "--seconds", str(options.seconds)]
     command += ["--data", str(options.data)] if options.data else []
     pinned = {"preexec_fn": lambda: os.sched_setaffinity(0, {core})} if hasattr(os, "sched_setaffinity") else {}
@@ -101,7 +101,7 @@ def in_own_process(name: str, core: int, options: argparse.Namespace) -> dict[st
 
 
 def table(rows: list[dict[str, float | str]], seconds: float) -> str:
-    """The Markdown table, with the references below the networks."""
+    """Format the Markdown table, with the references below the networks."""
     lines = [
         f"About {seconds:.0f} CPU seconds of training and one thread for each network; pooled frame PSNR in dB.",
         "",
@@ -127,10 +127,12 @@ def table(rows: list[dict[str, float | str]], seconds: float) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of frames or video file; left out: the built-in clip")
+    parser.add_argument("--data", type=Path, help="folder of frames or video file; by default the built-in clip")
     parser.add_argument("--seconds", type=float, default=320, help="training time of each network")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
-    parser.add_argument("--cores", nargs="+", type=int, default=[0], help="cores to use, one network at a time on each")
+    parser.add_argument(
+        "--cores", nargs="+", type=int, default=[0], help="cores to use, with one network at a time on each"
+    )
     parser.add_argument("--one", choices=NETWORKS, help="measure one network here and print JSON")
     options = parser.parse_args()
     if options.one:

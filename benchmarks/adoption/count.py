@@ -1,8 +1,8 @@
-"""What it takes to adopt a library: the files of this folder against bare.py, line by line.
+"""The effort of adopting a library: the files of this folder compared with bare.py, line by line.
 
     python benchmarks/adoption/count.py              the table
     python benchmarks/adoption/count.py --write      ... into docs/adopt.md
-    python benchmarks/adoption/count.py --run        train them: do they end as bare.py does, and after a SIGTERM?
+    python benchmarks/adoption/count.py --run        train them: do they end like bare.py, also after a SIGTERM?
 
 Only ``--run`` needs the libraries (requirements.txt of this folder); it leaves out those that are not installed.
 Lines are lines of code: docstrings, comments and empty lines do not count. Concepts are the names of the library that
@@ -37,10 +37,10 @@ class Adoption:
     """One file of this folder.
 
     Attributes:
-        title: the row of the table.
-        package: the one whose names are counted.
-        gives: what the loop has afterwards.
-        resumes: where a loop that got a SIGTERM continues, and whether it ends as if it had not; ``--run`` tries it.
+        title: label of the row.
+        package: package whose names are counted.
+        gives: features that the loop gains.
+        resumes: where a loop continues after a SIGTERM, and whether it ends with the same numbers; ``--run`` tests it.
     """
 
     title: str
@@ -89,9 +89,9 @@ class Counted:
 
     Attributes:
         added: lines that bare.py lacks.
-        changed: lines that stand where another one was.
-        removed: lines of bare.py that have gone.
-        indented: lines that are the same but for their indentation.
+        changed: lines that replace another one.
+        removed: lines of bare.py that were removed.
+        indented: lines whose indentation alone changed.
         concepts: names of the library, sorted.
     """
 
@@ -103,7 +103,7 @@ class Counted:
 
 
 def code_of(text: str) -> list[str]:
-    """Return the lines that hold code, without the white space at their end."""
+    """Return the lines of code, without trailing white space."""
     tree = ast.parse(text)
     strings = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
     docstrings = {line for node in strings for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
@@ -116,7 +116,7 @@ def code_of(text: str) -> list[str]:
 
 
 def compare(bare: str, adopted: str, library: str) -> Counted:
-    """Count what differs between two programs. Indentation alone makes no line a changed one."""
+    """Count the differences of two programs. A line with only another indentation does not count as changed."""
     before = code_of(bare)
     after = code_of(adopted)
     counts = {"added": 0, "changed": 0, "removed": 0, "indented": 0}
@@ -135,7 +135,7 @@ def compare(bare: str, adopted: str, library: str) -> Counted:
 def concepts(text: str, library: str, bare: str) -> set[str]:
     """Return the names of a library that a program uses: imported ones, and attributes of what comes from it.
 
-    What bare.py has as well is torch's: `optimizer.step` stays that, also where a library has wrapped the optimizer.
+    Names that bare.py has, too, belong to torch: `optimizer.step` does, even if a library has wrapped the optimizer.
     """
     tree = ast.parse(text)
     plain = ast.parse(bare)
@@ -156,12 +156,12 @@ def concepts(text: str, library: str, bare: str) -> set[str]:
 
 
 def attributes(tree: ast.AST) -> list[ast.Attribute]:
-    """Every place where a program names an attribute."""
+    """Yield every attribute access of a program."""
     return [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
 
 
 def imported_names(tree: ast.AST, library: str) -> dict[str, str]:
-    """Names that are imported from a library: what they are called here, and there."""
+    """Return the names imported from a library: local name and original name."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == library:
@@ -173,7 +173,7 @@ def imported_names(tree: ast.AST, library: str) -> dict[str, str]:
 
 
 def owned_names(tree: ast.AST, owned: set[str]) -> set[str]:
-    """Add to the imported names every variable that is bound to what one of them returns, directly or not."""
+    """Add to the imported names every variable that is bound to a result of one of them, directly or not."""
     bindings: list[tuple[ast.expr, ast.expr]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -190,7 +190,7 @@ def owned_names(tree: ast.AST, owned: set[str]) -> set[str]:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Every variable that an expression names."""
+    """Return every variable in an expression."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
@@ -216,7 +216,7 @@ def table() -> str:
 
 
 def with_table(page: str) -> str:
-    """Return a page with today's table between the markers."""
+    """Return a page with the current table between the markers."""
     pattern = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
     if not pattern.search(page):
         raise ValueError(f"expected {BEGIN.strip()!r} and {END.strip()!r} in the page, got neither")
@@ -224,11 +224,13 @@ def with_table(page: str) -> str:
 
 
 def train(name: str, stop_after: int | None = None) -> None:
-    """Train one file in this process, which gets a SIGTERM after so many steps of the optimizer.
+    """Train one file in this process, which gets a SIGTERM after this many optimizer steps.
 
     ``bare+ResumableLoader`` is bare.py with the loader that the files with fieldwatch use.
     """
-    loop = importlib.reload(importlib.import_module(name.removesuffix("+ResumableLoader")))  # with its own loader again
+    loop = importlib.reload(
+        importlib.import_module(name.removesuffix("+ResumableLoader"))
+    )  # with its original loader again
     if name != loop.__name__:
         loop.DataLoader = importlib.import_module("fieldwatch").ResumableLoader
     steps = 0
@@ -247,7 +249,7 @@ def train(name: str, stop_after: int | None = None) -> None:
 
 
 def printed(name: str, folder: str, stop_after: int | None = None) -> list[str]:
-    """Train one file in a process and a folder of its own; return the lines that it printed."""
+    """Train one file in a separate process and folder; return the printed lines."""
     program = f"import count; count.train({name!r}, {stop_after})"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
@@ -262,7 +264,7 @@ def printed(name: str, folder: str, stop_after: int | None = None) -> list[str]:
 
 
 def try_out() -> None:
-    """Train every file whole, and once more with a SIGTERM in the middle of epoch 6; print both ends."""
+    """Train every file completely, and once more with a SIGTERM in the middle of epoch 6; print both results."""
     for name in ["bare", "bare+ResumableLoader", *ADOPTIONS]:
         library = ADOPTIONS[name].package if name in ADOPTIONS else "torch"
         if importlib.util.find_spec(library) is None:
@@ -278,9 +280,9 @@ def try_out() -> None:
 
 
 def main() -> None:
-    """Print the table, write it, or try the files out."""
+    """Print the table, write it, or run the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/adopt.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/adopt.md")
     parser.add_argument("--run", action="store_true", help="train every file whose library is installed")
     options = parser.parse_args()
     if options.run:

@@ -1,6 +1,6 @@
 """The loop of bare.py with Hugging Face Accelerate, as its quick tour and its pages on trackers and checkpoints say.
 
-Resumes at an epoch. The random generators are part of the checkpoint, so the weights become the same.
+Resumes at an epoch. The random generators are part of the checkpoint, so the final weights are the same.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """The loop of bare.py with CLU (Common Loop Utils), as its docstrings say: the writer for PyTorch, and progress.
 
-It has no checkpoint and does not resume: `clu.checkpoint` stores Flax data classes and the state of TensorFlow, and has
-nothing for a module or an optimizer of torch. `clu.metric_writers` imports TensorFlow and JAX, whatever writes.
+It has no checkpoints and does not resume: `clu.checkpoint` stores Flax data classes and TensorFlow state, but no torch
+modules or optimizers. `clu.metric_writers` always imports TensorFlow and JAX.
 """
 
 import torch

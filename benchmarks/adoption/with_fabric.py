@@ -1,6 +1,6 @@
 """The loop of bare.py with Lightning Fabric, as its guides to conversion, logging and checkpoints say.
 
-Resumes at an epoch. The order of the batches is not part of the checkpoint, so the weights become others.
+Resumes at an epoch. The order of the batches is not part of the checkpoint, so the final weights differ.
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""The loop of bare.py with fieldwatch, every line of it still in the loop.
+"""The loop of bare.py with fieldwatch, with all of its lines still in the loop.
 
-Resumes at the last checkpoint with the same batches, to the same weights. Torch's `DataLoader` has no position that a
-checkpoint could hold, so `ResumableLoader` takes its place. It shuffles in another order; with it, bare.py prints the
-same numbers.
+Resumes at the last checkpoint with the same batches, to the same weights. torch's `DataLoader` has no position that a
+checkpoint could store, so `ResumableLoader` replaces it. It shuffles in another order; with it, bare.py prints the same
+numbers.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""The loop of bare.py with fieldwatch, the loss as a function of the batch: the form that README shows.
+"""The loop of bare.py with fieldwatch, with the loss as a function of the batch, as in the README.
 
-Resumes as with_fieldwatch.py does. A step that runs out of memory is repeated in smaller micro-batches.
+Resumes like with_fieldwatch.py. A step that runs out of memory is repeated in smaller micro-batches.
 """
 
 import torch

@@ -1,14 +1,14 @@
-"""Tries to break every promise about a run, and says which hold.
+"""Tries to break each promise about a run and reports which ones hold.
 
     make torture                                  # everything, under 20 minutes on two cores; N=1000 for the nightly
     python benchmarks/torture --only kill,damage  # some parts
     python benchmarks/torture --count 20 --only kill --json
-    python benchmarks/torture --take FILE...      # write the page from what ``--json`` printed earlier
-    python benchmarks/torture --mutants           # plant breaks in copies of the source: do the rows notice?
-    python benchmarks/torture --mutants hash,older  # those whose names contain one of these words
+    python benchmarks/torture --take FILE...      # write the page from the output of earlier ``--json`` runs
+    python benchmarks/torture --mutants           # break copies of the source on purpose: do the rows notice?
+    python benchmarks/torture --mutants hash,older  # only mutants whose names contain one of these words
 
-Every part runs in a process of its own, in a folder that is deleted afterwards; what it mounted is unmounted. A part
-that cannot be run here says so. Exits with 1 when a promise does not hold, or a planted break is not noticed.
+Every part runs in its own process and in a folder that is deleted afterwards; its mounts are unmounted. A part that
+cannot run on this machine says so. The exit code is 1 if a promise does not hold or a planted break is not noticed.
 """
 
 import argparse
@@ -33,19 +33,19 @@ from planted import MUTANTS
 from rows import Row, judged, not_run, rows_of
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))  # the parts are found as ``torture.<module>``, and by their names beside this file
+sys.path.append(str(HERE.parent))  # parts are imported as ``torture.<module>`` and as modules of this folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of the torture: a function of a module beside this one.
+    """A part of the torture: a function of a module in this folder.
 
     Attributes:
-        module: which; it may not be there yet.
-        function: takes a folder, and a count where ``counted``; returns rows.
-        promises: what it is about.
-        counted: given the number of kills (``all``), a tenth of it (``tenth``), five times it (``five``), the seconds
-            of the soak (``seconds``), or nothing.
+        module: name of the module; it may not exist yet.
+        function: takes a folder, and a count if ``counted`` is set; returns rows.
+        promises: the promises that it tests.
+        counted: the count that the function receives: the number of kills (``all``), a tenth of it (``tenth``), five
+            times it (``five``), or the seconds of the soak (``seconds``); empty for none.
     """
 
     module: str
@@ -81,12 +81,12 @@ PARTS = {
     "soak": Part(module="soak", function="run_soak", promises=("P20",), counted="seconds"),
 }
 ALONE = ("stall", "intervals", "soak")
-"""Parts that measure time, and have the machine for themselves."""
+"""Parts that measure time and therefore run alone."""
 LONGEST = sorted(PARTS, key=lambda name: name not in ("logs", "signals", "faults", "resume", "kill"))
-"""The order in which parts are begun when two run at a time."""
+"""Order in which parts start when two run at a time."""
 PATIENCE = 900
 PATIENCE_EACH = 3
-"""Seconds after which a part counts as hung, and so many more for each kill."""
+"""Seconds after which a part counts as hung, plus this many for each kill."""
 
 
 def run_here(name: str, asked: argparse.Namespace) -> list[Row]:
@@ -102,7 +102,7 @@ def run_here(name: str, asked: argparse.Namespace) -> list[Row]:
 
 
 def run_apart(name: str, asked: argparse.Namespace, folder: Path) -> list[Row]:
-    """Run one part in a process of its own; whatever it started ends with it."""
+    """Run one part in its own process; every process that it started ends with it."""
     sizes = ["--count", str(asked.count), "--soak-seconds", str(asked.soak_seconds)]
     command = [sys.executable, str(HERE), "--part", name, *sizes, "--folder", str(folder / name)]
     (folder / name).mkdir()
@@ -119,9 +119,9 @@ def run_apart(name: str, asked: argparse.Namespace, folder: Path) -> list[Row]:
             output = process.communicate(timeout=patience)[0]
             why = ""
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)  # its finally clauses unmount
+            process.send_signal(signal.SIGINT)  # so that its finally clauses unmount
             output = ""
-            why = f"it was not done after {patience} s"
+            why = f"it did not finish within {patience} s"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=30)
         finally:
@@ -131,7 +131,7 @@ def run_apart(name: str, asked: argparse.Namespace, folder: Path) -> list[Row]:
     if process.returncode == 0 and output and not why:
         return rows_of(json.loads(output.splitlines()[-1]))
     print(said.read_text()[-3000:], file=sys.stderr)
-    why = why or f"it ended with {process.returncode}: {said.read_text().strip().splitlines()[-1:]}"
+    why = why or f"it exited with {process.returncode}: {said.read_text().strip().splitlines()[-1:]}"
     wanted = "an answer"
     return [
         judged(promise, f"the part {name}", wanted, "none", good=False, why=why) for promise in PARTS[name].promises
@@ -139,27 +139,31 @@ def run_apart(name: str, asked: argparse.Namespace, folder: Path) -> list[Row]:
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=200, help="kills and signals of each kind")
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="parts at a time")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"parts, with commas, of {', '.join(PARTS)}")
+    parser.add_argument("--count", type=int, default=200, help="number of kills and signals of each kind")
+    parser.add_argument(
+        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="number of parts that run at a time"
+    )
+    parser.add_argument("--only", default=",".join(PARTS), help=f"comma-separated parts to run: {', '.join(PARTS)}")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--folder", type=Path, help="where to work; a temporary folder if left out")
-    parser.add_argument("--take", type=Path, nargs="+", help="write the page from these files")
-    parser.add_argument("--soak-seconds", type=int, default=600, help="how long the soak with all faults trains")
-    parser.add_argument("--mutants", nargs="?", const="", metavar="WORDS", help="plant breaks; words choose some")
+    parser.add_argument("--folder", type=Path, help="working folder; by default a temporary one")
+    parser.add_argument("--take", type=Path, nargs="+", help="write the page from these JSON files")
+    parser.add_argument("--soak-seconds", type=int, default=600, help="seconds of the soak with all faults")
+    parser.add_argument(
+        "--mutants", nargs="?", const="", metavar="WORDS", help="plant breaks; WORDS select some by name"
+    )
     parser.add_argument("--trial", help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     unknown = set(asked.only.split(",")) - PARTS.keys()
     if unknown:
-        parser.error(f"--only {','.join(sorted(unknown))}: there is no such part, choose from {', '.join(PARTS)}")
+        parser.error(f"--only {','.join(sorted(unknown))}: no such part; choose from {', '.join(PARTS)}")
     return asked
 
 
 def torture(asked: argparse.Namespace) -> tuple[list[Row], str]:
-    """Run the parts that were asked for; their rows, and the machine."""
+    """Run the selected parts; return their rows and a description of the machine."""
     names = asked.only.split(",")
     with tempfile.TemporaryDirectory(prefix="torture-", dir=asked.folder) as place:
         facts = f"{table.machine(Path(place))}; {asked.count} kills and signals of each kind"
@@ -175,15 +179,15 @@ def torture(asked: argparse.Namespace) -> tuple[list[Row], str]:
             parts = list(pool.map(run, beside))
         rows = [row for part in (*parts, *map(run, [name for name in names if name in ALONE])) for row in part]
     left = [name for name in PARTS if name not in names]
-    return table.filled_up(rows, f"not asked for: {', '.join(left)}" if left else "no part covers it"), facts
+    return table.filled_up(rows, f"not selected: {', '.join(left)}" if left else "no part covers it"), facts
 
 
 def plant(asked: argparse.Namespace) -> int:
-    """Plant breaks; print what noticed them; write the page if all of them were asked for."""
+    """Plant breaks, print which rows noticed them, and write the page if all mutants were run."""
     words = [word for word in asked.mutants.split(",") if word]
     chosen = [one for one in MUTANTS if not words or any(word in one.name for word in words)]
     if not chosen:
-        print(f"no mutant has {asked.mutants!r} in its name; there are {', '.join(one.name for one in MUTANTS)}")
+        print(f"no mutant has {asked.mutants!r} in its name; choose from {', '.join(one.name for one in MUTANTS)}")
         return 2
     with tempfile.TemporaryDirectory(prefix="mutants-", dir=asked.folder) as place:
         facts = table.machine(Path(place))
@@ -200,13 +204,13 @@ def plant(asked: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Run, print, write."""
+    """Run the command line, print the results, and write the page."""
     asked = arguments()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was started ends, too
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends the started processes, too
     if asked.mutants is not None:
         return plant(asked)
     if asked.part or asked.trial:
-        import torch  # noqa: PLC0415  it takes seconds, and only a part needs it
+        import torch  # noqa: PLC0415  takes seconds, and only parts need it
 
         torch.set_num_threads(1)
         rows = mutants.run_trial(asked.trial, asked.folder) if asked.trial else run_here(asked.part, asked)

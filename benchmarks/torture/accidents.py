@@ -1,4 +1,4 @@
-"""The accidents that the tests provoke, for the torture too: ``tests/checkpoint/provoked.py`` and its checks."""
+"""Uses the accidents that the tests provoke (``tests/checkpoint/provoked.py``) in the torture, too."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests" / "checkpoint"
 
 @cache
 def tests_module(name: str) -> ModuleType:
-    """A module of the checkpoint tests, by its path."""
+    """Import a module of the checkpoint tests by its path."""
     spec = importlib.util.spec_from_file_location(f"torture_{name}", TESTS / f"{name}.py")
     if spec is None or spec.loader is None:
         raise FileNotFoundError(
@@ -26,10 +26,10 @@ def tests_module(name: str) -> ModuleType:
 
 
 def provoke(folder: Path, *names: str) -> dict[str, Any]:
-    """Run some of its accidents in a process of their own, and return what came of each.
+    """Run some accidents in their own process and return the result of each.
 
     Raises:
-        RuntimeError: the process failed; the message ends with what it said.
+        RuntimeError: the process failed; the message ends with its stderr.
     """
     command = [sys.executable, str(TESTS / "provoked.py"), str(folder), *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

@@ -1,4 +1,4 @@
-"""Bit flips, truncations and zeroed pages in a stored checkpoint: found, told, and the one before is used."""
+"""Bit flips, truncations and zeroed pages in a checkpoint are detected and reported, and the previous one is used."""
 
 import random
 import shutil
@@ -21,14 +21,14 @@ SIZE = 25_000
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """What became of one damaged file.
+    """Outcome of one damaged file.
 
     Attributes:
         kind: ``flip``, ``truncation`` or ``page``.
-        file: which one.
-        outcome: ``fell back`` (to a whole earlier one), ``raised``, ``wrong`` (damaged values were handed out as good)
-            or ``unchanged`` (the newest came back whole: what was damaged carries nothing).
-        told: the damage was named.
+        file: name of the file.
+        outcome: ``fell back`` (to an intact earlier checkpoint), ``raised``, ``wrong`` (damaged values were returned)
+            or ``unchanged`` (the newest checkpoint was restored intact, because the damaged bytes carry no data).
+        told: whether the damage was reported.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Damage:
 
 
 def flip(file: Path, draw: random.Random) -> bool:
-    """Turn one bit."""
+    """Flip one bit."""
     content = bytearray(file.read_bytes())
     content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
     file.write_bytes(content)
@@ -46,14 +46,14 @@ def flip(file: Path, draw: random.Random) -> bool:
 
 
 def truncate(file: Path, draw: random.Random) -> bool:
-    """Cut it off somewhere."""
+    """Truncate the data at a random position."""
     content = file.read_bytes()
     file.write_bytes(content[: draw.randrange(len(content))])
     return True
 
 
 def zero_page(file: Path, draw: random.Random) -> bool:
-    """Let one page be zeros; False where it was zeros already."""
+    """Zero one page; return False if it already was all zeros."""
     content = bytearray(file.read_bytes())
     start = PAGE * draw.randrange((len(content) + PAGE - 1) // PAGE)
     page = content[start : start + PAGE]
@@ -66,17 +66,17 @@ KINDS: dict[str, Callable[[Path, random.Random], bool]] = {"flip": flip, "trunca
 
 
 def newest_files(before: set[Path], folder: Path) -> list[Path]:
-    """The files that the second save wrote, or changed."""
+    """Return the files that the second save wrote or changed."""
     after = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
     return [path for path in after if path not in before] or after
 
 
 def damage_loop(method: Method, folder: Path, counts: dict[str, int], size: int = SIZE, seed: int = 9) -> list[Damage]:
-    """Save steps 1 and 2, then damage a file of step 2 again and again, each time in a fresh copy.
+    """Save steps 1 and 2, then damage a file of step 2 repeatedly, each time in a fresh copy.
 
-    Half of the damage is spread over the files evenly, half by their length.
+    Half of the trials choose the file uniformly, half in proportion to its length.
     """
-    draw, good = random.Random(seed), folder / "good"  # noqa: S311  chance that repeats, not secrets
+    draw, good = random.Random(seed), folder / "good"  # noqa: S311  reproducible choices, not secrets
     good.mkdir(parents=True)
     answer(lambda: method.save(good, 1, filled(1, size)))
     before = {path for path in good.rglob("*") if path.is_file()}
@@ -95,7 +95,7 @@ def damage_loop(method: Method, folder: Path, counts: dict[str, int], size: int 
 def _damaged_copy(  # noqa: PLR0913  where from, where to, and what
     good: Path, place: Path, kind: str, files: list[Path], draw: random.Random, *, even: bool
 ) -> str | None:
-    """Copy and damage one file; its name, or None where that changed nothing."""
+    """Copy the folder and damage one file; return the file's name, or None if nothing changed."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(good, place, symlinks=True)
     lengths = [1 if even else path.stat().st_size for path in files]
@@ -119,12 +119,12 @@ def _outcome(method: Method, place: Path, kind: str, file: str, size: int) -> Da
 
 
 def tally(results: list[Damage], kind: str) -> Counter[str]:
-    """How often each outcome came of one kind of damage."""
+    """Count the outcomes of one kind of damage."""
     return Counter(one.outcome for one in results if one.kind == kind)
 
 
 def run_damage(folder: Path, flips: int = 1000, truncations: int = 200, pages: int = 200) -> list[Row]:
-    """The rows of P3."""
+    """Return the rows of P3."""
     counts = {"flip": flips, "truncation": truncations, "page": pages}
     results = damage_loop(Ours(), folder, counts)
     names = {"flip": "flipped bits", "truncation": "truncations", "page": "zeroed pages"}
@@ -137,7 +137,7 @@ def run_damage(folder: Path, flips: int = 1000, truncations: int = 200, pages: i
             judged(
                 "P3",
                 f"{count} {names[kind]} over the {files} files of a checkpoint",
-                "100 % found, the one before used, named",
+                "100 % detected and reported, previous one used",
                 f"{told} of {count} found and named, {found['fell back']} resumed from the one before, "
                 f"{found['wrong']} wrong values handed out",
                 good=found["fell back"] == told == count,

@@ -1,7 +1,7 @@
-"""A hang under the default setting: how long until it is noticed when nobody chose a timeout.
+"""Measures how long a hang goes unnoticed under the default timeout.
 
-``python benchmarks/torture/default_hang.py`` makes the trial, which takes about 70 s. With ``--train FOLDER`` it is the
-training that hangs, in its first start only.
+``python benchmarks/torture/default_hang.py`` runs the trial, which takes about 70 s. With ``--train FOLDER``, the
+script is the training that hangs, in its first start only.
 """
 
 import argparse
@@ -20,16 +20,16 @@ from fieldwatch.monitor import STACKS, Supervisor, read_post_mortems, supervisor
 
 AT = 30
 DOCUMENTED = 60.0
-"""Seconds that every known part of a step may take at least; docs/reliability.md calls it a minute."""
+"""Lower limit in seconds for every known part of a step; docs/reliability.md calls it a minute."""
 LATE = 6.0
-"""Seconds that the stacks may come later: the timer is started anew once a second, and the parent needs a look."""
+"""Seconds by which the stacks may be late: the timer restarts once a second, and the supervisor has to read them."""
 
 
 def noticed_after(folder: Path) -> tuple[str, float]:
     """Let a training hang after some steps, under a supervisor and with the default timeout.
 
     Returns:
-        What the supervisor named as the cause, and the seconds from the last sign of life to the stacks on the disk.
+        The cause that the supervisor reported, and the seconds from the last heartbeat to the stacks on the disk.
     """
     command = [sys.executable, str(Path(__file__)), "--train", str(folder)]
     supervisor = Supervisor(lambda _: command, announce=lambda _: None, pause=0.0)
@@ -46,7 +46,7 @@ def noticed_after(folder: Path) -> tuple[str, float]:
 
 
 def train(folder: Path) -> None:
-    """Fit a line; the first start waits in its 30th step for a lock that nobody gives back."""
+    """Fit a line; in step 30 of the first start, wait for a lock that is never released."""
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
@@ -69,7 +69,7 @@ def train(folder: Path) -> None:
 
 
 def main() -> int:
-    """Read the command line; make the trial, or be its training."""
+    """Run the trial, or the training that it starts."""
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("--train", type=Path)
     given = reader.parse_args()
@@ -78,7 +78,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as place:
         cause, seconds = noticed_after(Path(place) / "run")
-    print(f"{cause}: its stacks were on the disk {seconds:.1f} s after its last sign of life")
+    print(f"{cause}: its stacks were on the disk {seconds:.1f} s after its last heartbeat")
     return int(cause != "hang" or seconds > DOCUMENTED + LATE)
 
 

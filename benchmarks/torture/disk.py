@@ -1,4 +1,4 @@
-"""A full disk and one that is read-only, for a save and for a whole run."""
+"""A full disk and a read-only disk, for a single save and for a whole run."""
 
 import contextlib
 import json
@@ -26,14 +26,14 @@ STEPS = 60
 EVERY = 5
 FULL = 12
 FREE = 42
-"""The steps at which the disk of the run becomes full, and is freed again."""
+"""Steps at which the run's disk becomes full and is freed again."""
 ROOM = 300_000
-"""Bytes left on the full disk: enough for the record, not for a checkpoint of 1 MB."""
+"""Bytes left on the full disk: enough for the record, but not for a checkpoint of 1 MB."""
 
 
 @contextlib.contextmanager
 def small_disk(point: Path, size: str = "8m") -> Iterator[str]:
-    """A disk in memory; yields why there is none, empty when there is. It is gone afterwards."""
+    """Mount a disk in memory for the block; yield the reason if that is impossible, else an empty string."""
     point.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(point)]
     if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -52,7 +52,7 @@ def small_disk(point: Path, size: str = "8m") -> Iterator[str]:
 
 
 def train(disk: Path) -> dict[str, Any]:
-    """A run on a disk that is full for a while: what it said, and what was there meanwhile."""
+    """Train on a disk that is full for some steps; return the output and the checkpoints that existed meanwhile."""
     folder = disk / "run"
     filler = disk / "filler"
     seen = list[int]()
@@ -63,7 +63,7 @@ def train(disk: Path) -> dict[str, Any]:
         run.resume()
         for step in run.steps(STEPS):
             if step.index == FULL:
-                time.sleep(0.3)  # a save in the background is finished by then
+                time.sleep(0.3)  # a background save has finished by then
                 filler.write_bytes(bytes(max(0, shutil.disk_usage(disk).free - ROOM)))
             if step.index == FREE:
                 contents = Checkpoints(folder / "checkpoints").read("last")
@@ -75,14 +75,14 @@ def train(disk: Path) -> dict[str, Any]:
 
 
 def alarms(folder: Path) -> list[int]:
-    """The steps of the events that speak of the lack of space."""
+    """Return the steps of the events about missing disk space."""
     return [event["step"] for event in read_events(folder) if "space" in json.dumps(event).lower()]
 
 
 def run_full(disk: Path) -> Row:
-    """A whole run on a disk that is full for a while."""
+    """Test a whole run on a disk that is full for some steps."""
     what = f"a run on a disk that is full from step {FULL} to {FREE} of {STEPS}, a save every {EVERY}"
-    wanted = "the run goes on, old one intact, alarm within one save, saves again"
+    wanted = "the run continues, old checkpoint intact, reported within one save, saves again"
     found = answer(lambda: train(disk))
     if "raised" in found:
         return judged("P7", what, wanted, "the run ended", good=False, why=found["raised"])
@@ -91,7 +91,7 @@ def run_full(disk: Path) -> Row:
     intact = 0 < found["meanwhile"] <= FULL
     good = found["steps"] == STEPS and intact and bool(told) and told[0] <= FULL + 2 * EVERY and last == STEPS
     shown = (
-        f"{found['steps']} steps done, step {found['meanwhile']} intact meanwhile, first alarm at step "
+        f"{found['steps']} steps done, step {found['meanwhile']} intact meanwhile, first report at step "
         f"{told[0] if told else 'none'}, last checkpoint {last}"
     )
     return judged("P7", what, wanted, shown, good=good)
@@ -104,12 +104,12 @@ def _restored(folder: Path) -> int:
 
 
 def run_disk(folder: Path) -> list[Row]:
-    """The rows of P7 that need a disk of their own."""
+    """Return the rows of P7 that need their own disk."""
     return [*run_small_disk(folder), *run_last_byte(folder)]
 
 
 def run_last_byte(folder: Path, seconds: float = 30.0) -> list[Row]:
-    """The rows of P7 about a disk that is full to the last byte for so long; none where no disk can be mounted."""
+    """Return the rows of P7 about a disk that is full to the last byte; none if no disk can be mounted."""
     with small_disk(folder / "probe") as why:
         if why:
             return [not_run("P7", "a run on a disk that is full to the last byte", "it goes on", why)]
@@ -117,10 +117,13 @@ def run_last_byte(folder: Path, seconds: float = 30.0) -> list[Row]:
 
 
 def run_small_disk(folder: Path) -> list[Row]:
-    """The rows of P7 about a disk with too little room, and about one that is read-only."""
+    """Return the rows of P7 about a disk with too little space and about a read-only disk."""
     names = {
-        "full_disk": ("a save bigger than the disk has room for", "ENOSPC before a byte is written, old one intact"),
-        "read_only": ("a save to, and a fall back on, a disk that is read-only", "EROFS told, old one readable"),
+        "full_disk": (
+            "a save bigger than the free space of the disk",
+            "ENOSPC before a byte is written, old checkpoint intact",
+        ),
+        "read_only": ("a save to a read-only disk, and a fallback there", "EROFS reported, old one readable"),
     }
     with small_disk(folder / "disk") as why:
         if why:
@@ -128,13 +131,13 @@ def run_small_disk(folder: Path) -> list[Row]:
             rows = [not_run("P7", what, wanted, why) for what, wanted in names.values()]
             good = limit["step"] == 1 and limit["errno"] == 27
             found = f"{limit['errno']}, step {limit['step']} intact"
-            instead = ("P7", "a save beyond the limit of a file's size", "error told, old intact", found)
+            instead = ("P7", "a save beyond the limit of a file's size", "error reported, old one intact", found)
             return [*rows, judged(*instead, good=good)]
         try:
             results = provoke(folder / "disk", *names)
         except RuntimeError as error:
             return [judged("P7", *texts, "it raised", good=False, why=str(error)[-300:]) for texts in names.values()]
-    with small_disk(folder / "other", "16m"):  # the first one was left read-only
+    with small_disk(folder / "other", "16m"):  # the first disk was left read-only
         of_run = run_full(folder / "other")
     full = results["full_disk"]
     frozen = results["read_only"]

@@ -1,6 +1,6 @@
-"""Is a resumed run the same run? Dropout, shuffled batches, stopped in the middle of an epoch; losses bit for bit.
+"""Compares a resumed run with an undisturbed one, bit for bit: dropout, shuffled batches, stopped within an epoch.
 
-Every method is used as its documentation shows: what the recipe keeps is kept, and no more.
+Every method is used as its documentation shows: exactly the state that the recipe saves is saved.
 """
 
 import random
@@ -21,30 +21,30 @@ from fieldwatch.checkpoint import Shuffled
 EPOCH = 16
 TOTAL = 48
 STOP = 24
-"""Steps of an epoch, of the run, and before the stop."""
+"""Steps per epoch, of the run, and before the stop."""
 
 Train = Callable[[Path, int, bool], list[float]]
-"""Train in a folder up to a step, from the start or resumed; save there; the losses of these steps."""
+"""Train in a folder up to a step, from the start or resumed, and save there; return the losses of these steps."""
 
 
 def data() -> TensorDataset:
-    """64 samples."""
+    """Return 64 samples."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(64, 8, generator=generator)
     return TensorDataset(x, x.prod(1, keepdim=True))
 
 
 DROPOUT = [0.2]
-"""Its share; the second trial sets it to 0."""
+"""Dropout probability; the second trial sets it to 0."""
 
 
 def network() -> nn.Sequential:
-    """With dropout."""
+    """Build a network with dropout."""
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(DROPOUT[0]), nn.Linear(16, 1))
 
 
 def fit(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> float:
-    """One step."""
+    """Train one step and return its loss."""
     loss = (model(x) - y).square().mean()
     optimizer.zero_grad()
     loss.backward()
@@ -53,9 +53,9 @@ def fit(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor
 
 
 def by_recipe(method: Method) -> Train:
-    """The tutorial's loop: model, optimizer and step are kept; the batches already done are skipped."""
+    """Follow PyTorch's tutorial: save model, optimizer and step; after a resume, skip the batches that are done."""
 
-    def train(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  two ways to begin
+    def train(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  fixed by the common signature
         torch.manual_seed(0)
         model = network()
         losses = list[float]()
@@ -76,7 +76,7 @@ def by_recipe(method: Method) -> Train:
 
 
 def flat(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Weights and moments under names."""
+    """Return weights and moments by name."""
     state: State = {f"model.{name}": value.detach() for name, value in model.state_dict().items()}
     for i, p in enumerate(model.parameters()):
         kept = optimizer.state[p] or {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
@@ -86,14 +86,14 @@ def flat(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
 
 
 def unflat(state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Put them back."""
+    """Restore weights and moments."""
     model.load_state_dict({name[6:]: value for name, value in state.items() if name.startswith("model.")})
     for i, p in enumerate(model.parameters()):
         optimizer.state[p] = {name: state[f"adam.{i}.{name}"].clone() for name in ("step", "exp_avg", "exp_avg_sq")}
 
 
-def by_run(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  two ways to begin
-    """Ours: ``Run`` keeps what it is given, and the random state."""
+def by_run(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  fixed by the common signature
+    """Use fieldwatch: ``Run`` saves the tracked objects and the random state."""
     torch.manual_seed(7 if resumed else 0)
     model = network()
     losses = list[float]()
@@ -109,9 +109,9 @@ def by_run(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT
     return losses
 
 
-def by_lightning(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  two ways to begin
-    """``Trainer.fit`` with ``ckpt_path``."""
-    import lightning  # noqa: PLC0415  not installed in our own environment
+def by_lightning(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  fixed by the common signature
+    """Use ``Trainer.fit`` with ``ckpt_path``."""
+    import lightning  # noqa: PLC0415  not installed in the project's environment
 
     losses = list[float]()
 
@@ -137,9 +137,9 @@ def by_lightning(folder: Path, until: int, resumed: bool) -> list[float]:  # noq
     return losses
 
 
-def by_accelerate(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  two ways to begin
-    """``save_state``/``load_state`` with the seedable sampler and ``skip_first_batches``."""
-    from accelerate import Accelerator  # noqa: PLC0415  not installed in our own environment
+def by_accelerate(folder: Path, until: int, resumed: bool) -> list[float]:  # noqa: FBT001  fixed by the common signature
+    """Use ``save_state``/``load_state`` with the seedable sampler and ``skip_first_batches``."""
+    from accelerate import Accelerator  # noqa: PLC0415  not installed in the project's environment
     from accelerate.utils import DataLoaderConfiguration, set_seed  # noqa: PLC0415  the same
 
     set_seed(0)
@@ -164,7 +164,7 @@ def by_accelerate(folder: Path, until: int, resumed: bool) -> list[float]:  # no
 
 
 def trainer_of(method: Method) -> Train:
-    """How a method trains."""
+    """Function that trains with one method."""
     named: dict[str, Train] = {"Lightning": by_lightning, "accelerate": by_accelerate}
     if isinstance(method, Ours):
         return by_run
@@ -172,7 +172,7 @@ def trainer_of(method: Method) -> Train:
 
 
 def exactness(method: Method, folder: Path) -> str:
-    """``bit-equal``, or the first step whose loss differs, with and without dropout, or what was raised."""
+    """Return ``bit-equal``, the first step whose loss differs, with and without dropout, or the exception."""
     found = one_trial(method, folder / "dropout")
     if found == "bit-equal":
         return found
@@ -184,7 +184,7 @@ def exactness(method: Method, folder: Path) -> str:
 
 
 def one_trial(method: Method, folder: Path) -> str:
-    """Train without a stop and with one, and compare."""
+    """Train without and with a stop, and compare the losses."""
     train = trainer_of(method)
     answers = list[Any]()
     for name, until, resumed in (("whole", TOTAL, False), ("parts", STOP, False), ("parts", TOTAL, True)):

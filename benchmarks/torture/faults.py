@@ -1,7 +1,7 @@
-"""Fifteen faults, each planted in a supervised training: is its cause named, are its stacks there, does it go on?
+"""Plants fifteen faults in supervised trainings and checks the reported cause, the stacks and the restart.
 
-``python benchmarks/torture/faults.py`` runs all; a name or several run those. The out-of-memory killer needs a control
-group of one's own with a limit: give its folder in FIELDWATCH_TORTURE_CGROUP.
+``python benchmarks/torture/faults.py`` runs all faults; names as arguments select some. The OOM killer needs a control
+group of its own with a memory limit: set FIELDWATCH_TORTURE_CGROUP to its folder.
 """
 
 import json
@@ -30,7 +30,7 @@ LATE = 5.0
 LIMIT = 1 << 30
 CRAWLS = 5
 PAUSE = 0.1
-"""Restarts an hour that the crash which gets further is allowed (the default is 10), and seconds before the first."""
+"""Restarts per hour for the crash that advances each time (the default is 10), and seconds before the first one."""
 SUPERVISE = """
 import json, sys
 from fieldwatch.monitor import Supervisor
@@ -44,13 +44,13 @@ print(json.dumps([code, first.cause, first.step, len(supervisor.attempts)]))
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One entry of the catalogue.
+    """One fault of the catalogue.
 
     Attributes:
-        name: in the toy training.
-        cause: the word it has to be named by.
-        code: what the supervisor has to end with; None for a run that went on and finished.
-        stacks: whether the crash folder has to hold stacks.
+        name: name in the toy training.
+        cause: cause that must be reported.
+        code: exit code expected of the supervisor; None if the run continues and finishes.
+        stacks: whether the crash folder must contain stacks.
     """
 
     name: str
@@ -80,13 +80,13 @@ CATALOGUE = (
 
 @dataclass(kw_only=True)
 class Result:
-    """What became of one fault.
+    """Outcome of one fault.
 
     Attributes:
-        fault: which.
-        wrong: what was not as wanted; empty when all was.
-        skipped: why it was not tried; empty when it was.
-        seconds: until its stacks were on the disk, counted from its last sign of life; None where it has none.
+        fault: the planted fault.
+        wrong: deviations from what is wanted; empty if there are none.
+        skipped: why the fault was not tried; empty if it was.
+        seconds: time from the last heartbeat until the stacks were on the disk; None without stacks.
         said: the supervisor's lines.
     """
 
@@ -98,28 +98,28 @@ class Result:
 
 
 def catalogue(folder: Path, names: Sequence[str] = ()) -> list[Result]:
-    """Plant every fault, or those of these names, each in a run folder of its own."""
+    """Plant all faults, or the named ones, each in its own run folder."""
     chosen = [fault for fault in CATALOGUE if not names or fault.name in names]
     return [_plant(fault, folder / fault.name.replace(", ", "_").replace(" ", "_")) for fault in chosen]
 
 
 def run_catalogue(folder: Path) -> list[Row]:
-    """The rows of P11, P12 and P16."""
+    """Return the rows of P11, P12 and P16."""
     return [*run_faults(folder), *run_default_hang(folder), *run_crash_loop(folder)]
 
 
 def run_default_hang(folder: Path) -> list[Row]:
-    """The row of P12 about the timeout that nobody chose."""
+    """Return the row of P12 about the default timeout."""
     return [hang_by_default(folder / "default_hang")]
 
 
 def run_crash_loop(folder: Path) -> list[Row]:
-    """The rows of P16."""
+    """Return the rows of P16."""
     return [crash_loop(folder / "crash_loop"), crawling_crash(folder / "crawling_crash")]
 
 
 def run_faults(folder: Path, names: Sequence[str] = ()) -> list[Row]:
-    """The rows of P11 and P12, of all faults or of those with these names."""
+    """Return the rows of P11 and P12 for all faults, or for the named ones."""
     results = catalogue(folder, names)
     tried = [result for result in results if not result.skipped]
     right = [result for result in tried if not result.wrong]
@@ -129,8 +129,11 @@ def run_faults(folder: Path, names: Sequence[str] = ()) -> list[Row]:
     late = max(hangs, default=float("inf")) - TIMEOUT
     rows = [
         judged(
-            *("P11", "faults planted in a supervised training: cause, step, last checkpoint, stacks, resume command"),
-            *("all named right", f"named right {len(right)}/{len(tried)}"),
+            *(
+                "P11",
+                "faults planted in a supervised training: report of cause, step, checkpoint, stacks, resume command",
+            ),
+            *("all reported correctly", f"{len(right)} of {len(tried)} reported correctly"),
             good=bool(tried) and not wrong,
             why="; ".join(wrong),
         ),
@@ -144,11 +147,11 @@ def run_faults(folder: Path, names: Sequence[str] = ()) -> list[Row]:
 
 
 def crash_loop(folder: Path) -> Row:
-    """A training that dies at the same step whenever it is started."""
+    """Test a training that crashes at the same step at every start."""
     code, said, starts = supervise(toy(folder, "exception", "--every-start"))
     report = "\n".join(said)
     good = code == GAVE_UP and len(starts) == 4 and "given up" in report and "fieldwatch resume" in report
-    what = "the same crash at every start: restarts until it is given up, with a report"
+    what = "the same crash at every start: restarts stop, with a report"
     return judged(
         "P16",
         what,
@@ -160,16 +163,16 @@ def crash_loop(folder: Path) -> Row:
 
 
 def hang_by_default(folder: Path) -> Row:
-    """A training whose timeout nobody chose, and which hangs after some steps."""
+    """Test a training that hangs after some steps under the default timeout."""
     cause, seconds = default_hang.noticed_after(folder)
     limit = default_hang.DOCUMENTED + default_hang.LATE
-    what = "a hang after 30 steps under the default timeout (20 usual steps, at least a minute): stacks on the disk"
+    what = "a hang after 30 steps under the default timeout (20 usual steps, at least a minute): stacks"
     good = cause == "hang" and seconds <= limit
     return judged("P12", what, f"<= {limit:.0f} s", f"{seconds:.1f} s", good=good, why="" if good else cause)
 
 
 def crawling_crash(folder: Path) -> Row:
-    """A training that dies at every start, each time one step further: the limit per hour has to stop it."""
+    """Test a training that crashes at every start, one step later each time: the limit per hour must stop it."""
     starts = count(AT)
 
     def command(_: Path | None) -> list[str]:
@@ -200,12 +203,12 @@ def crawling_crash(folder: Path) -> Row:
 
 
 def toy(folder: Path, fault: str, *more: str) -> list[str]:
-    """The command line of a toy training."""
+    """Return the command line of a toy training."""
     return [sys.executable, str(TOY), str(folder), "--fault", fault, "--at", str(AT), "--timeout", str(TIMEOUT), *more]
 
 
 def supervise(command: Sequence[str]) -> tuple[int, list[str], list[Attempt]]:
-    """Run a command under a supervisor: its exit code, its lines, and every start."""
+    """Run a command under a supervisor; return its exit code, its lines, and every start."""
     said: list[str] = []
     supervisor = Supervisor(lambda _: command, announce=said.append, pause=0.0)
     return supervisor.run(), said, supervisor.attempts
@@ -231,7 +234,7 @@ def _plant(fault: Fault, folder: Path) -> Result:
 
 
 def _check_record(result: Result, folder: Path, first: Attempt) -> None:
-    """The crash folder, or for an interruption the note, has all that is wanted."""
+    """Check that the crash folder, or the note of an interruption, has everything that is wanted."""
     fault = result.fault
     if fault.cause == "interrupted":
         report = json.loads((folder / BLACK_BOX / "end.json").read_text())
@@ -248,7 +251,7 @@ def _check_record(result: Result, folder: Path, first: Attempt) -> None:
 
 
 def _until_stacks(folder: Path) -> float:
-    """Seconds from the last sign of life until the stacks lay in the crash folder; infinite if they never came."""
+    """Return the seconds from the last heartbeat until the stacks were in the crash folder; infinity without stacks."""
     report = read_post_mortems(folder)[0]
     stacks = folder / str(report["place"]) / STACKS
     if not stacks.is_file():
@@ -258,10 +261,10 @@ def _until_stacks(folder: Path) -> float:
 
 
 def _plant_in_group(fault: Fault, folder: Path) -> Result:
-    """Under a supervisor that lives in a control group with little memory."""
+    """Run under a supervisor in a control group with little memory."""
     group = os.environ.get(GROUP)
     if not group:
-        return Result(fault=fault, skipped=f"no control group of one's own: give its folder in {GROUP}")
+        return Result(fault=fault, skipped=f"no control group: set {GROUP} to the folder of one that may be used")
     place = Path(group)
     limit = next((p for p in (place / "memory.max", place / "memory.limit_in_bytes") if p.exists()), None)
     if limit is None:
@@ -275,7 +278,7 @@ def _plant_in_group(fault: Fault, folder: Path) -> Result:
     done = subprocess.run(command, preexec_fn=join, capture_output=True, text=True, check=False)
     result = Result(fault=fault)
     if done.returncode:
-        result.wrong.append(f"the supervisor ended with {done.returncode}: {done.stderr[-300:]}")
+        result.wrong.append(f"the supervisor exited with {done.returncode}: {done.stderr[-300:]}")
         return result
     _, cause, step, starts = json.loads(done.stdout.splitlines()[-1])
     _expect(result, "cause", cause, fault.cause)
@@ -286,11 +289,11 @@ def _plant_in_group(fault: Fault, folder: Path) -> Result:
 
 def _expect(result: Result, what: str, came: Any, wanted: Any) -> None:
     if came != wanted:
-        result.wrong.append(f"{what}: {came!r} instead of {wanted!r}")
+        result.wrong.append(f"{what}: expected {wanted!r}, got {came!r}")
 
 
 def main(names: Sequence[str]) -> int:
-    """Print a line per fault, and the rows."""
+    """Print one line per fault, and the rows."""
     with tempfile.TemporaryDirectory() as place:
         if names:
             for result in catalogue(Path(place), names):

@@ -1,6 +1,6 @@
-"""Work in forked processes: a fork takes milliseconds where a new process that imports torch takes seconds.
+"""Runs work in forked processes: a fork takes milliseconds, a new process that imports torch takes seconds.
 
-Whoever forks does no tensor work of its own, so that no thread of a pool is missing in the child.
+The parent must do no tensor work itself, because the threads of torch's pools do not survive a fork.
 """
 
 import json
@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from typing import Any
 
 PATIENCE = 120.0
-"""Seconds after which a child that says nothing counts as hung."""
+"""Seconds without output after which a child counts as hung."""
 
 
 @dataclass
 class Child:
-    """A forked process and the pipe on which it speaks."""
+    """A forked process and the pipe that it writes to."""
 
     pid: int
     pipe: int
     heard: bytes = b""
 
     def listen(self, size: int, seconds: float = PATIENCE) -> bool:
-        """Wait until at least so many bytes came; False when it ended or was silent for too long."""
+        """Wait until the child has written this many bytes; return False if it ended or was silent for too long."""
         end = time.monotonic() + seconds
         while len(self.heard) < size and (left := end - time.monotonic()) > 0:
             ready, _, _ = select.select([self.pipe], [], [], left)
@@ -38,7 +38,7 @@ class Child:
         return len(self.heard) >= size
 
     def end(self, number: int = 0) -> int:
-        """Send a signal (none for 0), hear the rest, and return how it ended, as ``os.waitstatus_to_exitcode``."""
+        """Send a signal (0 for none), read the remaining output, and return the exit code."""
         if number:
             os.kill(self.pid, number)
         while got := os.read(self.pipe, 65536):
@@ -57,7 +57,7 @@ def forked(work: Callable[[Callable[[bytes], Any]], Any]) -> Child:
         os.close(writer)
         return Child(pid, reader)
     os.close(reader)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # as a new process has them
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # as in a new process
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     code = 1
     try:
@@ -65,18 +65,18 @@ def forked(work: Callable[[Callable[[bytes], Any]], Any]) -> Child:
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
-    except KeyboardInterrupt:  # Python ends such a process by the signal itself
+    except KeyboardInterrupt:  # Python, too, ends such a process with the signal itself
         traceback.print_exc()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    except BaseException:  # noqa: BLE001  the child ends here, whatever it was
+    except BaseException:  # noqa: BLE001  the child ends here, whatever was raised
         traceback.print_exc()
     finally:
         os._exit(code)
 
 
 def spawned(command: Sequence[str]) -> Child:
-    """Run a program of its own, which is given the descriptor to speak on as its last argument."""
+    """Run another program, which gets the descriptor to write to as its last argument."""
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     pid = os.posix_spawn(command[0], [*command, str(writer)], os.environ)
@@ -85,16 +85,16 @@ def spawned(command: Sequence[str]) -> Child:
 
 
 def answer(work: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Return what ``work()`` returns in a child, through JSON.
+    """Return the result of ``work()`` in a child, passed on as JSON.
 
     Returns:
-        What it returned, or ``{"raised": "Type: message"}``; also for a child that was killed or hung.
+        The returned value, or ``{"raised": "Type: message"}``, also if the child was killed or hung.
     """
 
     def tell(say: Callable[[bytes], Any]) -> None:
         try:
             result = {"returned": work()}
-        except BaseException as error:  # noqa: BLE001  the parent is told, whatever it was
+        except BaseException as error:  # noqa: BLE001  passed on to the parent, whatever was raised
             result = {"raised": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
         say(json.dumps(result).encode())
 
@@ -102,6 +102,6 @@ def answer(work: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     child.listen(1 << 30, seconds)
     code = child.end(signal.SIGKILL)
     if not child.heard:
-        return {"raised": f"the process ended with {code} and said nothing"}
+        return {"raised": f"the process exited with {code} and without output"}
     result = json.loads(child.heard)
     return result.get("returned", result)

@@ -1,4 +1,4 @@
-"""The logs of a run that dies again and again: every step once, in order, for our readers and for TensorBoard's."""
+"""After many kills, the record of a run has every step once and in order, for fieldwatch and for TensorBoard."""
 
 import random
 import signal
@@ -20,11 +20,11 @@ from fieldwatch.record.sinks import TensorBoard
 EVERY = 20
 RESUMES = 20
 TORN = (b"[0,17,3.25,17,[],0.4", b'{"kind":"note","st', b'{"segment":', b"[", b"\0" * 40)
-"""What a process that was killed, or a power cut, may leave of a last line."""
+"""Possible remains of a last line after a kill or a power cut."""
 
 
 def train(folder: Path, steps: int, die: tuple[int, int] | None, say: Callable[[bytes], Any]) -> None:
-    """A small training with TensorBoard that dies at a step by a signal."""
+    """Train a small model with TensorBoard, and let it die at a step by a signal."""
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     order = Shuffled(8, 2, seed=1)
@@ -51,7 +51,7 @@ def train(folder: Path, steps: int, die: tuple[int, int] | None, say: Callable[[
 
 
 def steps_of(folder: Path, damage: DamageTally) -> list[tuple[int, float]]:
-    """Every row that stands, as it lies in the journal: step and loss, nothing merged."""
+    """Return all valid rows of the journal as stored, without merging: steps and losses."""
     found = list[tuple[int, float]]()
     for block in read_blocks(folder, damage):
         if "Loss/total" in block.columns:
@@ -61,15 +61,15 @@ def steps_of(folder: Path, damage: DamageTally) -> list[tuple[int, float]]:
 
 
 def of_tensorboard(folder: Path) -> dict[str, list[int]]:
-    """The steps of every tag, by TensorBoard's own loader."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  it takes seconds
+    """Return the steps of every tag, read by TensorBoard's loader."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415  takes seconds
 
     events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0}).Reload()
     return {tag: [event.step for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
 def wrong_with(folder: Path, twin: Path, steps: int) -> dict[str, str]:
-    """What is wrong with the journal, the events and the event files of TensorBoard."""
+    """Return what is wrong with the journal, the events and the event files of TensorBoard."""
     damage = DamageTally()
     rows = steps_of(folder, damage)
     clean = steps_of(twin, damage)
@@ -81,7 +81,7 @@ def wrong_with(folder: Path, twin: Path, steps: int) -> dict[str, str]:
     journal += ["other losses than the undisturbed run"] * (not journal and rows != clean)
     marks = [event["number"] for event in read_events(folder, damage) if event["kind"] == "mark"]
     events = [] if marks == list(range(0, steps, 3)) else [f"marks at {marks}"]
-    if damage:  # a torn line is cut off before anything is appended to it
+    if damage:  # a torn line must be cut off before anything is appended to it
         journal.append("; ".join(one.message for one in damage.entries))
     tags = of_tensorboard(folder)
     board = [tag for tag, found in tags.items() if any(one >= other for one, other in pairwise(found))]
@@ -90,8 +90,8 @@ def wrong_with(folder: Path, twin: Path, steps: int) -> dict[str, str]:
 
 
 def run_histories(folder: Path, resumes: int = RESUMES, seed: int = 20) -> list[Row]:
-    """The rows of P19 about resumes."""
-    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported once, not after every fork
+    """Return the rows of P19 about resumes."""
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # torch's lazy imports happen once here, not after every fork
     draw, at, steps = random.Random(seed), 0, 9 * resumes + EVERY  # noqa: S311  chance that repeats, not secrets
     folder.mkdir(parents=True, exist_ok=True)
     run = folder / "run"
@@ -109,9 +109,9 @@ def run_histories(folder: Path, resumes: int = RESUMES, seed: int = 20) -> list[
     ends = [forked(lambda say, place=place: train(place, steps, None, say)).end() for place in (run, twin)] + ends
     found = answer(lambda: wrong_with(run, twin, steps))
     known = {0, 128 + signal.SIGTERM, -signal.SIGKILL}
-    odd = [f"a start ended with {code}" for code in ends if code not in known]
+    odd = [f"a start exited with {code}" for code in ends if code not in known]
     odd += [found["raised"]] if "raised" in found else []
-    what = f"a run that is ended {resumes} times by SIGKILL or SIGTERM, its last line torn at every other kill"
+    what = f"a run ended {resumes} times by SIGKILL or SIGTERM, with a torn last line at every other kill"
     names = {"journal": "journal", "events": "events", "tensorboard": "event files, by TensorBoard's loader"}
     rows = list[Row]()
     for name, shown in names.items():

@@ -1,4 +1,4 @@
-"""Hostile checkpoints: pickled code, bombs, links. None runs, takes memory or waits; the good one before is used."""
+"""Hostile checkpoints (pickled code, bombs, links) neither run code, take memory nor hang; the previous one is used."""
 
 import base64
 import json
@@ -21,9 +21,9 @@ from fieldwatch.checkpoint.manifest import seal
 
 SIZE = 1000
 MEMORY = 256 << 20
-"""Bytes that opening a small hostile checkpoint may take."""
+"""Bytes that opening a small hostile checkpoint may allocate."""
 SECONDS = 20.0
-"""Seconds after which opening one counts as hung."""
+"""Seconds after which opening a checkpoint counts as hung."""
 MANIFEST = "manifest.json"
 SEAL = "manifest.sha256"
 TENSORS = "tensors.safetensors"
@@ -32,7 +32,7 @@ Fields = dict[str, Any]
 
 
 class Bite:
-    """Runs code where it is unpickled."""
+    """Runs code when it is unpickled."""
 
     def __init__(self, canary: Path) -> None:
         self._canary = canary
@@ -42,7 +42,7 @@ class Bite:
 
 
 def rewritten(change: Callable[[Fields], None]) -> Forge:
-    """Change the manifest, and seal it again as only its author could."""
+    """Change the manifest and seal it again, as only its author could."""
 
     def forge(place: Path) -> None:
         fields = json.loads((place / MANIFEST).read_text())
@@ -53,13 +53,13 @@ def rewritten(change: Callable[[Fields], None]) -> Forge:
 
 
 def sealed(place: Path, manifest: bytes) -> None:
-    """Write a manifest with the hash that belongs to it."""
+    """Write a manifest with a matching hash."""
     (place / MANIFEST).write_bytes(manifest)
     (place / SEAL).write_bytes(seal(manifest))
 
 
 def with_code(canary: Path) -> dict[str, Forge]:
-    """Checkpoints that carry pickled code, in every place that could hold it."""
+    """Return checkpoints that carry pickled code, in every place that could hold it."""
     stored = pickle.dumps(Bite(canary))
     text = base64.b64encode(stored).decode()
     forged: dict[str, Forge] = {}
@@ -76,7 +76,7 @@ def with_code(canary: Path) -> dict[str, Forge]:
 
 
 def bombs() -> dict[str, Forge]:
-    """Checkpoints that say they are large."""
+    """Return checkpoints that claim to be huge or are malformed."""
 
     def nested(depth: int) -> Forge:
         return lambda place: sealed(
@@ -112,7 +112,7 @@ def bombs() -> dict[str, Forge]:
 
 
 def links(secret: Path) -> dict[str, Forge]:
-    """Something else than a regular file in place of each of the three."""
+    """Return checkpoints in which one of the three files is something other than a regular file."""
 
     def instead(name: str, make: Callable[[Path], Any]) -> Forge:
         def forge(place: Path) -> None:
@@ -138,7 +138,7 @@ def links(secret: Path) -> dict[str, Forge]:
 
 
 def opened(folder: Path) -> dict[str, Any]:
-    """Restore the newest that is good; what came of it, and what memory that took."""
+    """Restore the newest good checkpoint; return the result and the memory that it took."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     items = {"x": torch.zeros(SIZE), "n": torch.zeros((), dtype=torch.int64)}
     direct = "opened"
@@ -156,7 +156,7 @@ def opened(folder: Path) -> dict[str, Any]:
 
 
 def attack(folder: Path, name: str, forge: Forge, canary: Path) -> str:
-    """Forge step 2 of a copy and open it; what went wrong, empty for nothing."""
+    """Forge step 2 of a copy and open it; return what went wrong, or an empty string."""
     place = folder / "copy"
     shutil.copytree(folder / "good", place, symlinks=True)
     try:
@@ -172,7 +172,7 @@ def attack(folder: Path, name: str, forge: Forge, canary: Path) -> str:
         wrong.append("its code ran")
     if "raised" in found:
         wrong.append(found["raised"])
-    elif name == "a format of the future":  # it is whole, and refused: the user is told, nothing is set aside
+    elif name == "a format of the future":  # intact, so it is refused and not set aside
         wrong += [] if "newer" in found["direct"] else [f"it was {found['direct']}"]
     else:
         wrong += [] if found["direct"] == "refused" else [f"it was {found['direct']}"]
@@ -185,7 +185,7 @@ def attack(folder: Path, name: str, forge: Forge, canary: Path) -> str:
 
 
 def stopped_run(folder: Path, steps: int) -> None:
-    """A run that ends by an error after so many steps, so that it writes all that a run writes."""
+    """Train a run that ends with an error after ``steps`` steps, so that it writes all files that a run writes."""
     x = torch.zeros(4)
     with Run(folder, saving=Saving(every=3), guard=Guard(hang_timeout=None), outputs=Outputs(rules=())) as run:
         run.track(x=x)
@@ -200,12 +200,12 @@ def stopped_run(folder: Path, steps: int) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def run_links(folder: Path, only: tuple[str, ...] = ()) -> list[Row]:
-    """The row of P17 about run folders from elsewhere: each of their files and folders is a link that leads outside."""
+    """Test run folders from elsewhere (P17): each of their files and folders is a link that leads outside."""
     folder.mkdir(parents=True, exist_ok=True)
     answer(lambda: stopped_run(folder / "good", 8))
     names = sorted(
@@ -237,7 +237,7 @@ def run_links(folder: Path, only: tuple[str, ...] = ()) -> list[Row]:
 
 
 def run_hostile(folder: Path, kinds: tuple[str, ...] = ("code", "bombs", "links", "folders")) -> list[Row]:
-    """The rows of P17."""
+    """Return the rows of P17."""
     canary = folder / "canary"
     good = folder / "good"
     good.mkdir(parents=True)
@@ -248,7 +248,7 @@ def run_hostile(folder: Path, kinds: tuple[str, ...] = ("code", "bombs", "links"
             checkpoints.save(step, {"x": torch.full((SIZE,), float(step)), "n": torch.tensor(step)})
 
     answer(save)
-    wanted = "none runs; refused, little memory, the one before is used"
+    wanted = "no code runs; refused, little memory, previous one used"
     attacks = {
         "code": ("checkpoints with pickled code", with_code(canary)),
         "bombs": ("checkpoints that claim to be huge, or are malformed", bombs()),

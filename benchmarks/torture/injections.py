@@ -1,11 +1,11 @@
-"""Ten kinds of values that are not finite, each put in at four times: does anything bad ever reach the parameters?
+"""Puts ten kinds of non-finite values into trainings, each at four times: does one ever reach the parameters?
 
     python benchmarks/torture/injections.py            # all 40, and the cost of the guard
-    python benchmarks/torture/injections.py --quick    # each kind once
+    python benchmarks/torture/injections.py --quick    # only one time per kind
 
-A run counts as held when no update made a finite parameter or moment non-finite, every bad step was refused or skipped
-and no good one refused, the culprit was named, and the run ended finite. What is planted into the state itself (a
-parameter, a moment, a buffer) is no update's doing: it has to be found, named and left behind.
+A run passes if no update made a finite parameter or moment non-finite, every bad step and no good step was refused or
+skipped, the culprit was named, and the run ended with finite values. Values planted into the state itself (a parameter,
+a moment, a buffer) do not come from an update: the run must find and name them, and return to a state without them.
 """
 
 import argparse
@@ -30,14 +30,14 @@ TIMES: Mapping[str, tuple[int, ...]] = {
     "last": (STEPS - 1,),
     "50 in a row": tuple(range(45, 95)),
 }
-"""Steps at which something is put in, counted from 0; 1 is the second, the first with moments to lose."""
+"""Steps (0-based) at which something is put in; step 1 is the first with moments to lose."""
 LOOK = 10
-"""Steps between looks at parameters, moments and buffers."""
+"""Steps between checks of parameters, moments and buffers."""
 BATCH = 8
 
 
 class Toy:
-    """A regression with two optimizers, a buffer, and a group that nobody watches."""
+    """A regression with two optimizers, a buffer, and an unwatched group."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -52,26 +52,26 @@ class Toy:
 
     @property
     def weight(self) -> Tensor:
-        """The first layer's weight."""
+        """Return the weight of the first layer."""
         return self.model.get_parameter("0.weight")
 
     def kept(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """Return the content of a checkpoint."""
         spare = {"unwatched": self.unwatched.detach()}
         return {"model": self.model, "first": self.first, "second": self.second, "order": self.order, "spare": spare}
 
     def errors(self, inputs: Tensor, chosen: Tensor) -> Tensor:
-        """The squared error of each sample."""
+        """Return the squared error of each sample."""
         return (self.model(inputs) + self.unwatched - self.targets[chosen]).square().squeeze(-1)
 
     def state(self) -> list[Tensor]:
-        """Parameters, moments and the buffer."""
+        """Return parameters, moments and the buffer."""
         states = (state for optimizer in (self.first, self.second) for state in optimizer.state.values())
         moments = [value for state in states for value in state.values() if isinstance(value, Tensor)]
         return [*self.model.parameters(), self.unwatched, *moments, *self.model.buffers()]
 
     def bad(self) -> int:
-        """How many of those are not finite."""
+        """Return how many of these tensors are not finite."""
         return sum(not bool(torch.isfinite(tensor).all()) for tensor in self.state())
 
 
@@ -80,11 +80,11 @@ class Kind:
     """One kind of injection.
 
     Attributes:
-        name: what is put in.
-        culprit: words of the refusal, or of the rollback, that name it.
-        place: does it; called with the toy, once where it says ``when``.
+        name: the injected value.
+        culprit: words by which the refusal or the rollback must name it.
+        place: function that injects the value; called with the toy at the time that ``when`` names.
         when: before the forward pass, after backward, or to the input or the loss.
-        planted: it goes into the state, past any update.
+        planted: whether the value is put into the state directly, not through an update.
     """
 
     name: str
@@ -167,15 +167,15 @@ KINDS: tuple[Kind, ...] = (
 
 @dataclass(kw_only=True)
 class Seen:
-    """What one injected run showed.
+    """Observations of one run with injections.
 
     Attributes:
-        put_in: steps at which something was put in, each counted once.
-        spread: updates that made something finite non-finite.
-        error: how it ended, if not by itself.
-        bad_at_end: tensors of the state that were not finite at the end.
-        lost: refused or skipped steps, at their last coming.
-        said: all that refusals and rollbacks named.
+        put_in: steps with an injection, each counted once.
+        spread: number of updates that made a finite tensor non-finite.
+        error: error that ended the run; empty if it finished.
+        bad_at_end: number of state tensors that were not finite at the end.
+        lost: steps whose last execution was refused or skipped.
+        said: text of all refusals and rollbacks.
     """
 
     put_in: set[int] = field(default_factory=set[int])
@@ -187,7 +187,7 @@ class Seen:
 
 
 def inject(folder: Path, kind: Kind, steps: Sequence[int]) -> Seen:
-    """Train once with something put in at some steps; what is planted is put in only when they first come."""
+    """Train once with injections at some steps; planted values are injected only the first time."""
     toy = Toy()
     seen = Seen()
     try:
@@ -243,10 +243,10 @@ def _train(run: Run, toy: Toy, kind: Kind, steps: Sequence[int], seen: Seen) -> 
 
 
 def judge(kind: Kind, steps: Sequence[int], seen: Seen) -> list[str]:
-    """What is wrong with a run; nothing if it held."""
+    """Return what is wrong with a run; empty if it passed."""
     wrong = list[str]()
     bad = set(steps)
-    if kind.planted and seen.error:  # nothing to go back to, or planted again and again: it has to stop, and say why
+    if kind.planted and seen.error:  # without a good state to return to, the run must stop and say why
         return [] if kind.culprit in seen.error else [f"stopped without naming {kind.culprit}: {seen.error}"]
     if seen.error:
         wrong.append(f"stopped: {seen.error}")
@@ -264,7 +264,7 @@ def judge(kind: Kind, steps: Sequence[int], seen: Seen) -> list[str]:
 
 
 def run_injections(folder: Path, times: Iterable[str] = tuple(TIMES)) -> list[dict[str, Any]]:
-    """Run every kind at some of the times; one row per time, as the torture's table wants them."""
+    """Run every kind at some of the times; return one row per time."""
     rows = list[dict[str, Any]]()
     for time in times:
         failed = list[str]()
@@ -288,7 +288,7 @@ def run_injections(folder: Path, times: Iterable[str] = tuple(TIMES)) -> list[di
 def main() -> int:
     """Print the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="each kind once")
+    parser.add_argument("--quick", action="store_true", help="only one time per kind")
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory() as folder:
         rows = run_injections(Path(folder), ("mid",) if quick else tuple(TIMES))

@@ -1,4 +1,4 @@
-"""How often a run saves, on disks and states of different slowness: the budgets hold, and so does the limit of loss."""
+"""Tests how often a run saves on disks and states of different speed: it must keep its budgets and its loss limit."""
 
 import errno
 import os
@@ -20,16 +20,16 @@ from fieldwatch.checkpoint import Every
 from fieldwatch.record import read_events
 
 STEP = 0.004
-"""Seconds of one step."""
+"""Seconds per step."""
 TOLERANCE = 1.5
-"""How many times its bound a figure may be: threads and other processes come between."""
+"""Factor by which a figure may exceed its bound, because of other threads and processes."""
 
 
 class Slow:
     """A state that takes a while to copy.
 
     Args:
-        seconds: that it takes, by the time since it was made.
+        seconds: function from the time since its creation to the seconds that a copy takes.
     """
 
     def __init__(self, seconds: Callable[[float], float]) -> None:
@@ -37,24 +37,24 @@ class Slow:
         self._made = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
-        """Take the time."""
+        """Sleep, and return a tensor."""
         time.sleep(self._seconds(time.monotonic() - self._made))
         return {"x": torch.zeros(10)}
 
     def load_state_dict(self, state: Any) -> None:
-        """Nothing is needed of it."""
+        """Ignore the stored state."""
 
 
 @dataclass(kw_only=True)
 class Seen:
-    """What a run showed.
+    """Observations of one run.
 
     Attributes:
-        seconds: that it trained.
-        unsaved: the most seconds of work that a kill would have cost.
-        saves: seconds of training, stall and writing of each save, all in seconds.
-        kinds: of all events.
-        failed: seconds of training of each failed save.
+        seconds: training time.
+        unsaved: the most seconds of work that a kill could have cost.
+        saves: training time, stall and write time of each save, in seconds.
+        kinds: kinds of all events.
+        failed: training time at each failed save.
     """
 
     seconds: float = 0.0
@@ -64,7 +64,7 @@ class Seen:
     failed: list[float] = field(default_factory=list[float])
 
 
-def watched(  # noqa: PLR0913  each is one thing that is slow or missing
+def watched(  # noqa: PLR0913  one argument per delay or fault
     folder: Path,
     long: float,
     autosave: Autosave,
@@ -74,16 +74,16 @@ def watched(  # noqa: PLR0913  each is one thing that is slow or missing
     sync: float = 0.0,
     full: tuple[float, float] = (0.0, 0.0),
 ) -> dict[str, Any]:
-    """Train for some seconds, in this process.
+    """Train for some seconds in this process.
 
     Args:
-        folder: of the run.
-        long: seconds.
-        autosave: the budgets.
+        folder: run folder.
+        long: seconds to train.
+        autosave: budgets of the run.
         every: steps between checkpoints.
-        stall: seconds that a snapshot takes, by the time.
-        sync: seconds by which each sync to the disk is slower.
-        full: from when to when the disk has no room.
+        stall: function from the time to the seconds that a snapshot takes.
+        sync: seconds added to each sync.
+        full: first and last second of the full disk.
     """
     seen = Seen()
     ended = dict[int, float]()
@@ -129,7 +129,7 @@ def watched(  # noqa: PLR0913  each is one thing that is slow or missing
         seen.seconds = time.monotonic() - began[0]
     for event in read_events(folder):
         seen.kinds.append(event["kind"])
-        if event["kind"] == "checkpoint" and event["step"] + 1 < len(ended) - 1:  # not the last, which waits
+        if event["kind"] == "checkpoint" and event["step"] + 1 < len(ended) - 1:  # without the last save, which waits
             seen.saves.append((event["seconds"], event["stall_ms"] / 1e3, event["took_ms"] / 1e3))
         if event["kind"] == "checkpoint_failed":
             seen.failed.append(float(ended[event["step"] + 1] - began[0]))
@@ -137,13 +137,13 @@ def watched(  # noqa: PLR0913  each is one thing that is slow or missing
 
 
 def seen_of(folder: Path, long: float, autosave: Autosave, **more: Any) -> Seen | str:
-    """The same in a child; what it raised, if it did."""
+    """Train in a child; raise what it raised."""
     found = answer(lambda: watched(folder, long, autosave, **more))
     return found["raised"] if "raised" in found else Seen(**found)
 
 
 def row(what: str, wanted: str, seen: Seen | str, shown: Callable[[Seen], tuple[str, bool]]) -> Row:
-    """A row of P6."""
+    """Return a row of P6."""
     if isinstance(seen, str):
         return judged("P6", what, wanted, "the run ended", good=False, why=seen)
     found, good = shown(seen)
@@ -151,7 +151,7 @@ def row(what: str, wanted: str, seen: Seen | str, shown: Callable[[Seen], tuple[
 
 
 def budget(folder: Path) -> Row:
-    """Snapshots that take 30 ms, and after a while 80 ms."""
+    """Test snapshots that take 30 ms, and after a while 80 ms."""
     share = 0.05
     turn = 5.0
     seen = seen_of(
@@ -173,7 +173,7 @@ def budget(folder: Path) -> Row:
 
 
 def disks(folder: Path) -> Row:
-    """The same state on a quick disk and on one whose every sync takes 30 ms longer."""
+    """Test the same state on a quick disk and on one whose every sync takes 30 ms longer."""
     autosave = Autosave(stall_budget=0.5, loss_limit=None, least=0.1)
     long = 4.0
     quick = seen_of(folder / "quick", long, autosave)
@@ -184,7 +184,7 @@ def disks(folder: Path) -> Row:
         return row(what, wanted, quick if isinstance(quick, str) else slow, lambda _: ("", False))
 
     def shown(slow: Seen) -> tuple[str, bool]:
-        known = slow.saves[1:]  # the first one had nothing to learn from
+        known = slow.saves[1:]  # the first save has no measurement to rely on
         writing = sum(one[2] for one in known) / (slow.seconds - slow.saves[0][0]) if known else 1.0
         good = writing <= 0.1 * TOLERANCE and len(slow.saves) >= 3 and len(quick.saves) >= 0.5 * long / autosave.least
         told = f"{len(quick.saves)} saves in {long:g} s; {len(slow.saves)} in {2 * long:g} s, writing {writing:.1%}"
@@ -194,7 +194,7 @@ def disks(folder: Path) -> Row:
 
 
 def limit(folder: Path) -> list[Row]:
-    """Stalls that would want 6 s between saves, and a limit of 1 s; and the same with a fixed number of steps."""
+    """Test a loss limit of 1 s with a budget that would save every 6 s, and with a fixed number of steps."""
     bound = 1.0
     wanted = f"never more than {TOLERANCE * bound:g} s of work unsaved"
 
@@ -215,7 +215,7 @@ def limit(folder: Path) -> list[Row]:
 
 
 def failing(folder: Path) -> Row:
-    """A disk without room for five seconds."""
+    """Test a disk that is full for five seconds."""
     full = (0.5, 5.5)
     seen = seen_of(folder, 9.0, Autosave(least=0.1, loss_limit=2.0, stall_budget=0.5), full=full)
 
@@ -231,8 +231,8 @@ def failing(folder: Path) -> Row:
 
 
 def run_intervals(folder: Path) -> list[Row]:
-    """The rows of P6; on a disk in memory where there is one, so that only what is planted is slow."""
-    shared = Path("/dev/shm")  # noqa: S108  a folder of random name is made in it
+    """Return the rows of P6; on a disk in memory if there is one, so that only planted delays are slow."""
+    shared = Path("/dev/shm")  # noqa: S108  a folder with a random name is created in it
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="torture-", dir=shared if shared.is_dir() else folder) as name:
         place = Path(name)

@@ -1,4 +1,4 @@
-"""Kill -9 at random times: of a process that saves in a loop, and of a whole run that saves in the background."""
+"""Kills processes with SIGKILL at random times: a loop of saves, and a whole run that saves in the background."""
 
 import json
 import random
@@ -21,23 +21,23 @@ from fieldwatch.checkpoint import Retention
 from fieldwatch.record import read_blocks, read_events
 
 SIZE = 250_000
-"""Floats of the largest tensor: 1.5 MB in all."""
+"""Floats of the largest tensor: 1.5 MB in total."""
 LARGE = 5_000_000
-"""The same of a run whose saves outlast several of its steps: 20 MB."""
+"""The same for a run whose saves last several steps: 20 MB."""
 EVERY = 3
-"""Steps between the checkpoints of the run that is killed."""
+"""Steps between checkpoints of the killed run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """What one kill left.
+    """State after one kill.
 
     Attributes:
         promised: the last acknowledged step.
-        step: the one that was found, -1 for none.
-        whole: its values are all of that step.
-        during: the kill left an unfinished save behind.
-        raised: what loading raised; empty for nothing.
+        step: the step that was loaded, -1 for none.
+        whole: whether all loaded values belong to that step.
+        during: whether the kill left an unfinished save.
+        raised: error of the load; empty for none.
     """
 
     promised: int
@@ -48,12 +48,12 @@ class Kill:
 
     @property
     def kept(self) -> bool:
-        """Whether nothing that was acknowledged is lost."""
+        """Whether nothing acknowledged is lost."""
         return not self.raised and self.whole and self.step >= self.promised
 
 
 def saving_for_ever(method: Method, folder: Path, start: int, size: int) -> Callable[[Callable[[bytes], Any]], None]:
-    """Save step after step, and say each one that is acknowledged."""
+    """Save step after step, and report each acknowledged one."""
 
     def work(say: Callable[[bytes], Any]) -> None:
         for step in range(start + 1, 1 << 40):
@@ -64,7 +64,7 @@ def saving_for_ever(method: Method, folder: Path, start: int, size: int) -> Call
 
 
 def loaded(method: Method, folder: Path, size: int) -> dict[str, Any]:
-    """Load in a child: ``step`` and ``whole``, or ``raised``."""
+    """Load in a child; return ``step`` and ``whole``, or ``raised``."""
 
     def work() -> list[Any]:
         step, state = method.load(folder, blank(size))
@@ -75,14 +75,14 @@ def loaded(method: Method, folder: Path, size: int) -> dict[str, Any]:
 
 
 def last_said(child: Child) -> int:
-    """The last number a child said completely; -1 for none."""
+    """Return the last complete number of a child's output; -1 for none."""
     count = len(child.heard) // 8
     return struct.unpack_from("<q", child.heard, 8 * (count - 1))[0] if count else -1
 
 
 def kill_loop(method: Method, folder: Path, kills: int, size: int = SIZE, seed: int = 7) -> list[Kill]:
-    """Kill a process that saves in a loop, each time after its first save; load, and go on from there."""
-    draw, last, results = random.Random(seed), 0, list[Kill]()  # noqa: S311  chance that repeats, not secrets
+    """Kill a process that saves in a loop, each time after its first save; load, and continue from there."""
+    draw, last, results = random.Random(seed), 0, list[Kill]()  # noqa: S311  reproducible choices, not secrets
     folder.mkdir(parents=True, exist_ok=True)
     for _ in range(kills):
         began = time.monotonic()
@@ -98,7 +98,7 @@ def kill_loop(method: Method, folder: Path, kills: int, size: int = SIZE, seed: 
     return results
 
 
-def _result(promised: int, found: dict[str, Any], during: bool) -> Kill:  # noqa: FBT001  the last of three plain facts
+def _result(promised: int, found: dict[str, Any], during: bool) -> Kill:  # noqa: FBT001  the last of three plain values
     return Kill(
         promised=promised,
         step=found.get("step", -1),
@@ -113,7 +113,7 @@ def _unfinished(folder: Path) -> bool:
 
 
 def training(folder: Path, size: int) -> Callable[[Callable[[bytes], Any]], None]:
-    """A whole run that is never done: resumes, says where and of what, trains and saves every third step."""
+    """Run a training that never ends: resume, report the start and the restored step, and save every third step."""
 
     def work(say: Callable[[bytes], Any]) -> None:
         x = torch.zeros(size)
@@ -134,7 +134,7 @@ def training(folder: Path, size: int) -> Callable[[Callable[[bytes], Any]], None
 
 
 def advance(step: Any, x: torch.Tensor, n: torch.Tensor) -> None:
-    """One step of training: every value becomes the number of finished steps, in place."""
+    """Train one step: every value becomes the number of finished steps, in place."""
     x.fill_(step.index + 1)
     n.fill_(step.index + 1)
     step.record({"Loss/toy": 1.0 / (step.index + 1)})
@@ -142,7 +142,7 @@ def advance(step: Any, x: torch.Tensor, n: torch.Tensor) -> None:
 
 
 def acknowledged(folder: Path) -> int:
-    """The last checkpoint that the run's events name as saved; 0 for none."""
+    """Return the last checkpoint that the run's events report as saved; 0 for none."""
     if not (folder / "events.jsonl").exists():
         return 0
     paths = [event["path"] for event in read_events(folder) if event["kind"] == "checkpoint"]
@@ -150,11 +150,11 @@ def acknowledged(folder: Path) -> int:
 
 
 def kill_run(folder: Path, kills: int, size: int = SIZE, within: float = 0.25, seed: int = 8) -> list[Kill]:
-    """Kill a whole run at random times ``within`` seconds of its first step, or while it begins or resumes.
+    """Kill a whole run at random times ``within`` seconds of its first step, or while it starts or resumes.
 
-    The next one must go on from the last checkpoint that its events called saved, or a later one.
+    The next start must continue from the last checkpoint that the events report as saved, or from a later one.
     """
-    draw, promised, during, usual = random.Random(seed), 0, False, 0.3  # noqa: S311  chance that repeats, not secrets
+    draw, promised, during, usual = random.Random(seed), 0, False, 0.3  # noqa: S311  reproducible choices, not secrets
     results = list[Kill]()
     while len(results) <= kills:
         began = time.monotonic()
@@ -170,14 +170,14 @@ def kill_run(folder: Path, kills: int, size: int = SIZE, within: float = 0.25, s
             step, good = json.loads(child.heard.splitlines()[0])
             results.append(Kill(promised=promised, step=step, whole=good, during=during))
         elif not early:
-            why = f"the run ended by itself with {code} before its first step"
+            why = f"the run exited with {code} before its first step"
             results.append(Kill(promised=promised, step=-1, whole=False, during=during, raised=why))
         promised, during = max(promised, acknowledged(folder)), _unfinished(folder / "checkpoints")
-    return results[1:]  # the first one was not after a kill
+    return results[1:]  # the first start did not follow a kill
 
 
 def shown(results: list[Kill]) -> str:
-    """The figures of a kill loop in one line."""
+    """Return the figures of a kill loop on one line."""
     kept = sum(one.kept for one in results)
     during = sum(one.during for one in results)
     back = sum(not one.raised and one.step < one.promised for one in results)
@@ -189,24 +189,26 @@ def shown(results: list[Kill]) -> str:
 
 
 def first_wrong(results: list[Kill]) -> str:
-    """What the first failure was; empty for none."""
+    """Return the first failure; empty for none."""
     return next((f"{one}" for one in results if not one.kept), "")
 
 
 def run_kills(folder: Path, count: int) -> list[Row]:
-    """The rows of P1 and P19."""
+    """Return the rows of P1 and P19."""
     wanted = f"{count} of {count} loadable, 0 steps back"
     direct = kill_loop(Ours(last=1), folder / "direct", count)
     run = kill_run(folder / "run", count)
     behind = kill_run(folder / "large", max(5, count // 10), LARGE, within=2.0)
-    steps = [step for block in read_blocks(folder / "run") for step in block.steps.tolist()]  # as they lie there
+    steps = [
+        step for block in read_blocks(folder / "run") for step in block.steps.tolist()
+    ]  # as stored, without merging
     twice = len(steps) - len(set(steps))
     missing = len(set(range(max(steps, default=0))) - set(steps))
     good = bool(steps) and not twice and not missing and steps == sorted(steps)
     return [
         _row("kill -9 in a loop of saves (Checkpoints.save, one kept)", wanted, direct),
         _row(f"kill -9 of a whole run that saves every {EVERY} steps, start and resume too", wanted, run),
-        _row("the same with 20 MB, which are written while the steps go on", "all loadable, 0 steps back", behind),
+        _row("the same with 20 MB, which are written while training continues", "all loadable, 0 steps back", behind),
         judged(
             "P19",
             f"journal after {len(run)} resumes of that run",

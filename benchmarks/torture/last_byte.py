@@ -1,4 +1,4 @@
-"""A disk that another process keeps full to the last byte: runs with the default sinks go on, are killed or stopped."""
+"""Another process keeps a disk full to the last byte: runs with the default sinks continue, are killed or stopped."""
 
 import contextlib
 import os
@@ -18,15 +18,15 @@ from fieldwatch import Run, Saving, Terms
 from fieldwatch.record import read_blocks, read_events
 
 PACE = 0.02
-"""Seconds that a step of the watched run takes at least."""
+"""Lower limit in seconds for a step of the watched run."""
 BEFORE = 300
 AFTER = 300
-"""Steps before the disk becomes full, and after it is free again."""
+"""Steps before the disk becomes full, and after it is freed."""
 Act = Callable[[], None]
 
 
 def keep_full(disk: Path, flags: Path, seconds: float, *, greedy: bool = True) -> dict[str, Any]:
-    """Fill a disk when the run asks for it, and give it all back later; greedy takes every byte that comes free."""
+    """Fill a disk at the run's request and free it later; if ``greedy``, take every byte that becomes free, too."""
     flags.mkdir(parents=True, exist_ok=True)
     while not (flags / "fill").exists():
         time.sleep(0.005)
@@ -51,7 +51,7 @@ def keep_full(disk: Path, flags: Path, seconds: float, *, greedy: bool = True) -
 
 
 def train(folder: Path, steps: int, each: Callable[[Run, int], None] = lambda _run, _index: None) -> str:
-    """Fit a line with the default sinks and a save every 50 steps; returns the weights' bytes."""
+    """Fit a line with the default sinks and a save every 50 steps; return the weights' bytes."""
     torch.manual_seed(0)
     model = nn.Linear(16, 4)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -71,7 +71,7 @@ def train(folder: Path, steps: int, each: Callable[[Run, int], None] = lambda _r
 
 
 def under_a_full_disk(flags: Path, act: Act, *, at: int) -> Callable[[Run, int], None]:
-    """What a run does at its steps: wait for the full disk at step ``BEFORE``, and act at step ``at``."""
+    """Return the run's action per step: wait for the full disk at step ``BEFORE``, and act at step ``at``."""
 
     def each(run: Run, index: int) -> None:
         if index == BEFORE:
@@ -87,30 +87,30 @@ def under_a_full_disk(flags: Path, act: Act, *, at: int) -> Callable[[Run, int],
 
 
 def wait_for(path: Path, seconds: float = 60.0) -> None:
-    """Wait until a file is there.
+    """Wait until a file exists.
 
     Raises:
-        TimeoutError: it did not come.
+        TimeoutError: the file did not appear.
     """
     until = time.monotonic() + seconds
     while not path.exists():
         if time.monotonic() > until:
-            raise TimeoutError(f"{path} was not there after {seconds:.0f} s")
+            raise TimeoutError(f"{path} did not appear within {seconds:.0f} s")
         time.sleep(0.005)
 
 
 def steps_of(folder: Path) -> list[int]:
-    """The steps of the journal's rows, in order."""
+    """Return the steps of the journal's rows, in order."""
     return [step for block in read_blocks(folder) if block.axis == "step" for step in block.steps.tolist()]
 
 
 def pauses(folder: Path) -> list[dict[str, Any]]:
-    """What a run said at the end of each pause."""
+    """Return the run's message at the end of each pause."""
     return [event for event in read_events(folder) if event["kind"] == "disk_freed"]
 
 
 def goes_on(disk: Path, elsewhere: Path, seconds: float) -> dict[str, Any]:
-    """A run on a disk that is full for so many seconds, and its twin on another disk."""
+    """Compare a run whose disk is full for some seconds with its twin on another disk."""
     flags = elsewhere / "flags"
     steps = BEFORE + AFTER + int(seconds / PACE)
     filler = forked(lambda _: keep_full(disk, flags, seconds))
@@ -133,7 +133,7 @@ def goes_on(disk: Path, elsewhere: Path, seconds: float) -> dict[str, Any]:
 
 
 def ends(disk: Path, elsewhere: Path, number: int, seconds: float, *, greedy: bool = True) -> dict[str, Any]:
-    """A run that gets a signal while its disk is full, resumed when it is free; and its twin."""
+    """Compare a run that gets a signal while its disk is full, and is resumed once it is free, with its twin."""
     flags = elsewhere / "flags"
     at = BEFORE + 30
     steps = BEFORE + AFTER
@@ -156,7 +156,7 @@ def ends(disk: Path, elsewhere: Path, number: int, seconds: float, *, greedy: bo
 
 
 def starts(disk: Path, elsewhere: Path) -> dict[str, Any]:
-    """A run that is started on a full disk, and again when that is free."""
+    """Start a run on a full disk, and again once it is free."""
     elsewhere.mkdir(parents=True, exist_ok=True)
     filler = disk / "filler"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
@@ -173,18 +173,18 @@ def starts(disk: Path, elsewhere: Path) -> dict[str, Any]:
 def rows_of_last_byte(
     disks: Callable[[str], contextlib.AbstractContextManager[str]], folder: Path, seconds: float = 30.0
 ) -> list[Row]:
-    """The rows of P7 about a disk of 0 bytes.
+    """Return the rows of P7 about a disk with 0 free bytes.
 
     Args:
-        disks: mounts a small disk of that name below the folder.
-        folder: the part's own.
-        seconds: that the disk stays full under the run that is to go on.
+        disks: function that mounts a small disk with the given name below the folder.
+        folder: working folder of the part.
+        seconds: seconds for which the disk of the continuing run stays full.
     """
     rows = list[Row]()
     with disks("last_byte") as _:
         one = goes_on(folder / "last_byte", folder / "beside", seconds)
     what = "a run with the default sinks on a disk that another process keeps full to the last byte"
-    wanted = "it goes on; weights and moments of its undisturbed twin; every row in the journal once"
+    wanted = "it continues; weights and moments of its undisturbed twin; every row in the journal once"
     good = bool(one.get("same") and one.get("whole") and one.get("writes", 0) > 0 and one.get("full", 0) >= seconds - 1)
     good = good and one["lost"] == 0
     shown = (
@@ -195,19 +195,19 @@ def rows_of_last_byte(
     rows.append(judged("P7", what, wanted, shown, good=good, why="" if good else str(one)))
     for name, number, code, full_for in (
         ("kill -9", signal.SIGKILL, -signal.SIGKILL, 4.0),
-        ("SIGTERM", signal.SIGTERM, 1, 12.0),  # longer than a signal may be kept waiting
+        ("SIGTERM", signal.SIGTERM, 1, 12.0),  # longer than a run may delay a signal
     ):
         with disks(f"full-{number}") as _:
             one = ends(folder / f"full-{number}", folder / f"beside-{number}", number, full_for)
         good = bool(one["same"] and one["whole"] and one["kept"] and one["code"] == code)
         what = f"{name} while the disk is full, resumed when it is free"
         shown = "the same weights, every row once" if good else str(one)
-        rows.append(judged("P7", what, "the twin's weights, no row lost or twice", shown, good=good))
+        rows.append(judged("P7", what, "the twin's weights, no row lost or duplicate", shown, good=good))
     with disks("last_words") as _:
         one = ends(folder / "last_words", folder / "beside_words", signal.SIGTERM, 12.0, greedy=False)
     in_order = one["code"] == 128 + signal.SIGTERM or (one["code"] == 1 and one["crash"])
     good = bool(one["same"] and one["whole"] and in_order)
-    what = "SIGTERM while the disk is full, and nobody takes what the run gives up of its reserve"
+    what = "SIGTERM while the disk is full, and no process takes the space that the run releases from its reserve"
     wanted = "saved, or a crash folder; resumed, the twin's weights"
     shown = f"exit code {one['code']}, {'a' if one['crash'] else 'no'} crash folder, the same weights"
     rows.append(judged("P7", what, wanted, shown if good else str(one), good=good))

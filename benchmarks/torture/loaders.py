@@ -1,8 +1,8 @@
-"""P4 with torch's DataLoader: shuffling, dropout, augmentation in workers; killed, resumed, equal to the last bit.
+"""P4 with torch's DataLoader: shuffling, dropout and augmentation in workers; killed, resumed, equal bit for bit.
 
     python loaders.py FOLDER WORKERS STEPS SEED [--persistent] [--plain] [--kill-at STEP]
 
-trains once, or goes on. `run_loaders` runs it undisturbed, killed and resumed, with 0 and 2 workers.
+trains once, or resumes. `run_loaders` runs it undisturbed, killed and resumed, with 0 and 2 workers.
 """
 
 import argparse
@@ -27,12 +27,12 @@ SAMPLES = 37
 BATCH = 5
 STEPS = 24
 KILLED_AT = 13
-"""In the middle of the second epoch of 8 batches, and between two checkpoints."""
+"""A step in the middle of the second epoch of 8 batches, and between two checkpoints."""
 EVERY = 5
 
 
 class Augmented(Dataset[torch.Tensor]):
-    """Samples with noise from every generator that people use, one of its own among them."""
+    """Samples with noise from every common generator, including one of their own."""
 
     def __init__(self) -> None:
         self.values = torch.linspace(-1, 1, SAMPLES * 4).reshape(SAMPLES, 4)
@@ -42,14 +42,14 @@ class Augmented(Dataset[torch.Tensor]):
         return SAMPLES
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        numbers = (random.random(), np.random.rand(), self.noise.random())  # noqa: NPY002, S311  as data sets do
+        numbers = (random.random(), np.random.rand(), self.noise.random())  # noqa: NPY002, S311  as many data sets do
         return self.values[index] + torch.randn(4) * 0.1 + sum(numbers)
 
 
-def train(  # noqa: PLR0913  what the command line says
+def train(  # noqa: PLR0913  one argument per flag
     folder: Path, *, workers: int, steps: int, seed: int, persistent: bool, plain: bool, kill_at: int
 ) -> None:
-    """Train in a folder, or go on; die at a step by SIGKILL."""
+    """Train in a folder, or resume; die by SIGKILL at ``kill_at``."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.3), nn.Linear(16, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -60,7 +60,7 @@ def train(  # noqa: PLR0913  what the command line says
             Augmented(), BATCH, seed=7, num_workers=workers, persistent_workers=persistent and workers > 0
         )
     kept: dict[str, Any] = {} if plain else {"loader": loader}
-    for seeding in (torch.manual_seed, random.seed, np.random.seed):  # another process, other random numbers
+    for seeding in (torch.manual_seed, random.seed, np.random.seed):  # another process has other random numbers
         seeding(seed)
     with Run(folder, saving=Saving(every=EVERY), outputs=Outputs(sinks=())) as run:
         run.track(model=model, optimizer=optimizer, **kept)
@@ -77,23 +77,25 @@ def train(  # noqa: PLR0913  what the command line says
 
 
 def start(folder: Path, workers: int, *, seed: int, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Train in a process of its own; what it said."""
+    """Train in its own process; return the exit code and the output."""
     command = [sys.executable, __file__, str(folder), str(workers), str(STEPS), str(seed), *options]
     here = Path(__file__).resolve()
-    source = os.environ.get("PYTHONPATH") or str(here.parents[2] / "src")  # a spoiled copy comes first
+    source = os.environ.get("PYTHONPATH") or str(
+        here.parents[2] / "src"
+    )  # PYTHONPATH may name a mutated copy of the package: keep it first
     path = os.pathsep.join([source, str(here.parents[1])])
     environment = os.environ | {"PYTHONPATH": path}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
 
 
 def outcome(folder: Path) -> tuple[list[float], list[torch.Tensor]]:
-    """The loss of every step, and the weights at the end."""
+    """Return the loss of every step, and the final weights."""
     items = Checkpoints(folder / "checkpoints").read("last")
     return read_history(folder)["Loss/total"].values.tolist(), list(items["model"].values())
 
 
 def equal(one: Path, other: Path) -> tuple[int, bool]:
-    """How many losses of two runs are the same, and whether all weights are."""
+    """Return how many losses of two runs are equal, and whether all weights are."""
     losses, weights = outcome(one)
     others, their_weights = outcome(other)
     same = sum(a == b for a, b in zip(losses, others, strict=True))
@@ -101,7 +103,7 @@ def equal(one: Path, other: Path) -> tuple[int, bool]:
 
 
 def exact_row(folder: Path, workers: int, *, persistent: bool) -> Row:
-    """One row: killed in the middle of an epoch and resumed, against the run that was not."""
+    """Compare a run that is killed in the middle of an epoch and resumed with an undisturbed one."""
     options = ["--persistent"] if persistent else []
     whole = start(folder / "whole", workers, seed=1, options=options)
     killed = start(folder / "cut", workers, seed=1, options=[*options, "--kill-at", str(KILLED_AT)])
@@ -118,20 +120,20 @@ def exact_row(folder: Path, workers: int, *, persistent: bool) -> Row:
 
 
 def told_row(folder: Path, workers: int) -> Row:
-    """One row: torch's own loader cannot be resumed, and the run says so before the first step."""
+    """Test that a run with torch's own loader, which cannot be resumed, says so before the first step."""
     ended = start(folder / "plain", workers, seed=1, options=["--plain", "--kill-at", "0"])
     told = "ResumableLoader" in ended.stderr and ended.returncode == -signal.SIGKILL
-    what = f"torch's DataLoader as it is, {workers} workers: killed in the first step"
-    found = "named, with the remedy" if told else "nothing was said"
-    return judged("P4", what, "said before the first step", found, good=told, group="data loaders")
+    what = f"plain torch DataLoader, {workers} workers: killed in the first step"
+    found = "reported, with the remedy" if told else "nothing was said"
+    return judged("P4", what, "reported before the first step", found, good=told, group="data loaders")
 
 
 KINDS = ((0, False), (2, False), (2, True))
-"""Workers, and whether they are persistent."""
+"""Number of workers, and whether they are persistent."""
 
 
 def run_loaders(folder: Path, kinds: Sequence[tuple[int, bool]] = KINDS) -> list[Row]:
-    """All rows about data loaders."""
+    """Return all rows about data loaders."""
     rows: list[Row] = []
     for workers, persistent in kinds:
         place = folder / f"{workers}-{persistent}"

@@ -1,8 +1,8 @@
-"""Random damage of every other file that a resume reads: run.json, journal, events, heartbeat, lock, notes.
+"""Damages every other file that a resume reads at random: run.json, journal, events, heartbeat, lock, notes.
 
-Each trial copies a run that was killed, damages one file, looks at it with every reader, and resumes it. The run has to
-go on from its newest whole checkpoint, or to refuse with one sentence; it never starts from step 0. The readers have to
-show every row and event whose line is not damaged, and no other value.
+Each trial copies a run that was killed, damages one file, reads the run with every reader, and resumes it. The run must
+continue from its newest intact checkpoint, or refuse with one sentence; it must never start from step 0. The readers
+must show every row and event whose line is intact, and no other value.
 """
 
 import contextlib
@@ -32,30 +32,30 @@ from fieldwatch.report.compare import compare, read_sides
 
 HEARTBEAT = "black_box/heartbeat"
 FIELDS = 352
-"""The page of signs of life, and its bytes that hold something: the rest of its 4,096 is zero."""
+"""The heartbeat file, and the number of its bytes in use; the rest of its 4,096 bytes is zero."""
 FILES = ("run.json", JOURNAL, EVENTS, HEARTBEAT, ".lock", "black_box/end.json")
 LAST = 60
 EVERY = 20
 MORE = 2
-"""Steps of the run that is damaged, steps between its checkpoints, and steps that a resume does."""
+"""Steps of the damaged run, steps between its checkpoints, and steps of a resumed run."""
 RESUMED = 20
-"""The step from which the run went on in its second start."""
+"""Step from which the second start of the run continued."""
 PAGE = 512
-"""Bytes that a zeroed page has; smaller than the disk's, or it would be most of a file."""
+"""Size of a zeroed page in bytes; smaller than that of the disk, which would be most of a file."""
 SENTENCE = 2000
-"""Characters that a refusal may have: it names what lies there."""
+"""Maximum length of a refusal in characters, including the names in it."""
 
 
 class Stopped(SystemExit):
-    """Ends a trial's training, as a supervisor would."""
+    """Ends the training of a trial, as a supervisor would."""
 
 
 def train(folder: Path, last: int, *, stop: int | None = None) -> int:
-    """Train a tiny model in a folder; the step that it started from."""
+    """Train a tiny model in a folder; return the step that it started from."""
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0517)
     torch.manual_seed(3)
-    config = {"lr": 0.0517, "size": 4, "note": "what a run is trained with"}
+    config = {"lr": 0.0517, "size": 4, "note": "settings of the run"}
     with Run(
         folder, config=config, saving=Saving(every=EVERY, keep=Retention(last=3)), outputs=Outputs(sinks=())
     ) as run:
@@ -74,25 +74,25 @@ def train(folder: Path, last: int, *, stop: int | None = None) -> int:
 
 
 def a_run(folder: Path) -> Path:
-    """A run of two starts that ended in the middle: checkpoints at 20, 40 and 60, rows up to there."""
+    """Train a run of two starts that ended in the middle, with checkpoints at 20, 40 and 60 and rows up to there."""
     with contextlib.suppress(Stopped):
         train(folder, 10 * LAST, stop=LAST // 2)
     train(folder, LAST)
     (folder / ".lock").write_bytes(b'{"host": "elsewhere", "pid": 17, "since": "2026-01-01T00:00:00+00:00"}')
     beat = folder / HEARTBEAT
     page = beat.read_bytes()
-    beat.write_bytes(page.replace(b"finished", b"running\0"))  # as after a kill -9
+    beat.write_bytes(page.replace(b"finished", b"running\0"))  # as after a SIGKILL
     return folder
 
 
 def flip(content: bytearray, draw: random.Random) -> bytes:
-    """Turn one bit."""
+    """Flip one bit."""
     content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
     return bytes(content)
 
 
 def digit(content: bytearray, draw: random.Random) -> bytes:
-    """Turn one digit into another one; a flipped bit where there is none."""
+    """Replace one digit by another; flip a bit if there is none."""
     places = [i for i, byte in enumerate(content) if chr(byte).isdigit()]
     if not places:
         return flip(content, draw)
@@ -102,12 +102,12 @@ def digit(content: bytearray, draw: random.Random) -> bytes:
 
 
 def truncate(content: bytearray, draw: random.Random) -> bytes:
-    """Cut it off somewhere."""
+    """Truncate the data at a random position."""
     return bytes(content[: draw.randrange(len(content))])
 
 
 def zero(content: bytearray, draw: random.Random) -> bytes:
-    """Let some bytes be zeros."""
+    """Zero some bytes."""
     start = draw.randrange(len(content))
     part = content[start : start + draw.randrange(1, PAGE)]
     content[start : start + len(part)] = bytes(len(part))
@@ -115,14 +115,14 @@ def zero(content: bytearray, draw: random.Random) -> bytes:
 
 
 def drop(content: bytearray, draw: random.Random) -> bytes:
-    """Leave some bytes out."""
+    """Remove some bytes."""
     start = draw.randrange(len(content))
     del content[start : start + draw.randrange(1, PAGE)]
     return bytes(content)
 
 
 def junk(content: bytearray, draw: random.Random) -> bytes:
-    """Put random bytes over what is there."""
+    """Overwrite some bytes with random ones."""
     start = draw.randrange(len(content))
     part = content[start : start + draw.randrange(1, 64)]
     content[start : start + len(part)] = draw.randbytes(len(part))
@@ -130,7 +130,7 @@ def junk(content: bytearray, draw: random.Random) -> bytes:
 
 
 def swap(content: bytearray, draw: random.Random) -> bytes:
-    """Put a part of the file over another part of it, as a file system that loses track does."""
+    """Copy one part of the file over another, as a file system that confuses blocks does."""
     start = draw.randrange(len(content))
     other = draw.randrange(len(content))
     size = min(draw.randrange(1, PAGE), len(content) - max(start, other))
@@ -153,14 +153,14 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 @dataclass
 class Trial:
-    """What came of one damaged file.
+    """Outcome of one damaged file.
 
     Attributes:
-        file: which one.
-        mutation: what was done to it.
-        outcome: ``went on``, ``refused``, ``step 0``, ``older`` (than the newest whole checkpoint) or ``raised``.
-        problems: what the readers did wrong.
-        told: whether the damage, or the fallback, is among the findings afterwards.
+        file: name of the file.
+        mutation: kind of the damage.
+        outcome: ``went on``, ``refused``, ``step 0``, ``older`` (than the newest intact checkpoint) or ``raised``.
+        problems: mistakes of the readers.
+        told: whether the findings afterwards include the damage, or the fallback.
     """
 
     file: str
@@ -171,7 +171,7 @@ class Trial:
 
 
 def mutated(folder: Path, file: str, draw: random.Random, wanted: Mutation | None = None) -> str:
-    """Damage a file for sure, in one way or by chance; what was done."""
+    """Damage a file in a given way or at random; return the kind of the damage."""
     path = folder / file
     before = path.read_bytes()
     while True:
@@ -184,7 +184,7 @@ def mutated(folder: Path, file: str, draw: random.Random, wanted: Mutation | Non
 
 
 def rows_of_run(folder: Path) -> dict[tuple[str, int], float]:
-    """Every value that a reader shows, by metric and step."""
+    """Return every value that a reader shows, by metric and step."""
     history = read_history(folder)
     return {
         (name, int(step)): float(value)
@@ -194,7 +194,7 @@ def rows_of_run(folder: Path) -> dict[tuple[str, int], float]:
 
 
 def whole_lines(good: Path, bad: Path, file: str) -> list[dict[str, Any]]:
-    """The lines of a damaged file that are as they were, and that no later segment has voided, parsed."""
+    """Return the parsed lines of a damaged file that are intact and that no later segment invalidates."""
     there = set((bad / file).read_bytes().split(b"\n")[:-1])
     standing = list[tuple[bytes, Any]]()
     for line in (good / file).read_bytes().split(b"\n")[:-1]:
@@ -207,7 +207,7 @@ def whole_lines(good: Path, bad: Path, file: str) -> list[dict[str, Any]]:
 
 
 def tells_of_segment(bad: Path, file: str) -> bool:
-    """Whether a whole line is left that says that the run was resumed: without one, what that voided is as it was."""
+    """Return whether a line about the resume is intact; without one, the rows that it invalidated are valid again."""
     known = (b'"segment":2', b'"of_segment":[2,')
     lines = (bad / file).read_bytes().split(b"\n")[:-1]
     return any(checksum_of(line) == _last_number(line) and any(one in line for one in known) for line in lines)
@@ -219,12 +219,12 @@ def _last_number(line: bytes) -> int:
 
 
 def _step(line: Any) -> float:
-    """The step of a row or an event; a layout is of all times."""
+    """Return the step of a row or an event; a layout applies to all steps."""
     return line[1] if isinstance(line, list) else line.get("step", -1)
 
 
 def journal_problems(good: Path, bad: Path) -> list[str]:
-    """What the readers of a damaged journal show that was not recorded, or do not show though its line is whole."""
+    """Return what the readers of a damaged journal show wrongly, or do not show though its line is intact."""
     truth = rows_of_run(good)
     shown = rows_of_run(bad)
     strange = [key for key, value in shown.items() if repr(truth.get(key)) != repr(value)]
@@ -238,7 +238,7 @@ def journal_problems(good: Path, bad: Path) -> list[str]:
 
 
 def event_problems(good: Path, bad: Path) -> list[str]:
-    """The same for events."""
+    """Return the same for events."""
     truth = {json.dumps(event, sort_keys=True) for event in read_events(good)}
     shown = {json.dumps(event, sort_keys=True) for event in read_events(bad)}
     strange = shown - truth if tells_of_segment(bad, EVENTS) else set[str]()
@@ -252,7 +252,7 @@ def event_problems(good: Path, bad: Path) -> list[str]:
 
 
 def manifest_problems(good: Path, bad: Path) -> list[str]:
-    """What a damaged run.json says that was not written: damage is told, or what it says is as it was."""
+    """Return wrong values of a damaged run.json: damage must be reported, or the values must be the original ones."""
     try:
         shown = read_manifest(bad)
     except NotARun:
@@ -263,7 +263,7 @@ def manifest_problems(good: Path, bad: Path) -> list[str]:
 
 
 def reader_problems(good: Path, bad: Path) -> list[str]:
-    """What health, report, watch and compare do wrong with a damaged run."""
+    """Return the mistakes of health, report, watch and compare with a damaged run."""
     found = list[str]()
     readers: dict[str, Callable[[], object]] = {
         "health": lambda: examine(bad, GENERAL),
@@ -277,19 +277,19 @@ def reader_problems(good: Path, bad: Path) -> list[str]:
     for name, read in readers.items():
         try:
             read()
-        except BaseException as error:  # noqa: BLE001  whatever a reader raises is what is looked for
+        except BaseException as error:  # noqa: BLE001  any error of a reader is a result of the trial
             found.append(f"{name} raised {type(error).__name__}: {str(error)[:120]}")
     return found
 
 
 def resumed(folder: Path, newest: int) -> str:
-    """Resume a damaged run; what came of it."""
+    """Resume a damaged run; return the outcome."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             started = train(folder, LAST + MORE)
     except (CheckpointError, InputError) as error:
         return "refused" if len(str(error)) < SENTENCE and "\n" not in str(error) else "refused at length"
-    except BaseException as error:  # noqa: BLE001  whatever it raises is what is looked for
+    except BaseException as error:  # noqa: BLE001  any error is a result of the trial
         return f"raised {type(error).__name__}: {str(error)[:120]}"
     if started == 0:
         return "step 0"
@@ -297,14 +297,14 @@ def resumed(folder: Path, newest: int) -> str:
 
 
 def trial(good: Path, place: Path, file: str, number: int, draw: random.Random) -> Trial:
-    """Damage one file of a copy, read it, resume it, and read it again; each tenth also lost its newest checkpoint."""
+    """Damage one file of a copy, read it, resume it, and read it again; one in ten also loses its newest checkpoint."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(good, place)
     newest = LAST
     if number % 10 == 9:
         (place / "checkpoints" / f"step_{LAST:010d}" / "tensors.safetensors").write_bytes(b"")
         newest = LAST - EVERY
-    # a digit leaves the file readable: nothing but its hash tells
+    # a changed digit leaves the file readable: only its hash reveals it
     one = Trial(file=file, mutation=mutated(place, file, draw, digit if number == 0 else None))
     one.problems += reader_problems(good, place)
     one.outcome = resumed(place, newest)
@@ -316,14 +316,14 @@ def trial(good: Path, place: Path, file: str, number: int, draw: random.Random) 
 
 
 def damage_logs(folder: Path, count: int, files: Sequence[str] = FILES, seed: int = 11) -> list[Trial]:
-    """So many random mutations of each file, each in a fresh copy of one run."""
+    """Make random mutations of each file, each in a fresh copy of one run."""
     good = a_run(folder / "good")
-    draw = random.Random(seed)  # noqa: S311  chance that repeats, not secrets
+    draw = random.Random(seed)  # noqa: S311  reproducible choices, not secrets
     return [trial(good, folder / "copy", file, number, draw) for file in files for number in range(count)]
 
 
 def never_from_zero(folder: Path) -> list[str]:
-    """Resume a run again and again that lost what it needs; what went wrong."""
+    """Repeatedly resume a run that has lost what it needs; return what went wrong."""
     good = a_run(folder / "good-too")
     found = list[str]()
     for name, lose in LOSSES.items():
@@ -357,11 +357,11 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 
 
 def run_logs(folder: Path, count: int = 1000, files: Sequence[str] = FILES) -> list[Row]:
-    """The rows of P3 about the record, and of P1 about step 0."""
+    """Return the rows of P3 about the record, and of P1 about step 0."""
     results = list[Trial]()
     seconds = dict[str, float]()
     good = a_run(folder / "good")
-    draw = random.Random(11)  # noqa: S311  chance that repeats, not secrets
+    draw = random.Random(11)  # noqa: S311  reproducible choices, not secrets
     for file in files:
         began = time.monotonic()
         results += [trial(good, folder / "copy", file, number, draw) for number in range(count)]
@@ -388,8 +388,8 @@ def _row(file: str, results: list[Trial], seconds: float) -> Row:
     return judged(
         "P3",
         f"{len(results)} random mutations of {file}",
-        "each goes on from the newest whole checkpoint or refuses in one sentence; readers show the rest",
-        f"{outcomes['went on']} went on, {outcomes['refused']} refused, {len(problems)} times a reader was wrong "
+        "each continues from the newest intact checkpoint or refuses in one sentence; readers show all intact lines",
+        f"{outcomes['went on']} went on, {outcomes['refused']} refused, {len(problems)} wrong readings "
         f"({seconds:.0f} s)",
         good=good,
         why="; ".join([*(f"{outcomes[name]} times: {name}" for name in bad[:3]), *problems[:3]]),

@@ -1,10 +1,10 @@
-"""Memory runs out at chosen places of real trainings: the run goes on, and equals the one that had as many parts.
+"""Memory runs out at chosen places of trainings: the run continues, and equals one with as many parts from the start.
 
     python benchmarks/torture/memory.py            # every case, about a minute
     python benchmarks/torture/memory.py --quick    # the video cases
 
-The errors are planted (`torch.OutOfMemoryError` out of the middle of a step, after random numbers were drawn and
-gradients added up); that the real allocator's are seen as well is shown by tests/run/test_attempts.py.
+The errors are planted: `torch.OutOfMemoryError` in the middle of a step, after random numbers were drawn and gradients
+were accumulated. tests/run/test_attempts.py tests errors of the real allocator.
 """
 
 import argparse
@@ -23,18 +23,18 @@ import torch
 
 PARENT = str(Path(__file__).resolve().parents[1])
 if PARENT not in sys.path:
-    sys.path.append(PARENT)  # where ``torture`` is found
+    sys.path.append(PARENT)  # the folder of the package ``torture``
 
 
-from fieldwatch import Checkpoints, read_history  # noqa: E402  after the path
-from fieldwatch.recon.pipelines import video  # noqa: E402  after the path
-from fieldwatch.record import read_events  # noqa: E402  after the path
-from fieldwatch.run.retry import Retry  # noqa: E402  after the path
-from torture.resume_cases import draw_frames, normals_case, splats_case  # noqa: E402  after the path
-from torture.rows import Row, judged  # noqa: E402  after the path
+from fieldwatch import Checkpoints, read_history  # noqa: E402  needs the path
+from fieldwatch.recon.pipelines import video  # noqa: E402  needs the path
+from fieldwatch.record import read_events  # noqa: E402  needs the path
+from fieldwatch.run.retry import Retry  # noqa: E402  needs the path
+from torture.resume_cases import draw_frames, normals_case, splats_case  # noqa: E402  needs the path
+from torture.rows import Row, judged  # noqa: E402  needs the path
 
 video_loop, video_looks, normals_loop, normals_surface, normals_views, splats_loop, splats_looks = (
-    import_module(f"fieldwatch.recon.pipelines.{name}")  # the modules: some rooms have functions of the same names
+    import_module(f"fieldwatch.recon.pipelines.{name}")  # their packages export functions of these names
     for name in (
         *("video.algorithm", "video.evaluation", "normals.algorithm", "normals.surface"),
         *("normals.views", "splats.algorithm", "splats.evaluation"),
@@ -44,31 +44,31 @@ video_loop, video_looks, normals_loop, normals_surface, normals_views, splats_lo
 AT = 11
 PARTS = 2
 MOST = 8
-"""The step that runs out of memory, the parts with which it no longer does, and how often it may be tried."""
+"""The step that runs out of memory, the number of parts from which it does not, and the number of attempts."""
 MOST_LOOKS = 300
-"""How often all looks of a run may run out of memory: the parts double each time."""
+"""How many evaluations of a run may run out of memory: the number of parts doubles each time."""
 EVALUATION_STATE = ("/state/evaluation_batches", "/state/validation")
-"""Items of a checkpoint that count the micro-batches of evaluations: they differ where an evaluation ran out."""
-LOOKED = "is made in parts; the training is as without"
-MESHED = "is made in smaller blocks; the same surface"
+"""Checkpoint items with the micro-batches of evaluations, which differ if an evaluation ran out of memory."""
+LOOKED = "runs in parts; training unchanged"
+MESHED = "runs in smaller blocks; the same surface"
 HOPELESS = "evaluation always out of memory"
-WANTED = "goes on at the same step; equal, bit for bit, to the run in as many parts"
+WANTED = "continues at the same step; bit-equal to the run with as many parts"
 
 
 def run_out(*_: object, **__: object) -> None:
-    """Fail as torch's allocator does."""
+    """Raise the error of torch's allocator."""
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB (planted)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """Where a pipeline's training is told of its parts, and where it fails.
+    """A pipeline's training, and the function in which it runs out of memory.
 
     Attributes:
-        name: of the pipeline.
-        train: trains in a folder.
-        module: of the function that fails.
-        function: its name; it is called once per part.
+        name: name of the pipeline.
+        train: function that trains in a folder.
+        module: module of the function that fails.
+        function: name of that function, which is called once per part.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Loop:
 
     @contextmanager
     def told(self, look: Callable[[int, Any], None]) -> Iterator[None]:
-        """Show every attempt's step and parts to somebody first."""
+        """Pass the step and number of parts of every attempt to a function first."""
         made = Retry.__call__
 
         def retried(retry: Retry, work: Callable[[], Any], micro_batches: Any, *, step: Any, **options: Any) -> Any:
@@ -94,7 +94,7 @@ class Loop:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Run out of memory at one step, at the second call of the function in it, while there are too few parts."""
+        """Run out of memory at one step, in the second call of the function, while there are too few parts."""
         armed = [False]
         calls = [0]
         tries = [0]
@@ -111,7 +111,7 @@ class Loop:
             calls[0] += 1
             result = made(*arguments, **named)
             if armed[0]:
-                torch.rand(7)  # the step may have drawn numbers before
+                torch.rand(7)  # as a step that has already drawn random numbers
                 run_out()
             return result
 
@@ -119,7 +119,7 @@ class Loop:
             yield
 
     def chunked(self) -> AbstractContextManager[None]:
-        """Have as many parts from that step on without running out of memory."""
+        """Use this number of parts from that step on, without running out of memory."""
 
         def look(step: int, parts: Any) -> None:
             parts.count = PARTS if step >= AT else parts.count
@@ -128,7 +128,7 @@ class Loop:
 
 
 def loops(folder: Path, only: Collection[str]) -> list[Loop]:
-    """The loops of these pipelines."""
+    """Return the loops of these pipelines."""
     found: list[Loop] = []
     if "video" in only:
         found.append(video_loop_of(folder))
@@ -148,10 +148,10 @@ def loops(folder: Path, only: Collection[str]) -> list[Loop]:
 
 
 def video_loop_of(folder: Path) -> Loop:
-    """The loop of a video."""
+    """Return the loop of a video training."""
     config = video.VideoConfig(
         data=draw_frames(folder / "frames"),
-        model="dual",  # it draws patches: a frame can be drawn in parts
+        model="dual",  # it renders patches, so that a frame can be rendered in parts
         options=replace(video.VideoConfig().options, fc_dim=4, lower_width=2),
         rows=1,
         columns=2,
@@ -174,7 +174,7 @@ def video_loop_of(folder: Path) -> Loop:
 
 
 def splats_loop_of(folder: Path) -> Loop:
-    """The loop of the splats, whose pictures are drawn in bands."""
+    """Return the loop of the splats training, which renders images in bands."""
     return Loop(
         name="splats",
         train=splats_case(folder / "photos", streams=False).train,
@@ -187,7 +187,7 @@ EVERY_LOOP = ("video", "normals", "splats")
 
 
 def run_memory_faults(folder: Path, *, only: Collection[str] = EVERY_LOOP) -> list[Row]:
-    """Run out of memory in training, evaluation and mesh extraction, and compare each with the run it should equal."""
+    """Run out of memory in training, evaluation and mesh extraction, and compare each run with its counterpart."""
     rows: list[Row] = []
     for loop in loops(folder, only):
         place = folder / loop.name
@@ -203,7 +203,7 @@ def run_memory_faults(folder: Path, *, only: Collection[str] = EVERY_LOOP) -> li
 
 
 def kept(work: Callable[..., Row], given: tuple[Any, ...], promise: str, what: str, wanted: str) -> Row:
-    """The row of a trial, also where a training ended that was to go on."""
+    """Return the row of a trial, also if a training ended that should have continued."""
     try:
         return work(*given)
     except (RuntimeError, ValueError, ArithmeticError, MemoryError, OSError) as error:
@@ -212,7 +212,7 @@ def kept(work: Callable[..., Row], given: tuple[Any, ...], promise: str, what: s
 
 
 def trained(loop: Loop, folder: Path, *planted: AbstractContextManager[Any]) -> dict[str, Any]:
-    """Train, with faults or without; return the last checkpoint and the losses."""
+    """Train with or without faults; return the last checkpoint and the losses."""
     with ExitStack() as stack:
         for one in planted:
             stack.enter_context(one)
@@ -221,13 +221,13 @@ def trained(loop: Loop, folder: Path, *planted: AbstractContextManager[Any]) -> 
 
 
 def trained_state(folder: Path) -> dict[str, Any]:
-    """The last checkpoint of a run, and its losses."""
+    """Return the last checkpoint of a run, and its losses."""
     checkpoints = Checkpoints(folder / "checkpoints")
     return {"state": checkpoints.read(max(checkpoints.steps())), "losses": read_history(folder)["Loss/total"].values}
 
 
 def differences(one: Any, other: Any, path: str = "", *, but: tuple[str, ...] = ()) -> list[str]:
-    """The leaves that are not the same, bit for bit, leaving some out."""
+    """Return the leaves that are not equal bit for bit, except the ignored ones."""
     if path in but:
         return []
     if isinstance(one, Mapping) and isinstance(other, Mapping) and one.keys() == other.keys():
@@ -238,32 +238,32 @@ def differences(one: Any, other: Any, path: str = "", *, but: tuple[str, ...] = 
     if isinstance(one, torch.Tensor | np.ndarray):
         same = type(one) is type(other) and np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)
     else:
-        same = one == other or repr(one) == repr(other)  # NaN is not itself
+        same = one == other or repr(one) == repr(other)  # NaN does not equal itself
     return [] if same else [path]
 
 
 def events(folder: Path, kind: str) -> list[Mapping[str, Any]]:
-    """The events of a kind in a run."""
+    """Return the events of a kind in a run."""
     return [event for event in read_events(folder) if event["kind"] == kind]
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether figures are the same but for the rounding of sums in another order."""
+    """Return whether figures are equal up to the rounding of sums in another order."""
     return one.shape == other.shape and bool(np.allclose(one, other, rtol=1e-4))
 
 
 def training(loop: Loop, place: Path) -> Row:
-    """Memory runs out in the middle of a step."""
+    """Test memory that runs out in the middle of a step."""
     failed = trained(loop, place / "failed", loop.failing())
     wrong = differences(failed, trained(loop, place / "chunked", loop.chunked()))
     told = events(place / "failed", "out_of_memory")
     good = not wrong and [event["step"] for event in told] == [AT]
-    found = f"step {AT} done again in {PARTS} parts, {len(failed['losses'])} steps equal" if good else f"{wrong[:3]}"
+    found = f"step {AT} repeated in {PARTS} parts, {len(failed['losses'])} steps equal" if good else f"{wrong[:3]}"
     return judged("P13", f"{loop.name}: training", WANTED, found, good=good)
 
 
 def evaluation(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
-    """Memory runs out while views or frames are drawn, all at once."""
+    """Test memory that runs out while all views or frames are rendered at once."""
     failed = trained(loop, place / "look", looks_fail(loop, always=False))
     told = events(place / "look", "out_of_memory")
     lost = events(place / "look", "validation_failed")
@@ -275,27 +275,27 @@ def evaluation(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
         if name not in found_figures or not alike(found_figures[name].values, wanted_figures[name].values):
             wrong.append(name)
     good = bool(told and names) and not wrong and not lost and told[-1]["after"] > told[-1]["before"]
-    found = f"in {told[-1]['after']} parts; figures and training as without" if good else f"{wrong[:3]} {told} {lost}"
+    found = f"in {told[-1]['after']} parts; figures and training unchanged" if good else f"{wrong[:3]} {told} {lost}"
     return judged("P13", f"{loop.name}: evaluation", LOOKED, found, good=good)
 
 
 def hopeless(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
-    """Memory runs out in every evaluation, whatever the parts."""
+    """Test memory that runs out in every evaluation, whatever the number of parts."""
     failed = trained(loop, place / "hopeless", looks_fail(loop, always=True))
     wrong = differences(failed, plain, but=EVALUATION_STATE)
     lost = events(place / "hopeless", "validation_failed")
     good = bool(lost) and not wrong
-    found = f"{len(lost)} recorded, training bit-equal" if good else f"{wrong[:3]}, {len(lost)} recorded"
+    found = f"{len(lost)} failures recorded, training bit-equal" if good else f"{wrong[:3]}, {len(lost)} recorded"
     return judged("P14", f"{loop.name}: {HOPELESS}", "training bit-equal", found, good=good)
 
 
 MEASURED = ("Eval/Frame/train_psnr", "Eval/mae", "Eval/mesh_faces", "Eval/mesh_vertices", "Test/psnr")
-"""Figures that must not depend on the number of parts."""
+"""Return the figures that must not depend on the number of parts."""
 
 
 @contextmanager
 def looks_fail(loop: Loop, *, always: bool) -> Iterator[None]:
-    """Run out of memory at most of the first looks, or in each of them until a run is over."""
+    """Run out of memory in most of the first evaluations, or in all of them until a run ends."""
     places = {
         "video": (video_looks, "render_frame"),
         "normals": (normals_views, "_blended"),
@@ -306,21 +306,21 @@ def looks_fail(loop: Loop, *, always: bool) -> Iterator[None]:
     calls = [0]
 
     def drawn(*arguments: Any, **named: Any) -> object:
-        torch.rand(7)  # it may have drawn numbers before
+        torch.rand(7)  # as an evaluation that has already drawn random numbers
         calls[0] += 1
         if always and calls[0] > MOST_LOOKS:
-            raise RuntimeError(f"{calls[0]} looks ran out of memory: the parts do not grow")
+            raise RuntimeError(f"{calls[0]} evaluations ran out of memory: the number of parts does not grow")
         return run_out() if always or calls[0] == 1 else made(*arguments, **named)
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(module, name, drawn))
-        if always and loop.name == "normals":  # the products after the loop look again, and are not what is tried here
+        if always and loop.name == "normals":  # the products after the loop evaluate again, which is not tested here
             stack.enter_context(patch.object(normals_loop, "write_products", lambda *_, **__: {}))
         yield
 
 
 def mesh(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
-    """Memory runs out for a block of the mesh."""
+    """Test memory that runs out in a block of the mesh."""
     made = normals_surface.implicit_surface
 
     def marched(*arguments: Any, **named: Any) -> object:
@@ -333,12 +333,12 @@ def mesh(loop: Loop, place: Path, plain: Mapping[str, Any]) -> Row:
     told = events(place / "mesh", "out_of_memory")
     lost = events(place / "mesh", "validation_failed")
     good = bool(told) and not wrong and not lost and figures[0] == figures[1]
-    found = f"in blocks of 16, {figures[0][-1]:.0f} faces as without" if good else f"{wrong[:3]} {figures} {lost}"
+    found = f"in blocks of 16, {figures[0][-1]:.0f} faces, unchanged" if good else f"{wrong[:3]} {figures} {lost}"
     return judged("P13", "normals: mesh extraction", MESHED, found, good=good)
 
 
 def main() -> int:
-    """Run all, print a line for each."""
+    """Run all cases, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the video cases only")
     quick = parser.parse_args().quick

@@ -1,11 +1,11 @@
-"""Planted breaks: each spoils one thing in a copy of the source, and the rows of the torture that promise it must fail.
+"""Planted breaks: each breaks one thing in a copy of the source, and the torture rows that promise it must fail.
 
     python benchmarks/torture --mutants                  # all of them
-    python benchmarks/torture --mutants hash,older       # those whose name contains one of these
+    python benchmarks/torture --mutants hash,older       # only mutants whose names contain one of these words
 
-A mutant is a small edit of one file of the package. Its trial is a part of the torture with small counts. It runs
-once with an unchanged copy (the control: every named row must hold) and once with each mutant of it (every named row
-must not hold). A row that no mutant can turn red proves nothing.
+A mutant is a small edit of one file of the package. Its trial is a part of the torture with small counts. The trial
+runs once with an unchanged copy (the control: every named row must hold) and once with each of its mutants (every named
+row must fail). A row that no mutant makes fail proves nothing.
 """
 
 import json
@@ -28,15 +28,15 @@ HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"
 PACKAGE = "fieldwatch"
 EXPECTED = "FIELDWATCH_TORTURE_SOURCE"
-"""Environment variable of a trial: the folder that ``fieldwatch`` must be imported from."""
+"""Environment variable of a trial: the folder from which ``fieldwatch`` must be imported."""
 Edits = tuple[tuple[str, str], ...]
-"""Texts that are there exactly once, and what replaces each."""
+"""Texts that occur exactly once, with their replacements."""
 PATIENCE = 600.0
-"""Seconds that a trial may take before it counts as hung; a row that never comes is not noticed."""
+"""Seconds after which a trial counts as hung; a row that never arrives has not noticed the break."""
 
 
 class StaleMutantError(ValueError):
-    """The text that a mutant replaces is not in its file exactly once."""
+    """The text that a mutant replaces does not occur exactly once in its file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +44,13 @@ class Mutant:
     """One planted break.
 
     Attributes:
-        name: short, unique.
-        breaks: what no longer happens, in words.
-        file: below the package.
-        edits: pairs of a text that is there exactly once, and what replaces it.
-        trial: the name of a trial in ``trials.py``.
-        rows: the rows that must notice: a promise, a space, and words of what was run.
-        also: a second file with its edits, where two places keep the same promise.
+        name: short, unique name.
+        breaks: description of the break.
+        file: path below the package.
+        edits: pairs of a text that occurs exactly once, and its replacement.
+        trial: name of a trial in ``trials.py``.
+        rows: the rows that must notice it: a promise, a space, and words of the row's description.
+        also: a second file with its edits, if two places keep the same promise.
     """
 
     name: str
@@ -63,14 +63,14 @@ class Mutant:
 
     @property
     def files(self) -> dict[str, Edits]:
-        """All its edits, by file."""
+        """Return all edits by file."""
         return {self.file: self.edits, **dict(self.also)}
 
     def applied(self, text: str, file: str = "") -> str:
-        """Return the spoiled text of one of its files, the first if left out.
+        """Return the mutated text of one of its files, by default of the first.
 
         Raises:
-            StaleMutantError: a text to replace is missing, or there more than once.
+            StaleMutantError: a text to replace is missing, or occurs more than once.
         """
         for old, new in self.files[file or self.file]:
             count = text.count(old)
@@ -85,13 +85,13 @@ class Mutant:
 
 @dataclass(kw_only=True)
 class Result:
-    """What became of one mutant.
+    """Outcome of one mutant.
 
     Attributes:
-        mutant: which.
-        missed: why it counts as not noticed, one text per row; empty when all rows noticed.
-        skipped: why it could not be tried here; empty when it was.
-        seconds: that its trial took.
+        mutant: the mutant.
+        missed: why it counts as not noticed, one text per row; empty if all rows noticed it.
+        skipped: why it could not be tried; empty if it was.
+        seconds: duration of its trial.
     """
 
     mutant: Mutant
@@ -101,7 +101,7 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """One word for the table."""
+        """The verdict in one word, for the table."""
         if self.skipped:
             return "not run"
         return "**not noticed**" if self.missed else "noticed"
@@ -109,12 +109,12 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one trial gave.
+    """Result of one trial.
 
     Attributes:
-        rows: its rows; empty where it broke down.
-        trouble: how it broke down; empty where it did not.
-        seconds: that it took.
+        rows: rows of the trial; empty if it failed to run.
+        trouble: why it failed to run; empty if it ran.
+        seconds: duration.
     """
 
     rows: list[Row]
@@ -135,7 +135,7 @@ def spoiled(mutant: Mutant, clean: Path, place: Path) -> Path:
 
 
 def clean_copy(place: Path) -> Path:
-    """Copy the package without what Python compiled of it."""
+    """Copy the package without compiled modules."""
     shutil.copytree(SOURCE / PACKAGE, place / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     return place
 
@@ -173,7 +173,7 @@ def tried(trial: str, source: Path, folder: Path) -> Outcome:
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmount what a process that was killed has left below the folder."""
+    """Unmount what a killed process has left mounted below the folder."""
     mounts = Path("/proc/mounts")
     lines = mounts.read_text().splitlines() if mounts.exists() else []
     points = [line.split()[1] for line in lines if Path(line.split()[1]).is_relative_to(folder.resolve())]
@@ -192,27 +192,27 @@ def run_trial(name: str, folder: Path) -> list[Row]:
     """Run a trial in this process, which must have imported the package from the expected folder.
 
     Raises:
-        RuntimeError: it comes from somewhere else: nothing would be tried.
+        RuntimeError: the package comes from another folder, so that the mutant would not be tested.
     """
-    import fieldwatch  # noqa: PLC0415  which one it is depends on the environment
+    import fieldwatch  # noqa: PLC0415  depends on the environment
 
     expected = os.environ.get(EXPECTED, str(SOURCE))
     place = Path(fieldwatch.__file__).resolve()
     if not place.is_relative_to(Path(expected).resolve()):
         raise RuntimeError(f"the trial expects fieldwatch from {expected}, got {place}")
-    from trials import TRIALS  # noqa: PLC0415  it imports torch, which only a trial needs
+    from trials import TRIALS  # noqa: PLC0415  imports torch, which only a trial needs
 
     return rows_of(TRIALS[name](folder))
 
 
 def of_row(pattern: str, rows: Iterable[Row]) -> list[Row]:
-    """The rows that a mutant's pattern means."""
+    """Return the rows that a mutant's pattern matches."""
     promise, _, words = pattern.partition(" ")
     return [row for row in rows if row.promise == promise and (words in row.what or words == row.group)]
 
 
 def judge(mutant: Mutant, control: Outcome, outcome: Outcome) -> Result:
-    """Compare what a mutant's trial gave with what the unchanged copy gave."""
+    """Compare the rows of a mutant's trial with those of the control."""
     result = Result(mutant=mutant, seconds=outcome.seconds)
     for pattern in mutant.rows:
         before = of_row(pattern, control.rows)
@@ -231,7 +231,7 @@ def judge(mutant: Mutant, control: Outcome, outcome: Outcome) -> Result:
 def run_mutants(
     mutants: Sequence[Mutant], folder: Path, *, jobs: int = 2, tell: Callable[[str], None] = lambda _: None
 ) -> list[Result]:
-    """Try every mutant; all controls come first, since they also compile the copy that the mutants are made from."""
+    """Try every mutant; all controls run first, since they also compile the copy from which the mutants are made."""
     clean = clean_copy(folder / "clean")
     trials = sorted({mutant.trial for mutant in mutants})
 
@@ -257,7 +257,7 @@ def run_mutants(
 
 
 def summary(results: Sequence[Result]) -> str:
-    """How many of how many are noticed."""
+    """Return how many mutants are noticed."""
     ran = [result for result in results if not result.skipped]
     noticed = sum(not result.missed for result in ran)
     left = f"; {len(results) - len(ran)} not run" if len(ran) < len(results) else ""
@@ -265,7 +265,7 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def text(results: Sequence[Result]) -> str:
-    """For a terminal."""
+    """Format the results for a terminal."""
     lines = [
         f"{result.verdict.strip('*'):12} {result.seconds:4.0f} s  {result.mutant.name}: {result.mutant.breaks}"
         for result in results
@@ -275,7 +275,7 @@ def text(results: Sequence[Result]) -> str:
 
 
 def markdown(results: Sequence[Result], table: str, head: str) -> str:
-    """For the page: which rows notice which break, and the rows of the page's table that no break turns red."""
+    """Format the results for the page: which rows notice which break, and which rows no break makes fail."""
     lines = [head, "", f"{summary(results)}.", "", "| planted break | rows that must fail | noticed | seconds |"]
     lines.append("|---|---|---|---:|")
     for result in results:
@@ -286,12 +286,12 @@ def markdown(results: Sequence[Result], table: str, head: str) -> str:
         lines.append("| " + " | ".join(plain(cell) for cell in cells) + f" | {result.seconds:.0f} |")
     uncovered = rows_without(table, [result.mutant for result in results if not result.missed and not result.skipped])
     if uncovered:
-        lines += ["", f"Rows of the table above that no planted break turns red: {'; '.join(uncovered)}."]
+        lines += ["", f"Rows of the table above that no planted break makes fail: {'; '.join(uncovered)}."]
     return "\n".join(lines) + "\n"
 
 
 def rows_without(table: str, mutants: Sequence[Mutant]) -> list[str]:
-    """The rows of the page's table that ran and that none of these mutants turns red."""
+    """Return the rows of the page's table that ran and that none of these mutants makes fail."""
     patterns = [pattern.partition(" ")[::2] for mutant in mutants for pattern in mutant.rows]
     found = list[str]()
     for line in table.splitlines():

@@ -1,4 +1,4 @@
-"""Every optimizer of torch under the guard: a step whose gradient is not finite leaves every bit as it was."""
+"""Every optimizer of torch under the guard: a step with a non-finite gradient leaves every bit unchanged."""
 
 import inspect
 import math
@@ -18,16 +18,16 @@ from fieldwatch.record import read_events
 
 STEPS = 12
 BAD = (0, 4, 5, STEPS - 1)
-"""Steps with a gradient that is not finite: the very first, two in a row, the last."""
+"""Steps with a non-finite gradient: the first one, two in a row, and the last one."""
 NOT_GUARDED = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
-"""The base; what needs a closure; what needs sparse gradients; what takes matrices only."""
+"""Optimizers left out: the base class, one that needs a closure, one for sparse gradients, one for matrices only."""
 FUSED = "skipped by the optimizer"
 CHOSEN = "chosen on the device"
 BADLY = (math.nan, math.inf, -math.inf)
 
 
 def kinds() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every optimizer of torch.optim with each of its implementations."""
+    """Return every optimizer of torch.optim with each of its implementations."""
     for name, made in sorted(vars(torch.optim).items()):
         if not inspect.isclass(made) or not issubclass(made, torch.optim.Optimizer) or name in NOT_GUARDED:
             continue
@@ -41,12 +41,12 @@ def kinds() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def values_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
-    """Every bit of the parameters and of the optimizer's state."""
+    """Return every bit of the parameters and of the optimizer's state."""
     return exact([list(model.parameters()), optimizer.state_dict()["state"]])
 
 
 def trained(folder: Path, name: str, options: dict[str, Any], *, spoil: bool) -> dict[str, Any]:
-    """Train with bad gradients, or without those steps; which bad steps changed a bit, and what there is at the end."""
+    """Train with bad gradients, or without those steps; return which bad steps changed a bit, and the final state."""
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
     optimizer = getattr(torch.optim, name)(model.parameters(), **options)
@@ -78,7 +78,7 @@ def trained(folder: Path, name: str, options: dict[str, Any], *, spoil: bool) ->
 
 
 def stepped(way: str, name: str, options: dict[str, Any]) -> list[str] | None:
-    """What is wrong with a way of stepping that a GPU takes, tried on the CPU; None if the optimizer has it not."""
+    """Return what is wrong with a way of stepping used on GPUs, tried on the CPU; None if the optimizer lacks it."""
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
     optimizer = getattr(torch.optim, name)(model.parameters(), **options)
@@ -90,7 +90,7 @@ def stepped(way: str, name: str, options: dict[str, Any]) -> list[str] | None:
         optimizer.zero_grad()
         (model(inputs).sum(1) - inputs.sum(1)).square().mean().backward()
         if step == 0:
-            optimizer.step()  # both ways come into play once the state exists
+            optimizer.step()  # both ways take effect once the state exists
             continue
         bad = step in BAD
         if bad and model.weight.grad is not None:
@@ -107,7 +107,7 @@ def stepped(way: str, name: str, options: dict[str, Any]) -> list[str] | None:
 
 
 def device_row(way: str) -> Row:
-    """The row of one of these ways."""
+    """Return the row of one of these ways."""
     found = {f"{name}({options})": answer(lambda n=name, o=options: stepped(way, n, o)) for name, options in kinds()}
     tried = {name: wrong for name, wrong in found.items() if wrong is not None}
     wrong = [f"{name}: {words}" for name, words in tried.items() if words]
@@ -118,7 +118,7 @@ def device_row(way: str) -> Row:
 
 
 def trial(folder: Path, name: str, options: dict[str, Any]) -> str:
-    """What went wrong with one optimizer; empty for nothing."""
+    """Return what went wrong with one optimizer; empty for nothing."""
     spoiled = answer(lambda: trained(folder / "bad", name, options, spoil=True))
     spared = answer(lambda: trained(folder / "good", name, options, spoil=False))
     if "raised" in spoiled or "raised" in spared:
@@ -130,8 +130,8 @@ def trial(folder: Path, name: str, options: dict[str, Any]) -> str:
 
 
 def run_optimizers(folder: Path, names: tuple[str, ...] = ()) -> list[Row]:
-    """The rows of P8 about optimizers."""
-    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported once, not after every fork
+    """Return the rows of P8 about optimizers."""
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # torch's lazy imports happen once here, not after every fork
     chosen = [(name, options) for name, options in kinds() if not names or name in names]
     wrong = list[str]()
     for number, (name, options) in enumerate(chosen):
@@ -140,7 +140,10 @@ def run_optimizers(folder: Path, names: tuple[str, ...] = ()) -> list[Row]:
     return [
         judged(
             *("P8", f"{len(chosen)} optimizers of torch, read on the host, {len(BAD)} bad gradients each"),
-            *("every bit as without these steps, each refusal counted", f"{len(chosen) - len(wrong)} of {len(chosen)}"),
+            *(
+                "bit-equal to a run without them, refusals counted",
+                f"{len(chosen) - len(wrong)} of {len(chosen)}",
+            ),
             good=not wrong,
             why="; ".join(wrong)[:400],
         ),

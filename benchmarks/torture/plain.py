@@ -1,4 +1,4 @@
-"""The ways of saving that training scripts have: ``torch.save`` over one file, with a rename, or in new files."""
+"""Common ways to save in training scripts: ``torch.save`` over one file, with a rename, or to new files."""
 
 import os
 from pathlib import Path
@@ -13,35 +13,35 @@ def _load(path: Path) -> tuple[int, State]:
 
 
 class OverLatest:
-    """One file, written over."""
+    """Overwrite one file."""
 
     name = "torch.save over latest"
     promise = "nothing about interruption (torch.save)"
 
     def save(self, folder: Path, step: int, state: State) -> None:
-        """Write it over the old one."""
+        """Overwrite the old file."""
         torch.save({"step": step, "state": state}, folder / "latest.pth")
 
     def load(self, folder: Path, like: State) -> tuple[int, State]:
-        """Load the one there is."""
+        """Load the file."""
         del like
         return _load(folder / "latest.pth")
 
 
 class Replaced(OverLatest):
-    """A temporary file beside it, then ``os.replace``."""
+    """Write a temporary file next to it, then call ``os.replace``."""
 
     name = "torch.save tmp + os.replace"
     promise = "nothing; the habit makes the name change atomic, and orders nothing on the disk"
 
     def save(self, folder: Path, step: int, state: State) -> None:
-        """Write beside the old one, then take its name."""
+        """Write a temporary file, then rename it."""
         torch.save({"step": step, "state": state}, folder / "latest.tmp")
-        os.replace(folder / "latest.tmp", folder / "latest.pth")  # noqa: PTH105  as people write it
+        os.replace(folder / "latest.tmp", folder / "latest.pth")  # noqa: PTH105  as in common scripts
 
 
 class NewThenDelete:
-    """A new file, then the older ones are deleted; the highest step is loaded."""
+    """Write a new file, then delete the older ones; load the highest step."""
 
     name = "torch.save new file, delete older"
     promise = "nothing about interruption"
@@ -64,7 +64,7 @@ class NewThenDelete:
 
 
 class RenamedThenDelete(NewThenDelete):
-    """The same, under a temporary name first."""
+    """Write under a temporary name, then rename."""
 
     name = "torch.save tmp, rename to new, delete older"
     rename = True

@@ -44,7 +44,7 @@ ONE_MORE_VALUE: Edits = (
 SAVING = (
     Mutant(
         name="no sync of a file",
-        breaks="a checkpoint's files are not synced before they are named",
+        breaks="a checkpoint's files are not synced before the rename",
         file="base/files.py",
         edits=NO_FILE_SYNC,
         trial="order",
@@ -52,7 +52,7 @@ SAVING = (
     ),
     Mutant(
         name="no sync of the folder",
-        breaks="the folder is not synced after a checkpoint got its name",
+        breaks="the folder is not synced after a checkpoint is renamed",
         file="checkpoint/files.py",
         edits=(("    old.rename(new)\n    sync_folder(new.parent)\n", "    old.rename(new)\n"),),
         trial="order",
@@ -60,7 +60,7 @@ SAVING = (
     ),
     Mutant(
         name="named before written",
-        breaks="a checkpoint gets its name before its files are written",
+        breaks="a checkpoint is renamed before its files are written",
         file="checkpoint/store.py",
         edits=(
             (
@@ -153,7 +153,7 @@ SAVING = (
     ),
     Mutant(
         name="nothing can be set aside",
-        breaks="a damaged checkpoint on a read-only disk stops the fall back",
+        breaks="a damaged checkpoint on a read-only disk prevents the fallback",
         file="checkpoint/store.py",
         edits=(
             (
@@ -162,7 +162,7 @@ SAVING = (
             ),
         ),
         trial="disk",
-        rows=("P7 a save to, and a fall back on",),
+        rows=("P7 a save to a read-only disk",),
     ),
 )
 DAMAGE = (
@@ -184,7 +184,7 @@ DAMAGE = (
     ),
     Mutant(
         name="a silent fall back",
-        breaks="the checkpoint that was passed over is not named",
+        breaks="the skipped checkpoint is not reported",
         file="checkpoint/store.py",
         edits=(
             (
@@ -234,7 +234,7 @@ RESUMING = (
     ),
     Mutant(
         name="named generators are forgotten",
-        breaks="generators with names of their own are not restored",
+        breaks="named generators are not restored",
         file="checkpoint/random_state.py",
         edits=(("            _set_state(name, generator, stored[name])\n", "            _state_of(generator)\n"),),
         trial="states",
@@ -242,7 +242,7 @@ RESUMING = (
     ),
     Mutant(
         name="the place in the data is forgotten",
-        breaks="a resumed run begins its epoch anew",
+        breaks="a resumed run restarts its epoch",
         file="checkpoint/shuffled.py",
         edits=(('        self._cursor = state_dict["cursor"]\n        self._epoch = state_dict["epoch"]\n', ""),),
         trial="resume video streams",
@@ -250,7 +250,7 @@ RESUMING = (
     ),
     Mutant(
         name="the order of the data is forgotten",
-        breaks="a resumed run draws its epoch anew",
+        breaks="a resumed run draws a new order for its epoch",
         file="checkpoint/shuffled.py",
         edits=(('        self._order = state_dict["order"].clone()\n', ""),),
         trial="resume splats streams",
@@ -282,7 +282,7 @@ RESUMING = (
     ),
     Mutant(
         name="tensors are not copied back",
-        breaks="plain tensors keep the values of a new object",
+        breaks="plain tensors are not restored",
         file="checkpoint/items.py",
         edits=(("                item.copy_(stored)\n", "                stored.shape\n"),),
         trial="states",
@@ -290,31 +290,31 @@ RESUMING = (
     ),
     Mutant(
         name="a value that nobody looks at",
-        breaks="checkpoints hold a value without a control or a reason",
+        breaks="checkpoints contain a value without a control or a reason",
         file="checkpoint/random_state.py",
         edits=ONE_MORE_VALUE,
         trial="resume splats",
-        rows=("P4 splats fp32, in memory, values that have",),
+        rows=("P4 splats fp32, in memory, values with",),
     ),
     Mutant(
         name="a value that nobody looks at, video",
-        breaks="checkpoints hold a value without a control or a reason",
+        breaks="checkpoints contain a value without a control or a reason",
         file="checkpoint/random_state.py",
         edits=ONE_MORE_VALUE,
         trial="resume video",
-        rows=("P4 video fp32, in memory, values that have",),
+        rows=("P4 video fp32, in memory, values with",),
     ),
     Mutant(
         name="a value that nobody looks at, normals",
-        breaks="checkpoints hold a value without a control or a reason",
+        breaks="checkpoints contain a value without a control or a reason",
         file="checkpoint/random_state.py",
         edits=ONE_MORE_VALUE,
         trial="resume normals",
-        rows=("P4 normals fp32, values that have",),
+        rows=("P4 normals fp32, values with",),
     ),
     Mutant(
         name="a generator that nothing draws from",
-        breaks="the data's order no longer comes from the generator that is saved: its control says nothing",
+        breaks="the order of the data no longer comes from the saved generator, so its control proves nothing",
         file="checkpoint/shuffled.py",
         edits=(
             (
@@ -355,7 +355,7 @@ GUARDING = (
     ),
     Mutant(
         name="the old values are not chosen",
-        breaks="on a GPU the choice between old and new values always takes the new ones",
+        breaks="on a GPU, the new values are always chosen",
         file="guard/update.py",
         edits=(("torch.where(restore, old, container[key])", "torch.where(restore, container[key], container[key])"),),
         trial="optimizers",
@@ -363,7 +363,7 @@ GUARDING = (
     ),
     Mutant(
         name="the flag does not reach the optimizer",
-        breaks="on a GPU a fused optimizer is not told that the update was refused",
+        breaks="on a GPU, a fused optimizer does not learn that the update was refused",
         file="guard/update.py",
         edits=(("    optimizer.found_inf = refused", "    optimizer.found_inf = refused * 0"),),
         trial="optimizers",
@@ -402,7 +402,7 @@ GUARDING = (
     ),
     Mutant(
         name="spikes are not seen",
-        breaks="nobody reads the losses for spikes",
+        breaks="losses are not checked for spikes",
         file="run/run_record.py",
         edits=(("            self._spikes(block)\n", "            pass\n"),),
         trial="spikes",
@@ -410,7 +410,7 @@ GUARDING = (
     ),
     Mutant(
         name="going back restores nothing",
-        breaks="a run that goes back keeps the weights it has",
+        breaks="a rollback does not restore the weights",
         file="checkpoint/store.py",
         edits=(
             (
@@ -423,7 +423,7 @@ GUARDING = (
     ),
     Mutant(
         name="nothing is skipped",
-        breaks="a run that went back makes the bad updates again",
+        breaks="a run repeats the bad updates after a rollback",
         file="run/rollback.py",
         edits=(("first <= step <= last for first, last", "first > last for first, last"),),
         trial="spikes",
@@ -431,7 +431,7 @@ GUARDING = (
     ),
     Mutant(
         name="every jump is divergence",
-        breaks="a run goes back after a single high loss",
+        breaks="a run rolls back after a single high loss",
         file="guard/spikes.py",
         edits=(
             ("            if self._high_count == self._options.patience:\n", "            if self._high_count == 1:\n"),
@@ -449,7 +449,7 @@ GUARDING = (
     ),
     Mutant(
         name="moments are not watched",
-        breaks="a state that turns non-finite is not looked for",
+        breaks="a non-finite state is not detected",
         file="guard/spikes.py",
         edits=(("        self._read_state(block)\n", ""),),
         trial="injections mid",
@@ -459,7 +459,7 @@ GUARDING = (
 STOPPING = (
     Mutant(
         name="stop points ignore signals",
-        breaks="a stop point goes on, however long ago a signal came",
+        breaks="a stop point ignores an overdue signal",
         file="run/stopping.py",
         edits=(
             (
@@ -472,7 +472,7 @@ STOPPING = (
     ),
     Mutant(
         name="a signal saves nothing",
-        breaks="a run that ends for a signal does not save",
+        breaks="a run that is ended by a signal does not save",
         file="run/session.py",
         edits=(
             (
@@ -485,7 +485,7 @@ STOPPING = (
     ),
     Mutant(
         name="waits are not given up",
-        breaks="a wait for data goes on, however long ago a signal came",
+        breaks="a wait for data ignores an overdue signal",
         file="run/stopping.py",
         edits=(
             (
@@ -511,7 +511,7 @@ STOPPING = (
     ),
     Mutant(
         name="signals are heard late",
-        breaks="signals end the process until the first step",
+        breaks="signals end the process at once until the first step",
         file="run/session.py",
         edits=(
             ("        resources.enter_context(self.stop_point)\n", ""),
@@ -544,7 +544,7 @@ STOPPING = (
     ),
     Mutant(
         name="workers swallow SIGTERM",
-        breaks="a forked worker does not end for SIGTERM",
+        breaks="a forked worker ignores SIGTERM",
         file="checkpoint/signals.py",
         edits=(
             (
@@ -557,7 +557,7 @@ STOPPING = (
     ),
     Mutant(
         name="a signal ends with another code, video",
-        breaks="a run that ends for a signal exits with 1",
+        breaks="a run that is ended by a signal exits with 1",
         file="run/stopping.py",
         edits=(("        raise Interrupted(request.exit_code)\n", "        raise Interrupted(1)\n"),),
         trial="video signals",
@@ -567,7 +567,7 @@ STOPPING = (
 DYING = (
     Mutant(
         name="the wrong cause",
-        breaks="the supervisor takes every signal for a kill from outside",
+        breaks="the supervisor reports a segmentation fault as an abort",
         file="monitor/causes.py",
         edits=(('signal.SIGSEGV: ("segfault",', 'signal.SIGSEGV: ("abort",'),),
         trial="faults",
@@ -575,7 +575,7 @@ DYING = (
     ),
     Mutant(
         name="no stacks at a segmentation fault",
-        breaks="faulthandler is not switched on",
+        breaks="faulthandler is not enabled",
         file="run/watchdog.py",
         edits=(("            faulthandler.enable(self._stacks)\n", "            faulthandler.is_enabled()\n"),),
         trial="faults",
@@ -596,7 +596,7 @@ DYING = (
     ),
     Mutant(
         name="the watchdog never looks",
-        breaks="nobody notices that the run gives no sign of life",
+        breaks="missing heartbeats are not noticed",
         file="run/watchdog.py",
         edits=(
             (
@@ -619,7 +619,7 @@ DYING = (
     ),
     Mutant(
         name="divergence is repeated",
-        breaks="a run that diverged is started again",
+        breaks="a diverged run is restarted",
         file="monitor/causes.py",
         edits=(('NOT_RETRIED: Final = ("finished", "diverged", ', 'NOT_RETRIED: Final = ("finished", '),),
         trial="faults",
@@ -627,7 +627,7 @@ DYING = (
     ),
     Mutant(
         name="restarts without progress are not counted",
-        breaks="a crash that comes at every start is restarted three times as often",
+        breaks="a crash at every start is restarted three times as often",
         file="monitor/restarts.py",
         edits=(("if self._without_progress >= self._in_a_row:", "if self._without_progress >= 2 * self._in_a_row:"),),
         trial="crash loop",
@@ -637,7 +637,7 @@ DYING = (
 SHRINKING = (
     Mutant(
         name="parts are not doubled",
-        breaks="a step that ran out of memory is done again in as many parts as before",
+        breaks="a step that ran out of memory is repeated in as many parts as before",
         file="run/micro_batches.py",
         edits=(
             (
@@ -650,7 +650,7 @@ SHRINKING = (
     ),
     Mutant(
         name="generators are not put back",
-        breaks="a step that ran out of memory is done again with other random numbers",
+        breaks="a step that ran out of memory is repeated with other random numbers",
         file="run/state_backup.py",
         edits=(('        torch.set_rng_state(state["torch"])\n', ""),),
         trial="memory of splats",
@@ -658,7 +658,7 @@ SHRINKING = (
     ),
     Mutant(
         name="what is named is not put back",
-        breaks="a step that ran out of memory is done again with what the first attempt left",
+        breaks="a step that ran out of memory is repeated without undoing the first attempt",
         file="run/state_backup.py",
         edits=(("            item.load_state_dict(deepcopy(state))\n", "            deepcopy(state)\n"),),
         trial="memory of normals",
@@ -667,7 +667,7 @@ SHRINKING = (
     *(
         Mutant(
             name=f"memory ends an evaluation, {name}",
-            breaks="an evaluation that runs out of memory is not done again",
+            breaks="an evaluation that runs out of memory is not repeated",
             file="run/retry.py",
             edits=(
                 (
@@ -683,7 +683,7 @@ SHRINKING = (
     *(
         Mutant(
             name=f"memory in an evaluation ends training, {name}",
-            breaks="an evaluation that has no memory, whatever its parts, ends the training",
+            breaks="an evaluation that always runs out of memory ends the training",
             file="run/evaluation.py",
             edits=(
                 (
@@ -698,7 +698,7 @@ SHRINKING = (
     ),
     Mutant(
         name="an evaluation draws",
-        breaks="an evaluation moves the random states of the training",
+        breaks="an evaluation changes the random states of the training",
         file="run/state_backup.py",
         edits=(("        self._generators.load_state_dict(self._random)\n", ""),),
         trial="validation",
@@ -714,7 +714,7 @@ SHRINKING = (
     ),
     Mutant(
         name="an evaluation changes buffers",
-        breaks="buffers keep what an evaluation made of them",
+        breaks="an evaluation changes buffers",
         file="run/state_backup.py",
         edits=(("            buffer.copy_(copy)\n", "            copy.shape\n"),),
         trial="validation",
@@ -732,7 +732,7 @@ SHRINKING = (
 BUDGETS = (
     Mutant(
         name="the stall budget is ignored",
-        breaks="a run saves however long its snapshots take",
+        breaks="the time of snapshots does not limit how often a run saves",
         file="checkpoint/interval.py",
         edits=(("        return self._stall / self.autosave.stall_budget\n", "        return 0.0\n"),),
         trial="intervals",
@@ -740,7 +740,7 @@ BUDGETS = (
     ),
     Mutant(
         name="the writer's share is ignored",
-        breaks="a run saves however long the disk takes",
+        breaks="the time of writing does not limit how often a run saves",
         file="checkpoint/interval.py",
         edits=(("self._writing / WRITING_SHARE", "0.0 / WRITING_SHARE"),),
         trial="intervals",
@@ -748,7 +748,7 @@ BUDGETS = (
     ),
     Mutant(
         name="the loss limit is ignored",
-        breaks="nothing bounds the work that a kill can cost",
+        breaks="the work that a kill can cost is not limited",
         file="checkpoint/interval.py",
         edits=(("        latest = max(limit - self._writing, 0.0)", '        latest = float("inf")'),),
         trial="intervals",
@@ -769,7 +769,7 @@ BUDGETS = (
     ),
     Mutant(
         name="failed saves are repeated at once",
-        breaks="a save that failed is tried again at every step",
+        breaks="a failed save is retried at every step",
         file="checkpoint/interval.py",
         edits=(("        self._retry_at = self._clock() + pause\n", "        self._retry_at = self._clock()\n"),),
         trial="intervals",
@@ -788,14 +788,14 @@ KEEPING = (
         )
         for what, old, new in (
             ("the best", "self.ranked(candidates)[: self.best]", "self.ranked(candidates)[: self.best - 1]"),
-            ("every so many", "if self.every and step % self.every == 0", "if self.every and step % self.every == 1"),
+            ("every n-th", "if self.every and step % self.every == 0", "if self.every and step % self.every == 1"),
             ("the pinned", "if candidate.pinned)", "if candidate.pinned and candidate.step < 0)"),
             ("the last but one", "{*steps[-self.last :], ", "{*steps[-1:], "),
         )
     ),
     Mutant(
         name="retention deletes nothing",
-        breaks="checkpoints that no rule wants stay",
+        breaks="checkpoints that no rule keeps are not deleted",
         file="checkpoint/store.py",
         edits=(("        for path in unwanted:\n", "        for path in unwanted[:0]:\n"),),
         trial="retention",
@@ -819,7 +819,7 @@ KEEPING = (
     ),
     Mutant(
         name="a manifest of any size",
-        breaks="a manifest is read whole, however long it is",
+        breaks="a manifest of any size is read",
         file="checkpoint/files.py",
         edits=(("        if size > largest:\n", "        if size < 0:\n"),),
         trial="hostile",
@@ -827,7 +827,7 @@ KEEPING = (
     ),
     Mutant(
         name="any format is read",
-        breaks="a checkpoint of a later format is read as one of this",
+        breaks="a checkpoint of a newer format is read as one of this version",
         file="checkpoint/manifest.py",
         edits=(
             (
@@ -850,7 +850,7 @@ KEEPING = (
 LOGS = (
     Mutant(
         name="later rows are not voided",
-        breaks="a resumed run does not void the rows that it makes again",
+        breaks="a resumed run does not invalidate the rows that it repeats",
         file="run/run_record.py",
         edits=(("            self._journal.segment(step)\n", ""),),
         trial="histories",
@@ -858,7 +858,7 @@ LOGS = (
     ),
     Mutant(
         name="later rows are not voided, kills",
-        breaks="a resumed run does not void the rows that it makes again",
+        breaks="a resumed run does not invalidate the rows that it repeats",
         file="run/run_record.py",
         edits=(("            self._journal.segment(step)\n", ""),),
         trial="kills",
@@ -866,7 +866,7 @@ LOGS = (
     ),
     Mutant(
         name="later events are not voided",
-        breaks="a resumed run does not void the events that it makes again",
+        breaks="a resumed run does not invalidate the events that it repeats",
         file="run/run_record.py",
         edits=(("            self._events.segment(step)\n", ""),),
         trial="histories",
@@ -882,7 +882,7 @@ LOGS = (
     ),
     Mutant(
         name="sinks are not rewound",
-        breaks="TensorBoard's files keep the steps that are made again",
+        breaks="TensorBoard's files keep the repeated steps",
         file="run/sink_group.py",
         edits=(
             (

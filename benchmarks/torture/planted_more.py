@@ -19,7 +19,7 @@ POSIX_LOCK: Edits = (
 RECORDED = (
     Mutant(
         name="rows without checksums",
-        breaks="the checksum of a row is not looked at",
+        breaks="the checksum of a row is not verified",
         file="record/rows.py",
         edits=(
             ("        return sums[:-1] == [row[-1] for row in rows]\n", "        return bool(sums)\n"),
@@ -33,7 +33,7 @@ RECORDED = (
     ),
     Mutant(
         name="events without checksums",
-        breaks="the checksum of an event, a layout or a segment is not looked at",
+        breaks="the checksum of an event, a layout or a segment is not verified",
         file="record/lines.py",
         edits=(("        if found.pop(CHECKSUM) != checksum_of(line):\n", "        if not found.pop(CHECKSUM):\n"),),
         trial="logs",
@@ -41,7 +41,7 @@ RECORDED = (
     ),
     Mutant(
         name="run.json without its hash",
-        breaks="the hash of run.json is not looked at",
+        breaks="the hash of run.json is not verified",
         file="record/manifest.py",
         edits=(("    if seal is not None and seal != _hash(stored):\n", "    if seal is not None and not seal:\n"),),
         trial="logs",
@@ -49,7 +49,7 @@ RECORDED = (
     ),
     Mutant(
         name="no copy of run.json",
-        breaks="checkpoints do not hold what run.json says",
+        breaks="checkpoints contain no copy of run.json",
         file="checkpoint/folder.py",
         edits=(("        self._run = text\n", "        self._run = text[:0]\n"),),
         trial="logs",
@@ -57,7 +57,7 @@ RECORDED = (
     ),
     Mutant(
         name="step 0 whatever lies there",
-        breaks="a folder that held checkpoints is begun at step 0",
+        breaks="a folder that held checkpoints is started at step 0",
         file="run/incidents.py",
         edits=(("        if not self._start_allowed:\n", "        if self._start_allowed is None:\n"),),
         trial="logs",
@@ -71,11 +71,11 @@ WRITING = (
         file="checkpoint/lock.py",
         edits=(*NO_FOLDER_LOCK, ("            if not _lock_file(file):\n", "            if file < 0:\n")),
         trial="writers",
-        rows=("P15 a second process on a folder that is held",),
+        rows=("P15 a second process on a folder in use",),
     ),
     Mutant(
         name="only the file is locked",
-        breaks="the folder itself is not locked, the file in it is",
+        breaks="only the file in the folder is locked",
         file="checkpoint/lock.py",
         edits=NO_FOLDER_LOCK,
         trial="writers",
@@ -86,7 +86,7 @@ WRITING = (
     ),
     Mutant(
         name="a lock of the process",
-        breaks="the lock belongs to the process, and goes with any closed descriptor",
+        breaks="the lock belongs to the process, and any closed descriptor releases it",
         file="checkpoint/lock.py",
         edits=(*NO_FOLDER_LOCK, *POSIX_LOCK),
         trial="writers",
@@ -97,7 +97,7 @@ WRITING = (
     ),
     Mutant(
         name="workers keep the lock",
-        breaks="a forked worker holds what its parent held",
+        breaks="a forked worker keeps its parent's lock",
         file="checkpoint/lock.py",
         edits=(("        for lock in cls._instances:\n            lock.release()\n", ""),),
         trial="writers",
@@ -105,7 +105,7 @@ WRITING = (
     ),
     Mutant(
         name="workers unlock the folder",
-        breaks="a forked worker takes the lock from its parent",
+        breaks="a forked worker releases its parent's lock",
         file="checkpoint/lock.py",
         edits=(
             (
@@ -122,15 +122,15 @@ WRITING = (
     ),
     Mutant(
         name="the owner is not named",
-        breaks="the lock does not say who holds it",
+        breaks="the lock does not name its owner",
         file="checkpoint/lock.py",
         edits=(("_rewrite(file, _owner_json())\n", '_rewrite(file, b"")\n'),),
         trial="writers",
-        rows=("P15 a second process on a folder that is held",),
+        rows=("P15 a second process on a folder in use",),
     ),
     Mutant(
         name="the lock is not given back",
-        breaks="leaving does not let go of the folder",
+        breaks="leaving does not release the folder",
         file="checkpoint/lock.py",
         edits=(("        self.release()\n        self._instances.discard(self)\n", ""),),
         trial="writers",
@@ -138,7 +138,7 @@ WRITING = (
     ),
     Mutant(
         name="links in a run folder are followed",
-        breaks="a run folder's own folders and files may be links to anywhere",
+        breaks="files and folders of a run folder may be links to any place",
         file="run/session.py",
         edits=(("        refuse_links(plan.folder)\n", ""),),
         trial="links",
@@ -153,7 +153,7 @@ NOTHING_FROM_RESERVE: Edits = (
 RESUMING = (
     Mutant(
         name="a loader forgets its place",
-        breaks="a data loader begins its epoch anew",
+        breaks="a data loader restarts its epoch",
         file="checkpoint/loader.py",
         edits=(('        self._position.batch = int(state_dict["batch"])\n', ""),),
         trial="loaders",
@@ -161,7 +161,7 @@ RESUMING = (
     ),
     Mutant(
         name="workers draw on their own",
-        breaks="what a data set draws depends on the worker and the moment",
+        breaks="the random numbers of a data set depend on worker and time",
         file="checkpoint/loader.py",
         edits=(("            _seed_all(seed_of(self._seed, epoch, number), self._generators)\n", ""),),
         trial="loaders",
@@ -169,15 +169,15 @@ RESUMING = (
     ),
     Mutant(
         name="a plain loader is not named",
-        breaks="nothing is said of a data loader that cannot be resumed",
+        breaks="a data loader that cannot be resumed is not reported",
         file="run/checkpoint_coverage.py",
         edits=(('            self._warn_once("DataLoader", _PLAIN_LOADER)\n', "            str(_PLAIN_LOADER)\n"),),
         trial="loaders",
-        rows=("P4 torch's DataLoader as it is",),
+        rows=("P4 plain torch DataLoader",),
     ),
     Mutant(
         name="a generator that nothing draws from, video",
-        breaks="the data's order no longer comes from the generator that is saved: its control says nothing",
+        breaks="the order of the data no longer comes from the saved generator, so its control proves nothing",
         file="checkpoint/shuffled.py",
         edits=SEEDED_BY_EPOCH,
         trial="resume video",
@@ -185,7 +185,7 @@ RESUMING = (
     ),
     Mutant(
         name="rays are drawn without their generator",
-        breaks="rays no longer come from the generator that is saved, so that its control says nothing",
+        breaks="rays no longer come from the saved generator, so its control proves nothing",
         file="recon/pipelines/normals/batches.py",
         edits=(
             (
@@ -211,7 +211,7 @@ RESUMING = (
     ),
     Mutant(
         name="going back is not counted",
-        breaks="how often a run went back is not counted, so that its control says nothing",
+        breaks="rollbacks are not counted, so their control proves nothing",
         file="recon/pipelines/normals/recovery.py",
         edits=(("        self.total[kind] += 1\n", ""),),
         trial="resume disturbed",
@@ -231,7 +231,7 @@ FULL = (
     ),
     Mutant(
         name="what waits is dropped",
-        breaks="what a full disk refuses is not kept",
+        breaks="writes that a full disk refuses are lost",
         file="record/disk/backlog.py",
         edits=(("        queue.pending.append(write)\n        self._count(write, 1)\n", ""),),
         trial="last byte",
@@ -240,7 +240,7 @@ FULL = (
     ),
     Mutant(
         name="what waits loses its order",
-        breaks="what waited is written in another order than it came",
+        breaks="waiting writes lose their order",
         file="record/disk/backlog.py",
         edits=(("        queue.pending.append(write)\n", "        queue.pending.appendleft(write)\n"),),
         trial="last byte",
@@ -249,17 +249,17 @@ FULL = (
     ),
     Mutant(
         name="no reserve for the record",
-        breaks="no space is reserved for rows and last words",
+        breaks="no space is reserved for rows and the end of the run",
         file="record/disk/reserve.py",
         edits=(("            os.posix_fallocate(self._file, 0, self._whole + beyond)\n", "            pass\n"),),
         trial="last byte",
-        rows=("P7 SIGTERM while the disk is full, and nobody takes",),
+        rows=("P7 SIGTERM while the disk is full, and no process takes",),
     ),
 )
 RESTARTING = (
     Mutant(
         name="restarts are not limited",
-        breaks="a crash that gets a step further each time is restarted three times as often as allowed",
+        breaks="a crash that advances one step each time is restarted three times as often as allowed",
         file="monitor/restarts.py",
         edits=(("        if self.recent >= self._per_hour:\n", "        if self.recent >= 3 * self._per_hour:\n"),),
         trial="crash loop",
@@ -267,7 +267,7 @@ RESTARTING = (
     ),
     Mutant(
         name="no pause between restarts",
-        breaks="a training is started again at once, however often it died",
+        breaks="a training is restarted at once, however often it crashed",
         file="monitor/restarts.py",
         edits=(("        return min(self._pause * 2.0", "        return 0.0 * min(self._pause * 2.0"),),
         trial="crash loop",
@@ -275,7 +275,7 @@ RESTARTING = (
     ),
     Mutant(
         name="the default waits too long",
-        breaks="without a chosen timeout a hang is noticed after two minutes at the earliest",
+        breaks="under the default timeout, a hang is noticed after two minutes at the earliest",
         file="run/watchdog.py",
         edits=(("MIN_TIMEOUT: Final = 60.0\n", "MIN_TIMEOUT: Final = 120.0\n"),),
         trial="default hang",
@@ -314,7 +314,7 @@ LONG = (
 STARTING = (
     Mutant(
         name="run.json is not synced",
-        breaks="run.json gets its name before its bytes are on the disk",
+        breaks="run.json is renamed before its bytes are on the disk",
         file="base/files.py",
         edits=(("            write_synced(draft, [data])\n", "            draft.write_bytes(data)\n"),),
         trial="start",
@@ -322,7 +322,7 @@ STARTING = (
     ),
     Mutant(
         name="run.json's name is not synced",
-        breaks="the folder is not synced after run.json got its name",
+        breaks="the folder is not synced after run.json is renamed",
         file="base/files.py",
         edits=(("    if durable:\n        sync_folder(path.parent)\n", ""),),
         trial="start",
@@ -330,7 +330,7 @@ STARTING = (
     ),
     Mutant(
         name="the rehearsal reads the page cache",
-        breaks="what the rehearsal wrote is not dropped from the page cache before it is read back",
+        breaks="the rehearsal reads from the page cache",
         file="checkpoint/files.py",
         edits=(("        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)\n", "        pass\n"),),
         trial="start",

@@ -1,11 +1,11 @@
-"""Power cuts: what of a save has reached the disk, by copying the disk while it is mounted.
+"""Power cuts: shows which parts of a save have reached the disk, by copying the disk while it is mounted.
 
-The disk is an ext4 image on a loop device. Its file holds what the file system has issued to the device, and nothing
-of what still lies in that file system's own page cache; so a copy of the file is the disk at that moment, and mounting
-the copy replays the journal as after a cut. What this shows: data, names or journal that were never sent to the disk.
-What it cannot show: a disk that loses its own write cache (a missing flush), and writes that a real disk would order
-otherwise. It is kinder than a real cut in that, and never harsher: the copy takes a moment, in which only the file
-system itself can go on, since whoever saves is stopped.
+The disk is an ext4 image on a loop device. Its file holds everything that the file system has issued to the device, and
+nothing that is still in the page cache. A copy of the file is therefore the disk at that moment, and mounting the copy
+replays the journal as after a cut. The test reveals data, names and journal entries that were never sent to the disk.
+It cannot reveal a disk that loses its own write cache (a missing flush), or writes that a real disk would reorder. In
+these respects it is milder than a real cut, and it is never harsher: while the copy is made, the saving process is
+stopped, and only the file system itself can continue.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ from rows import Row, judged, not_run
 SIZE = 500_000
 DISK = 64 << 20
 LATER = 7.0
-"""Seconds: ext4 commits its journal every 5 s, and writes data back only after 30 s."""
+"""In seconds: ext4 commits its journal every 5 s, and writes data back only after 30 s."""
 WANTED = "100 % at the acknowledged step"
 
 
 def can_mount(folder: Path) -> str:
-    """Why no disk can be made here; empty when it can."""
+    """Return why no disk can be created here; empty if one can."""
     if os.geteuid() != 0:
         return "needs root, to mount a disk image"
     missing = [name for name in ("mkfs.ext4", "mount", "umount") if shutil.which(name) is None]
@@ -48,7 +48,7 @@ def can_mount(folder: Path) -> str:
 
 
 def made(image: Path) -> Path:
-    """An empty ext4 disk with the defaults."""
+    """Create an empty ext4 disk with the defaults."""
     image.parent.mkdir(parents=True, exist_ok=True)
     with image.open("wb") as file:
         file.truncate(DISK)
@@ -58,7 +58,7 @@ def made(image: Path) -> Path:
 
 @contextlib.contextmanager
 def mounted(image: Path, point: Path) -> Iterator[Path]:
-    """Mount an image; it is unmounted, and its loop device given back, whatever happens."""
+    """Mount an image; unmount it and detach its loop device at the end, whatever happens."""
     point.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-o", "loop", str(image), str(point)], check=True, capture_output=True)
     try:
@@ -70,16 +70,16 @@ def mounted(image: Path, point: Path) -> Iterator[Path]:
 
 
 def cut(image: Path, copy: Path) -> Path:
-    """The disk as it is now."""
+    """Copy the disk in its current state."""
     subprocess.run(["cp", "--sparse=always", "--reflink=never", str(image), str(copy)], check=True)
     return copy
 
 
 def saved(method: Method, folder: Path, step: int, size: int) -> None:
-    """Save in a child, which then ends at once: its end writes nothing back."""
+    """Save in a child that then exits at once, so that its exit writes nothing back."""
     child = forked(lambda say: (method.save(folder, step, filled(step, size)), say(b"saved")))
     if not child.listen(5):
-        raise RuntimeError(f"{method.name} could not save step {step} to {folder}: its traceback stands above")
+        raise RuntimeError(f"{method.name} could not save step {step} to {folder}: see its traceback above")
     child.end()
 
 
@@ -90,7 +90,7 @@ def found_after(method: Method, copy: Path, size: int = SIZE) -> dict[str, Any]:
 
 
 def outcome(found: dict[str, Any], acknowledged: int) -> str:
-    """``new`` (what was acknowledged), ``old`` (an earlier one), ``lost`` (loading raises) or ``wrong``."""
+    """Return ``new`` (the acknowledged state), ``old`` (an earlier one), ``lost`` (loading raises) or ``wrong``."""
     if "raised" in found:
         return "lost"
     if not found["whole"]:
@@ -99,7 +99,7 @@ def outcome(found: dict[str, Any], acknowledged: int) -> str:
 
 
 def cuts(methods: Sequence[Method], folder: Path, size: int = SIZE) -> dict[str, tuple[str, str]]:
-    """For each method, what a cut right after the acknowledgement leaves, and one 7 s later; all wait together."""
+    """For each method, test a cut right after the acknowledgement and one 7 s later; all methods wait together."""
     results = dict[str, tuple[str, str]]()
     with contextlib.ExitStack() as disks:
         images = [made(folder / f"{number}.img") for number in range(len(methods))]
@@ -123,15 +123,15 @@ def cuts(methods: Sequence[Method], folder: Path, size: int = SIZE) -> dict[str,
 
 
 def heard(child: Child) -> int:
-    """What a stopped child said last."""
+    """Return the last output of a stopped child."""
     while select.select([child.pipe], [], [], 0)[0]:
         child.heard += os.read(child.pipe, 65536)
     return last_said(child)
 
 
 def random_cuts(folder: Path, count: int, seed: int = 10) -> list[str]:
-    """Cut at random times while a process saves in a loop and keeps only the last; it is stopped for the copy."""
-    draw, method, results = random.Random(seed), Ours(last=1), list[str]()  # noqa: S311  chance that repeats, not secrets
+    """Cut at random times while a process, stopped during each copy, saves in a loop and keeps only the last save."""
+    draw, method, results = random.Random(seed), Ours(last=1), list[str]()  # noqa: S311  reproducible choices, not secrets
     image = made(folder / "random.img")
     with mounted(image, folder / "random") as point:
         (point / "run").mkdir()
@@ -153,7 +153,7 @@ def random_cuts(folder: Path, count: int, seed: int = 10) -> list[str]:
 
 
 def run_power(folder: Path, count: int = 20) -> list[Row]:
-    """The rows of P2."""
+    """Return the rows of P2."""
     what = "power cut: ext4 image on a loop device, copied while mounted, journal replayed"
     why = can_mount(folder)
     if why:

@@ -1,7 +1,7 @@
-"""Is a resumed run the same run? Every pipeline, stopped at every kind of place, against one that was not stopped.
+"""Compares a resumed run of every pipeline, stopped at every kind of place, with one that was not stopped.
 
-Losses of every step and the state at the end have to be equal to the last bit. That this says something is shown by
-the negative controls: each part of the state is left as a new object has it, and then the run has to differ.
+The losses of every step and the final state must be equal bit for bit. Negative controls show that the comparison is
+meaningful: each part of the state in turn is left as in a new object, and then the run must differ.
 """
 
 import os
@@ -29,7 +29,7 @@ from identical_runs import OF_THE_CLOCK, leaves
 from torture.rows import Row, judged
 
 NEAR = 12
-"""Steps after which a control looks whether losses differ already; where they do not, it goes on to the end."""
+"""Steps after which a control compares losses; if they are equal, it continues to the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class Part:
     """A part of a checkpoint that a resumed run needs.
 
     Attributes:
-        name: for people.
+        name: display name.
         leaves: patterns of the paths of its values.
-        at: the stop point after which it is missing.
+        at: stop point after which it is missing.
     """
 
     name: str
@@ -52,11 +52,11 @@ class Case:
     """A training that is stopped and resumed.
 
     Attributes:
-        name: for people.
-        train: trains in a folder, or goes on with what is there.
-        stops: numbers of finished steps, by what is happening there, in order.
-        parts: what a checkpoint holds, for the negative controls.
-        harmless: patterns of values that may be missing, with the reason.
+        name: display name.
+        train: function that trains in a folder, or resumes the run in it.
+        stops: numbers of finished steps by the name of what happens there, in order.
+        parts: parts of a checkpoint, for the negative controls.
+        harmless: patterns of values that may be missing, with the reasons.
     """
 
     name: str
@@ -68,12 +68,12 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """What a run computed.
+    """Results of a run.
 
     Attributes:
-        losses: of every step.
-        state: what the last checkpoint holds.
-        numbers: every other number of the record that does not depend on how quick the machine was.
+        losses: loss of every step.
+        state: content of the last checkpoint.
+        numbers: all other recorded numbers that do not depend on the speed of the machine.
     """
 
     losses: list[float]
@@ -82,12 +82,12 @@ class Trace:
 
     @classmethod
     def of(cls, folder: Path) -> "Trace":
-        """Read it from a run folder."""
+        """Read the results from a run folder."""
         record = read_history(folder)
         losses = record["Loss/total"]
         names = [name for name in record.names() if not name.startswith(OF_THE_CLOCK)]
         if losses.steps.tolist() != list(range(len(losses))):
-            raise AssertionError(f"{folder}: a step is missing, or there twice")
+            raise AssertionError(f"{folder}: a step is missing or duplicate")
         return cls(
             losses=losses.values.tolist(),
             state=dict(Checkpoints(folder / "checkpoints").read("last")),
@@ -96,14 +96,14 @@ class Trace:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal to the last bit."""
+    """Return whether two values are equal bit for bit."""
     if isinstance(one, Tensor | np.ndarray) and isinstance(other, Tensor | np.ndarray):
         return np.asarray(one).tobytes() == np.asarray(other).tobytes() and np.shape(one) == np.shape(other)
     return repr(one) == repr(other)
 
 
 def differences(one: Any, other: Any) -> list[str]:
-    """Paths of the values that are not the same."""
+    """Return the paths of the values that differ."""
     here = dict(leaves(one))
     there = dict(leaves(other))
     missing = [path for path in {**here, **there} if path not in here or path not in there]
@@ -112,7 +112,7 @@ def differences(one: Any, other: Any) -> list[str]:
 
 @contextmanager
 def stopped_after(done: int | None) -> Iterator[None]:
-    """Let SIGTERM come at the end of a step, as from a scheduler."""
+    """Send SIGTERM at the end of a step, as a scheduler does."""
     original = Session.end_step
 
     def end_step(session: Session) -> None:
@@ -126,7 +126,7 @@ def stopped_after(done: int | None) -> Iterator[None]:
 
 @contextmanager
 def without(patterns: Sequence[str]) -> Iterator[None]:
-    """Restore everything but what is named: that stays as the new objects have it."""
+    """Restore everything except the named values, which keep the state of the new objects."""
     original = RunCheckpoints.set_items
 
     def set_items(checkpoints: RunCheckpoints, items: Mapping[str, Any], **options: Any) -> None:
@@ -137,7 +137,7 @@ def without(patterns: Sequence[str]) -> Iterator[None]:
 
 
 class _Lacking:
-    """An item that takes back all of its state but some."""
+    """An item that restores all of its state except some values."""
 
     def __init__(self, name: str, item: Any, patterns: Sequence[str]) -> None:
         self._name = name
@@ -145,11 +145,11 @@ class _Lacking:
         self._patterns = patterns
 
     def state_dict(self) -> Any:
-        """Its state."""
+        """Return the state."""
         return self._item if isinstance(self._item, Mapping | Tensor) else self._item.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        """Take it back."""
+        """Restore the state."""
         kept = _replaced(state, deepcopy(self.state_dict()), self._patterns, self._name)
         if not isinstance(self._item, Mapping | Tensor):
             self._item.load_state_dict(kept)
@@ -160,7 +160,7 @@ class _Lacking:
 
 
 def _replaced(tree: Any, fresh: Any, patterns: Sequence[str], path: str) -> Any:
-    """A stored tree, with what is named taken from that of a new object."""
+    """Return a stored tree in which the named values come from that of a new object."""
     if any(fnmatchcase(path, pattern) for pattern in patterns):
         return fresh if fresh is not None and np.shape(_sized(fresh)) == np.shape(_sized(tree)) else _nothing(tree)
     if isinstance(tree, Mapping):
@@ -171,7 +171,7 @@ def _replaced(tree: Any, fresh: Any, patterns: Sequence[str], path: str) -> Any:
 
 
 def _of(tree: Any, key: Any) -> Any:
-    """What a tree has under a key; None where it has nothing."""
+    """Return the value of a tree under a key; None if it has none."""
     try:
         return tree[key]
     except (KeyError, IndexError, TypeError):
@@ -179,12 +179,12 @@ def _of(tree: Any, key: Any) -> Any:
 
 
 def _sized(tree: Any) -> Any:
-    """A tensor, or a number for what has no shape."""
+    """Return a tensor, or a number for a value without a shape."""
     return tree if isinstance(tree, Tensor | np.ndarray) else 0
 
 
 def _nothing(tree: Any) -> Any:
-    """What stands for a value that a new object does not have yet, such as the moments of an optimizer."""
+    """Return a placeholder for a value that a new object does not have yet, such as the moments of an optimizer."""
     if isinstance(tree, Tensor):
         return torch.zeros_like(tree)
     if isinstance(tree, Mapping):
@@ -195,10 +195,10 @@ def _nothing(tree: Any) -> Any:
 
 
 def trained(case: Case, folder: Path, *, stop: int | None = None, lacking: Sequence[str] = ()) -> None:
-    """Train, or go on, like a new process: with other random numbers than the last one."""
+    """Train or resume like a new process, with other random numbers than the last one."""
     seed = 1 + (stop or 0) if folder.exists() else 0
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  the global state is what a run keeps
+    np.random.seed(seed)  # noqa: NPY002  runs save the global state
     torch.manual_seed(seed)
     with warnings.catch_warnings(), stopped_after(stop), without(lacking) if lacking else nullcontext():
         warnings.simplefilter("ignore")
@@ -208,7 +208,7 @@ def trained(case: Case, folder: Path, *, stop: int | None = None, lacking: Seque
         except Interrupted as end:
             code = end.code
     if code != (None if stop is None else 128 + signal.SIGTERM):
-        raise AssertionError(f"{case.name}: was to end at {stop}, and ended with {code}")
+        raise AssertionError(f"{case.name}: expected to stop at {stop}, exited with {code}")
 
 
 def whole_run(case: Case, folder: Path) -> Trace:
@@ -218,7 +218,7 @@ def whole_run(case: Case, folder: Path) -> Trace:
 
 
 def stopped_run(case: Case, folder: Path) -> Trace:
-    """Train with all stops, one after the other; a copy of the run folder stays for each."""
+    """Train with all stops, one after the other; keep a copy of the run folder of each."""
     parts = folder / "parts"
     for name, done in case.stops.items():
         trained(case, parts, stop=done)
@@ -228,7 +228,7 @@ def stopped_run(case: Case, folder: Path) -> Trace:
 
 
 def stop_rows(case: Case, folder: Path, whole: Trace) -> list[Row]:
-    """One row for each stop point."""
+    """Return one row per stop point."""
     found = stopped_run(case, folder)
     ends = [*list(case.stops.values())[1:], len(whole.losses)]
     state = differences(whole.state, found.state) + differences(whole.numbers, found.numbers)
@@ -246,7 +246,7 @@ def stop_rows(case: Case, folder: Path, whole: Trace) -> list[Row]:
 
 
 def control_row(case: Case, part: Part, folder: Path, whole: Trace) -> Row:
-    """One row for a part: without it the run has to differ."""
+    """Return one row for a part: without it, the run must differ."""
     copy = folder / "control"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder / part.at, copy)
@@ -275,43 +275,43 @@ def control_row(case: Case, part: Part, folder: Path, whole: Trace) -> Row:
 
 
 def _unlike(whole: Trace, found: Trace, first: int) -> list[int]:
-    """Steps from the first one on at which the losses are not the same."""
+    """Return the steps from the first one on at which the losses differ."""
     return [step for step in range(first, len(found.losses)) if not same(whole.losses[step], found.losses[step])]
 
 
 def uncovered(case: Case, folder: Path) -> list[str]:
-    """Values of the checkpoints at the stops that no part names, and that are not said to be harmless."""
+    """Return the values of the checkpoints at the stops that no part covers and that are not listed as harmless."""
     patterns = [*case.harmless, *(pattern for part in case.parts for pattern in part.leaves)]
     paths = {path for at in case.stops for path, _ in leaves(Trace.of(folder / at).state)}
     return sorted(path for path in paths if not any(fnmatchcase(path, pattern) for pattern in patterns))
 
 
 def case_rows(case: Case, folder: Path, parts: Sequence[str] | None = None) -> list[Row]:
-    """All rows of a case.
+    """Return all rows of a case.
 
     Args:
-        case: what is trained.
-        folder: where to, empty.
-        parts: names of the controls that are run; None runs all.
+        case: the case to train.
+        folder: empty working folder.
+        parts: names of the controls to run; None for all.
     """
     whole = whole_run(case, folder)
     rows = stop_rows(case, folder, whole)
-    if case.parts and "*" not in case.harmless:  # with it nothing could be without
+    if case.parts and "*" not in case.harmless:  # the whole state is always present
         left = uncovered(case, folder)
         told = f"{len(left)} without" + f": {', '.join(left[:5])}" * bool(left)
-        rows.append(judged("P4", f"{case.name}, values that have a control or a reason", "all", told, good=not left))
+        rows.append(judged("P4", f"{case.name}, values with a control or a reason", "all", told, good=not left))
     chosen = [part for part in case.parts if parts is None or part.name in parts]
     return rows + [control_row(case, part, folder, whole) for part in chosen]
 
 
 def run_resume_matrix(folder: Path, *, quick: bool = False) -> list[Row]:
-    """Every pipeline, stopped everywhere; then every part of its state left out.
+    """Test every pipeline, stopped everywhere, and then every part of its state left out.
 
     Args:
-        folder: where to, empty.
-        quick: only what tells most in seconds: splats, with a control of each kind.
+        folder: empty working folder.
+        quick: whether to run only splats, with one control of each kind.
     """
-    from torture.resume_cases import QUICK, every_case, splats_case  # noqa: PLC0415  the cases are made of this file
+    from torture.resume_cases import QUICK, every_case, splats_case  # noqa: PLC0415  the cases import this module
 
     if quick:
         return case_rows(splats_case(folder / "data", streams=False), folder, QUICK)

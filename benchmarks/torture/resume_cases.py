@@ -1,4 +1,4 @@
-"""The trainings of the resume matrix: the smallest of each pipeline that goes through all it can go through."""
+"""Trainings of the resume matrix: the smallest one of each pipeline that covers all of its stages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +24,11 @@ from fieldwatch.recon.pipelines.normals.config import (
 from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from torture.resume import Case, Part
 
-SETTING = "a setting: the resumed run has it from its config"
-EVERY_STEP = "set anew at every step, from the schedule"
-NO_TROUBLE = "nothing of the kind has happened in these runs: it is as in a new object; its own tests make it happen"
+SETTING = "a setting: a resumed run has it from its config"
+EVERY_STEP = "set at every step, from the schedule"
+NO_TROUBLE = "does not occur in these runs, so it is as in a new object; other tests cover it"
 HARMLESS = {
-    "random_state/generators*": "no named generators here: those of the rays and of the order are parts of their own",
+    "random_state/generators*": "no named generators here: those of rays and order are separate parts",
     "random_state/cuda*": "no GPU here",
     "*/param_groups/*/lr": EVERY_STEP,
     "*/param_groups*": SETTING,
@@ -37,15 +37,13 @@ HARMLESS = {
     "evaluation_batches/*": NO_TROUBLE,
     "validation/*": NO_TROUBLE,
 }
-UNDRAWN = {
-    "random_state/torch": "nothing draws from it once the weights are made: the order, or the rays, have their own"
-}
+UNDRAWN = {"random_state/torch": "only initial weights are drawn from it: order and rays have other generators"}
 QUICK = ("changes: pulls", "optimizer: exp_avg_sq", "order: cursor", "neighbors: indices")
-"""Controls that the fast tests run: one that growth needs, one of an optimizer, of the order, of a search."""
+"""Controls of the fast tests: one for densification, one for an optimizer, one for the order, one for a search."""
 
 
 def every_case(folder: Path) -> Iterator[Case]:
-    """All of the matrix, one after the other."""
+    """Return all cases of the matrix, one after the other."""
     yield video_case(folder, amp=False, streams=False)
     yield video_case(folder, amp=True, streams=False)
     yield video_case(folder, amp=False, streams=True)
@@ -56,18 +54,18 @@ def every_case(folder: Path) -> Iterator[Case]:
 
 
 def parts_of(item: str, names: str, at: str) -> list[Part]:
-    """One part for each value of an item."""
+    """Return one part for each value of an item."""
     return [Part(name=f"{item}: {name}", leaves=(f"{item}/{name}",), at=at) for name in names.split()]
 
 
 def optimizer(item: str, at: str) -> list[Part]:
-    """One part for each kind of value that an Adam keeps."""
+    """Return one part for each kind of value that Adam keeps."""
     names = ("exp_avg", "exp_avg_sq", "step")
     return [Part(name=f"{item}: {name}", leaves=(f"{item}/state/*/{name}",), at=at) for name in names]
 
 
 def random_states(at: str, names: str) -> list[Part]:
-    """The global generators."""
+    """Return the parts of the global generators."""
     return [Part(name=f"random state: {name}", leaves=(f"random_state/{name}*",), at=at) for name in names.split()]
 
 
@@ -82,7 +80,7 @@ def draw_frames(folder: Path) -> Path:
 
 
 def video_case(folder: Path, *, amp: bool, streams: bool) -> Case:
-    """Eight steps an epoch; the semantic term comes in the third."""
+    """Train with eight steps per epoch; the semantic term begins in the third epoch."""
     narrow = {
         "grid_cells": (4, 2),
         "grid_widths": (8, 8),
@@ -137,7 +135,7 @@ def video_case(folder: Path, *, amp: bool, streams: bool) -> Case:
 
 
 def splats_case(folder: Path, *, streams: bool) -> Case:
-    """Growth after steps 19, 39 and 59, entropy from 70, prune and density from 90, a search at 100."""
+    """Train with densification after steps 19, 39 and 59, entropy from 70, prune and density from 90, search at 100."""
     data = folder / "photos"
     if not data.exists():
         write_colmap(data, solid_photos(views=8, size=24, points=80, samples=1))
@@ -198,15 +196,15 @@ def splats_case(folder: Path, *, streams: bool) -> Case:
         parts=[] if streams else parts,
         harmless=HARMLESS
         | {
-            "neighbors/squared": "no term of these runs reads the distances, only who is near",
-            "instruments/steps": "every Gaussian of so small a scene is in every photo; its own test has others",
-            "instruments/now": "set anew at every step, before it is read",
+            "neighbors/squared": "no term of these runs reads the distances, only the indices of the neighbors",
+            "instruments/steps": "here, every Gaussian is in every photo; another test covers other scenes",
+            "instruments/now": "set at every step, before it is read",
         },
     )
 
 
 def normals_config(data: Path) -> normals.NormalsConfig:
-    """Poses and sharpness are learned, levels of the encoding come in, the number of rays follows the samples."""
+    """Train with learned poses and sharpness, added levels of the encoding, and a varying number of rays."""
     if not data.exists():
         write_normal_maps(synthetic_normal_maps(views=3, size=24), data)
     return normals.NormalsConfig(
@@ -244,7 +242,7 @@ def normals_config(data: Path) -> normals.NormalsConfig:
 
 
 def normals_case(folder: Path) -> Case:
-    """An undisturbed run."""
+    """Return the case of an undisturbed run."""
     config = normals_config(folder / "maps")
     scene = normals.prepare_scene(config)
     middle = "right after an update of the occupancy"
@@ -271,7 +269,7 @@ def normals_case(folder: Path) -> Case:
         harmless=HARMLESS
         | UNDRAWN
         | {
-            "model/poses.start": "made anew of the same data",
+            "model/poses.start": "built again from the same data",
             "model/sdf.encoding.active_levels": EVERY_STEP,
             "recovery/*": "in the disturbed run",
         },
@@ -279,7 +277,7 @@ def normals_case(folder: Path) -> Case:
 
 
 def disturbed_case(folder: Path) -> Case:
-    """Six batches in a row are not finite: updates are refused, and the run goes back to its last good state."""
+    """Train with six non-finite batches in a row: updates are refused, and the run rolls back."""
     config = normals_config(folder / "maps")
     scene = normals.prepare_scene(config)
     before = "while updates are refused"
@@ -289,8 +287,8 @@ def disturbed_case(folder: Path) -> Case:
         with spoilt(range(24, 30)):
             return normals.train_normals(config, scene, at, sinks=())
 
-    refused = "five are judged at a time, and five are answered: an older count changes nothing"
-    reread = "read anew at the next update of the grid"
+    refused = "judged and answered in groups of five: an older count changes nothing"
+    reread = "read again at the next update of the grid"
     return Case(
         name="normals fp32, disturbed",
         train=train,
@@ -310,7 +308,7 @@ def disturbed_case(folder: Path) -> Case:
             "recovery/losses/worst": NO_TROUBLE,
             "recovery/starved/*": NO_TROUBLE,
             "recovery/flags/told": NO_TROUBLE,
-            "recovery/flags/served": "comes back with the calm, which is a part of its own",
+            "recovery/flags/served": "restored together with the number of calm steps, which is a separate part",
             "recovery/grid/*": reread,
             "recovery/t*/rebuilds": NO_TROUBLE,
             "*": "in the undisturbed run",
@@ -320,7 +318,7 @@ def disturbed_case(folder: Path) -> Case:
 
 @contextmanager
 def spoilt(steps: range) -> Iterator[None]:
-    """Put NaN into the normals of some steps."""
+    """Put NaN into the normals at some steps."""
     now = [-1]
     prepare = NormalsOptimizers.prepare
     draw = RaySource.draw

@@ -1,4 +1,4 @@
-"""Random histories of saves, against an oracle of its own: exactly what the union of all rules wants stays."""
+"""Random histories of saves, compared with an independent oracle: exactly the union of all rules is kept."""
 
 import math
 import random
@@ -13,7 +13,7 @@ from rows import Row, judged
 from fieldwatch.checkpoint import Checkpoints, Retention
 
 SAVES = 14
-"""Saves of one history."""
+"""Saves per history."""
 METRIC = "psnr"
 
 
@@ -22,8 +22,8 @@ class Kept:
     """What the oracle knows of one stored checkpoint.
 
     Attributes:
-        score: its metric; None where it was saved without.
-        pinned: somebody wants it.
+        score: its metric; None if it was saved without one.
+        pinned: whether it is pinned.
     """
 
     score: float | None
@@ -31,7 +31,7 @@ class Kept:
 
 
 def wanted(present: Mapping[int, Kept], rules: Retention) -> set[int]:
-    """What stays, written down without looking at how the package does it."""
+    """Return the kept steps, computed independently of the package."""
     stays = set[int]()
     for step, one in present.items():
         newer = sum(other > step for other in present)
@@ -51,7 +51,7 @@ def wanted(present: Mapping[int, Kept], rules: Retention) -> set[int]:
 
 
 def rules_of(draw: random.Random) -> Retention:
-    """Rules at random."""
+    """Return random rules."""
     return Retention(
         last=draw.randint(1, 3),
         every=draw.choice((0, 0, 20, 50)),
@@ -62,8 +62,8 @@ def rules_of(draw: random.Random) -> Retention:
 
 
 def history(folder: Path, seed: int) -> list[str]:
-    """One history in one folder; what differed from the oracle."""
-    draw = random.Random(seed)  # noqa: S311  chance that repeats, not secrets
+    """Run one history in one folder; return what differs from the oracle."""
+    draw = random.Random(seed)  # noqa: S311  reproducible choices, not secrets
     rules = rules_of(draw)
     present = dict[int, Kept]()
     step = 0
@@ -73,7 +73,7 @@ def history(folder: Path, seed: int) -> list[str]:
         step += draw.choice((10, 10, 20, 35))
         score = draw.choice((None, *range(5))) if draw.random() < 0.9 else float("nan")
         metrics = {} if score is None else {METRIC: float(score)}
-        if draw.random() < 0.2:  # a new process
+        if draw.random() < 0.2:  # as a new process does
             checkpoints = Checkpoints(folder, keep=rules)
         checkpoints.save(step, {"n": torch.tensor(step)}, metrics=metrics)
         present[step] = Kept(score=None if score is None or math.isnan(score) else float(score))
@@ -93,7 +93,7 @@ def history(folder: Path, seed: int) -> list[str]:
 
 
 def run_retention(folder: Path, count: int = 60) -> list[Row]:
-    """The row of P18."""
+    """Return the row of P18."""
     folder.mkdir(parents=True, exist_ok=True)
     found = [answer(lambda n=number: history(folder / f"{n}", n)) for number in range(count)]
     broken = [str(one) for one in found if one]

@@ -1,4 +1,4 @@
-"""Checkpoint libraries, each used as its documentation says."""
+"""Checkpoint libraries, each used as in its documentation."""
 
 import shutil
 import tempfile
@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 
 class Distributed:
-    """``torch.distributed.checkpoint``, a folder per step, the newest with a ``.metadata`` is loaded; two kept."""
+    """Use ``torch.distributed.checkpoint`` with one folder per step; load the newest with a ``.metadata``; keep two."""
 
     name = "torch DCP, step folders, 2 kept"
     promise = (
@@ -36,7 +36,7 @@ class Distributed:
 
 
 class Lightning:
-    """``lightning.fabric.Fabric.save`` over one file, as ``ModelCheckpoint(save_last=True)`` has it."""
+    """Use ``lightning.fabric.Fabric.save`` over one file, as ``ModelCheckpoint(save_last=True)`` does."""
 
     name = "Lightning"
     promise = (
@@ -49,18 +49,18 @@ class Lightning:
         self._fabric: Any = None
 
     def _start(self, folder: Path) -> Any:
-        from lightning.fabric import Fabric  # noqa: PLC0415  not installed in our own environment
+        from lightning.fabric import Fabric  # noqa: PLC0415  not installed in the project's environment
 
         tempfile.tempdir = self.temporary or str(folder.parent)
         self._fabric = self._fabric or Fabric(accelerator="cpu", devices=1)
         return self._fabric
 
     def save(self, folder: Path, step: int, state: State) -> None:
-        """Save over the last one."""
+        """Overwrite the last save."""
         self._start(folder).save(folder / "last.ckpt", {"step": step, "state": state})
 
     def load(self, folder: Path, like: State) -> tuple[int, State]:
-        """Load it."""
+        """Load the save."""
         del like
         stored = self._start(folder).load(folder / "last.ckpt")
         return int(stored["step"]), stored["state"]
@@ -71,11 +71,11 @@ class LightningElsewhere(Lightning):
 
     name = "Lightning, temporary folder on another disk"
     promise = "the same; here that folder is on another disk"
-    temporary = "/dev/shm"  # noqa: S108  the library makes files of random names there
+    temporary = "/dev/shm"  # noqa: S108  the library creates files with random names there
 
 
 class Box(nn.Module):
-    """A module that holds a state, as accelerate wants one."""
+    """A module that holds a state, since accelerate requires one."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Box(nn.Module):
 
 
 class Accelerate:
-    """``Accelerator.save_state`` with automatic names, two kept; ``load_state()`` chooses."""
+    """Use ``Accelerator.save_state`` with automatic names, keeping two; ``load_state()`` chooses."""
 
     name = "accelerate, total_limit=2"
     promise = '`save_state`: "Saves the current states"; nothing about interruption or damage'
@@ -93,7 +93,7 @@ class Accelerate:
         self._accelerator: Any = None
 
     def _start(self, folder: Path) -> Any:
-        from accelerate import Accelerator  # noqa: PLC0415  not installed in our own environment
+        from accelerate import Accelerator  # noqa: PLC0415  not installed in the project's environment
         from accelerate.utils import ProjectConfiguration  # noqa: PLC0415  the same
 
         if self._accelerator is None:
@@ -110,12 +110,12 @@ class Accelerate:
     def save(self, folder: Path, step: int, state: State) -> None:
         """Save a module that holds the state and the step."""
         accelerator = self._start(folder)
-        accelerator._models.clear()  # noqa: SLF001  the state of another size stands for the same model
+        accelerator._models.clear()  # noqa: SLF001  a state of another size represents the same model
         accelerator.prepare(Box({**state, "step": torch.tensor(step)}))
         accelerator.save_state()
 
     def load(self, folder: Path, like: State) -> tuple[int, State]:
-        """Let it choose and load."""
+        """Load the save that the library chooses."""
         accelerator = self._start(folder)
         box = Box({**like, "step": torch.tensor(0)})
         accelerator.prepare(box)

@@ -1,4 +1,4 @@
-"""Signals at random times: is the state saved within the grace, or the loss bounded, and is the exit code right?"""
+"""Sends signals at random times: the state must be saved in time, or the loss bounded, and the exit code correct."""
 
 import os
 import random
@@ -21,36 +21,36 @@ from torture.forked import Child, forked
 from torture.rows import Row, judged
 
 GRACE = 10.0
-"""Seconds from the signal to the end of the process."""
+"""Maximum seconds from the signal to the end of the process."""
 STEPS = 60
 EVERY = 10
 EVALUATED = 30
-"""Steps of the toy run, between two checkpoints, and before its evaluation: that is its loss limit."""
+"""Steps of the toy run, between checkpoints, and before its evaluation, which is its loss limit."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 PLACES = ("warm-up", "training", "a save", "an evaluation", "a wait for data", "the products")
 GIVEN_UP = ("an evaluation", "a wait for data")
-"""Places inside a step: if they outlast the patience, the step is given up; everywhere else nothing may be lost."""
+"""Places inside a step: if one lasts longer than the patience, the step is given up; elsewhere nothing may be lost."""
 LONGER = 30.0
-"""Seconds that some trials stay at their place: longer than any patience."""
+"""Seconds that some trials stay at their place, longer than any patience."""
 AT_ONCE = 4
-"""Trials at a time."""
+"""Number of trials at a time."""
 VIDEO_SHARE = 20
-"""So many signals to the toy for one to a training of a video."""
+"""Number of signals to the toy per signal to a video training."""
 Say = Callable[[bytes], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blow:
-    """A signal, and what became of the run.
+    """A signal and its consequences.
 
     Attributes:
-        place: what the run was doing.
-        number: of the signal.
-        seconds: until the process ended.
-        code: it ended with.
-        lost: steps that a resumed run has to do again.
-        allowed: how many that may be.
-        same: whether the resumed run ends as one that was left alone.
+        place: activity of the run at that time.
+        number: number of the signal.
+        seconds: seconds until the process ended.
+        code: exit code.
+        lost: number of steps that a resumed run must repeat.
+        allowed: maximum of ``lost``.
+        same: whether the resumed run ends like an undisturbed one.
     """
 
     place: str
@@ -63,18 +63,18 @@ class Blow:
 
     @property
     def good(self) -> bool:
-        """Whether the promise holds; 0 is the code of a run that came to its end within the patience."""
+        """Whether the promise holds; the code is 0 if the run finished within the patience."""
         ended = self.seconds <= GRACE and self.code in (128 + self.number, 0)
         return ended and self.lost <= self.allowed and self.same
 
 
 class Toy:
-    """A small training that says when it comes to a place, and stays there for a while.
+    """A small training that reports when it reaches a place, and stays there for a while.
 
     Args:
-        say: tells the parent.
-        place: where to stay; empty for nowhere.
-        long: seconds.
+        say: function that reports to the parent.
+        place: place to stay at; empty for none.
+        long: seconds to stay.
     """
 
     def __init__(self, say: Say, place: str, long: float) -> None:
@@ -89,7 +89,7 @@ class Toy:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
 
     def comes_to(self, where: str) -> bool:
-        """Say so, the first time."""
+        """Report that the run is at its place, the first time."""
         if where != self._place:
             return False
         self._place = ""
@@ -97,14 +97,14 @@ class Toy:
         return True
 
     def works(self, run: Run, where: str) -> None:
-        """Do something long with stop points, if this is the place."""
+        """Wait in a loop with stop points, if this is the place."""
         end = time.monotonic() + (self._long if self.comes_to(where) else 0)
         while time.monotonic() < end:
             run.stop_point(where)
             time.sleep(0.02)
 
     def batches(self) -> Iterator[torch.Tensor]:
-        """Batches for ever; the loader may be slow once."""
+        """Yield batches forever; the loader may be slow once."""
         while True:
             if self.order.epoch == 2 and self.comes_to("a wait for data"):
                 time.sleep(self._long)
@@ -120,7 +120,7 @@ class Toy:
         time.sleep(0.002)
 
     def train(self, folder: Path) -> str:
-        """Train, or go on; return the last weights."""
+        """Train or resume; return the final weights."""
         with Run(folder, saving=Saving(every=EVERY), outputs=Outputs(sinks=(), rules=())) as run:
             run.stop_point.patience = min(run.stop_point.patience, self._long + 0.5)
             run.track(model=self.model, optimizer=self.optimizer, order=self.order)
@@ -139,14 +139,14 @@ class Toy:
 
 
 def struck(folder: Path, place: str, number: int, *, after: tuple[float, float], wanted: str) -> Blow:
-    """Run the toy, send it a signal when it comes to a place, and resume it.
+    """Run the toy, send it a signal when it reaches a place, and resume it.
 
     Args:
-        folder: where to.
-        place: where.
-        number: of the signal.
-        after: seconds from coming to the place to the signal, and seconds that it stays there.
-        wanted: the weights of a run that was left alone.
+        folder: working folder.
+        place: place in the run.
+        number: number of the signal.
+        after: seconds from reaching the place to the signal, and seconds that the run stays there.
+        wanted: weights of an undisturbed run.
     """
     delay, long = after
     child = forked(lambda say: Toy(say, place, long).train(folder))
@@ -170,7 +170,7 @@ def struck(folder: Path, place: str, number: int, *, after: tuple[float, float],
 
 
 def unharmed(folder: Path) -> str:
-    """The weights of a toy run that was left alone."""
+    """Return the weights of an undisturbed toy run."""
     child: Child = forked(lambda say: say(Toy(_silent, "", 0.0).train(folder).encode()))
     child.listen(1 << 20)
     child.end()
@@ -178,23 +178,23 @@ def unharmed(folder: Path) -> str:
 
 
 def run_signals(folder: Path, count: int, *, seed: int = 10) -> list[Row]:
-    """Send so many signals, in turn at every place; one row for each place, and one for the videos.
+    """Send signals at every place in turn; return one row for each place, and one for the video trainings.
 
     Args:
-        folder: where to, empty.
-        count: of signals, at each place in turn; of an evaluation, a wait and the products every fourth lasts longer
-            than any patience.
-        seed: of the times and the signals.
+        folder: empty working folder.
+        count: number of signals, at each place in turn; every fourth evaluation, wait and writing of products lasts
+            longer than any patience.
+        seed: seed of the times and the signals.
     """
-    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported here, not after every fork
-    chance, wanted = random.Random(seed), unharmed(folder / "unharmed")  # noqa: S311  chance that repeats, not secrets
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # torch's lazy imports happen once here, not after every fork
+    chance, wanted = random.Random(seed), unharmed(folder / "unharmed")  # noqa: S311  reproducible choices, not secrets
     trials: list[tuple[str, int, tuple[float, float]]] = []
     for trial in range(count):
         place = PLACES[trial % len(PLACES)]
         long = LONGER if trial % 24 in (3, 4, 5) else chance.uniform(0.2, 0.6)
         delay = chance.uniform(0, min(long, 0.1))
         trials.append((place, chance.choice(SIGNALS), (delay, long)))
-    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("fork")) as pool:  # they wait more than they work
+    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("fork")) as pool:  # trials wait most of the time
         blows = list(pool.map(partial(_trial, folder, wanted), trials))
     rows = [_row(place, [blow for blow in blows if blow.place == place]) for place in PLACES[:count]]
     rows += special_rows(folder / "special", wanted)
@@ -202,12 +202,15 @@ def run_signals(folder: Path, count: int, *, seed: int = 10) -> list[Row]:
 
 
 def special_rows(folder: Path, wanted: str) -> list[Row]:
-    """The rows about signals that are not to end the run in order."""
+    """Return the rows about signals that must not end the run in the usual way."""
     folder.mkdir(parents=True, exist_ok=True)
     trials = {
-        "SIGHUP to a run under nohup": ("goes on to the same end", under_nohup),
-        "ctrl-C twice within a second": ("ends at once, nothing saved from the step, then the same weights", twice),
-        "signals to a forked worker": ("SIGTERM ends it, SIGINT does not; the run goes on to the same end", to_worker),
+        "SIGHUP to a run under nohup": ("continues to the same result", under_nohup),
+        "ctrl-C twice within a second": ("ends at once, saves nothing from the step, then the same weights", twice),
+        "signals to a forked worker": (
+            "SIGTERM ends it, SIGINT does not; the run continues to the same result",
+            to_worker,
+        ),
     }
     rows = list[Row]()
     for number, (what, (promised, trial)) in enumerate(trials.items()):
@@ -217,7 +220,7 @@ def special_rows(folder: Path, wanted: str) -> list[Row]:
 
 
 def under_nohup(folder: Path, wanted: str) -> str:
-    """What went wrong with a run that ignores SIGHUP; empty for nothing."""
+    """Return what went wrong with a run that ignores SIGHUP; empty for nothing."""
 
     def work(say: Say) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -227,11 +230,11 @@ def under_nohup(folder: Path, wanted: str) -> str:
     child.listen(1)
     code = child.end(signal.SIGHUP)
     same = child.heard.decode().removeprefix("!") == wanted
-    return "" if code == 0 and same else f"it ended with {code}"
+    return "" if code == 0 and same else f"it exited with {code}"
 
 
 def twice(folder: Path, wanted: str) -> str:
-    """What went wrong with a run that was sent SIGINT twice in the middle of a step; empty for nothing."""
+    """Return what went wrong with a run that got SIGINT twice in the middle of a step; empty for nothing."""
     child = forked(lambda say: Toy(say, "an evaluation", LONGER).train(folder))
     child.listen(1)
     began = time.monotonic()
@@ -242,14 +245,14 @@ def twice(folder: Path, wanted: str) -> str:
     saved = Checkpoints(folder / "checkpoints").steps()
     again = forked(lambda say: say(Toy(_silent, "", 0.0).train(folder).encode()))
     same = again.listen(len(wanted)) and again.end() == 0 and again.heard.decode() == wanted
-    wrong = [f"it ended with {code}"] if code in (0, 128 + signal.SIGINT) else []
+    wrong = [f"it exited with {code}"] if code in (0, 128 + signal.SIGINT) else []
     wrong += [f"it took {seconds:.1f} s"] if seconds > 2 else []
     wrong += [f"it saved {saved}"] if max(saved, default=0) > EVALUATED else []
     return ", ".join([*wrong, *([] if same else ["not the same weights"])])
 
 
 def to_worker(folder: Path, wanted: str) -> str:
-    """What went wrong where a worker of the run gets signals; empty for nothing."""
+    """Return what went wrong when a worker of the run gets signals; empty for nothing."""
 
     def work(say: Say) -> None:
         toy = Toy(_silent, "training", 0.0)
@@ -275,8 +278,8 @@ def to_worker(folder: Path, wanted: str) -> str:
     child.listen(1 << 20, 60)
     code = child.end()
     end, _, weights = child.heard.decode().partition(" ")
-    wrong = [f"the run ended with {code}"] if code else []
-    wrong += [f"the worker ended with {end}"] if end != str(-signal.SIGTERM) else []
+    wrong = [f"the run exited with {code}"] if code else []
+    wrong += [f"the worker exited with {end}"] if end != str(-signal.SIGTERM) else []
     return ", ".join([*wrong, *([] if weights == wanted else ["not the same weights"])])
 
 
@@ -287,11 +290,11 @@ def _trial(folder: Path, wanted: str, trial: tuple[str, int, tuple[float, float]
 
 
 def run_video_signals(folder: Path, count: int, *, seed: int = 11) -> list[Row]:
-    """Send so many signals to the smallest training of a video, at any time of its life; one row."""
+    """Send signals to the smallest video training at any time of its life; return one row."""
     from torture.resume import Trace, differences, trained  # noqa: PLC0415  pipelines take seconds to import
     from torture.resume_cases import video_case  # noqa: PLC0415  the same
 
-    chance = random.Random(seed)  # noqa: S311  chance that repeats, not secrets
+    chance = random.Random(seed)  # noqa: S311  reproducible choices, not secrets
     case = video_case(folder / "data", amp=False, streams=False)
     began = time.monotonic()
     forked(lambda _: trained(case, folder / "whole")).end()
@@ -304,7 +307,7 @@ def run_video_signals(folder: Path, count: int, *, seed: int = 11) -> list[Row]:
         number = chance.choice(SIGNALS)
         child = forked(lambda _, at=at: case.train(at))
         wait = chance.uniform(0, length)
-        if trial == 0:  # one of them surely finds the training in its steps
+        if trial == 0:  # at least one of them reaches the training during its steps
             number = signal.SIGTERM
             while not _begun(at) and time.monotonic() - began < 60 * length:
                 time.sleep(0.005)
@@ -314,7 +317,7 @@ def run_video_signals(folder: Path, count: int, *, seed: int = 11) -> list[Row]:
         code = child.end(number)
         slowest = max(slowest, time.monotonic() - sent)
         if code not in (0, 128 + number, -number) or (code == -number and at.exists() and _begun(at)):
-            bad.append(f"{signal.Signals(number).name} ended with {code}")
+            bad.append(f"{signal.Signals(number).name} exited with {code}")
         if code != 0:
             forked(lambda _, at=at: trained(case, at)).end()
         found = Trace.of(at)
@@ -335,16 +338,16 @@ def run_video_signals(folder: Path, count: int, *, seed: int = 11) -> list[Row]:
 
 
 def _silent(_: bytes) -> None:
-    """Nobody listens."""
+    """Ignore the report."""
 
 
 def _begun(folder: Path) -> bool:
-    """Whether a run had taken steps: before, nothing can be lost, and a signal simply ends the process."""
+    """Return whether a run had taken steps: before that, nothing can be lost, and a signal simply ends the process."""
     return (folder / "journal.jsonl").exists() and "Loss/total" in read_history(folder).names()
 
 
 def _lost(folder: Path) -> int:
-    """Steps of the record that the last checkpoint does not have."""
+    """Return the number of recorded steps that the last checkpoint lacks."""
     steps = Checkpoints(folder / "checkpoints").steps()
     losses = read_history(folder)
     done = len(losses["Loss/total"]) if "Loss/total" in losses.names() else 0
@@ -352,7 +355,7 @@ def _lost(folder: Path) -> int:
 
 
 def _whole(folder: Path) -> bool:
-    """Every step is in the record once."""
+    """Return whether every step is in the record once."""
     return read_history(folder)["Loss/total"].steps.tolist() == list(range(STEPS))
 
 

@@ -1,7 +1,7 @@
-"""A long run with faults of every kind at random times, beside an undisturbed one: does it end, and is it the same?
+"""A long run with faults of every kind at random times, compared with an undisturbed one: it must end and be the same.
 
-Two ways of starting it again: by fork, after signals alone; and as new processes by the supervisor, where the disk also
-fills up, the newest checkpoint is damaged, the run hangs, and memory runs out.
+The run is restarted in two ways: by fork, after signals only; and as new processes by the supervisor, where also the
+disk fills up, the newest checkpoint is damaged, the run hangs, and memory runs out.
 """
 
 import contextlib
@@ -38,14 +38,14 @@ FAULTS = (
     *("hang", "out of memory", "full disk", "damaged checkpoint", "stopped"),
 )
 MEAN = 20.0
-"""Seconds between two faults, on average."""
+"""Mean seconds between two faults."""
 STEPS_BY_FORK = 30_000
 HANG_TIMEOUT = 2.0
 FULL_FOR = 3.0
-"""Seconds that the disk stays full."""
+"""Seconds for which the disk stays full."""
 GOODPUT = 0.9
 STAMP = struct.Struct("<dq")
-"""One step in the log of a process: when it ended, and which it was."""
+"""One step in the log of a process: end time and index."""
 
 
 def build() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
@@ -57,7 +57,7 @@ def build() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
 
 
 def training(folder: Path, steps: int, timeout: float | None = None) -> Callable[[Callable[[bytes], Any]], None]:
-    """Train on batches drawn at random, harmed as the folder's harness asks; says when each step ended."""
+    """Train on random batches, with the faults that the folder's harness requests; log when each step ended."""
 
     def work(say: Callable[[bytes], Any]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -81,13 +81,13 @@ def training(folder: Path, steps: int, timeout: float | None = None) -> Callable
                 say(STAMP.pack(time.monotonic(), step.index))
                 if timeout is not None and step.index % 16 == 0:
                     obey(orders)
-                time.sleep(0.001)  # so that faults of every kind find it running
+                time.sleep(0.001)  # so that the run is in its steps when a fault arrives
 
     return work
 
 
 def obey(orders: Path) -> None:
-    """Do what the harness has written down, once."""
+    """Perform the fault that the harness has written down, once."""
     try:
         order = orders.read_text()
         orders.unlink()
@@ -100,7 +100,7 @@ def obey(orders: Path) -> None:
 
 
 def weights(folder: Path) -> str:
-    """A hash of what the run ended with: weights, moments, and the random states."""
+    """Return a hash of the final weights, moments and random states."""
     stored = Checkpoints(folder / "checkpoints").read("last")
     text = hashlib.sha256()
     for value in stored["model"].values():
@@ -112,21 +112,21 @@ def weights(folder: Path) -> str:
 
 
 def missing_rows(folder: Path, steps: int) -> list[int]:
-    """Steps that the journal lacks, or has twice."""
+    """Return the steps that the journal lacks or has twice."""
     found = [step for block in read_blocks(folder) for step in block.steps.tolist()]
     return sorted(set(range(steps)) - set(found)) if len(found) == len(set(found)) else [-1]
 
 
 @dataclass(kw_only=True)
 class Disturbed:
-    """What a disturbed run came to.
+    """Results of a disturbed run.
 
     Attributes:
-        faults: what was done to it, in order.
-        executed: steps computed, those twice counted twice.
-        down: seconds from the last step of a process to the first of the next.
-        seconds: from begin to end.
-        ended: the last process exited with 0.
+        faults: injected faults, in order.
+        executed: number of computed steps, with repetitions.
+        down: seconds from the last step of each process to the first step of the next one.
+        seconds: duration of the run.
+        ended: whether the last process exited with 0.
         why: how it ended otherwise.
     """
 
@@ -139,8 +139,8 @@ class Disturbed:
 
 
 def disturb(start: Callable[[], Child], mean: float, patience: float, seed: int = 11) -> Disturbed:
-    """Start it, send it a signal at random times, start it again, until it is done."""
-    draw, result, began = random.Random(seed), Disturbed(), time.monotonic()  # noqa: S311  chance that repeats, not secrets
+    """Start a run, send it a signal at random times, and restart it, until it is done."""
+    draw, result, began = random.Random(seed), Disturbed(), time.monotonic()  # noqa: S311  reproducible choices, not secrets
     died: float | None = None
     while not result.ended and len(result.faults) < 200 and time.monotonic() - began < patience:
         child = start()
@@ -169,12 +169,12 @@ def _still_runs(child: Child, seconds: float) -> bool:
 
 
 class Harness:
-    """A run under a supervisor, and everything that happens to it.
+    """A run under a supervisor, and the faults that are injected into it.
 
     Args:
-        place: a folder on a disk of its own, for the run.
-        logs: a folder on another disk, for the times of all steps.
-        steps: that the run has.
+        place: folder on a separate disk, for the run.
+        logs: folder on another disk, for the times of all steps.
+        steps: number of steps of the run.
     """
 
     def __init__(self, place: Path, logs: Path, steps: int) -> None:
@@ -191,17 +191,17 @@ class Harness:
 
     @property
     def code(self) -> int | None:
-        """How the supervisor ended; None while it runs."""
+        """Return the exit code of the supervisor; None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def pid(self) -> int:
-        """The training, if it is in its steps; 0 if not."""
+        """Return the process ID of the training, if it is in its steps; else 0."""
         beat = read_black_box(self.run)
         alive = beat is not None and beat.ending == "running" and beat.step >= 0
         return beat.pid if beat is not None and alive and Path(f"/proc/{beat.pid}").exists() else 0
 
     def harm(self, fault: str) -> bool:
-        """Do it; False where the training is not there to be harmed."""
+        """Inject a fault; return False if no training is running."""
         pid = self.pid()
         if not pid:
             return False
@@ -230,9 +230,9 @@ class Harness:
         filler.unlink()
 
     def _damage(self, pid: int) -> bool:
-        """Turn a bit in the newest checkpoint, and kill the run before it makes another."""
+        """Flip a bit in the newest checkpoint, and kill the run before it writes another one."""
         if len(list((self.run / "checkpoints").glob("step_*"))) < 2:
-            return False  # there is none to fall back on
+            return False  # there is no earlier checkpoint to fall back to
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGSTOP)
             newest = max((self.run / "checkpoints").glob("step_*"))
@@ -245,7 +245,7 @@ class Harness:
         return True
 
     def times(self) -> tuple[int, float]:
-        """Steps computed, and seconds between the processes."""
+        """Return the number of computed steps, and the seconds between the processes."""
         starts = list[tuple[float, float]]()
         executed = 0
         for path in self._logs.glob("steps-*"):
@@ -259,7 +259,7 @@ class Harness:
         return executed, down
 
     def close(self) -> None:
-        """End what is left."""
+        """End the remaining processes."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -269,14 +269,14 @@ class Harness:
         self._said.close()
 
     def last_words(self) -> str:
-        """What was said last."""
+        """Return the end of the output."""
         self._said.flush()
         return " ".join((self._logs / "said").read_text().splitlines()[-2:])[-300:]
 
 
 def supervised(harness: "Harness", mean: float, patience: float, faults: tuple[str, ...]) -> Disturbed:
-    """Train under a supervisor, with faults of every kind in turn, at random times."""
-    draw, result, began = random.Random(12), Disturbed(), time.monotonic()  # noqa: S311  chance that repeats, not secrets
+    """Train under a supervisor, with faults of every kind in turn at random times."""
+    draw, result, began = random.Random(12), Disturbed(), time.monotonic()  # noqa: S311  reproducible choices, not secrets
     waiting = list[str]()
     due = None
     try:
@@ -287,21 +287,21 @@ def supervised(harness: "Harness", mean: float, patience: float, faults: tuple[s
             if code == 0:
                 result.ended = True
                 break
-            if code == 128 + signal.SIGTERM:  # the scheduler gives the machine back
+            if code == 128 + signal.SIGTERM:  # as if the scheduler returned the machine
                 harness.start()
             elif code is not None:
-                result.why = f"the supervisor ended with {code}: {harness.last_words()}"
+                result.why = f"the supervisor exited with {code}: {harness.last_words()}"
                 break
-            elif due is None:  # time counts once it trains
+            elif due is None:  # the time counts from the first step
                 due = time.monotonic() + mean * draw.uniform(0.5, 1.5) if harness.pid() else None
             elif time.monotonic() >= due:
                 waiting = waiting or draw.sample(faults, len(faults))
                 if harness.harm(waiting[-1]):
                     result.faults.append(waiting.pop())
                     due = None
-                    time.sleep(1.0)  # until what was killed is gone
+                    time.sleep(1.0)  # until the killed process is gone
         else:
-            result.why = f"not done after {patience:.0f} s: {harness.last_words()}"
+            result.why = f"not finished within {patience:.0f} s: {harness.last_words()}"
         result.seconds = time.monotonic() - began
         result.executed, result.down = harness.times()
     finally:
@@ -310,7 +310,7 @@ def supervised(harness: "Harness", mean: float, patience: float, faults: tuple[s
 
 
 def rate() -> float:
-    """Steps a second of an undisturbed run here."""
+    """Return the steps per second of an undisturbed run on this machine."""
 
     def work() -> float:
         model, optimizer, data = build()
@@ -320,7 +320,7 @@ def rate() -> float:
             optimizer.zero_grad()
             (model(batch).squeeze(1) - batch.prod(1)).square().mean().backward()
             optimizer.step()
-            time.sleep(0.0013)  # with what a run adds to it
+            time.sleep(0.0013)  # including the overhead of a run
         return 500 / (time.monotonic() - began)
 
     found = answer(work)
@@ -335,23 +335,23 @@ def run_soak(
     by_fork: int = STEPS_BY_FORK,
     patience: float = 900.0,
 ) -> list[Row]:
-    """The rows of P20.
+    """Return the rows of P20.
 
     Args:
-        folder: where to.
-        seconds: about so long the run trains that the supervisor starts again.
-        mean: seconds between two faults.
-        by_fork: steps of the run that is started again by fork; 0 leaves it out.
+        folder: working folder.
+        seconds: approximate training time of the run under the supervisor.
+        mean: mean seconds between two faults.
+        by_fork: steps of the run that is restarted by fork; 0 to leave it out.
         patience: seconds after which that run is given up.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported once, not after every fork
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # torch's lazy imports happen once here, not after every fork
     rows = forked_rows(folder, by_fork, mean, patience) if by_fork else []
     return [*rows, *(supervised_rows(folder, seconds, mean) if seconds else [])]
 
 
 def forked_rows(folder: Path, steps: int, mean: float, patience: float) -> list[Row]:
-    """Started again by fork, after signals."""
+    """Test a run that is restarted by fork after signals."""
     clean = forked(training(folder / "clean", steps))
     result = disturb(lambda: forked(training(folder / "forked", steps)), mean, patience)
     same = twin_equals(clean, steps, folder / "clean", folder / "forked")
@@ -360,7 +360,7 @@ def forked_rows(folder: Path, steps: int, mean: float, patience: float) -> list[
 
 
 def supervised_rows(folder: Path, seconds: float, mean: float) -> list[Row]:
-    """Started again as new processes by the supervisor, after faults of every kind."""
+    """Test a run that is restarted as new processes by the supervisor, after faults of every kind."""
     logs = folder / "logs"
     logs.mkdir()
     steps = max(int(seconds * rate() * 0.8), 500)
@@ -377,18 +377,18 @@ def supervised_rows(folder: Path, seconds: float, mean: float) -> list[Row]:
 
 
 def twin_equals(clean: Child, steps: int, one: Path, other: Path) -> str:
-    """How two runs differ; empty where they do not."""
+    """Return how two runs differ; empty if they are equal."""
     clean.listen(steps * STAMP.size, 1800)
     code = clean.end()
     if code:
-        return f"the undisturbed run ended with {code}"
+        return f"the undisturbed run exited with {code}"
     hashes = [answer(lambda place=place: weights(place)) for place in (one, other)]
     raised = [found["raised"] for found in hashes if isinstance(found, dict)]
     return (raised[0] if raised else "") or ("" if hashes[0] == hashes[1] else "other weights, moments or random state")
 
 
 def rows_of_run(what: str, result: Disturbed, steps: int, different: str) -> list[Row]:
-    """What a disturbed run says of P20: its end, and what the faults cost."""
+    """Return the rows of P20 of a disturbed run: its end, and the cost of the faults."""
     share = (1 - result.down / max(result.seconds, 1e-9)) * steps / max(result.executed, 1)
     each = result.down / max(len(result.faults), 1)
     counts = ", ".join(f"{result.faults.count(name)} {name}" for name in dict.fromkeys(result.faults))
@@ -412,7 +412,7 @@ def rows_of_run(what: str, result: Disturbed, steps: int, different: str) -> lis
 
 
 def supervise(folder: str, steps: str, logs: str) -> int:
-    """Be the supervisor."""
+    """Run as the supervisor."""
     command = [sys.executable, __file__, "train", folder, steps, logs]
     supervisor = Supervisor(
         lambda _: command, announce=lambda line: print(line, flush=True), pause=0.0, per_hour=10_000
@@ -421,7 +421,7 @@ def supervise(folder: str, steps: str, logs: str) -> int:
 
 
 def train_alone(folder: str, steps: str, logs: str) -> None:
-    """Be the training: the time of every step goes into a file of this process."""
+    """Run as the training, and write the time of every step to a file of this process."""
     torch.set_num_threads(1)
     log = os.open(Path(logs) / f"steps-{os.getpid()}-{time.monotonic_ns()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     training(Path(folder), int(steps), HANG_TIMEOUT)(lambda text: os.write(log, text))

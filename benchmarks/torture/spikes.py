@@ -1,4 +1,4 @@
-"""Finite values that ruin a run: it goes back, skips the bad steps, and is then the run that never made them."""
+"""Finite values that ruin a run: it rolls back, skips the bad steps, and then equals the run that never made them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ STEPS = 150
 EVERY = 20
 PATIENCE = 8
 AT = 90
-"""The step at which something is put in."""
+"""Step at which the spike begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spike:
-    """What is put in.
+    """A spike.
 
     Attributes:
-        long: steps that it lasts.
-        loss: factor of the loss.
-        gradient: factor of the gradients.
-        back: whether the run has to go back.
+        long: duration in steps.
+        loss: factor on the loss.
+        gradient: factor on the gradients.
+        back: whether the run must roll back.
     """
 
     long: int
@@ -58,7 +58,7 @@ class Toy:
         self._inputs = torch.randn(64, 3, generator=torch.Generator().manual_seed(5))
 
     def error(self) -> Tensor:
-        """Of the next batch."""
+        """Return the loss of the next batch."""
         chosen = self._inputs[next(self.order)]
         return (self.model(chosen) - chosen.sum(1, keepdim=True) - 1).square().mean() + 0.1
 
@@ -96,7 +96,7 @@ def train(folder: Path, spike: Spike | None, skip: tuple[tuple[int, int], ...] =
 
 
 def trial(folder: Path, spike: Spike) -> str:
-    """What went wrong with one spike; empty for nothing."""
+    """Return what went wrong with one spike; empty for nothing."""
     found = answer(lambda: train(folder / "spoiled", spike))
     if "raised" in found:
         return str(found["raised"])
@@ -110,7 +110,7 @@ def trial(folder: Path, spike: Spike) -> str:
     twin = answer(lambda: train(folder / "skipping", spike, skipped))
     if "raised" in twin:
         return str(twin["raised"])
-    enough = min(PATIENCE, spike.long)  # a shorter stretch is left to come back by itself, behind a skipped one too
+    enough = min(PATIENCE, spike.long)  # a shorter stretch may recover by itself, also after a skipped one
     wrong = [f"skipped only {sorted(spared)}"] if len(spared) < enough else []
     wrong += [f"the run that skips from the start went back: {twin['told']}"] if twin["told"] else []
     wrong += ["other values at the end"] if found["values"] != twin["values"] else []
@@ -120,15 +120,13 @@ def trial(folder: Path, spike: Spike) -> str:
 
 
 def run_spikes(folder: Path, names: tuple[str, ...] = tuple(SPIKES)) -> list[Row]:
-    """The rows of P9."""
-    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported once, not after every fork
+    """Return the rows of P9."""
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # torch's lazy imports happen once here, not after every fork
     rows = list[Row]()
     for number, name in enumerate(names):
         spike = SPIKES[name]
         (folder / str(number)).mkdir(parents=True)
         wrong = trial(folder / str(number), spike)
-        wanted = (
-            "goes back; then bit-equal to the run that skips these steps from the start" if spike.back else "left alone"
-        )
+        wanted = "rolls back; bit-equal to the run that skips these steps" if spike.back else "left alone"
         rows.append(judged("P9", name, wanted, wrong or "as wanted", good=not wrong))
     return rows

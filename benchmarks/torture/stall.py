@@ -1,4 +1,4 @@
-"""What saving costs a step: ``benchmarks/checkpoint_stall.py`` measures it, what it says is taken over."""
+"""The cost of saving per step, taken from the output of ``benchmarks/checkpoint_stall.py``."""
 
 import os
 import re
@@ -16,7 +16,7 @@ SAID = re.compile(r"stall / torch\.save's: ([\d.]+).*?share of the run: ([\d.]+)
 
 
 def run_stall(folder: Path, *, quick: bool = False) -> list[Row]:
-    """The rows of P5; quick is a scene that is too small for the share of the run to say anything."""
+    """Return the rows of P5; ``quick`` uses a scene that is too small to judge the fraction of the run."""
     if not BENCHMARK.exists():
         return [not_run("P5", WHAT, WANTED, "the benchmark does not exist")]
     folder.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def run_stall(folder: Path, *, quick: bool = False) -> list[Row]:
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     said = SAID.findall(done.stdout)
     if done.returncode or not said:
-        return [not_run("P5", WHAT, WANTED, f"it ended with {done.returncode}, and said no figures")]
+        return [not_run("P5", WHAT, WANTED, f"it exited with {done.returncode} and printed no figures")]
     found = "; ".join(f"{ratio} of torch.save's, {share} %" for ratio, share in said)
     good = all(float(ratio) <= (0.5 if quick else 0.1) and (quick or float(share) <= 0.5) for ratio, share in said)
     return [judged("P5", WHAT, WANTED, found, good=good)]

@@ -1,6 +1,6 @@
-"""What the start of a run puts on the disk, by strace: run.json and its name, and a rehearsal that reads the disk.
+"""Checks by strace what the start of a run puts on the disk: run.json with its name, and a rehearsed checkpoint.
 
-A test of what is in a file cannot see either: the page cache answers at once, and a power cut comes later.
+A test that reads the files cannot check either, because the page cache answers before the disk has the data.
 """
 
 import re
@@ -20,11 +20,11 @@ REHEARSAL = (
 )
 FILES = ("tensors.safetensors", "manifest.json", "manifest.sha256")
 Call = tuple[str, str, str]
-"""A call without numbers in its name, the path that it is about, and the new name of a rename."""
+"""A call without digits in its name, its path, and the new name of a rename."""
 
 
 def run_start(folder: Path) -> list[Row]:
-    """The rows of P2 that are about the start of a run."""
+    """Return the rows of P2 about the start of a run."""
     why = can_trace()
     if why:
         return [not_run(*RUN, why), not_run(*REHEARSAL, why)]
@@ -33,10 +33,10 @@ def run_start(folder: Path) -> list[Row]:
 
 
 def recorded(folder: Path, log: Path) -> list[Call]:
-    """The calls of a short run about files in its folder, in the order in which they began."""
+    """Return the calls of a short run on files in its folder, in the order in which they began."""
 
     def work(_say: Callable[[bytes], Any]) -> None:
-        import torch  # noqa: PLC0415  only the child, which may have threads
+        import torch  # noqa: PLC0415  only the child may start threads
 
         from fieldwatch import Outputs, Run, Saving  # noqa: PLC0415
 
@@ -48,12 +48,12 @@ def recorded(folder: Path, log: Path) -> list[Call]:
     log.parent.mkdir(parents=True, exist_ok=True)
     _, code = traced(work, log, "-e", f"trace={CALLS}")
     if code:
-        raise RuntimeError(f"a short run under strace ended with {code}: its traceback stands above")
+        raise RuntimeError(f"a short run under strace exited with {code}: see its traceback above")
     return [call for line in log.read_text().splitlines() if str(folder) in line for call in parsed(line)]
 
 
 def parsed(line: str) -> list[Call]:
-    """Read a line of strace: one call, or none where it only says how a call went on."""
+    """Parse a line of strace; None if it only continues an earlier call."""
     match = re.match(r"\d+ +([a-z]+)\w*\((.*)", line)
     if match is None:
         return []
@@ -71,7 +71,7 @@ def _plain(name: str, line: str) -> str:
 
 
 def run_row(calls: list[Call]) -> Row:
-    """Each time run.json is written: its bytes are on the disk before it gets its name, and then the name is."""
+    """Check each write of run.json: its bytes must be on the disk before its name, and the name must follow."""
     given = [i for i, (name, _, new) in enumerate(calls) if name == "rename" and Path(new).name == "run.json"]
     wrong = []
     for start, end in zip(given, [*given[1:], len(calls)], strict=True):
@@ -86,7 +86,7 @@ def run_row(calls: list[Call]) -> Row:
 
 
 def rehearsal_row(calls: list[Call]) -> Row:
-    """Each file of the rehearsal is synced, dropped from the page cache, and only then read."""
+    """Check that each file of the rehearsal is synced, dropped from the page cache, and only then read."""
     wrong = []
     for file in FILES:
         names = [name for name, path, _ in calls if "step_preflight" in path and Path(path).name == file]

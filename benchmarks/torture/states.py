@@ -1,4 +1,4 @@
-"""Every kind of state of a training, one by one: killed at random steps, resumed, and the same to the last bit."""
+"""Tests every kind of training state separately: killed at random steps, resumed, and equal bit for bit."""
 
 import os
 import random
@@ -19,20 +19,20 @@ from fieldwatch.checkpoint import Checkpoints, RandomState
 
 STEPS = 24
 EVERY = 4
-"""Steps of a run, and between two checkpoints."""
+"""Steps of a run, and steps between checkpoints."""
 
 
 @dataclass(kw_only=True)
 class Toy:
-    """A small regression, with one more ingredient.
+    """A small regression with one additional ingredient.
 
     Attributes:
-        model: what is trained.
-        optimizer: what trains it.
-        more: what else a checkpoint holds.
-        draw: noise on the inputs of a step.
-        after: called after every update.
-        amp: computes in bfloat16.
+        model: trained model.
+        optimizer: its optimizer.
+        more: further items of a checkpoint.
+        draw: function that draws the input noise of a step.
+        after: function that is called after every update.
+        amp: whether to compute in bfloat16.
     """
 
     model: nn.Module
@@ -46,7 +46,7 @@ class Toy:
 def plain(
     make: Callable[[Any], torch.optim.Optimizer] = lambda p: torch.optim.SGD(p, lr=0.05), *, norm: bool = False
 ) -> Toy:
-    """A toy with this optimizer."""
+    """Return a toy with this optimizer."""
     torch.manual_seed(0)
     layers = [nn.Linear(3, 8), *([nn.BatchNorm1d(8)] if norm else []), nn.Tanh(), nn.Linear(8, 1)]
     model = nn.Sequential(*layers)
@@ -54,7 +54,7 @@ def plain(
 
 
 def drawing(draw: Callable[[], float], **more: Any) -> Toy:
-    """A toy whose inputs are shifted by what is drawn."""
+    """Return a toy whose inputs are shifted by drawn numbers."""
     toy = plain()
     toy.draw = draw
     toy.more = more
@@ -62,25 +62,25 @@ def drawing(draw: Callable[[], float], **more: Any) -> Toy:
 
 
 def with_generator() -> Toy:
-    """A generator of its own, by name."""
+    """Return a toy with its own generator, by name."""
     generator = torch.Generator().manual_seed(7)
     return drawing(lambda: float(torch.rand((), generator=generator)), own=RandomState(rays=generator))
 
 
 def with_numpy_generator() -> Toy:
-    """The newer kind of generator of numpy."""
+    """Return a toy with the newer kind of NumPy generator."""
     generator = np.random.default_rng(7)
     return drawing(lambda: float(generator.random()), own=RandomState(views=generator))
 
 
 def with_order() -> Toy:
-    """Shuffled batches."""
+    """Return a toy with shuffled batches."""
     order = Shuffled(20, 3, seed=5)
     return drawing(lambda: float(next(order).float().mean()) / 20, order=order)
 
 
 def with_scheduler() -> Toy:
-    """OneCycleLR, which writes rates and momenta into the optimizer."""
+    """Return a toy with OneCycleLR, which writes rates and momenta into the optimizer."""
     toy = plain(lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9))
     scheduler = torch.optim.lr_scheduler.OneCycleLR(toy.optimizer, max_lr=0.1, total_steps=STEPS + 1)
     toy.more = {"scheduler": scheduler}
@@ -89,7 +89,7 @@ def with_scheduler() -> Toy:
 
 
 def with_average() -> Toy:
-    """An average of the weights."""
+    """Return a toy with an average of the weights."""
     toy = plain()
     average = torch.optim.swa_utils.AveragedModel(
         toy.model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
@@ -99,13 +99,13 @@ def with_average() -> Toy:
 
 
 def with_scaler() -> Toy:
-    """A scale that grows every third step, and enters the loss."""
+    """Return a toy with a loss scale that grows every third step."""
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=3)
     toy = plain()
 
     def after() -> None:
         scaler.scale(torch.ones(()))
-        scaler._found_inf_per_device = lambda _: {"cpu": torch.zeros(1)}  # type: ignore[method-assign]  # noqa: SLF001  no step of its own here
+        scaler._found_inf_per_device = lambda _: {"cpu": torch.zeros(1)}  # type: ignore[method-assign]  # noqa: SLF001  the optimizer steps without the scaler
         scaler._per_optimizer_states[id(toy.optimizer)]["found_inf_per_device"] = {torch.device("cpu"): torch.zeros(1)}  # noqa: SLF001
         scaler.update()
 
@@ -116,7 +116,7 @@ def with_scaler() -> Toy:
 
 
 def with_tensors() -> Toy:
-    """A tensor and a mapping of tensors, changed in place."""
+    """Return a toy with a tensor and a mapping of tensors, changed in place."""
     seen = torch.zeros(())
     sums = {"a": torch.zeros(3), "b": torch.zeros((), dtype=torch.int64)}
     toy = drawing(lambda: float(seen) / 50 + float(sums["b"]) / 70, seen=seen, sums=sums)
@@ -130,14 +130,14 @@ def with_tensors() -> Toy:
 
 
 def with_amp() -> Toy:
-    """bfloat16 autocast, with dropout."""
+    """Return a toy with bfloat16 autocast and dropout."""
     toy = with_dropout()
     toy.amp = True
     return toy
 
 
 def with_dropout() -> Toy:
-    """Dropout, which draws from torch's global generator."""
+    """Return a toy with dropout, which draws from torch's global generator."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 16), nn.Dropout(0.3), nn.Linear(16, 1))
     return Toy(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.05))
@@ -145,7 +145,7 @@ def with_dropout() -> Toy:
 
 KINDS: Mapping[str, Callable[[], Toy]] = {
     "python's generator": lambda: drawing(random.random),
-    "numpy's generator": lambda: drawing(lambda: float(np.random.rand())),  # noqa: NPY002  the global one is meant
+    "numpy's generator": lambda: drawing(lambda: float(np.random.rand())),  # noqa: NPY002  tests the global generator
     "torch's generator": with_dropout,
     "a named generator": with_generator,
     "a named generator of numpy": with_numpy_generator,
@@ -168,11 +168,11 @@ KINDS: Mapping[str, Callable[[], Toy]] = {
 
 
 def train(folder: Path, kind: str, *, die_at: int | None, seed: int) -> None:
-    """Train or go on, with other random numbers than the process before; die by SIGKILL at the end of a step."""
+    """Train or resume, with other random numbers than the previous process; die by SIGKILL at the end of a step."""
     toy = KINDS[kind]()
-    seed = seed if any((folder / "checkpoints").glob("step_*")) else 0  # what begins anew has the seed of its script
+    seed = seed if any((folder / "checkpoints").glob("step_*")) else 0  # a fresh start uses the seed of its script
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  the global state is what a run keeps
+    np.random.seed(seed)  # noqa: NPY002  runs save the global state
     torch.manual_seed(seed)
     inputs = torch.randn(32, 3, generator=torch.Generator().manual_seed(1))
     with Run(
@@ -190,12 +190,12 @@ def train(folder: Path, kind: str, *, die_at: int | None, seed: int) -> None:
             step.update(toy.optimizer)
             toy.after()
             if step.index == die_at:
-                run.flush()  # so that a later row of the same step would show
+                run.flush()  # reveals a later row of the same step
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
 def trace(folder: Path) -> dict[str, Any]:
-    """What a run computed: all losses, and every value of its last checkpoint, as text that is equal bit for bit."""
+    """Return all losses, and every value of the last checkpoint as text that is equal only if the bits are."""
     record = read_history(folder)["Loss/total"]
     state = Checkpoints(folder / "checkpoints").read("last")
     return {
@@ -206,7 +206,7 @@ def trace(folder: Path) -> dict[str, Any]:
 
 
 def exact(tree: Any) -> Any:
-    """A tree in which numbers are texts of all their bits."""
+    """Return a tree in which numbers are replaced by the text of all their bits."""
     if isinstance(tree, Mapping):
         return {str(key): exact(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -223,26 +223,26 @@ def exact(tree: Any) -> Any:
 
 
 def trial(folder: Path, kind: str, deaths: int, seed: int) -> str:
-    """One kind, killed so often; what differs from the run that was left alone, empty for nothing."""
-    draw = random.Random(seed)  # noqa: S311  chance that repeats, not secrets
+    """Test one kind of state with several kills; return what differs from the undisturbed run, empty for nothing."""
+    draw = random.Random(seed)  # noqa: S311  reproducible choices, not secrets
     whole = forked(lambda _: train(folder / "whole", kind, die_at=None, seed=0)).end()
     if whole:
-        return f"the undisturbed run ended with {whole}"
+        return f"the undisturbed run exited with {whole}"
     at = EVERY
     for number in range(deaths):
         at = draw.randint(at + 1, STEPS - 2 * (deaths - number))
         code = forked(lambda _, at=at, n=number: train(folder / "parts", kind, die_at=at, seed=n)).end()
         if code != -signal.SIGKILL:
-            return f"start {number} ended with {code}"
+            return f"start {number} exited with {code}"
     code = forked(lambda _: train(folder / "parts", kind, die_at=None, seed=99)).end()
     if code:
-        return f"the last start ended with {code}"
+        return f"the last start exited with {code}"
     one, other = (answer(lambda name=name: trace(folder / name)) for name in ("whole", "parts"))
     return "" if one == other else f"differs: {different(one, other)}"
 
 
 def different(one: Any, other: Any) -> str:
-    """What the first difference is."""
+    """Return the first difference."""
     if "raised" in one or "raised" in other:
         return str(one.get("raised") or other.get("raised"))
     if one["steps"] != other["steps"]:
@@ -252,8 +252,8 @@ def different(one: Any, other: Any) -> str:
 
 
 def run_states(folder: Path, deaths: int = 3, kinds: tuple[str, ...] = tuple(KINDS)) -> list[Row]:
-    """The row of P4 about the kinds of state."""
-    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported once, not after every fork
+    """Return the row of P4 about the kinds of state."""
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # torch's lazy imports happen once here, not after every fork
     wrong = list[str]()
     for number, kind in enumerate(kinds):
         (folder / str(number)).mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""Kill -9 and an error at every system call of a save, and the order of the calls: by strace, or by Python's calls.
+"""SIGKILL and an error at every system call of a save, and the order of the calls: by strace, or by Python's calls.
 
-strace is attached to a forked child that waits, so that a trial takes a fraction of a second; the N-th call of each
-name is let go wrong, for every N that the save has.
+strace is attached to a waiting forked child, so that a trial takes a fraction of a second. The N-th call of each name
+fails, for every N that occurs in the save.
 """
 
 import os
@@ -26,24 +26,24 @@ CALLS = (
     "open,openat,mkdir,mkdirat,fallocate,write,writev,pwrite64,pwritev,fsync,fdatasync,rename,renameat,renameat2,"
     "unlink,unlinkat,rmdir,ftruncate,getdents64,link,linkat,symlink,symlinkat"
 )
-"""What may touch a disk. Reading alone cannot lose anything."""
+"""Calls that may touch a disk; reading alone cannot lose anything."""
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "EACCES")
 SIZE = 20_000
 READY = b"ready "
-"""What a child says before it is traced."""
+"""Output of a child before it is traced."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One call that went wrong.
+    """One failed call.
 
     Attributes:
         call: its name and number.
         fault: ``KILL`` or the error's name.
         promised: the last acknowledged step.
-        found: what loading gave (``step`` and ``whole``, or ``raised``).
-        again: the next save, without a fault, worked and left nothing but itself.
-        said: what the save raised; empty for nothing.
+        found: result of the load (``step`` and ``whole``, or ``raised``).
+        again: whether the next save, without a fault, succeeded and left nothing but itself.
+        said: error of the save; empty for none.
     """
 
     call: str
@@ -55,12 +55,12 @@ class Trial:
 
     @property
     def kept(self) -> bool:
-        """Whether nothing that was acknowledged is lost."""
+        """Whether nothing acknowledged is lost."""
         return bool(self.found.get("whole")) and self.found.get("step", -1) >= self.promised
 
 
 def can_trace() -> str:
-    """Why strace cannot be used here; empty when it can."""
+    """Return why strace cannot be used here; empty if it can."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     probe = subprocess.run(["strace", "-f", "-o", os.devnull, "true"], capture_output=True, check=False)
@@ -68,19 +68,19 @@ def can_trace() -> str:
 
 
 def traced(work: Callable[[Callable[[bytes], Any]], Any], log: Path, *options: str) -> tuple[Child, int]:
-    """Run ``work(say)`` in a child under strace; return the child and how it ended."""
+    """Run ``work(say)`` in a child under strace; return the child and its exit code."""
     gate, opener = os.pipe()
 
     def waiting(say: Callable[[bytes], Any]) -> None:
         os.close(opener)
-        filled(1, SIZE)  # what torch looks up at its first tensor is not part of a save
+        filled(1, SIZE)  # torch's lookups for its first tensor are not part of a save
         say(READY)
         os.read(gate, 1)
         work(say)
 
     child = forked(waiting)
     os.close(gate)
-    child.listen(len(READY))  # a fault before that would not be one of the save
+    child.listen(len(READY))  # an earlier fault would not be part of the save
     command = ["strace", "-f", "-y", "-s", "0", "-o", str(log), *options, "-p", str(child.pid)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tracer:
         if tracer.stderr is not None:
@@ -95,7 +95,7 @@ def traced(work: Callable[[Callable[[bytes], Any]], Any], log: Path, *options: s
 
 
 def second_save(method: Method, folder: Path) -> Callable[[Callable[[bytes], Any]], None]:
-    """Save step 2 beside a step 1 that goes away; say that it begins, and then that it is there."""
+    """Save step 2 next to a step 1 that gets deleted; report when the save begins and when it is done."""
 
     def work(say: Callable[[bytes], Any]) -> None:
         say(b"begin")
@@ -106,7 +106,7 @@ def second_save(method: Method, folder: Path) -> Callable[[Callable[[bytes], Any
 
 
 def first_save(method: Method, folder: Path) -> None:
-    """Step 1, in a child: whoever forks starts no threads."""
+    """Save step 1 in a child, since the parent of forks must not start threads."""
     folder.mkdir(parents=True, exist_ok=True)
     code = forked(lambda _: method.save(folder, 1, filled(1, SIZE))).end()
     if code:
@@ -114,7 +114,7 @@ def first_save(method: Method, folder: Path) -> None:
 
 
 def recorded(method: Method, folder: Path) -> list[str]:
-    """The system calls of one save that deletes an older one, as strace writes them."""
+    """Return the system calls of one save that deletes an older one, as strace writes them."""
     first_save(method, folder)
     log = folder.with_name(f"{folder.name}.log")
     traced(second_save(method, folder), log, "-e", f"trace={CALLS}")
@@ -124,7 +124,7 @@ def recorded(method: Method, folder: Path) -> list[str]:
 
 
 def counted(lines: list[str]) -> Counter[str]:
-    """How often each call stands in a log, of the thread that has most of them."""
+    """Count each call in a log, for the thread that has most of them."""
     calls = Counter[tuple[str, str]]()
     for line in lines:
         match = re.match(r"(\d+) +(\w+)\(", line)
@@ -134,9 +134,9 @@ def counted(lines: list[str]) -> Counter[str]:
 
 
 def trials(method: Method, folder: Path, faults: dict[str, str], only: Collection[str] = ()) -> Iterator[Trial]:
-    """Let every call of a save (or those named) go wrong in every way: fault name to strace's ``inject`` clause."""
+    """Let every call of a save (or the named ones) fail in every way: fault name to strace's ``inject`` clause."""
     calls = counted(recorded(method, folder / "recorded"))
-    calls["write"] += 2  # what the child says on its pipe counts too
+    calls["write"] += 2  # the child's writes to its pipe count, too
     for fault, clause in faults.items():
         for name, count in calls.items() if not only else [(name, calls[name]) for name in only]:
             for number in range(1, count + 1):
@@ -168,13 +168,13 @@ def _trial(method: Method, place: Path, fault: str, inject: str) -> Trial:
 
 
 def run_syscalls(folder: Path) -> list[Row]:
-    """The rows of P1, P2 and P7 that are about single system calls."""
+    """Return the rows of P1, P2 and P7 about single system calls."""
     why = can_trace()
     return run_by_python(folder, why) if why else [*call_rows(folder), order_row(folder / "order")]
 
 
 def call_rows(folder: Path, errors: Collection[str] = ERRORS, only: Collection[str] = ()) -> list[Row]:
-    """Kill a save, and let it fail, at every system call or at those named."""
+    """Kill a save, and let it fail, at every system call or at the named ones."""
     method = Ours(last=1)
     began = time.monotonic()
     kills = list(trials(method, folder / "kills", {"KILL": "signal=KILL"}, only))
@@ -206,13 +206,13 @@ def order_row(folder: Path) -> Row:
     calls = [checks.parsed(line) for line in lines if re.match(r"\d+ +(?!open|getdents)\w+\(", line)]
     try:
         checks.check_order(calls)
-    except (AssertionError, LookupError, ValueError) as error:  # a call that it looks for may be missing
+    except (AssertionError, LookupError, ValueError) as error:  # an expected call may be missing
         return judged("P2", what, wanted, f"{len(calls)} calls, another order", good=False, why=str(error)[:300])
     return judged("P2", what, wanted, f"{len(calls)} calls, in this order", good=True)
 
 
 def run_by_python(folder: Path, why: str) -> list[Row]:
-    """The same rows where strace cannot be used."""
+    """Return the same rows if strace cannot be used."""
     found = provoke(folder, "kill_at_every_call", "error_at_every_call", "recorded_order")
     kills = found["kill_at_every_call"]
     errors = found["error_at_every_call"]

@@ -1,4 +1,4 @@
-"""The table of promises: printed, and written into docs/reliability.md between its markers."""
+"""The table of promises: prints it, and writes it between its markers in docs/reliability.md."""
 
 import os
 import platform
@@ -13,37 +13,38 @@ from rows import Row
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 PROMISES = {
     "P1": "A kill never costs more than the work since the last acknowledged save",
-    "P2": "Acknowledged means on the platter",
+    "P2": "An acknowledged save is on the disk",
     "P3": "No silent damage",
     "P4": "Resume is the same run",
     "P5": "Saving is nearly free",
     "P6": "The interval tunes itself",
-    "P7": "A full disk pauses checkpoints, not the run, and never eats the old one",
+    "P7": "A full disk pauses checkpoints, not the run, and old checkpoints stay intact",
     "P8": "Non-finite values never reach parameters or moments",
     "P9": "Spikes roll back",
-    "P10": "Preemption-safe",
-    "P11": "Never dies silently",
-    "P12": "Hang: stacks on disk",
-    "P13": "Out of memory shrinks, not kills",
+    "P10": "Preemption loses no work",
+    "P11": "No run ends without a recorded cause",
+    "P12": "A hang leaves stacks on the disk",
+    "P13": "Out of memory leads to smaller parts, not to the end",
     "P14": "Validation cannot hurt training",
     "P15": "One writer",
     "P16": "A crash loop stops",
-    "P17": "Safe to open",
-    "P18": "Retention is a union",
-    "P19": "Logs stay monotone",
-    "P20": "A long run with faults ends the same",
+    "P17": "Checkpoints from others are safe to open",
+    "P18": "Retention keeps the union of its rules",
+    "P19": "The record stays in order",
+    "P20": "A long run with faults ends like an undisturbed one",
 }
 HEAD = """# Reliability
 
-What a run promises, and how it is proved. `make torture` tries to break every promise and rewrites the first table;
-`python benchmarks/reliability_scoreboard.py` puts other ways of saving through the same trials and rewrites the second.
-`make mutants` breaks the code on purpose, one place at a time, and rewrites the third: does the first notice?
+The promises of a run, and their tests. `make torture` tries to break every promise and rewrites the first table.
+`python benchmarks/reliability_scoreboard.py` runs the same trials with other ways of saving and rewrites the second.
+`make mutants` breaks the code on purpose, one place at a time, and rewrites the third, which shows whether the first
+notices.
 """
 
 
 def machine(folder: Path) -> str:
-    """What it ran on, without its name."""
-    import torch  # noqa: PLC0415  it takes seconds, and only this needs it
+    """Describe the machine without its name."""
+    import torch  # noqa: PLC0415  takes seconds, and only this function needs it
 
     kernel = ".".join(platform.release().split(".")[:2])
     facts = f"{os.cpu_count()} cores, {file_system(folder)}, Linux {kernel}, Python {platform.python_version()}"
@@ -52,7 +53,7 @@ def machine(folder: Path) -> str:
 
 
 def file_system(folder: Path) -> str:
-    """The kind of file system a folder lies on; ``unknown`` where the system does not say."""
+    """Return the kind of file system of a folder; ``unknown`` if the system does not report it."""
     mounts = Path("/proc/mounts")
     if not mounts.exists():
         return "an unknown file system"
@@ -63,7 +64,7 @@ def file_system(folder: Path) -> str:
 
 
 def filled_up(rows: Sequence[Row], reason: str) -> list[Row]:
-    """The rows in order of their promises; one that nothing was run for says so."""
+    """Return the rows in the order of their promises, with a row for each promise that was not run."""
     present = {row.promise for row in rows}
     absent = [
         Row(promise=name, what="nothing", wanted=text, verdict="not run", why=reason)
@@ -74,7 +75,7 @@ def filled_up(rows: Sequence[Row], reason: str) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many promises hold, by their rows."""
+    """Return how many promises hold."""
     verdicts = {name: {row.verdict for row in rows if row.promise == name} for name in PROMISES}
     holds = [name for name, found in verdicts.items() if found == {"holds"}]
     broken = [name for name, found in verdicts.items() if "does not hold" in found]
@@ -85,7 +86,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def text(rows: Sequence[Row]) -> str:
-    """For a terminal: one line per row, the details below."""
+    """Format the rows for a terminal: one line per row, the details below."""
     lines = list[str]()
     for row in rows:
         lines.append(f"{row.promise:4} {row.verdict.upper() if row.verdict != 'holds' else 'holds':14} {row.what}")
@@ -94,13 +95,13 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def details(row: Row) -> list[tuple[str, str]]:
-    """What else is to be said of a row."""
+    """Return the remaining fields of a row that are not empty."""
     pairs = (("wanted", row.wanted), ("found", row.found), ("why", row.why))
     return [(name, value) for name, value in pairs if value]
 
 
 def markdown(rows: Sequence[Row], head: str) -> str:
-    """For the page."""
+    """Format the rows for the page."""
     lines = [
         *(head, "", f"{summary(rows)}.", ""),
         "| promise | what was run | wanted | found | verdict |",
@@ -117,7 +118,7 @@ def markdown(rows: Sequence[Row], head: str) -> str:
 
 
 def counted(rows: Sequence[Row]) -> list[Row]:
-    """The rows, with those of one group that hold as one."""
+    """Return the rows, with those of one group that hold merged into one."""
     told = dict[str, Row]()
     for row in rows:
         if row.group and row.verdict == "holds" and row.group not in told:
@@ -132,20 +133,20 @@ def counted(rows: Sequence[Row]) -> list[Row]:
 
 
 def plain(cell: str) -> str:
-    """A cell without what would break the table, or name a folder of this machine."""
+    """Return a cell without line breaks, pipes and folder names of this machine."""
     one_line = " ".join(cell.split()).replace("|", "\\|")
     return re.sub(r"/(?:tmp|dev/shm|var/tmp)/[\w.-]+(?:/[\w.-]+)*", "<folder>", one_line)[:400]
 
 
 def part(name: str) -> str:
-    """What stands between the markers of the page; empty where they are not."""
+    """Return the text between the markers of the page; empty if they are missing."""
     page = PAGE.read_text() if PAGE.exists() else ""
     found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end {name} -->\n", page, re.DOTALL)
     return found[1] if found else ""
 
 
 def put(name: str, content: str) -> None:
-    """Replace what stands between the markers of the page, or append it."""
+    """Replace the text between the markers of the page, or append it."""
     page = PAGE.read_text() if PAGE.exists() else HEAD
     pattern = re.compile(rf"<!-- {name} -->.*?<!-- end {name} -->\n", re.DOTALL)
     new = f"<!-- {name} -->\n{content}<!-- end {name} -->\n"

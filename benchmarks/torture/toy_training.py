@@ -1,4 +1,4 @@
-"""A tiny training that comes to harm at one step, for the catalogue of faults: the first start only, or every start."""
+"""A tiny training that fails at one step, for the catalogue of faults: in the first start only, or in every start."""
 
 import argparse
 import ctypes
@@ -21,12 +21,12 @@ FOREVER = 1000
 
 
 def segfault() -> None:
-    """Read where nothing is."""
+    """Read from an invalid address."""
     ctypes.string_at(0)
 
 
 def bus_error() -> None:
-    """Read from a mapped file that was cut meanwhile."""
+    """Read from a mapped file that was truncated meanwhile."""
     path = Path(f"cut-{os.getpid()}")
     path.write_bytes(bytes(8192))
     with path.open("r+b") as file:
@@ -37,12 +37,12 @@ def bus_error() -> None:
 
 
 def hold_the_interpreter() -> None:
-    """Wait in native code that does not let other threads run."""
+    """Wait in native code that holds the GIL."""
     ctypes.PyDLL(None).sleep(FOREVER)
 
 
 def wait_for_a_lock() -> None:
-    """Wait for a lock that nobody gives back."""
+    """Wait for a lock that is never released."""
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()
@@ -61,19 +61,19 @@ def wait_for_a_worker() -> None:
 
 
 def fill_the_memory() -> None:
-    """Take memory until somebody stops it."""
+    """Allocate memory until the process is killed."""
     taken = []
     while True:
         taken.append(bytearray(os.urandom(1 << 20) * 64))
 
 
 def stop() -> None:
-    """Be stopped from outside, and never continued."""
+    """Get stopped from outside, and never continued."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def fail(error: BaseException) -> Callable[[], None]:
-    """Raise this."""
+    """Raise this error."""
 
     def raise_it() -> None:
         raise error
@@ -105,8 +105,8 @@ FAULTS: Mapping[str, Callable[[], None]] = {
 }
 
 
-def train(folder: Path, fault: str, *, at: int, steps: int, harm: bool, timeout: float) -> None:  # noqa: PLR0913  a flag each
-    """Fit a line; a checkpoint after every 5th step."""
+def train(folder: Path, fault: str, *, at: int, steps: int, harm: bool, timeout: float) -> None:  # noqa: PLR0913  one argument per flag
+    """Fit a line, with a checkpoint after every 5th step."""
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -128,7 +128,7 @@ def train(folder: Path, fault: str, *, at: int, steps: int, harm: bool, timeout:
 
 
 def main() -> None:
-    """Read the command line."""
+    """Parse the command line."""
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("folder", type=Path)
     reader.add_argument("--fault", default="exception", choices=sorted(FAULTS))

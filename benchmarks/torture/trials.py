@@ -1,4 +1,4 @@
-"""The parts of the torture with small counts, for planted breaks: each takes seconds and notices its mutants surely."""
+"""The parts of the torture with small counts, for planted breaks: each takes seconds and notices its mutants."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 Trial = Callable[[Path], list[Any]]
-"""Takes a folder, returns rows."""
+"""Takes a folder, and returns rows."""
 
 
 def of(module: str, function: str, *arguments: Any, **named: Any) -> Trial:
-    """A trial that calls a function of a module beside this one, which is imported only then."""
+    """Return a trial that calls a function of a module in this folder, which is imported only then."""
 
     def trial(folder: Path) -> list[Any]:
         return getattr(import_module(f"torture.{module}"), function)(folder, *arguments, **named)
@@ -19,7 +19,7 @@ def of(module: str, function: str, *arguments: Any, **named: Any) -> Trial:
 
 
 def calls(folder: Path) -> list[Any]:
-    """Kills and errors at some of the system calls of a save."""
+    """Test kills and errors at some of the system calls of a save."""
     syscalls = import_module("torture.syscalls")
     why = syscalls.can_trace()
     only = ("fsync", "rename", "fallocate", "write")
@@ -27,19 +27,19 @@ def calls(folder: Path) -> list[Any]:
 
 
 def order(folder: Path) -> list[Any]:
-    """The order of the system calls of one save."""
+    """Test the order of the system calls of one save."""
     syscalls = import_module("torture.syscalls")
     why = syscalls.can_trace()
     return syscalls.run_by_python(folder, why) if why else [syscalls.order_row(folder)]
 
 
 def resume_of(make: str, *parts: str, **options: Any) -> Trial:
-    """A trial of one case of the resume matrix, with these controls.
+    """Return a trial of one case of the resume matrix, with these controls.
 
     Args:
-        make: the function of ``resume_cases`` that makes the case.
+        make: name of the function of ``resume_cases`` that makes the case.
         parts: names of the negative controls.
-        options: for the function.
+        options: arguments of the function.
     """
 
     def trial(folder: Path) -> list[Any]:

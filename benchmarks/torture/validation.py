@@ -1,4 +1,4 @@
-"""Evaluations that fail, draw, switch modes and spoil what they look at: the training beside them is the same run."""
+"""Evaluations that fail, draw, switch modes and spoil what they evaluate do not change the training next to them."""
 
 import os
 import random
@@ -18,24 +18,24 @@ from fieldwatch.record import read_events
 
 STEPS = 24
 EVERY = 6
-"""Steps of a run, and between two evaluations."""
+"""Steps of a run, and steps between evaluations."""
 Look = Callable[[nn.Module], object]
 
 
 def draws(_: nn.Module) -> None:
     """Draw from all global generators, an odd number of times."""
     torch.rand(7)
-    np.random.rand(3)  # noqa: NPY002  the global state is what a run keeps
-    random.random()  # noqa: S311  chance, not secrets
+    np.random.rand(3)  # noqa: NPY002  runs save the global state
+    random.random()  # noqa: S311  random numbers, not secrets
 
 
 def switches(model: nn.Module) -> None:
-    """Leave the model in another mode."""
+    """Leave the model in eval mode."""
     model.eval()
 
 
 def moves_buffers(model: nn.Module) -> None:
-    """Let BatchNorm take in what is looked at."""
+    """Let BatchNorm update its buffers."""
     model.train()
     model(torch.full((16, 3), 5.0))
 
@@ -48,7 +48,7 @@ def goes_backward(model: nn.Module) -> None:
 
 
 def raises(error: BaseException) -> Look:
-    """Spoil everything, and then fail."""
+    """Do all of this, and then fail."""
 
     def look(model: nn.Module) -> None:
         draws(model)
@@ -59,9 +59,9 @@ def raises(error: BaseException) -> Look:
 
 
 def reads_what_is_missing(model: nn.Module) -> None:
-    """Open a file that is not there."""
+    """Open a missing file."""
     draws(model)
-    os.stat("/nothing/is/here.png")  # noqa: PTH116  any call that fails
+    os.stat("/nothing/is/here.png")  # noqa: PTH116  any failing call
 
 
 LOOKS: Mapping[str, Look] = {
@@ -80,10 +80,10 @@ FAILING: Mapping[str, Look] = {
 
 
 def train(folder: Path, look: Look | None) -> dict[str, Any]:
-    """Train with evaluations, or without; weights, losses and what was recorded of failures."""
+    """Train with or without evaluations; return weights, losses, and the recorded failures."""
     torch.manual_seed(0)
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002  the global state is what a run keeps
+    np.random.seed(0)  # noqa: NPY002  runs save the global state
     model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     with Run(
@@ -112,7 +112,7 @@ def train(folder: Path, look: Look | None) -> dict[str, Any]:
 
 
 def trial(folder: Path, look: Look, plain: dict[str, Any], failures: int) -> str:
-    """What one kind of evaluation changed; empty for nothing."""
+    """Return what one kind of evaluation changed; empty for nothing."""
     found = answer(lambda: train(folder, look))
     if "raised" in found:
         return f"the training ended: {found['raised']}"
@@ -124,14 +124,14 @@ def trial(folder: Path, look: Look, plain: dict[str, Any], failures: int) -> str
 
 
 def run_validation(folder: Path) -> list[Row]:
-    """The rows of P14 about a loop of one's own."""
+    """Return the rows of P14 about custom loops."""
     folder.mkdir(parents=True, exist_ok=True)
-    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # what torch imports then is imported once, not after every fork
+    torch.optim.Adam([nn.Parameter(torch.zeros(1))])  # torch's lazy imports happen once here, not after every fork
     plain = answer(lambda: train(folder / "plain", None))
     rows = list[Row]()
     for looks, failures, what in (
         (LOOKS, 0, "evaluations that draw, switch modes, change buffers, leave gradients"),
-        (FAILING, STEPS // EVERY, "evaluations that raise, after they did all that"),
+        (FAILING, STEPS // EVERY, "evaluations that raise after all of this"),
     ):
         wrong = list[str]()
         for name, look in looks.items():

@@ -20,11 +20,11 @@ from rows import Row, judged
 from fieldwatch.checkpoint import FolderInUseError, FolderLock
 
 LIMIT = 1.0
-"""Seconds within which a second writer is refused, and a dead one's folder taken over."""
+"""Seconds within which a second writer must be refused, or the folder of a dead one taken over."""
 
 
 def refused(folder: Path) -> tuple[float, str]:
-    """Ask for a folder that is held: seconds until the refusal, and what it says; empty where it was given."""
+    """Try to lock a folder that is in use; return the seconds until the refusal, and its message (empty if granted)."""
     began = time.monotonic()
     try:
         with FolderLock(folder):
@@ -34,7 +34,7 @@ def refused(folder: Path) -> tuple[float, str]:
 
 
 def take_over(folder: Path, patience: float = 10.0) -> float:
-    """Seconds until the folder could be taken; ``patience`` where it could not."""
+    """Return the seconds until the folder could be locked; ``patience`` if it could not."""
     began = time.monotonic()
     while time.monotonic() - began < patience:
         with contextlib.suppress(FolderInUseError), FolderLock(folder):
@@ -44,19 +44,19 @@ def take_over(folder: Path, patience: float = 10.0) -> float:
 
 
 def opens_and_closes(folder: Path) -> None:
-    """Open the lock's file and close it, as a backup or a search does."""
+    """Open and close the lock file, as a backup or a search does."""
     (folder / ".lock").read_bytes()
     with (folder / ".lock").open("r+b"):
         pass
 
 
 def deletes(folder: Path) -> None:
-    """Delete the lock's file."""
+    """Delete the lock file."""
     (folder / ".lock").unlink()
 
 
 def replaces(folder: Path) -> None:
-    """Put another file in its place, as a synchronized folder does."""
+    """Replace the lock file, as synchronization programs do."""
     (folder / "other").write_bytes(b"")
     (folder / "other").replace(folder / ".lock")
 
@@ -86,7 +86,7 @@ CARELESS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
 
 
 def still_held(folder: Path, careless: Callable[[Path], None]) -> tuple[str, int]:
-    """Hold a folder in a child that does something careless; what a second process is told, and how the child ended."""
+    """Hold a folder in a child that does something careless; return what a second process is told and the code."""
 
     def hold(say: Callable[[bytes], Any]) -> None:
         with FolderLock(folder):
@@ -104,7 +104,7 @@ def still_held(folder: Path, careless: Callable[[Path], None]) -> tuple[str, int
 
 
 def careless_rows(folder: Path) -> list[Row]:
-    """What the owner, or somebody else, may do to the lock's file: the folder stays the owner's."""
+    """Test careless actions on the lock file: the folder must stay with its owner."""
     rows = list[Row]()
     for name, (what, careless) in CARELESS.items():
         said, _ = still_held(folder / name, careless)
@@ -115,7 +115,7 @@ def careless_rows(folder: Path) -> list[Row]:
 
 
 def given_back(folder: Path) -> Row:
-    """Leaving gives the folder back, also where the lock's file is gone meanwhile."""
+    """Test that leaving releases the folder, even if the lock file is gone meanwhile."""
 
     def work() -> bool:
         for careless in (opens_and_closes, deletes, replaces):
@@ -131,12 +131,12 @@ def given_back(folder: Path) -> Row:
 
 
 def run_writers(folder: Path) -> list[Row]:
-    """The rows of P15."""
+    """Return the rows of P15."""
     return [*owner_rows(folder), *careless_rows(folder), given_back(folder / "again")]
 
 
 def owner_rows(folder: Path) -> list[Row]:
-    """A folder that is held, and one whose owner was killed."""
+    """Test a folder that is in use, and one whose owner was killed."""
     command = [sys.executable, str(TESTS / "provoked.py"), str(folder), "hold"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         owner = json.loads(holder.stdout.readline() if holder.stdout else "{}")
@@ -144,7 +144,7 @@ def owner_rows(folder: Path) -> list[Row]:
             seconds, message = refused(folder / "hold")
             holder.send_signal(signal.SIGKILL)
             holder.wait()
-            os.kill(owner["worker"], 0)  # raises if the worker is gone: then nothing is shown
+            os.kill(owner["worker"], 0)  # raises if the worker is gone, since the test would then show nothing
             taken = take_over(folder / "hold")
         finally:
             holder.kill()
@@ -154,7 +154,7 @@ def owner_rows(folder: Path) -> list[Row]:
     return [
         judged(
             "P15",
-            "a second process on a folder that is held",
+            "a second process on a folder in use",
             f"refused in < {LIMIT:g} s, host and pid named",
             f"refused in {seconds:.3f} s, {'host and pid named' if named else 'not named'}",
             good=bool(message) and seconds < LIMIT and named,
@@ -162,7 +162,7 @@ def owner_rows(folder: Path) -> list[Row]:
         ),
         judged(
             "P15",
-            "taking over after kill -9 of the owner, whose forked worker lives on",
+            "taking over after kill -9 of an owner whose forked worker lives on",
             f"< {LIMIT:g} s",
             f"{taken:.3f} s",
             good=taken < LIMIT,
