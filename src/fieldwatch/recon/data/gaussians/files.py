@@ -10,8 +10,10 @@ from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fieldwatch.recon.data.gaussians.checks import finite_opacities, infinite_values, problem_of
 from fieldwatch.recon.data.gaussians.cloud import GaussianCloud
-from fieldwatch.recon.data.gaussians.ply import columns, read_vertices, write_matrix, write_vertices
+from fieldwatch.recon.data.gaussians.compressed_ply import is_compressed, read_compressed
+from fieldwatch.recon.data.gaussians.ply import columns, read_elements, read_vertices, write_matrix, write_vertices
 from fieldwatch.recon.formats import PlyError, Table
 
 _POSITION = ("x", "y", "z")
@@ -21,13 +23,14 @@ _SCALES = ("scale_0", "scale_1", "scale_2")
 _ROTATION = ("rot_0", "rot_1", "rot_2", "rot_3")
 _COLOR = ("red", "green", "blue")
 _NEEDED = (*_POSITION, *_CONSTANT, "opacity", *_SCALES, *_ROTATION)
-_EIGHT_BIT = math.log(2 * 255 - 1)  # logit of 1 - 1 / 510, half an 8-bit step below 1
+_FLAT = 1e-3  # thickness of the discs of 2D Gaussian splatting, as a fraction of their smaller radius
 _REST_COUNTS = (0, 9, 24, 45)  # three channels of 0, 3, 8 or 15 functions
 
 
 def read_gaussian_ply(path: Path | str) -> GaussianCloud:
     """Read the PLY file of a trained splat model, binary or ASCII, with SH degree 0 to 3 and columns in any order.
 
+    The compressed PLY of SuperSplat and the PLY of 2D Gaussian splatting, which has two scales, are read as well.
     Unknown columns are kept in `extra`; the normals (always 0) are dropped. Opacities of exactly 0 and 1, whose logits
     are infinite, come from formats that store opacities in 8 bits. They are moved half a step inward, which is recorded
     in `notes`.
@@ -37,9 +40,13 @@ def read_gaussian_ply(path: Path | str) -> GaussianCloud:
             non-finite values.
     """
     path = Path(path).expanduser()
-    table = read_vertices(path)
+    tables = read_elements(path)
+    if is_compressed(tables):
+        return _finite(path, read_compressed(path, tables))
+    table = tables["vertex"]
     names = table.dtype.names or ()
-    _check_columns(path, names, len(table))
+    flat = _SCALES[2] not in names and set(_SCALES[:2]) <= set(names)
+    _check_columns(path, names, [name for name in _NEEDED if not (flat and name == _SCALES[2])], len(table))
     # Counting first detects files whose columns are not numbered from 0.
     rest = [f"f_rest_{i}" for i in range(sum(name.startswith("f_rest_") for name in names))]
     if len(rest) not in _REST_COUNTS or not set(rest) <= set(names):
@@ -53,10 +60,14 @@ def read_gaussian_ply(path: Path | str) -> GaussianCloud:
     coefficients = (
         torch.from_numpy(columns(table, rest)).unflatten(1, (3, -1)) if rest else torch.zeros(len(table), 3, 0)
     )
-    logits, notes = _finite_opacities(path, _tensor(table, ["opacity"])[:, 0])
+    logits, notes = finite_opacities(path, _tensor(table, ["opacity"])[:, 0])
+    log_scales = _tensor(table, _SCALES[:2] if flat else _SCALES)
+    if flat:
+        log_scales, thickness_note = _with_thickness(log_scales)
+        notes = (*notes, *thickness_note)
     cloud = GaussianCloud(
         means=_tensor(table, _POSITION),
-        log_scales=_tensor(table, _SCALES),
+        log_scales=log_scales,
         quaternions=_tensor(table, _ROTATION),
         opacity_logits=logits,
         constant=_tensor(table, _CONSTANT),
@@ -65,8 +76,7 @@ def read_gaussian_ply(path: Path | str) -> GaussianCloud:
         extra={name: _tensor(table, [name])[:, 0] for name in names if name not in known},
         notes=notes,
     )
-    _check_values(path, cloud)
-    return cloud
+    return _finite(path, cloud)
 
 
 def write_gaussian_ply(path: Path | str, cloud: GaussianCloud) -> Path:
@@ -115,7 +125,8 @@ def read_point_ply(path: Path | str) -> tuple[Float[Tensor, "points 3"], UInt8[T
         msg = f"{path} has no column {', '.join(missing)} (it has {', '.join(names)}): pass a 3D point cloud"
         raise PlyError(msg)
     points = _tensor(table, _POSITION)
-    _refuse_infinite(path, {"x, y, z": points})
+    if problem := infinite_values(path, {"x, y, z": points}):
+        raise PlyError(problem)
     if not set(_COLOR) <= set(names):
         return points, torch.full((len(points), 3), 255, dtype=torch.uint8)
     # By convention, integer colors range to 255 and floating-point colors to 1.
@@ -140,20 +151,8 @@ def _tensor(table: Table, names: Sequence[str]) -> Tensor:
     return torch.from_numpy(np.array(columns(table, names), np.float32, order="C"))
 
 
-def _finite_opacities(path: Path, logits: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n"], tuple[str, ...]]:
-    """Clamp infinite logits to half an 8-bit step inside (0, 1); return them and a note about it."""
-    infinite = int(logits.isinf().sum())
-    if not infinite:
-        return logits, ()
-    note = (
-        f"{infinite} of {len(logits)} Gaussians of {path} have opacities of exactly 0 or 1, as written by 8-bit "
-        "formats; they were set to 0.002 and 0.998, so that they can be trained"
-    )
-    return torch.where(logits.isinf(), logits.clamp(-_EIGHT_BIT, _EIGHT_BIT), logits), (note,)
-
-
-def _check_columns(path: Path, names: Sequence[str], count: int) -> None:
-    missing = [name for name in _NEEDED if name not in names]
+def _check_columns(path: Path, names: Sequence[str], needed: Sequence[str], count: int) -> None:
+    missing = [name for name in needed if name not in names]
     if not missing:
         return
     # Passing the initial point cloud instead of a trained model is the most common mistake.
@@ -171,34 +170,17 @@ def _check_columns(path: Path, names: Sequence[str], count: int) -> None:
     raise PlyError(msg)
 
 
-def _check_values(path: Path, cloud: GaussianCloud) -> None:
-    if not len(cloud):
-        msg = (
-            f"{path} contains no Gaussians (0 vertices): the training that wrote it pruned all of them; pass an "
-            "earlier iteration"
-        )
-        raise PlyError(msg)
-    columns_by_name = {
-        "x, y, z": cloud.means,
-        "scale": cloud.log_scales,
-        "rot": cloud.quaternions,
-        "opacity": cloud.opacity_logits,
-        "f_dc": cloud.constant,
-        "f_rest": cloud.rest,
-    }
-    _refuse_infinite(
-        path, columns_by_name if cloud.filter_3d is None else {**columns_by_name, "filter_3D": cloud.filter_3d}
+def _with_thickness(log_scales: Float[Tensor, "n 2"]) -> tuple[Float[Tensor, "n 3"], tuple[str, ...]]:
+    """Return the scales of flat Gaussians with a third one along the normal, the third axis of 2DGS; and a note."""
+    thickness = log_scales.amin(1, keepdim=True) + math.log(_FLAT)
+    note = (
+        f"the file has two scales per Gaussian, as 2D Gaussian splatting writes them: the third, along the normal, was "
+        f"set to {_FLAT:g} of the smaller of the two"
     )
+    return torch.cat([log_scales, thickness], 1), (note,)
 
 
-def _refuse_infinite(path: Path, columns_by_name: dict[str, Tensor]) -> None:
-    for name, values in columns_by_name.items():
-        # The fast path needs no per-row reduction, which matters for millions of Gaussians.
-        if bool(torch.isfinite(values).all()):
-            continue
-        rows = torch.nonzero(~torch.isfinite(values.flatten(1) if values.ndim > 1 else values[:, None]).all(1))[:, 0]
-        msg = (
-            f"{path}: {name} is not finite in {len(rows)} of {len(values)} vertices, the first in row {int(rows[0])}: "
-            "the training that wrote it diverged; pass an earlier iteration, or remove these vertices"
-        )
-        raise PlyError(msg)
+def _finite(path: Path, cloud: GaussianCloud) -> GaussianCloud:
+    if problem := problem_of(path, cloud):
+        raise PlyError(problem)
+    return cloud

@@ -1,6 +1,6 @@
-"""Read and write the vertices of splat PLY files as numpy structured arrays."""
+"""Read and write the elements of splat PLY files as numpy structured arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,11 @@ from fieldwatch.recon.data.git_lfs import pointer_text
 from fieldwatch.recon.formats import PlyError, PlyReader, Table, write_ply
 
 
-def read_vertices(path: Path) -> Table:
-    """Read the vertices as a structured array, one field per property, in file order and with the file's types.
+def read_elements(path: Path) -> dict[str, Table]:
+    """Read the vertices and what describes them: elements without lists, by name, in file order.
+
+    Each table is a structured array, one field per property, in file order and with the file's types. Elements after
+    the first one that has lists are left out.
 
     Raises:
         PlyError: if the file is missing, a Git LFS pointer, not PLY, truncated, or has no vertices of fixed size.
@@ -24,31 +27,46 @@ def read_vertices(path: Path) -> Table:
         raise PlyError(pointer)
     with path.open("rb") as file:
         try:
-            return _vertices(PlyReader(file))
+            return _elements(PlyReader(file))
         except PlyError as error:
             raise PlyError(f"{path} cannot be read as the PLY file of a trained splat model: {error}") from error
 
 
-def _vertices(reader: PlyReader) -> Table:
+def read_vertices(path: Path) -> Table:
+    """Read the vertices as a structured array.
+
+    Raises:
+        PlyError: as `read_elements` does.
+    """
+    return read_elements(path)["vertex"]
+
+
+def _elements(reader: PlyReader) -> dict[str, Table]:
     names = [element.name for element in reader.elements]
     if "vertex" not in names:
         raise PlyError(f"no vertices: expected an element named vertex, found elements {names}")
-    table: Table = np.empty(0, np.dtype([]))
+    tables: dict[str, Table] = {}
     # Elements before the vertices must be read to find where the vertices begin.
-    for element in reader.elements[: names.index("vertex") + 1]:
+    for number, element in enumerate(reader.elements):
         if element.lists or (element.name == "vertex" and not element.properties):
+            if "vertex" in tables:
+                break
             raise PlyError(
                 f"element {element.name} has list properties or no properties: expected vertices with scalar "
                 "properties, and no lists in the elements before them"
             )
-        (table,) = reader.read(element)
-    # Left-over ASCII numbers mean that the rows are wider than the header declares, so all columns are misaligned.
-    if reader.ascii and names[-1] == "vertex" and reader.remaining():
-        raise PlyError(
-            f"expected {len(table)} vertices of {len(table.dtype.names or ())} numbers each, but {reader.remaining()} "
-            "numbers follow them; write the file again"
-        )
-    return table
+        # Compressed files have the SH coefficients behind the vertices; of other elements, nothing is needed.
+        if "vertex" in tables and element.name != "sh":
+            break
+        (tables[element.name],) = reader.read(element)
+        # Left-over ASCII numbers mean that the rows are wider than the header declares: all columns are misaligned.
+        if reader.ascii and number == len(names) - 1 and reader.remaining():
+            table = tables[element.name]
+            raise PlyError(
+                f"expected {len(table)} vertices of {len(table.dtype.names or ())} numbers each, but "
+                f"{reader.remaining()} numbers follow them; write the file again"
+            )
+    return tables
 
 
 def columns(table: Table, names: Sequence[str]) -> NDArray[np.float32]:
@@ -76,5 +94,10 @@ def write_matrix(path: Path, names: Sequence[str], matrix: NDArray[np.float32]) 
 
 def write_vertices(path: Path, rows: Table) -> None:
     """Write a table of vertices atomically."""
+    write_elements(path, {"vertex": rows})
+
+
+def write_elements(path: Path, tables: Mapping[str, Table]) -> None:
+    """Write elements atomically, in order."""
     with whole_file(path) as draft, draft.open("wb") as file:
-        write_ply(file, {"vertex": rows})
+        write_ply(file, tables)
