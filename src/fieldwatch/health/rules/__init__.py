@@ -9,6 +9,8 @@ from types import ModuleType
 
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules import (
+    batches,
+    evaluations,
     finite,
     forecast,
     gradients,
@@ -18,6 +20,7 @@ from fieldwatch.health.rules import (
     memory,
     not_kept,
     parameters,
+    precision,
     quality,
     rates,
     results,
@@ -25,11 +28,14 @@ from fieldwatch.health.rules import (
     saving,
     terms,
     timing,
+    untrained,
 )
 
 __all__ = [
     "GENERAL",
     "RULES",
+    "batches",
+    "evaluations",
     "finite",
     "forecast",
     "gradients",
@@ -39,6 +45,7 @@ __all__ = [
     "memory",
     "not_kept",
     "parameters",
+    "precision",
     "quality",
     "rates",
     "results",
@@ -47,12 +54,17 @@ __all__ = [
     "saving",
     "terms",
     "timing",
+    "untrained",
 ]
 
 _MODULES = (
     finite,
     incidents,
     loop,
+    untrained,
+    evaluations,
+    batches,
+    precision,
     samples,
     losses,
     terms,
