@@ -20,30 +20,48 @@ _RESULTS = frozenset(
     {"Collapse", "HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "WorseThanNothing", "WorstSample"}
 )
 _INCIDENTS = frozenset({"RefusedUpdates", "RolledBack", "DeclaredButZero"})
+_UNTRAINED = frozenset({"LossNotDecreasing", "RateTooLow", "TermNotLearned", "UpdateRatio"})
+_OF_RATES = frozenset({"ConstantOutput", "DecayTooHigh", "NonFinite", "TermDominates", "TermNotLearned"})
 _EVERYTHING = _LOSSES | _GRADIENTS | _STOPPED | _RESULTS | _INCIDENTS
 
 EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         # Data that were read wrong come first, then the program, then its settings, then the course of training.
+        "HalfParameters": _EVERYTHING | {"HalfUnderflow", "NonFinite", "RateTooLow"},
         "NonFinite": _LOSSES | _STOPPED | _INCIDENTS | _RESULTS | {"GradientExploding"},
+        "NotInOptimizer": _RESULTS | _UNTRAINED | {"ConstantOutput", "NotKept", "UnchangedParameters"},
         "NotKept": frozenset(("LossJump",)),
-        "UnchangedParameters": _RESULTS | {"LossNotDecreasing", "RateTooLow", "UpdateRatio"},
+        "FrozenDuringTraining": _RESULTS | _UNTRAINED | {"DeadGroup", "UnchangedParameters"},
+        "FrozenOutput": _RESULTS | _UNTRAINED,
+        "NeverTrained": _RESULTS | _UNTRAINED | {"ConstantOutput", "UnchangedParameters"},
+        "UnchangedParameters": _RESULTS | _UNTRAINED,
         "DeclaredButAbsent": _RESULTS,
-        "NotInOptimizer": _RESULTS | {"LossNotDecreasing", "RateTooLow", "UnchangedParameters", "UpdateRatio"},
-        "FrozenDuringTraining": _RESULTS | {"LossNotDecreasing", "UnchangedParameters"},
+        "ConstantInput": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "TermDominates"},
+        "SameBatch": _RESULTS | _UNTRAINED,
+        "EvaluationInput": _RESULTS,
+        "EvaluatedInTrainMode": _RESULTS - {"WorseThanNothing"},
+        "EvaluationDraws": _RESULTS - {"WorseThanNothing"} | {"LossSpike", "SampleSpike"},
         "UnclearedGradient": _EVERYTHING | {"RateTooHigh", "TermDominates"},
         "TermWithoutGradient": _RESULTS | {"LossNotDecreasing", "GradientVanishing", "TermNotLearned"},
         "ModeChanged": _RESULTS | {"LossJump", "LossSpike"},
-        "RateTooHigh": _EVERYTHING | {"TermDominates", "TermNotLearned"},
-        "RateJump": _EVERYTHING | {"TermDominates", "TermNotLearned"},
+        "HalfUnderflow": _RESULTS | _UNTRAINED | {"GradientVanishing", "UnchangedParameters"},
+        "BatchOfOne": _RESULTS,
+        "StaleAverage": _RESULTS,
+        "RateEndsEarly": _RESULTS | _UNTRAINED,
+        "AlwaysClipped": _RESULTS | _UNTRAINED,
+        "WrongSample": _LOSSES | _RESULTS | {"GradientExploding", "RateTooHigh", "SampleSpike", "WorstSample"},
+        "RateTooHigh": _EVERYTHING | _OF_RATES,
+        "RateJump": _EVERYTHING | _OF_RATES,
+        "DecayTooHigh": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "ParameterDrift"},
+        "GroupTooSlow": _RESULTS | _UNTRAINED | {"TermDominates"},
         "TermDominates": _RESULTS | {"LossNotDecreasing", "TermConflict", "GradientVanishing"},
         "TermNotLearned": _RESULTS | {"LossNotDecreasing", "GradientVanishing"},
-        "GradientVanishing": _RESULTS | _STOPPED | {"LossNotDecreasing", "RateTooLow", "UpdateRatio"},
+        "GradientVanishing": _RESULTS | _STOPPED | _UNTRAINED | {"ConstantOutput"},
         "GradientExploding": _LOSSES | _STOPPED | _RESULTS | {"ParameterDrift", "RolledBack", "UpdateRatio"},
+        "ConstantOutput": _RESULTS | _UNTRAINED | {"DeadGroup"},
         "DeadGroup": _RESULTS | {"LossNotDecreasing", "RateTooLow"},
-        "RateTooLow": _RESULTS | {"LossNotDecreasing", "UpdateRatio"},
+        "RateTooLow": _RESULTS | {"LossNotDecreasing", "TermNotLearned", "UpdateRatio"},
         "DoubtfulData": _RESULTS | {"WrongSample", "SampleSpike", "LossNotDecreasing"},
-        "WrongSample": frozenset(("SampleSpike", "WorstSample", "LossSpike", "HeldOutGap")),
         "LossJump": _RESULTS | {"LossSpike", "LossOscillating", "SampleSpike", "ParameterDrift", "GradientExploding"},
         "WorseThanNothing": _RESULTS | {"LossNotDecreasing"},
         "LossNotDecreasing": frozenset(("NoProgress", "HeldOutGap")),
@@ -57,7 +75,20 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
 BROAD = frozenset({"NonFinite", "RateTooHigh", "RateJump", "TermDominates", "GradientVanishing", "RateTooLow"})
 """Causes that spoil everything, so that they also explain the findings of rules that the toolkit does not know."""
 
-AT_THE_END = _RESULTS | {"RateTooHigh", "RateTooLow", "TermNotLearned", "WrongSample"}
+AT_THE_END = _RESULTS | {
+    "AlwaysClipped",
+    "BatchOfOne",
+    "DecayTooHigh",
+    "EvaluationInput",
+    "GroupTooSlow",
+    "RateEndsEarly",
+    "RateTooHigh",
+    "RateTooLow",
+    "SameBatch",
+    "StaleAverage",
+    "TermNotLearned",
+    "WrongSample",
+}
 """Rules that judge the whole run when it ends, so their step does not say when the condition began."""
 
 EXACT = frozenset({"NonFinite", "NotKept"})
@@ -83,7 +114,11 @@ _FACTS = frozenset(
         "DeclaredButAbsent",
         "DeclaredButZero",
         "DiskFull",
+        "EvaluatedInTrainMode",
+        "EvaluationDraws",
         "FellBack",
+        "HalfParameters",
+        "HalfUnderflow",
         "MemoryLeak",
         "NonFinite",
         "NotInOptimizer",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fieldwatch.measure.census import Census, SavedTensors, take_census
     from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
     from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
-    from fieldwatch.measure.gradients import GradientNorms, gradient_norms, largest_gradient
+    from fieldwatch.measure.gradients import GradientNorms, gradient_norms, largest_gradient, precision_statistics
     from fieldwatch.measure.norms import norm
     from fieldwatch.measure.out_of_memory import (
         FailedAllocation,
@@ -65,6 +65,7 @@ __all__ = [
     "norm",
     "on_out_of_memory",
     "parameter_statistics",
+    "precision_statistics",
     "process_capacity",
     "take_census",
     "term_gradients",

@@ -8,6 +8,10 @@ from torch import Tensor
 
 from fieldwatch.measure.norms import largest_entries, norm, norms
 from fieldwatch.measure.parameter_groups import ParameterGroups
+from fieldwatch.record import tags
+
+_SAMPLED = 4096
+"""About the number of entries of each gradient that are read."""
 
 
 class GradientNorms(NamedTuple):
@@ -55,6 +59,29 @@ def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
     """Return the largest absolute entry of all gradients, as a device scalar."""
     with torch.no_grad():
         return torch.stack(largest_entries(gradients)).max()
+
+
+def precision_statistics(gradients: list[Tensor]) -> dict[str, Tensor]:
+    """Measure how much of the gradients was lost in float16.
+
+    Numbers of float16 below 2**-14 are multiples of 2**-24, and 0 below 2**-25. Counted are multiples below 2**-19,
+    which have at most five bits left. Other types have entries in between, so that few of their entries are multiples.
+
+    Returns:
+        ``Guard/zero_gradient`` and ``Guard/half_gradient``, as device scalars; empty if nothing can be sampled.
+    """
+    with torch.no_grad():
+        flat = [each.view(-1) for each in gradients if each.is_contiguous() and not each.is_complex()]
+        sampled = [each[:: max(len(each) // _SAMPLED, 1)].float() for each in flat]
+        if not sampled:
+            return {}
+        entries = torch.cat([each.to(sampled[0].device) for each in sampled]).abs()
+        nonzero = (entries > 0).sum()
+        small = (entries > 0) & (entries < 2.0**-19)
+        steps = entries * 2.0**24
+        lost = (small & (steps == steps.round())).sum()
+        share = torch.where(2 * lost > small.sum(), lost / nonzero.clamp_min(1), 0.0)
+        return {tags.ZERO_GRADIENT: (entries == 0).float().mean(), tags.HALF_GRADIENT: share}
 
 
 def _by_group(

@@ -11,6 +11,8 @@ LARGEST_GRADIENT = "Gradients/max"
 CLIP_SCALE = "Gradients/clip_scale"
 STEP_TIME = "Time/step"
 UNCLEARED = "Guard/uncleared_gradient"
+ZERO_GRADIENT = "Guard/zero_gradient"
+HALF_GRADIENT = "Guard/half_gradient"
 BASELINES = "baselines"
 """Kind of the event that declares values of metrics without training."""
 DATA_CHECK = "data_check"
@@ -22,6 +24,7 @@ SAMPLE_SCORES = "sample_scores"
 # Top-level groups: the part of a tag before its first slash.
 LOSS = "Loss"
 GUARD = "Guard"
+FORWARD = "Forward"
 SAMPLE = "Sample"
 TIME = "Time"
 MEMORY = "Memory"
@@ -76,6 +79,14 @@ COSINE = Family("Gradients/cosine_")
 PARAMETER_MEAN = Family("Parameters/", "_mean")
 PARAMETER_STD = Family("Parameters/", "_std")
 LEARNING_RATE = Family("LearningRate/")
+INPUT_MEAN = Family("Forward/", "_input_mean")
+INPUT_STD = Family("Forward/", "_input_std")
+INPUT_SPREAD = Family("Forward/", "_input_spread")
+OUTPUT_SPREAD = Family("Forward/", "_output_spread")
+OUTPUT_SHARE = Family("Forward/", "_output_share")
+EVALUATION_INPUT_MEAN = Family("Forward/", "_evaluation_input_mean")
+EVALUATION_INPUT_STD = Family("Forward/", "_evaluation_input_std")
+AVERAGE = Family("Forward/", "_average_way")
 BASELINE = Family("Baseline/")
 """Value that a metric reaches without training: ``Baseline/Eval/psnr`` is the baseline of ``Eval/psnr``."""
 SPAN = Family("Time/")
@@ -111,4 +122,4 @@ def kind(tag: str) -> str:
 def is_bookkeeping(tag: str) -> bool:
     """Whether a tag is kept in journal and history but not sent to sinks."""
     # Per-sample losses are too many for charts; guard values matter only to rules and reports.
-    return kind(tag) in (SAMPLE, GUARD)
+    return kind(tag) in (SAMPLE, GUARD, FORWARD)

@@ -125,6 +125,19 @@ GUARD = (
         better="lower",
     ),
     Metric(
+        name="Guard/zero_gradient",
+        unit="",
+        meaning="Fraction of the gradient entries that are exactly 0, from about 4,000 entries per parameter.",
+        better="lower",
+    ),
+    Metric(
+        name="Guard/half_gradient",
+        unit="",
+        meaning="Fraction of the nonzero gradient entries among them that float16 holds with at most five bits: "
+        "multiples of 2**-24 below 2**-19. 0 if most entries of that size are no multiples, as in other types.",
+        better="lower",
+    ),
+    Metric(
         name="Guard/moments",
         unit="",
         meaning="Largest L1 norm of any optimizer state tensor; not finite if any entry is not finite.",
@@ -133,6 +146,55 @@ GUARD = (
         name="Guard/buffers",
         unit="",
         meaning="Largest L1 norm of any buffer of the watched modules; not finite if any entry is not finite.",
+    ),
+)
+
+FORWARD = (
+    Metric(
+        name="Forward/<module>_input_mean",
+        unit="",
+        meaning="Mean of the first input of a tracked module in a training forward, from about 2,000 entries; recorded "
+        "at the first 32 steps and every 16th. Equal values mean the same batch.",
+    ),
+    Metric(
+        name="Forward/<module>_input_std",
+        unit="",
+        meaning="Standard deviation of the entries of that input.",
+    ),
+    Metric(
+        name="Forward/<module>_input_spread",
+        unit="",
+        meaning="Largest difference between the samples of the batch in any entry of the module's inputs; 0 if all "
+        "samples are the same.",
+    ),
+    Metric(
+        name="Forward/<module>_output_spread",
+        unit="",
+        meaning="Largest difference between the outputs for the samples of the batch, divided by the largest output; 0 "
+        "if the module returns the same for every sample.",
+    ),
+    Metric(
+        name="Forward/<module>_output_share",
+        unit="",
+        meaning="Fraction of the variance of the outputs that is between samples, not between the entries of the mean "
+        "output; near 0 if the module returns nearly the same for every sample.",
+    ),
+    Metric(
+        name="Forward/<module>_evaluation_input_mean",
+        unit="",
+        meaning="As Forward/<module>_input_mean, in the first forward of an evaluation.",
+    ),
+    Metric(
+        name="Forward/<module>_evaluation_input_std",
+        unit="",
+        meaning="As Forward/<module>_input_std, in the first forward of an evaluation.",
+    ),
+    Metric(
+        name="Forward/<module>_average_way",
+        unit="",
+        meaning="Distance of a tracked copy of a trained module (an average of its weights) from the module's first "
+        "parameters, divided by the distance of the module itself.",
+        expected="approaches 1; near 0, the copy is not updated or lags far behind",
     ),
 )
 
@@ -308,6 +370,6 @@ SAMPLES = (
 GUIDE = (Metric(name="Guide/metrics", unit="", meaning="Reference that describes every tag.", kind="text"),)
 
 TOOLKIT = Catalogue(
-    (*LOSS, *GRADIENTS, *PARAMETERS, *GUARD, *TIME, *MEMORY, *PROFILE, *MACHINE, *SCHEDULE, *SAMPLES, *GUIDE)
+    (*LOSS, *GRADIENTS, *PARAMETERS, *GUARD, *FORWARD, *TIME, *MEMORY, *PROFILE, *MACHINE, *SCHEDULE, *SAMPLES, *GUIDE)
 )
 """All metrics that the toolkit records itself, in any run."""

@@ -3,7 +3,7 @@
 import re
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -35,7 +35,7 @@ class EvaluationBlock:
         log: event log, which knows the current step.
         failures: exceptions that training survives, in addition to out-of-memory errors.
         undo: further state to restore, besides the modes and buffers of the tracked modules.
-        apart: further context manager around the block.
+        around: further context managers around the block.
 
     Attributes:
         failed: whether the block ended with a suppressed exception.
@@ -50,7 +50,7 @@ class EvaluationBlock:
         *,
         failures: tuple[type[Exception], ...],
         undo: Sequence[Stateful],
-        apart: AbstractContextManager[None] | None = None,
+        around: Sequence[AbstractContextManager[None]] = (),
     ) -> None:
         self._name = name
         self._tracked = tracked
@@ -58,7 +58,7 @@ class EvaluationBlock:
         self._log = log
         self._failures = failures
         self._undo = undo
-        self._apart = apart or nullcontext()
+        self._around = around
         self.failed = False
 
     def __enter__(self) -> Self:
@@ -66,7 +66,8 @@ class EvaluationBlock:
         self._before = StateBackup(RandomState(), self._undo, self._tracked.modules(), self._tracked.parameters())
         # Entered explicitly, since the contexts span two methods.
         self._contexts = ExitStack()
-        self._contexts.enter_context(self._apart)
+        for context in self._around:
+            self._contexts.enter_context(context)
         self._contexts.enter_context(torch.no_grad())
         return self
 

@@ -125,6 +125,7 @@ class Session:
         # First: if memory ran out, everything below needs some.
         if error is not None:
             self.memory.make_room(error)
+        self._context.loop_checks.close()
         # Before anything slow is saved: the other ranks must not wait for this one.
         self.ranks.leave(error)
         self._plan.observer.closed(error)
@@ -195,6 +196,7 @@ class Session:
         self.watchdog.begin(self._start, self.record)
         self.coverage.set_items(self.tracked.items or None)
         self.coverage.check_at_start()
+        self._context.loop_checks.open()
         self._began = True
         if self.stop_point.signal:
             # The signal arrived during the setup: no step has begun that could be finished first.
@@ -222,6 +224,7 @@ class Session:
         self._step = step
         self._step_began = time.perf_counter()
         self.memory.begin(step.index)
+        self._context.loop_checks.begin(step.index)
         self.ranks.at_step(step.index)
         self.watchdog.alive("step", step.index)
         self._plan.observer.begin_step(step.index)
@@ -286,8 +289,8 @@ class Session:
 
     def evaluation(self, name: str, failures: tuple[type[Exception], ...], undo: Sequence[Stateful]) -> EvaluationBlock:
         """Return the context manager of an evaluation, see :meth:`Run.evaluation`."""
-        apart = self._plan.observer.evaluating()
-        return EvaluationBlock(name, self.tracked, self.record, self.log, failures=failures, undo=undo, apart=apart)
+        around = (self._plan.observer.evaluating(), self._context.loop_checks.evaluation())
+        return EvaluationBlock(name, self.tracked, self.record, self.log, failures=failures, undo=undo, around=around)
 
     @property
     def exit_code(self) -> int:

@@ -35,6 +35,7 @@ from fieldwatch.measure import (
     gradient_norms,
     largest_gradient,
     parameter_statistics,
+    precision_statistics,
 )
 from fieldwatch.record import Axis, tags
 from fieldwatch.record.sinks import TextSink
@@ -427,6 +428,7 @@ class Step:
             self._step_optimizers(optimizers, refused)
         # Only here are all optimizers known, including those that are not tracked.
         self._context.coverage.check_optimizers(optimizers)
+        self._context.loop_checks.after_update()
         if sizes is not None:
             self.device_values |= sizes.ratios()
 
@@ -449,6 +451,7 @@ class Step:
         Raises:
             ValueError: a tensor is not a scalar.
         """
+        self.device_values |= self._context.loop_checks.at_record(self.index)
         if axis == "step" and position is None:
             sort_by_device(values, self.device_values, self.host_values)
             return
@@ -579,6 +582,8 @@ class Step:
             values[tags.GRADIENT_NORM.tag(group)] = norm
         if self.every(self._context.detail_every):
             values[tags.LARGEST_GRADIENT] = largest_gradient(norms.gradients)
+            values |= precision_statistics(norms.gradients)
+            values |= self._context.loop_checks.measure()
             values |= parameter_statistics(self._context.tracked.watched)
         # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
         if self.index == 0 or self.every(self._context.detail_every):

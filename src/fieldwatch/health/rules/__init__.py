@@ -9,7 +9,9 @@ from types import ModuleType
 
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules import (
+    batches,
     data,
+    evaluations,
     finite,
     forecast,
     gradients,
@@ -19,6 +21,7 @@ from fieldwatch.health.rules import (
     memory,
     not_kept,
     parameters,
+    precision,
     quality,
     rates,
     results,
@@ -26,12 +29,15 @@ from fieldwatch.health.rules import (
     saving,
     terms,
     timing,
+    untrained,
 )
 
 __all__ = [
     "GENERAL",
     "RULES",
+    "batches",
     "data",
+    "evaluations",
     "finite",
     "forecast",
     "gradients",
@@ -41,6 +47,7 @@ __all__ = [
     "memory",
     "not_kept",
     "parameters",
+    "precision",
     "quality",
     "rates",
     "results",
@@ -49,12 +56,17 @@ __all__ = [
     "saving",
     "terms",
     "timing",
+    "untrained",
 ]
 
 _MODULES = (
     finite,
     incidents,
     loop,
+    untrained,
+    evaluations,
+    batches,
+    precision,
     samples,
     losses,
     terms,

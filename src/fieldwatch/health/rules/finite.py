@@ -1,7 +1,7 @@
 """Rules for non-finite values, and for updates that were refused because of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +14,14 @@ from fieldwatch.health.window import Span, first_sustained, on_steps, phases, sp
 from fieldwatch.record import History, tags
 
 _Bad = Mapping[str, NDArray[np.float64]]
+_USUAL = 32
+_RECENT = 16
+_EXPLODED = 100.0
+"""A norm of the last 16 steps that is a hundred times the median before them has exploded."""
+_DIVERGED = (
+    "Clip the gradient norm (step.update(..., clip=1.0)) and lower the learning rate; check its schedule if the rate "
+    "has grown. If the values of one term overflow first, check its divisions, logarithms and square roots."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +78,12 @@ class NonFinite(HealthRule):
         subject = (terms or groups or culprits)[0]
         level: Severity = "warning" if refused else "error"
         text = f"{what} {verb} not finite at step {step}{where}; {end}"
-        return self.finding(step, text, subject=subject, severity=level)
+        finding = self.finding(step, text, subject=subject, severity=level)
+        grown = _growth_before(history, step)
+        if grown is None:
+            return finding
+        text += f" The gradient norm had exploded before, from {grown[0]:.3g} to {grown[1]:.3g}: the run diverged."
+        return replace(finding, message=text, remedy=_DIVERGED)
 
     def _is_watched(self, name: str) -> bool:
         if tags.kind(name) == tags.LOSS:
@@ -83,6 +96,20 @@ class NonFinite(HealthRule):
         """Return the parameter group of a gradient norm; empty for the total norm and for other metrics."""
         group = name.rpartition("/")[2].removesuffix("_norm")
         return group if name.startswith(tuple(self.norms)) and group != "total" else ""
+
+
+def _growth_before(history: History, step: int) -> tuple[float, float] | None:
+    """Return the usual gradient norm and the largest one right before a step, if the norm has exploded."""
+    if tags.TOTAL_NORM not in history:
+        return None
+    norms = history[tags.TOTAL_NORM]
+    before = norms.values[norms.steps < step]
+    before = before[np.isfinite(before)]
+    if len(before) < _USUAL:
+        return None
+    usual = float(np.median(before[:-_RECENT]))
+    highest = float(np.max(before[-_RECENT:]))
+    return (usual, highest) if highest > _EXPLODED * usual else None
 
 
 def _bad_steps(history: History, name: str) -> NDArray[np.float64]:

@@ -15,6 +15,8 @@ from fieldwatch.health.window import Span, between, first_sustained, on_steps, p
 from fieldwatch.record import History, Series, tags
 
 TOTAL_NORM = (tags.TOTAL_NORM,)
+OTHER = "other"
+"""Group of the parameters that an optimizer steps but no watched group contains."""
 
 
 def group_norms(history: History) -> Mapping[str, str]:
@@ -264,7 +266,10 @@ class DeadGroup(HealthRule):
         )
 
     def _handed_over(self, group: str, series: Series, begun: Mapping[str, float]) -> bool:
-        """Return whether another group appeared when this one ended: its parameters were regrouped or unfrozen."""
+        """Return whether another group has taken over the parameters of this one: they were regrouped or unfrozen."""
+        # Parameters leave this group only when a watched group picks them up, or with their optimizer.
+        if group == OTHER:
+            return True
         end = float(series.steps[-1])
         return any(other != group and abs(start - end) <= self.handover for other, start in begun.items() if start > 0)
 
@@ -332,7 +337,8 @@ class UpdateRatio(HealthRule):
         at = first_sustained(values > self.high, patience=self.patience, warmup=warmup)
         if at is not None:
             yield at, f"too large: {values[at]:.3g} times its parameters."
-        small = values < self.low
+        # Exactly 0: nothing updates the group, which is no question of its rate.
+        small = (values < self.low) & (values > 0)
         # Learning rates are looked up only if the cheaper test has fired.
         if first_sustained(small, patience=self.patience, warmup=warmup) is not None:
             small &= ~decayed(history, group, span.series.steps, self.decayed)

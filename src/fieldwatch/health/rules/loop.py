@@ -187,7 +187,8 @@ class UnclearedGradient(HealthRule):
         if at is None:
             return ()
         step = int(left.steps[at])
-        text = f"since step {int(left.steps[at - self.patience + 1])} or earlier, no update starts from zero gradients"
+        since = int(left.steps[at - self.patience + 1])
+        text = f"gradients accumulate over updates since step {since} or earlier, because nothing clears them"
         growth = _growth(history, step)
         text += f"; the gradient norm has gone from {growth[0]:.3g} to {growth[1]:.3g}." if growth else "."
         return (self.finding(step, text, subject=tags.TOTAL_NORM),)

@@ -6,11 +6,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.finding import Finding
+from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.results import loss_reduction
+from fieldwatch.health.rules.results import ends_poorly, loss_reduction
+from fieldwatch.health.rules.terms import TermNotLearned
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import LOOKBACK, finished, is_signed, on_steps
+from fieldwatch.health.window import LOOKBACK, finished, first_sustained, is_signed, on_steps
 from fieldwatch.record import History, Series, tags
 
 
@@ -54,12 +55,29 @@ class RateTooHigh(HealthRule):
         reason="batches differ by less, and a random initialization is hard to make ten times worse",
     )
     head: int = threshold(32, unit="recordings", reason="the updates of the first steps are the largest with Adam")
+    patience: int = threshold(
+        2, unit="recordings", reason="a single batch may hold a sample whose loss is far above all others"
+    )
     slow: float = threshold(
         2.5,
         unit="times the first loss",
         reason="enough if the loss also ends above its start: the run never recovered",
     )
     early: float = threshold(0.25, unit="fraction of the steps", reason="a later rise has another cause")
+    ratio: float = threshold(
+        0.03,
+        unit="update / parameter norm (median of the first half)",
+        reason="30 times the usual 1e-3: parameters are overwritten every 30 steps; healthy runs stay below 0.02",
+        source="benchmarks/verdicts.py",
+    )
+    learned: float = threshold(
+        0.2, unit="fraction of the first loss", reason="a loss that has fallen further has learned under this rate"
+    )
+    flat: float = threshold(
+        0.8,
+        unit="times an earlier loss",
+        reason="enough if the loss stopped falling after a tenth of the run",
+    )
     far: float = threshold(
         100.0, unit="times the first loss", reason="beyond it, the rate is two orders of magnitude too high, else one"
     )
@@ -75,11 +93,36 @@ class RateTooHigh(HealthRule):
         if is_signed(values) or not values[0] > 0:
             return ()
         early = series[: self.head]
-        high = np.flatnonzero(early.values > self.rise * values[0])
-        if not len(high) and finished(history) and len(values) >= self.head and self._stayed_high(history, values):
+        at = first_sustained(early.values > self.rise * values[0], patience=self.patience)
+        if at is None and finished(history) and len(values) >= self.head and self._stayed_high(history, values):
             early = series[: max(int(self.early * len(values)), self.head)]
-            high = np.flatnonzero(early.values > self.slow * values[0])
-        return (self._describe(tags.TOTAL, early, int(high[0]), rate),) if len(high) else ()
+            at = first_sustained(early.values > self.slow * values[0], patience=self.patience)
+        if at is not None:
+            return (self._describe(tags.TOTAL, early, at, rate),)
+        return self._overwritten(history, values, rate)
+
+    def _overwritten(self, history: History, values: NDArray[np.float64], rate: float) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run if updates were large and the loss stood still under them."""
+        ratios = [history[name].values for name in tags.UPDATE_RATIO.parts(history.names()).values()]
+        if not finished(history) or not ratios or max(map(len, ratios)) < 4:
+            return ()
+        largest = max(float(np.nanmedian(each[: max(len(each) // 2, 1)])) for each in ratios)
+        count = len(values)
+        early = float(np.nanmean(values[count // 20 : count // 6 + 1]))
+        later = float(np.nanmean(values[2 * count // 5 : 3 * count // 5 + 1]))
+        # In a game, the losses of the players stand still while they learn.
+        if len(ratios) > 1 and len(tags.WEIGHTED.parts(history.names())) > 1:
+            return ()
+        if largest < self.ratio or later < self.flat * early or later < self.learned * float(values[0]):
+            return ()
+        text = (
+            f"an update changes the parameters by {largest:.2g} of their norm, and {tags.TOTAL} stood still at "
+            f"{later:.4g} meanwhile: the learning rate of {rate:g} is far too high."
+        )
+        # Updates are proportional to the rate.
+        advised = rate * 1e-3 / largest if largest < 1 else rate / 1000
+        remedy = f"Start with learning rate {max(advised, rate / 1000):.2g}, and warm it up over the first steps."
+        return (replace(self.finding(history.step, text, subject=tags.TOTAL), remedy=remedy),)
 
     def _stayed_high(self, history: History, values: NDArray[np.float64]) -> bool:
         """Return whether the loss ended above its start, and no term was won against another."""
@@ -132,3 +175,115 @@ class RateTooLow(HealthRule):
         advised = rate * min(max(1e-3 / highest, 10), 1000)
         remedy = f"Raise it to learning rate {advised:.2g}: updates of about 1e-3 of the parameter norm are usual."
         return (replace(self.finding(history.step, text, subject=tags.TOTAL), remedy=remedy),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupTooSlow(HealthRule):
+    """The updates of one parameter group are tiny next to those of another one, and the run ends poorly."""
+
+    ratio: float = threshold(
+        1e-4, unit="update / parameter norm", reason="a tenth of the usual 1e-3: 10,000 steps to change the parameters"
+    )
+    apart: float = threshold(
+        30.0, unit="times", reason="pretrained parts are trained with a tenth of the rate of new ones, rarely with less"
+    )
+    count: int = threshold(3, unit="recordings", reason="single small updates are no trend")
+    remedy: ClassVar[str] = (
+        "Raise the learning rate of the named group until its updates are about 1e-3 of its parameters; the players of "
+        "a game (a generator and its critic) need updates of similar size."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, the slowest group."""
+        ratios = {
+            group: float(np.nanmedian(history[name].values))
+            for group, name in tags.UPDATE_RATIO.parts(history.names()).items()
+            if len(history[name]) >= self.count
+        }
+        if not finished(history) or len(ratios) < 2:
+            return ()
+        group = min(ratios, key=lambda each: ratios[each])
+        fastest = max(ratios, key=lambda each: ratios[each])
+        # Parameters that do not change at all have other causes than their rate.
+        if not 0 < ratios[group] < self.ratio or ratios[fastest] < self.apart * ratios[group]:
+            return ()
+        if not ends_poorly(history) and not TermNotLearned()(history):
+            return ()
+        text = (
+            f"an update changes group '{group}' by {ratios[group]:.2g} of its norm, but '{fastest}' by "
+            f"{ratios[fastest]:.2g}: '{group}' hardly learns."
+        )
+        return (self.finding(history.step, text, subject=group),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateEndsEarly(HealthRule):
+    """All learning rates have fallen to nearly 0 long before the end of the run.
+
+    A warning if that is most of the run, or if the result is poor; otherwise a note.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    share: float = threshold(
+        1e-3, unit="fraction of the highest rate", reason="schedules end at 0.01 to 0.001 of it, at their last steps"
+    )
+    part: float = threshold(0.25, unit="fraction of the steps", reason="schedules reach their end in the last tenth")
+    most: float = threshold(0.6, unit="fraction of the steps", reason="so long at rest is no schedule's intention")
+    remedy: ClassVar[str] = (
+        "Check how often scheduler.step() is called and the unit of its length: a schedule that counts epochs "
+        "(T_max, step_size, total_iters, gamma per epoch) ends too early if it is stepped after every batch. Make the "
+        "schedule as long as the run."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run."""
+        names = tags.LEARNING_RATE.parts(history.names()).values()
+        if not finished(history) or not names:
+            return ()
+        ends = [_last_above(history[name], self.share) for name in names]
+        last = max(ends)
+        rest = 1 - (last + 1 - max(history.first, 0)) / max(history.step + 1 - max(history.first, 0), 1)
+        if rest < self.part:
+            return ()
+        severity: Severity = "warning" if rest >= self.most or ends_poorly(history) else "note"
+        text = (
+            f"the learning rate has been below {self.share:g} of its highest value since step {last + 1}, for "
+            f"{rest:.0%} of the run: its schedule ended too early."
+        )
+        return (self.finding(history.step, text, severity=severity),)
+
+
+def _last_above(rates: Series, share: float) -> int:
+    """Return the last step at which a rate was above a fraction of its highest value."""
+    high = np.flatnonzero(rates.values > share * np.nanmax(rates.values))
+    return int(rates.steps[high[-1]]) if len(high) else -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlwaysClipped(HealthRule):
+    """Clipping scales the gradients down to a small part at nearly every step, so that the limit sets the step size.
+
+    A warning if the result is poor at the end, otherwise a note.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    scale: float = threshold(
+        0.05, unit="factor of the clipping", reason="limits are set near the usual norm; 1 at most steps is healthy"
+    )
+    share: float = threshold(0.9, unit="fraction of the steps", reason="nearly all steps, from the first to the last")
+    least: int = threshold(100, unit="recordings", reason="the first gradients are large")
+    remedy: ClassVar[str] = (
+        "Raise the limit of the clipping to about the usual Gradients/total_norm (step.update(..., clip=1.0) is "
+        "common), or raise the learning rate; with loss scaling, unscale the gradients before they are clipped."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run."""
+        if not finished(history) or tags.CLIP_SCALE not in history:
+            return ()
+        scales = history[tags.CLIP_SCALE].values
+        if len(scales) < self.least or float(np.mean(scales < self.scale)) < self.share:
+            return ()
+        severity: Severity = "warning" if ends_poorly(history) else "note"
+        text = f"clipping scaled the gradients by {float(np.nanmedian(scales)):.2g} (median), at nearly every step."
+        return (self.finding(history.step, text, subject=tags.CLIP_SCALE, severity=severity),)

@@ -15,8 +15,8 @@ from fieldwatch.health.window import finished, is_signed
 from fieldwatch.record import History, tags
 
 Direction = Literal["higher", "lower"]
-_HELD_OUT = ("Eval/", "Test/", "Validation/", "Val/")
-"""Prefixes of metrics that are measured on data that was not trained on."""
+_HELD_OUT = frozenset(("eval", "evaluation", "test", "validation", "valid", "val", "dev", "holdout", "heldout"))
+"""Words in the names of metrics that are measured on data that was not trained on."""
 _WORDS = re.compile(r"[a-z0-9]+")
 _HIGHER = frozenset(
     {
@@ -32,6 +32,10 @@ _LOWER = frozenset(
         *("lpips", "fid", "chamfer"),
     }
 )
+_FRACTIONS = frozenset(("accuracy", "acc", "precision", "recall", "f1", "iou", "miou", "dice"))
+"""Words in the names of metrics that are fractions, or percentages if they exceed 1."""
+_REWARDS = frozenset(("reward", "return", "score"))
+"""Words in the names of metrics that the loss of a policy does not show."""
 _TRAINING = frozenset(("train", "training"))
 
 
@@ -53,9 +57,21 @@ def direction_of(name: str, history: History) -> Direction | None:
 
 
 def held_out_metrics(history: History) -> dict[str, Direction]:
-    """Return the recorded held-out metrics with a known direction."""
-    names = [name for name in history.names() if name.startswith(_HELD_OUT) and not _is_training(name)]
+    """Return the recorded held-out metrics with a known direction.
+
+    The name of such a metric says so (``Eval/accuracy``, ``val_loss``), or has no group at all (``reward``).
+    """
+    names = [name for name in history.names() if _is_held_out(name) and not _is_training(name)]
     return {name: better for name in names if (better := direction_of(name, history))}
+
+
+def _is_held_out(name: str) -> bool:
+    return "/" not in name or bool(set(_WORDS.findall(name.lower())) & _HELD_OUT)
+
+
+def _core(name: str) -> frozenset[str]:
+    """Return the words of a metric's name that do not say on which data it was measured."""
+    return frozenset(_WORDS.findall(name.lower())) - _TRAINING - _HELD_OUT
 
 
 def _is_training(name: str) -> bool:
@@ -79,6 +95,23 @@ def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> fl
     began = float(np.median(values[:head]))
     ended = float(np.median(values[-max(int(share * len(values)), head) :]))
     return 1 - ended / began if began > 0 else None
+
+
+def loss_ends(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the median of the first and of the last tenth of the recordings of a loss."""
+    return float(np.nanmedian(values[:5])), float(np.nanmedian(values[-max(len(values) // 10, 5) :]))
+
+
+def implied_accuracy_gap(history: History, name: str, loss: float) -> float:
+    """Return by how much a held-out accuracy is below the one that a training loss implies; 0 for other metrics.
+
+    A cross-entropy of L means that the right answers have a mean probability of at least exp(-L) (Jensen).
+    """
+    if not _core(name) & {"accuracy", "acc"}:
+        return 0.0
+    last = float(history[name].values[-1])
+    scale = 100.0 if float(np.nanmax(history[name].values)) > 1 else 1.0
+    return float(np.exp(-loss)) - last / scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +194,10 @@ class NoProgress(HealthRule):
         held_out = held_out_metrics(history)
         judged: dict[str, Direction] = {name: held_out[name] for name in held_out if len(history[name]) >= self.count}
         fallen = loss_reduction(history)
-        if not judged or (fallen is not None and fallen > self.fall) or self._learned(history):
+        rewards: dict[str, Direction] = {name: judged[name] for name in judged if _core(name) & _REWARDS}
+        if rewards and all(self._never_better(history[name].values) for name in rewards):
+            judged = rewards
+        elif not judged or (fallen is not None and fallen > self.fall) or self._learned(history):
             return ()
         for name, better in judged.items():
             values = history[name].values
@@ -179,6 +215,11 @@ class NoProgress(HealthRule):
             f"first{loss}: training learned nothing that held-out data show."
         )
         return (self.finding(int(history[name].steps[-1]), text, subject=name),)
+
+    def _never_better(self, rewards: NDArray[np.float64]) -> bool:
+        """Return whether no evaluation was better than the first one by more than noise."""
+        best = float(np.max(rewards[1:]))
+        return float(rewards[0]) < 0 and best - float(rewards[0]) <= self.gain * abs(float(rewards[0]))
 
     def _learned(self, history: History) -> bool:
         """Return whether the first recordings of a loss of both signs are well above the last ones."""
@@ -212,7 +253,10 @@ class HeldOutGap(HealthRule):
         1.3, unit="times the best held-out loss", reason="a held-out loss wobbles by less between evaluations"
     )
     least: float = threshold(
-        0.05, unit="fraction of the initial loss", reason="smaller differences do not matter for the result"
+        0.05, unit="fraction of the first loss", reason="smaller differences do not matter for the result"
+    )
+    high: float = threshold(
+        0.5, unit="fraction of the first loss", reason="a held-out loss above it has hardly fallen at all"
     )
     remedy: ClassVar[str] = (
         "Use more data (samples, views, frames), check that every step draws another batch, regularize (weight decay, "
@@ -222,15 +266,17 @@ class HeldOutGap(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return findings at the end of the run."""
-        return (*self._gaps(history), *self._risen(history)) if finished(history) else ()
+        if not finished(history):
+            return ()
+        return (*self._gaps(history), *self._risen(history)) or tuple(self._by_heart(history))
 
     def _gaps(self, history: History) -> Iterator[Finding]:
         held_out = held_out_metrics(history)
-        by_words = {frozenset(_WORDS.findall(name.lower())): name for name in held_out}
+        by_words = {_core(name): name for name in held_out}
         pairs = {
             name: by_words[words]
             for name in history.names()
-            if _is_training(name) and (words := frozenset(_WORDS.findall(name.lower())) - _TRAINING) in by_words
+            if _is_training(name) and (words := _core(name)) in by_words
         }
         for train, name in (pairs | dict(self.pairs)).items():
             if train not in history or name not in history:
@@ -242,13 +288,32 @@ class HeldOutGap(HealthRule):
                 text = f"{name} ended at {unseen:.4g}, {train} at {seen:.4g}: held-out data gain far less."
                 yield self.finding(int(history[name].steps[-1]), text, subject=name)
 
+    def _by_heart(self, history: History) -> Iterator[Finding]:
+        """Yield held-out results that are poor although the training loss has fallen to nearly nothing."""
+        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+            return
+        began, ended = loss_ends(history[tags.TOTAL].values)
+        if not ended < self.least * began:
+            return
+        for name, better in held_out_metrics(history).items():
+            last = float(history[name].values[-1])
+            is_loss = better == "lower" and "loss" in _core(name)
+            missed = implied_accuracy_gap(history, name, ended)
+            if missed > self.share or (is_loss and last > self.high * began):
+                text = (
+                    f"{name} ended at {last:.4g}, although {tags.TOTAL} fell from {began:.4g} to {ended:.4g}: the "
+                    "training data were learned by heart, and held-out data gain far less (overfitting)."
+                )
+                yield self.finding(int(history[name].steps[-1]), text, subject=name)
+
     def _is_far(self, name: str, seen: float, unseen: float, better: Direction) -> bool:
         gap = _gain(unseen, seen, better)
         if "psnr" in name.lower():
             return gap > self.decibels
         if better == "higher":
             # Only fractions have a scale that needs no unit.
-            return min(seen, unseen) >= 0 and max(seen, unseen) <= 1 and gap > self.share
+            most = 100.0 if max(seen, unseen) > 1 and _core(name) & _FRACTIONS else 1.0
+            return min(seen, unseen) >= 0 and max(seen, unseen) <= most and gap > self.share * most
         return seen > 0 and unseen > self.ratio * seen and unseen - seen > self.share * abs(seen)
 
     def _risen(self, history: History) -> Iterator[Finding]:
@@ -256,11 +321,11 @@ class HeldOutGap(HealthRule):
         if tags.TOTAL not in history:
             return
         loss = history[tags.TOTAL]
-        began = float(np.nanmedian(loss.values[:5]))
         for name, better in held_out_metrics(history).items():
             series = history[name]
-            if better != "lower" or "loss" not in name.lower() or len(series) < 3:
+            if better != "lower" or len(series) < 3 or is_signed(series.values):
                 continue
+            began = float(series.values[0])
             at = int(np.nanargmin(series.values)) if np.isfinite(series.values).any() else len(series) - 1
             best = float(series.values[at])
             last = float(np.median(series.values[-2:]))
@@ -336,3 +401,39 @@ class WorstSample(HealthRule):
         others = len(scores) - len(worse)
         text = f"{metric} of sample{plural} {named} is far worse than the median of the other {others} ({middle:.3g})."
         return self.finding(int(event["step"]), text, subject=ordered[0][0])
+
+
+_POOR = 0.3
+"""Relative fall of the loss below which a run has learned little."""
+_FAR = 3.0
+"""Ratio of held-out and training loss from which the training data were learned by heart."""
+_IMPLIED = 0.25
+"""Difference between the accuracy that the training loss implies and the held-out one."""
+
+
+def ends_poorly(history: History) -> bool:
+    """Return whether a run has ended with a result that calls for a cause.
+
+    Rules for facts that are no fault by themselves (one batch that is all of the data, batch norms of one sample) are
+    warnings only then: the loss has hardly fallen, or held-out data show far less than the training data.
+    """
+    if not finished(history):
+        return False
+    fallen = loss_reduction(history)
+    if fallen is not None and fallen < _POOR:
+        return True
+    return bool(NoProgress()(history) or HeldOutGap()(history)) or _learned_by_heart(history)
+
+
+def _learned_by_heart(history: History) -> bool:
+    """Return whether the final loss is far below that of held-out data, or implies a far higher accuracy."""
+    if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+        return False
+    began, ended = loss_ends(history[tags.TOTAL].values)
+    for name, better in held_out_metrics(history).items():
+        last = float(history[name].values[-1])
+        if better == "lower" and "loss" in _core(name) and last > _FAR * ended and last - ended > 0.05 * began:
+            return True
+        if ended < began and implied_accuracy_gap(history, name, ended) > _IMPLIED:
+            return True
+    return False

@@ -152,6 +152,12 @@ class WrongSample(HealthRule):
         reason="samples of a hard kind differ gradually; wrong ones are separated from all others",
     )
     ratio: float = threshold(2.0, unit="times the median", reason="smaller differences do not spoil the result")
+    tail: float = threshold(
+        0.1, unit="fraction of the other samples", reason="the usual number for an estimate of the tail index"
+    )
+    chance: float = threshold(
+        1e-3, unit="probability", reason="labels with heavy tails (Cauchy) have such gaps without any wrong sample"
+    )
     count: int = threshold(5, unit="samples", reason="fewer samples have no usual spread")
     most: float = threshold(0.25, unit="fraction of the samples", reason="more samples than that are no exception")
     remedy: ClassVar[str] = (
@@ -179,7 +185,11 @@ class WrongSample(HealthRule):
         bound = max(middle + self.deviation * spread, self.ratio * middle)
         # The last sample above the bound that is separated from the next one.
         most = int(self.most * len(values))
-        wrong = [at for at in range(most) if values[at] > bound and values[at] > self.gap * values[at + 1]]
+        wrong = [
+            at
+            for at in range(most)
+            if values[at] > bound and values[at] > self.gap * values[at + 1] and self._is_apart(values, at)
+        ]
         if not wrong:
             return ()
         named = ", ".join(f"'{name}' ({value:.4g})" for name, value in ordered[: wrong[-1] + 1][:5])
@@ -189,6 +199,21 @@ class WrongSample(HealthRule):
             f"{values[wrong[-1] + 1]:.4g}) at every late visit."
         )
         return (self.finding(history.step, text, subject=ordered[0][0]),)
+
+    def _is_apart(self, values: _Array, at: int) -> bool:
+        """Return whether the gap behind a sample is larger than the tail of the other samples explains.
+
+        Args:
+            values: losses of all samples, in descending order.
+            at: index of the last sample before the gap.
+        """
+        rest = values[at + 1 :]
+        count = max(int(self.tail * len(rest)), 3)
+        if len(rest) <= count or not rest[count] > 0:
+            return True
+        # Hill's estimator of the tail index; in such a tail, the gap behind the k-th value has this probability.
+        index = 1 / max(float(np.mean(np.log(rest[:count] / rest[count]))), 1e-9)
+        return bool((values[at] / values[at + 1]) ** (-index * (at + 1)) < self.chance)
 
 
 def _spread(pool: _Array, floor: float) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """`LoopChecks`: all checks of a loop, called by its steps."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
@@ -9,11 +10,16 @@ from torch.optim import Optimizer
 
 from fieldwatch.measure import Terms
 from fieldwatch.record import tags
+from fieldwatch.run.loop_checks.averages import AverageCheck
+from fieldwatch.run.loop_checks.evaluations import EvaluationModeCheck, RandomCheck
+from fieldwatch.run.loop_checks.forwards import ForwardCheck
 from fieldwatch.run.loop_checks.modes import ModeCheck
 from fieldwatch.run.loop_checks.optimizers import OptimizerCheck
+from fieldwatch.run.loop_checks.streaks import Streaks
 from fieldwatch.run.loop_checks.terms import TermCheck
 from fieldwatch.run.loop_checks.trainable import FreezeCheck, ModuleParameters
 from fieldwatch.run.loop_checks.uncleared import UnclearedGradients
+from fieldwatch.run.loop_checks.untrained import UntrainedCheck, coarse_parameters, frozen_output, settings_of
 from fieldwatch.run.tracked_objects import TrackedObjects
 
 EVERY = 16
@@ -37,7 +43,46 @@ class LoopChecks:
         self._optimizers = OptimizerCheck()
         self._uncleared = UnclearedGradients()
         self._terms = TermCheck()
+        self._forwards = ForwardCheck()
+        self._random = RandomCheck()
+        self._evaluation_modes = EvaluationModeCheck()
+        self._of_one = Streaks()
+        self._untrained = UntrainedCheck()
+        self._averages = AverageCheck()
         self._updates = 0
+
+    def open(self) -> None:
+        """Begin to look at the forwards of the tracked modules."""
+        self._forwards.open({name: item for name, item in self._tracked.items.items() if isinstance(item, nn.Module)})
+
+    def close(self) -> None:
+        """Leave the modules as they were."""
+        self._forwards.close()
+
+    def begin(self, step: int) -> None:
+        """Note the index of a step that begins."""
+        self._forwards.begin(step)
+        self._random.begin()
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        """Return a context manager for an evaluation that restores the random numbers."""
+        return self._random.paused()
+
+    def at_record(self, step: int) -> Mapping[str, Tensor]:
+        """Check the evaluation whose results are being recorded, if it is one.
+
+        Args:
+            step: index of the step.
+
+        Returns:
+            Values to record with the step.
+        """
+        facts = self._random.at_record()
+        if facts is not None:
+            self._event("random_numbers", **facts)
+        for mode in self._evaluation_modes.check(step, self._updates, self._forwards.in_train_mode()):
+            self._event("evaluation_mode", **mode)
+        return self._forwards.at_record()
 
     def at_terms(self, step: int, terms: Terms) -> None:
         """Check whether each loss term trains something.
@@ -63,13 +108,52 @@ class LoopChecks:
             self._optimizers.add_items(self._tracked.items)
             self._scan()
         self._optimizers.add(optimizers)
+        if not self._updates:
+            self._begin(optimizers)
+        untrained = self._untrained.check(step)
+        if untrained is not None:
+            self._event("without_gradient", **untrained)
         if self._updates % EVERY == 0 or self._frozen.pending:
             self._check_parameters(step)
         self._updates += 1
         for change in self._modes.check(step):
             self._event("mode", **asdict(change))
         left = self._uncleared.check(optimizers)
-        return {} if left is None else {tags.UNCLEARED: left}
+        values = self._forwards.at_update()
+        if values:
+            self._check_batches(step)
+        if left is not None:
+            values[tags.UNCLEARED] = left
+        return values
+
+    def _begin(self, optimizers: Sequence[Optimizer]) -> None:
+        """Record what is settled at the first update."""
+        held = self._optimizers.held()
+        self._untrained.begin(self._parameters, held)
+        self._averages.begin(self._modules(), held)
+        frozen = frozen_output(self._parameters, held)
+        if frozen is not None:
+            self._event("frozen_output", **frozen)
+        coarse = coarse_parameters(self._parameters, held)
+        if coarse is not None:
+            self._event("half_parameters", **coarse)
+        for settings in settings_of(optimizers):
+            if settings["weight_decay"]:
+                self._event("weight_decay", **settings)
+
+    def measure(self) -> Mapping[str, Tensor]:
+        """Return values that are worth measuring only every few steps."""
+        return self._averages.measure()
+
+    def after_update(self) -> None:
+        """Note that the update is done: what the loop does now is an evaluation."""
+        self._random.at_update()
+
+    def _check_batches(self, step: int) -> None:
+        for item, modules in self._forwards.batches_of_one().items():
+            updates = self._of_one.hold(item, step)
+            if updates:
+                self._event("batch_of_one", item=item, modules=modules, updates=updates)
 
     def _check_parameters(self, step: int) -> None:
         if not self._parameters.is_current():

@@ -1,0 +1,214 @@
+"""Rules for what the modules get and return: the same batch or the same sample again and again, constant outputs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.rates import highest_rate
+from fieldwatch.health.rules.results import ends_poorly
+from fieldwatch.health.thresholds import threshold
+from fieldwatch.health.window import first_sustained, on_steps
+from fieldwatch.record import History, Series, tags
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantInput(HealthRule):
+    """All samples of each batch that a module gets are the same."""
+
+    patience: int = threshold(
+        8, unit="recordings", reason="a batch of equal samples may occur once, but not at every measured step"
+    )
+    remedy: ClassVar[str] = (
+        "Look at the tensor that the loop passes to the module: a normalization, division or clamp that blanks the "
+        "input, an index that reads the same sample for all, a feature that is overwritten. Draw new latents (noise) "
+        "for each sample of a batch."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        return tuple(
+            found
+            for item, name in tags.INPUT_SPREAD.parts(history.names()).items()
+            if (found := self._judge(item, history[name]))
+        )
+
+    def _judge(self, item: str, spread: Series) -> Finding | None:
+        at = first_sustained(spread.values == 0, patience=self.patience)
+        if at is None:
+            return None
+        text = (
+            f"all samples of a batch are the same for '{item}', at {self.patience} measured steps in a row: its input "
+            "carries no information, so its outputs have no diversity and can be no better than a constant prediction."
+        )
+        return self.finding(int(spread.steps[at]), text, subject=item)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameBatch(HealthRule):
+    """A module gets the same batch at every step.
+
+    A note, since the batch may be all of the data; a warning if the result on held-out data is poor at the end.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    count: int = threshold(
+        34, unit="recordings", reason="the first 32 steps are all measured; two more show that it has lasted"
+    )
+    remedy: ClassVar[str] = (
+        "Draw another batch at every step: call next(...) on the iterator of the loader inside the loop, do not create "
+        "the iterator (or seed a generator) anew at each step, and shuffle the order of the samples."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: list[Finding] = []
+        for item, name in tags.INPUT_MEAN.parts(history.names()).items():
+            means = history[name]
+            spreads = history[tags.INPUT_STD.tag(item)].values if tags.INPUT_STD.tag(item) in history else means.values
+            if len(means) < self.count or np.ptp(means.values) != 0 or np.ptp(spreads) != 0 or not spreads[0] > 0:
+                continue
+            severity: Severity = "warning" if ends_poorly(history) else "note"
+            text = f"'{item}' got the same batch at all {len(means)} measured steps: other samples were never seen."
+            if severity == "note":
+                text = f"'{item}' got the same batch at all {len(means)} measured steps, as if it were all of the data."
+            step = history.step if severity == "warning" else int(means.steps[self.count - 1])
+            found.append(self.finding(step, text, subject=item, severity=severity))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantOutput(HealthRule):
+    """A module returns the same for every sample of a batch, although the samples differ."""
+
+    spread: float = threshold(
+        1e-6,
+        unit="fraction of the largest output",
+        reason="differences within the rounding of float32 come from no input",
+    )
+    patience: int = threshold(
+        8, unit="recordings", reason="a layer that starts at zero has constant outputs only before its first updates"
+    )
+    remedy: ClassVar[str] = (
+        "Find the layer behind which the activations are constant: dead units (a ReLU whose bias or inputs are far "
+        "below zero), saturated ones, weights that started at or decayed to zero. Check its initialization, replace "
+        "the activation (LeakyReLU, GELU), and lower the learning rate if the units died during the training."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        return tuple(self._all(history))
+
+    def _all(self, history: History) -> Iterator[Finding]:
+        for item, name in tags.OUTPUT_SPREAD.parts(history.names()).items():
+            spreads = history[name]
+            inputs = tags.INPUT_SPREAD.tag(item)
+            if inputs not in history:
+                continue
+            differ = on_steps(history[inputs], spreads.steps) > 0
+            constant = (spreads.values <= self.spread) & differ
+            at = first_sustained(constant, patience=self.patience)
+            if at is None:
+                continue
+            text = (
+                f"'{item}' returns the same for every sample of a batch, at {self.patience} measured steps in a row: "
+                "its units are dead or saturated, and no gradient reaches what depends on the input."
+            )
+            finding = self.finding(int(spreads.steps[at]), text, subject=item)
+            rate = highest_rate(history)
+            since = at - self.patience + 1
+            # Outputs that differed at first were destroyed by updates.
+            if rate and since > 0 and not constant[:since].any():
+                text += (
+                    f" The outputs differed until step {spreads.steps[since - 1]:.0f}: updates at the learning rate of "
+                    f"{rate:g} were too large."
+                )
+                remedy = (
+                    f"Start with learning rate {rate / 100:.2g} and warm it up. If that does not help: {self.remedy}"
+                )
+                finding = replace(finding, message=text, remedy=remedy)
+            yield finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationInput(HealthRule):
+    """A module gets inputs of another scale in evaluations than in training.
+
+    A warning if the result is poor at the end, otherwise a note.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    scale: float = threshold(
+        3.0, unit="times the standard deviation in training", reason="samples of the same data differ by much less"
+    )
+    shift: float = threshold(
+        2.0, unit="standard deviations in training", reason="a mean of about 2,000 entries varies by far less"
+    )
+    count: int = threshold(2, unit="evaluations", reason="a single batch may be unusual")
+    remedy: ClassVar[str] = (
+        "Apply the same normalization (mean, standard deviation, scaling to 0..1) in training and in evaluation: make "
+        "it part of the model, or use one function for both."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: list[Finding] = []
+        for item in tags.EVALUATION_INPUT_MEAN.parts(history.names()):
+            finding = self._judge(history, item)
+            if finding is not None:
+                found.append(finding)
+        return tuple(found)
+
+    def _judge(self, history: History, item: str) -> Finding | None:
+        families = (tags.INPUT_MEAN, tags.INPUT_STD, tags.EVALUATION_INPUT_MEAN, tags.EVALUATION_INPUT_STD)
+        names = [family.tag(item) for family in families]
+        if any(name not in history for name in names) or len(history[names[2]]) < self.count:
+            return None
+        mean, std, seen_mean, seen_std = (float(np.nanmedian(history[name].values)) for name in names)
+        if not std > 0:
+            return None
+        ratio = seen_std / std
+        if abs(seen_mean - mean) <= self.shift * std and 1 / self.scale <= ratio <= self.scale:
+            return None
+        severity: Severity = "warning" if ends_poorly(history) else "note"
+        text = (
+            f"the input of '{item}' has mean {seen_mean:.3g} and standard deviation {seen_std:.3g} in evaluations, but "
+            f"{mean:.3g} and {std:.3g} in training: it is normalized differently."
+        )
+        step = history.step if severity == "warning" else int(history[names[2]].steps[self.count - 1])
+        return self.finding(step, text, subject=item, severity=severity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOfOne(HealthRule):
+    """Batch norms normalize by the statistics of a single sample.
+
+    A warning if the result is poor at the end, otherwise a note.
+
+    Attributes:
+        kind: kind of the events to report.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    kind: str = "batch_of_one"
+    patience: int = threshold(32, unit="recordings", reason="the last batch of an epoch may have one sample")
+    remedy: ClassVar[str] = (
+        "Use larger batches, or group, layer or instance norm instead of batch norm: with one sample, training "
+        "normalizes by other statistics than an evaluation, which uses the running ones."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: dict[str, Finding] = {}
+        for event in history.events(self.kind):
+            item = str(event["item"])
+            if item in found or event["updates"] < self.patience:
+                continue
+            severity: Severity = "warning" if ends_poorly(history) else "note"
+            text = f"batch norm '{event['modules'][0]}' trains on batches of one sample."
+            step = history.step if severity == "warning" else int(event["step"])
+            found[item] = self.finding(step, text, subject=item, severity=severity)
+        return tuple(found.values())

@@ -1,0 +1,57 @@
+"""`AverageCheck`: averages of the weights that hardly follow the trained module."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from fieldwatch.record import tags
+
+_SAMPLED = 1024
+"""About the number of entries of each parameter that are compared."""
+
+
+class AverageCheck:
+    """Compares tracked copies of a trained module with it: how far has each moved from the common start?
+
+    A copy has the same shapes as the trained module, and no optimizer updates it.
+    """
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[str, nn.Module, nn.Module, Tensor]] = []
+
+    def begin(self, modules: Mapping[str, nn.Module], held: Collection[int]) -> None:
+        """Find the copies and note where they start."""
+        trained = {name: each for name, each in modules.items() if any(id(p) in held for p in each.parameters())}
+        for name, module in modules.items():
+            if name in trained:
+                continue
+            shapes = _shapes(module)
+            original = next((each for each in trained.values() if shapes and _shapes(each) == shapes), None)
+            if original is not None:
+                self._pairs.append((name, module, original, _entries(original)))
+
+    def measure(self) -> dict[str, Tensor]:
+        """Return the way of each copy divided by that of its original, as device scalars."""
+        found: dict[str, Tensor] = {}
+        for name, module, original, start in self._pairs:
+            now = _entries(original)
+            # Pruned, grown or moved to another device: there is nothing to compare.
+            if now.shape != start.shape or now.device != start.device:
+                continue
+            way = (now - start).norm()
+            copied = (_entries(module).to(start.device) - start).norm()
+            found[tags.AVERAGE.tag(name)] = copied / way.clamp_min(1e-30)
+        return found
+
+
+def _shapes(module: nn.Module) -> list[Any]:
+    return [tuple(each.shape) for each in module.parameters()]
+
+
+def _entries(module: nn.Module) -> Float[Tensor, " entries"]:
+    with torch.no_grad():
+        flat = [each.reshape(-1) for each in module.parameters()]
+        return torch.cat([each[:: max(len(each) // _SAMPLED, 1)].float() for each in flat])

@@ -1,0 +1,215 @@
+"""`ForwardCheck`: what the tracked modules get and return, in training and in evaluations."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from fieldwatch.record import tags
+from fieldwatch.run.loop_checks.modes import depends_on_mode
+from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
+
+FIRST = 32
+"""Number of first steps at which the batches are measured."""
+EVERY = 16
+"""Number of steps between two later measurements."""
+_ROWS = 32
+_COLUMNS = 64
+"""About the number of rows and columns of a tensor that are read, so that the cost does not depend on its size."""
+_MOST_TENSORS = 4
+"""Maximum number of arguments that are read."""
+_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+class ForwardCheck:
+    """Measures batches by a forward hook on each tracked module; no value is read from the device.
+
+    The hooks return at once except at the first steps, at every 16th step and in forwards without gradients. They
+    neither change nor keep a tensor of the training, and are gone after the run. A copy of a module (``deepcopy``,
+    ``pickle``) does not inherit them.
+    """
+
+    def __init__(self) -> None:
+        self._probes: list[_Probe] = []
+        self._handles: list[Any] = []
+
+    def open(self, modules: Mapping[str, nn.Module]) -> None:
+        """Install the hooks.
+
+        Args:
+            modules: tracked modules by name.
+        """
+        for name, module in modules.items():
+            probe = _Probe(name)
+            self._probes.append(probe)
+            self._handles.append(module.register_forward_hook(cast("Any", probe), with_kwargs=True))
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._probes = []
+
+    def begin(self, step: int) -> None:
+        """Note the index of a step that begins."""
+        due = step < FIRST or step % EVERY == 0
+        for probe in self._probes:
+            probe.due = due
+
+    def at_update(self) -> dict[str, Tensor]:
+        """Return what was measured in the training forwards of the step, by metric name."""
+        found: dict[str, Tensor] = {}
+        for probe in self._probes:
+            if probe.trained:
+                found |= probe.trained
+                probe.trained = {}
+            probe.after_update = True
+            probe.used_train_mode = False
+        return found
+
+    def at_record(self) -> dict[str, Tensor]:
+        """Return what was measured in forwards without gradients since the update, by metric name."""
+        found: dict[str, Tensor] = {}
+        for probe in self._probes:
+            if probe.evaluated:
+                found |= probe.evaluated
+                probe.evaluated = {}
+        return found
+
+    def in_train_mode(self) -> dict[str, list[str]]:
+        """Return the modules that computed something without gradients in train mode since the last call.
+
+        Returns:
+            Names of their submodules whose output depends on the mode, by name of the tracked module.
+        """
+        found = {probe.name: probe.dependent_names for probe in self._probes if probe.used_train_mode}
+        for probe in self._probes:
+            probe.used_train_mode = False
+        return found
+
+    def batches_of_one(self) -> dict[str, list[str]]:
+        """Return the batch norms that trained on a single sample at this step, by name of the tracked module."""
+        return {probe.name: probe.norms_of_one for probe in self._probes if probe.norms_of_one}
+
+
+class _Probe:
+    """Forward hook of one module."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.due = False
+        self.after_update = False
+        self.used_train_mode = False
+        self.trained: dict[str, Tensor] = {}
+        self.evaluated: dict[str, Tensor] = {}
+        self.norms_of_one: list[str] = []
+        self.dependent_names: list[str] = []
+        self._dependent: list[nn.Module] | None = None
+        self._evaluations = 0
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
+        """Measure a forward if it is due."""
+        # A compiler that traces the module must not trace this.
+        if torch.compiler.is_compiling():
+            return
+        if torch.is_grad_enabled():
+            self.after_update = False
+            if self.due:
+                self._train(module, args, kwargs, output)
+        else:
+            self._evaluate(module, args, kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the hook behind when the module is copied: a hook that does nothing takes its place."""
+        return getattr, (nullcontext(), "__exit__")
+
+    def _train(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
+        inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := _rows_of(each)) is not None]
+        if not inputs:
+            return
+        # One forward per step: others may get other kinds of batches, such as those of a critic.
+        self.due = False
+        with torch.no_grad():
+            std, mean = torch.std_mean(inputs[0], correction=0)
+            self.trained = {tags.INPUT_MEAN.tag(self.name): mean, tags.INPUT_STD.tag(self.name): std}
+            count = len(inputs[0])
+            if count < 2:
+                self.norms_of_one = self._batch_norms(module)
+                return
+            self.norms_of_one = []
+            same_length = [rows for rows in inputs if len(rows) == count]
+            spreads = [_spread(rows) for rows in same_length]
+            spread = spreads[0] if len(spreads) == 1 else torch.stack(spreads).max()
+            self.trained[tags.INPUT_SPREAD.tag(self.name)] = spread
+            outputs = [rows for each in _tensors((output,)) if (rows := _rows_of(each)) is not None]
+            made = next((rows for rows in outputs if len(rows) == count), None)
+            if made is not None:
+                # Relative to the size of the output; 0 for an output of zeros.
+                size = made.abs().amax().clamp_min(1e-30)
+                self.trained[tags.OUTPUT_SPREAD.tag(self.name)] = _spread(made) / size
+                if made.shape[1] > 1:
+                    usual = made.mean(dim=0).var(correction=0) / made.var(correction=0).clamp_min(1e-30)
+                    self.trained[tags.OUTPUT_SHARE.tag(self.name)] = 1 - usual
+
+    def _evaluate(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if module.training and not self.used_train_mode:
+            self.used_train_mode = any(each.training for each in self._dependent_on_mode(module))
+        # Once per evaluation; a loop with such a forward after each update is measured at its first ones only.
+        if not self.after_update or self._evaluations >= FIRST:
+            return
+        self.after_update = False
+        self._evaluations += 1
+        inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := _rows_of(each)) is not None]
+        if inputs:
+            std, mean = torch.std_mean(inputs[0], correction=0)
+            self.evaluated = {
+                tags.EVALUATION_INPUT_MEAN.tag(self.name): mean,
+                tags.EVALUATION_INPUT_STD.tag(self.name): std,
+            }
+
+    def _dependent_on_mode(self, module: nn.Module) -> list[nn.Module]:
+        if self._dependent is None:
+            found = [(path, each) for path, each in submodules_of(module, self.name) if depends_on_mode(each)]
+            self._dependent = [each for _, each in found]
+            self.dependent_names = [path for path, _ in found[:NAMED]]
+        return self._dependent
+
+    def _batch_norms(self, module: nn.Module) -> list[str]:
+        """Return the names of the batch norms in train mode."""
+        named = submodules_of(module, self.name)
+        return [path for path, each in named if isinstance(each, _BATCH_NORM) and each.training][:NAMED]
+
+
+def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
+    """Yield the tensors among values, and in lists and mappings of them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from (each for each in cast("Mapping[str, object]", value).values() if isinstance(each, Tensor))
+        elif isinstance(value, list | tuple):
+            yield from (each for each in cast("Iterable[object]", value) if isinstance(each, Tensor))
+
+
+def _rows_of(value: Tensor) -> Float[Tensor, "rows columns"] | None:
+    """Return about 32 rows and 64 columns of a batch, spread over all of it; None if it cannot be read here."""
+    # Subclasses (fake, distributed or wrapped tensors) may do anything when they are read.
+    plain = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided
+    if not plain or not value.dim() or not value.numel() or value.is_complex() or value.is_meta:
+        return None
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):  # noqa: SLF001  # pyright: ignore  torch has no public name for it
+        return None
+    if value.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    rows = value.detach()[:: max(len(value) // _ROWS, 1)]
+    flat = rows.reshape(len(rows), -1)
+    return flat[:, :: max(flat.shape[1] // _COLUMNS, 1)].float()
+
+
+def _spread(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
+    """Return the largest difference of any row from the first."""
+    return (rows - rows[:1]).abs().amax()

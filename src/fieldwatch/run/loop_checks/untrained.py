@@ -1,0 +1,95 @@
+"""`UntrainedCheck`: parameters in an optimizer that never get a gradient; and what is frozen or coarse at the start."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fieldwatch.run.loop_checks.streaks import LAST, Streaks
+from fieldwatch.run.loop_checks.trainable import ModuleParameters, some_names
+
+COARSE = (torch.float16,)
+"""Types of parameters in which usual updates are lost to rounding."""
+
+
+class UntrainedCheck:
+    """Looks for parameters that require a gradient and are in an optimizer, but have had no gradient at any update.
+
+    Only the parameters without one so far are looked at, so that a usual loop costs nothing after its first update.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[str, ref[Tensor]]] = []
+        self._total = 0
+        self._streaks = Streaks()
+        self._done = False
+
+    def begin(self, parameters: ModuleParameters, held: Collection[int]) -> None:
+        """Note the parameters at the first update."""
+        rows = list(zip(parameters.names, parameters.read(), strict=True))
+        trained = [(name, each) for name, each in rows if each.requires_grad and id(each) in held]
+        self._waiting = [(name, ref(each)) for name, each in trained]
+        self._total = sum(each.numel() for _, each in trained)
+
+    def check(self, step: int) -> dict[str, Any] | None:
+        """Return the facts of an event that has to be recorded; call it at every update."""
+        if self._done:
+            return None
+        waiting = [(name, each()) for name, each in self._waiting]
+        left = [(name, each) for name, each in waiting if each is not None and each.grad is None]
+        if len(left) < len(self._waiting):
+            self._waiting = [(name, ref(each)) for name, each in left]
+        if not left:
+            self._done = True
+            return None
+        updates = self._streaks.hold("", step)
+        self._done = updates == LAST
+        if not updates:
+            return None
+        share = sum(each.numel() for _, each in left) / max(self._total, 1)
+        return some_names([name for name, _ in left]) | {"updates": updates, "share": share}
+
+
+def frozen_output(parameters: ModuleParameters, held: Collection[int]) -> dict[str, Any] | None:
+    """Return the facts of an event if the last parameters are frozen, in an optimizer, and earlier ones are trained.
+
+    Args:
+        parameters: parameters of the modules, in order of their definition.
+        held: ids of the parameters that optimizers hold.
+    """
+    rows = list(zip(parameters.names, parameters.read(), strict=True))
+    last = len(rows)
+    while last and not rows[last - 1][1].requires_grad:
+        last -= 1
+    tail = rows[last:]
+    trained = any(each.requires_grad for _, each in rows[:last])
+    if not tail or not trained or not all(id(each) in held for _, each in tail):
+        return None
+    # A module of its own, such as an average of the weights or a critic, is not the output of the trained one.
+    owners = {name.partition(".")[0] for name, each in rows[:last] if each.requires_grad}
+    if not all(name.partition(".")[0] in owners for name, _ in tail):
+        return None
+    return some_names([name for name, _ in tail])
+
+
+def coarse_parameters(parameters: ModuleParameters, held: Collection[int]) -> dict[str, Any] | None:
+    """Return the facts of an event if an optimizer updates parameters of float16."""
+    rows = zip(parameters.names, parameters.read(), strict=True)
+    names = [name for name, each in rows if each.requires_grad and each.dtype in COARSE and id(each) in held]
+    return some_names(names) if names else None
+
+
+def settings_of(optimizers: Sequence[Optimizer]) -> Iterator[dict[str, Any]]:
+    """Yield the settings of each parameter group, numbered over all optimizers as the recorded rates are."""
+    groups = [(optimizer, group) for optimizer in optimizers for group in optimizer.param_groups]
+    for number, (optimizer, group) in enumerate(groups):
+        decay = group.get("weight_decay", 0.0)
+        yield {
+            "group": str(group.get("name", number)),
+            "optimizer": type(optimizer).__name__,
+            "weight_decay": float(decay),
+            "decoupled": bool(group.get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW")),
+        }
