@@ -1,6 +1,5 @@
 """Read a clip from a folder of images."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,15 +14,7 @@ from torch import Tensor
 from fieldwatch.recon.data.clip_error import ClipError
 from fieldwatch.recon.data.framing import Framing, Size
 from fieldwatch.recon.data.image_file import image_size, read_image
-
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
-
-
-def natural_key(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a sort key that puts `frame_2` before `frame_10`."""
-    parts = re.findall(r"\d+|\D+", name)
-    # Tuples of equal types compare even where one name has a number and the other has text.
-    return tuple((int(part), "") if part.isdecimal() else (-1, part.casefold()) for part in parts)
+from fieldwatch.recon.data.image_names import IMAGE_SUFFIXES, natural_key
 
 
 def image_tensor(image: Image.Image) -> UInt8[Tensor, "3 height width"]:

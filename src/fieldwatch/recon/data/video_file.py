@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fieldwatch.recon.data.clip_error import ClipError
 from fieldwatch.recon.data.framing import Framing
-from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES, FrameSelection, image_tensor
+from fieldwatch.recon.data.image_folder import FrameSelection, image_tensor
+from fieldwatch.recon.data.image_names import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from av.container import InputContainer

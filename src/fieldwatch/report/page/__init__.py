@@ -7,7 +7,7 @@ from fieldwatch.lazy import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.report.page.page import is_page, report_page, write_page
     from fieldwatch.report.page.page_document import Level, document
-    from fieldwatch.report.page.panels import Panel, Row, facts, group, lines, slug, stack, table, text
+    from fieldwatch.report.page.panels import Panel, Row, facts, group, lines, points, slug, stack, table, text
     from fieldwatch.report.page.script import panels_script, panels_style, text_script
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "lines",
     "panels_script",
     "panels_style",
+    "points",
     "report_page",
     "slug",
     "stack",

@@ -77,6 +77,29 @@ def facts(title: str, pairs: Iterable[tuple[str, Any]], about: str) -> Panel:
     return {"id": slug(title), "title": title, "kind": "facts", "about": about, "facts": known}
 
 
+def points(
+    title: str, places: Sequence[float], colors: Sequence[int], cameras: Iterable[Mapping[str, Any]], about: str
+) -> Panel:
+    """Return a panel of colored points and cameras in space, which the reader can turn; +z is up.
+
+    Args:
+        title: heading.
+        places: x, y, z of every point; most of them inside the unit sphere.
+        colors: red, green, blue of every point, 0 to 255.
+        cameras: "name", and "corners": x, y, z of the camera and of the four corners of its picture.
+        about: description.
+    """
+    return {
+        "id": slug(title),
+        "title": title,
+        "kind": "points",
+        "about": about,
+        "points": list(places),
+        "colors": list(colors),
+        "cameras": [dict(camera) for camera in cameras],
+    }
+
+
 def group(identity: str, title: str, about: str, parts: Sequence[Panel], why: str) -> Panel:
     """Return a panel of several parts; without parts, an empty panel with the reason ``why``."""
     if not parts:

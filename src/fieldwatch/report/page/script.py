@@ -6,7 +6,7 @@ from typing import Final
 _TEXT_FORMAT: Final = "text_format.js"
 _PARTS: Final = (
     _TEXT_FORMAT, "text.js", "colors.js", "chart_data.js", "chart_drawing.js", "chart.js", "histogram.js",
-    "view.js", "table.js", "canvas_panel.js", "allocations.js", "segments.js", "head.js", "panels.js",
+    "view.js", "table.js", "canvas_panel.js", "allocations.js", "segments.js", "points.js", "head.js", "panels.js",
 )  # fmt: skip
 VENDORED: Final = "vendor/uPlot.iife.min.js"
 

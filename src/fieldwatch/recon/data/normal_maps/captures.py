@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fieldwatch.recon.data.colmap import ColmapModel, RegisteredImage, SparsePoints, binary, read_colmap_model, text
-from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES, natural_key
+from fieldwatch.recon.data.image_names import IMAGE_SUFFIXES, natural_key
 from fieldwatch.recon.data.normal_maps.enclosing_ball import EnclosingBall, cut_masks, object_ball, refuse_black
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.layout import (

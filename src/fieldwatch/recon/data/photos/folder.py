@@ -4,9 +4,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from fieldwatch.recon.data.image_folder import IMAGE_SUFFIXES
-
-_HEIC = frozenset({".heic", ".heif"})
+from fieldwatch.recon.data.image_names import HEIC_SUFFIXES, IMAGE_SUFFIXES
 
 
 class PhotoFolder:
@@ -40,7 +38,7 @@ class PhotoFolder:
     @cached_property
     def _unreadable(self) -> dict[str, Path]:
         """Photos in unsupported formats by file name, so that the error can name the format."""
-        images = (path for path in sorted(self.folder.rglob("*")) if path.suffix.lower() in _HEIC)
+        images = (path for path in sorted(self.folder.rglob("*")) if path.suffix.lower() in HEIC_SUFFIXES)
         return {path.stem.lower(): path for path in images if not path.name.startswith(".")}
 
     def find(self, name: str) -> Path | None:

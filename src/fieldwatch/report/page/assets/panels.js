@@ -4,7 +4,7 @@
 //   fieldwatch.panel(account, panel)          one panel, as an element to put anywhere
 
 const VIEWS = new WeakMap();
-const KINDS = { lines: drawChart, stack: drawChart, histogram: drawChart, table: drawTable, images: drawImages, facts: drawFacts, text: drawText, empty: drawEmpty, group: drawGroup, allocations: drawAllocations, segments: drawSegments };
+const KINDS = { lines: drawChart, stack: drawChart, histogram: drawChart, table: drawTable, images: drawImages, facts: drawFacts, text: drawText, empty: drawEmpty, group: drawGroup, allocations: drawAllocations, segments: drawSegments, points: drawPoints };
 
 function draw(root, account, options = {}) {
   const view = VIEWS.get(root) ?? newView(root);

@@ -1,0 +1,1 @@
+"""Cameras for a film or a folder of photos: ``fieldwatch data photos``, and for trainings that are given one."""
