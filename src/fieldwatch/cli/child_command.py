@@ -42,16 +42,18 @@ def run_command(words: Sequence[str]) -> CommandResult:
         words: words after ``fieldwatch``, with ``--json``.
     """
     me = os.getpid()
-    with subprocess.Popen(  # noqa: S603  our own program, no shell
-        [sys.executable, "-m", "fieldwatch", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        # A process group of its own, so that Ctrl-C reaches it once: forwarded by this process.
-        process_group=0,
-        preexec_fn=lambda: end_with_parent(me),  # noqa: PLW1509  safe because this process has only one thread
-    ) as process:
-        with _forwarding_signals(process) as received:
-            printed, _ = process.communicate()
+    with (
+        subprocess.Popen(  # noqa: S603  our own program, no shell
+            [sys.executable, "-m", "fieldwatch", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            # A process group of its own, so that Ctrl-C reaches it once: forwarded by this process.
+            process_group=0,
+            preexec_fn=lambda: end_with_parent(me),  # noqa: PLW1509  safe because this process has only one thread
+        ) as process,
+        _forwarding_signals(process) as received,
+    ):
+        printed, _ = process.communicate()
     code = process.returncode
     return CommandResult(
         code=code if code >= 0 else 128 - code,

@@ -34,15 +34,16 @@ FINDINGS = 1
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    chosen = read_flags(ReconstructFlags, prog="fieldwatch reconstruct", arguments=arguments)
+    ours, training = split_at_dashes(arguments)
+    chosen = read_flags(ReconstructFlags, prog="fieldwatch reconstruct", arguments=ours)
     # Progress only; results go to standard output.
     console = Terminal(stderr=True)
     with reading_input():
         kind = kind_of_input(chosen.data)
         refuse_inside_input(chosen.data, chosen.out)
         on_gpu = choose_device(chosen.device).type == "cuda"
-        stages = stages_of(chosen, kind, on_gpu=on_gpu)
-        record = Record.open(chosen)
+        stages = stages_of(chosen, kind, training, on_gpu=on_gpu)
+        record = Record.open(chosen, training)
         check_writable(chosen.out)
         chosen.out.mkdir(parents=True, exist_ok=True)
         try:
@@ -50,6 +51,13 @@ def run(arguments: Sequence[str]) -> int:
                 return reconstruct(chosen, stages, record, console, on_gpu=on_gpu)
         except FolderInUseError as error:
             raise BadInput(f"--out {chosen.out} is in use by another `fieldwatch reconstruct`: {error}") from error
+
+
+def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words before ``--``, and those after it, which go to the training."""
+    words = list(arguments)
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
 
 
 def reconstruct(

@@ -13,16 +13,16 @@ Goal = Literal["splats", "mesh", "normals"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructFlags:
-    """Reconstruct a scene from a film, a folder of photos, photos with cameras, or normal maps: cameras, Gaussians,
-    mesh, texture, turntable, and a page with all of it.
+    """Reconstruct a scene from a film, photos (with or without cameras) or normal maps: Gaussians and a textured mesh.
 
     Example: fieldwatch reconstruct garden.mp4 -o garden/
 
-    Example: fieldwatch reconstruct photos/ -o statue/ --for splats --longer-side 800
+    Example: fieldwatch reconstruct photos/ -o statue/ --for splats -- --longer-side 800 --growth-cap 100000
 
     Every stage is a command of its own, which is printed, and leaves a folder in -o: scene/ (cameras), run/ (the
-    training, with its record), mesh/, textured/, and index.html. After Ctrl-C or a crash, the same command continues
-    where it stopped. Without a GPU, the settings are those of --preset cpu (256 pixels, 3,000 steps).
+    training, with its record), mesh/, textured/; index.html shows all results. After Ctrl-C or a crash, the same
+    command continues where it stopped. Without a GPU, the training has the settings of --preset cpu (256 pixels, 3,000
+    steps). Flags after -- go to the training: see `fieldwatch train splats --help`.
 
     Exit codes: 0 finished; 1 finished, but the training has an error among its findings; 2 bad input; otherwise that
     of the stage that failed; 128 + the signal if one stopped it.
@@ -37,8 +37,6 @@ class ReconstructFlags:
     maps). By default mesh, and normals for a folder of normal maps."""
     frames: int | None = None
     """Number of frames to take from a film; by default what `fieldwatch data photos` chooses."""
-    longer_side: int | None = None
-    """Maximum length of a photo's longer side in training, in pixels; by default 256 without a GPU, else 1600."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     seed: int = 0
@@ -47,12 +45,10 @@ class ReconstructFlags:
     """Print the outcome as JSON, and nothing else on standard output."""
 
     def __post_init__(self) -> None:
-        """Check the numbers.
+        """Check the number of frames.
 
         Raises:
-            BadInput: a number is out of bounds.
+            BadInput: it is out of bounds.
         """
         if self.frames is not None and self.frames < 3:
             raise BadInput(f"--frames {self.frames}: expected at least 3, as in 80")
-        if self.longer_side is not None and self.longer_side < 16:
-            raise BadInput(f"--longer-side {self.longer_side}: expected at least 16 pixels, as in 400")

@@ -1,7 +1,7 @@
 """Record of a reconstruction: its input and settings, and the outcome of every finished stage."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -51,13 +51,18 @@ class Record:
     stages: dict[str, StageRecord] = field(default_factory=dict[str, StageRecord])
 
     @classmethod
-    def open(cls, chosen: ReconstructFlags) -> Self:
+    def open(cls, chosen: ReconstructFlags, training: Sequence[str]) -> Self:
         """Return the record in ``--out``, or a new one.
+
+        Args:
+            chosen: flags.
+            training: further flags of the training.
 
         Raises:
             BadInput: the folder holds something else, or a reconstruction with other settings or of other files.
         """
         settings = {name: value for name, value in _plain(asdict(chosen)).items() if name not in _FREE}
+        settings["training"] = list(training)
         fresh = cls(folder=chosen.out, settings=settings, input=digest_of(chosen.data))
         path = output_path(chosen.out, FILE)
         if path.exists():
@@ -83,7 +88,7 @@ class Record:
             listed = ", ".join(f"{name} was {before.get(name)}, now {self.settings[name]}" for name in changed)
             raise BadInput(f"--out {self.folder} holds a reconstruction with other settings ({listed}): use another -o")
         if not same_input:
-            raise BadInput(f"the files of {self.settings['data']} have changed since {path} was written: use another -o")
+            raise BadInput(f"{self.settings['data']} has changed since {path} was written: use another -o")
         return stages
 
     def add(self, name: str, stage: StageRecord) -> None:

@@ -64,20 +64,30 @@ def goal_of(chosen: ReconstructFlags, kind: Kind) -> Goal:
     return goal
 
 
-def stages_of(chosen: ReconstructFlags, kind: Kind, *, on_gpu: bool) -> list[Stage]:
+def stages_of(chosen: ReconstructFlags, kind: Kind, training: Sequence[str], *, on_gpu: bool) -> list[Stage]:
     """Return the stages in order.
+
+    Args:
+        chosen: flags.
+        kind: kind of the input.
+        training: further flags of the training.
+        on_gpu: whether the training uses a GPU.
 
     Raises:
         BadInput: the input cannot give what is wanted.
     """
     goal = goal_of(chosen, kind)
+    machine = ["--preset", "default", "--device", "cuda"] if on_gpu else ["--preset", "cpu", "--device", "cpu"]
+    flags = [*machine, *training]
     if goal == "normals":
-        return [_train_normals(chosen, on_gpu=on_gpu), _export_surface(chosen), _view(chosen, _exported_mesh)]
+        surface = _train(chosen, "normals", "train the surface", chosen.data, flags)
+        return [surface, _export_surface(chosen), _view(chosen, _exported_mesh)]
     cameras = [_cameras(chosen)] if kind == "capture" else []
-    training = [*cameras, _train_splats(chosen, kind, on_gpu=on_gpu)]
+    scene = output_path(chosen.out, "scene") if kind == "capture" else chosen.data
+    gaussians = [*cameras, _train(chosen, "splats", "train Gaussians", scene, flags)]
     if goal == "splats":
-        return training
-    return [*training, _extract(chosen, on_gpu=on_gpu), _texture(chosen), _view(chosen, _textured_mesh)]
+        return gaussians
+    return [*gaussians, _extract(chosen, on_gpu=on_gpu), _texture(chosen), _view(chosen, _textured_mesh)]
 
 
 def run_folder(chosen: ReconstructFlags) -> Path:
@@ -92,22 +102,9 @@ def _cameras(chosen: ReconstructFlags) -> Stage:
     return Stage(name="cameras", title="find the cameras", words=lambda _: words)
 
 
-def _training_words(chosen: ReconstructFlags, pipeline: str, data: Path, *, on_gpu: bool) -> list[str]:
-    side = [] if chosen.longer_side is None else ["--longer-side", str(chosen.longer_side)]
-    words = ["train", pipeline, "--data", str(data), "--preset", "default" if on_gpu else "cpu"]
-    machine = ["--device", "cuda" if on_gpu else "cpu", "--seed", str(chosen.seed)]
-    return [*words, "--out", str(run_folder(chosen)), *side, *machine, "--json"]
-
-
-def _train_splats(chosen: ReconstructFlags, kind: Kind, *, on_gpu: bool) -> Stage:
-    data = output_path(chosen.out, "scene") if kind == "capture" else chosen.data
-    words = _training_words(chosen, "splats", data, on_gpu=on_gpu)
-    return Stage(name="train", title="train Gaussians", words=lambda _: words, may_find=True)
-
-
-def _train_normals(chosen: ReconstructFlags, *, on_gpu: bool) -> Stage:
-    words = _training_words(chosen, "normals", chosen.data, on_gpu=on_gpu)
-    return Stage(name="train", title="train the surface", words=lambda _: words, may_find=True)
+def _train(chosen: ReconstructFlags, pipeline: str, title: str, data: Path, flags: Sequence[str]) -> Stage:
+    words = ["train", pipeline, "--data", str(data), "--out", str(run_folder(chosen)), "--seed", str(chosen.seed)]
+    return Stage(name="train", title=title, words=lambda _: [*words, *flags, "--json"], may_find=True)
 
 
 def _extract(chosen: ReconstructFlags, *, on_gpu: bool) -> Stage:
