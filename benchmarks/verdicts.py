@@ -1,7 +1,7 @@
 """What does ``fieldwatch health`` say of broken runs, and of healthy ones?
 
-    python benchmarks/verdicts.py                           # both halves: a table, 12 minutes of processor time
-    python benchmarks/verdicts.py --half a --jobs 2         # the half that rules may be tuned on
+    python benchmarks/verdicts.py                           # all sets: a table
+    python benchmarks/verdicts.py --set a --jobs 2          # one set
     python benchmarks/verdicts.py --only "blobs rate x1000" --keep runs/    # one case, by a part of its name
     python benchmarks/verdicts.py --json --seed 1
     python benchmarks/verdicts.py --check                   # does each plant break its run, and its repair mend it?
@@ -12,7 +12,7 @@ are), whether the remedy names the flag, line or data to change, and whether the
 applied. The figure of merit is measured on clean data, by the benchmark, and is not part of the record. A healthy run
 that is not "healthy" is a false alarm.
 
-Tune rules on half a only. Half b has the same kinds with other data, models and magnitudes, and is held out.
+Rules may be tuned on sets a and b, which have the same faults with other data, models and magnitudes.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from verdict_runs.cases import Healthy, Order, Plant
-from verdict_runs.halves import HEALTHY, PLANTS
 from verdict_runs.judging import Ran, Told, judge
 from verdict_runs.processes import run_orders
+from verdict_runs.sets import HEALTHY, PLANTS
 
 HEAD = """| plant | kind | told | cause | remedy | repaired | first finding | figure | good | s |
 |---|---|---|---|---|---|---|---:|---:|---:|"""
@@ -39,13 +39,13 @@ class Result:
     """What became of one case.
 
     Attributes:
-        half: half that it belongs to.
+        set_name: set that it belongs to.
         ran: its run.
         told: how its verdict is judged; None for a healthy run.
         again: the run with the remedy applied; None if no right remedy was given.
     """
 
-    half: str
+    set_name: str
     ran: Ran
     told: Told | None = None
     again: Ran | None = None
@@ -60,26 +60,24 @@ class Benchmark:
     """Makes the runs and prints their rows.
 
     Args:
-        halves: halves to run.
+        sets: sets to run.
         only: parts of the names of the cases; empty for all.
         what: "plants" or "healthy"; None for both.
         check: make every repair, and print whether plant and repair do what they promise.
         quiet: print no rows.
     """
 
-    def __init__(
-        self, halves: Sequence[str], only: Sequence[str], *, what: str | None, check: bool, quiet: bool
-    ) -> None:
+    def __init__(self, sets: Sequence[str], only: Sequence[str], *, what: str | None, check: bool, quiet: bool) -> None:
         def chosen(name: str) -> bool:
             return not only or any(part in name for part in only)
 
         self.check = check
         self.quiet = quiet
-        self.half = {case.name: half for half in halves for case in (*PLANTS[half], *HEALTHY[half])}
-        self.plants = {plant.name: plant for half in halves for plant in PLANTS[half] if chosen(plant.name)}
+        self.set_of = {case.name: each for each in sets for case in (*PLANTS[each], *HEALTHY[each])}
+        self.plants = {plant.name: plant for each in sets for plant in PLANTS[each] if chosen(plant.name)}
         if what == "healthy":
             self.plants = {}
-        self.healthy = {run.name: run for half in halves for run in HEALTHY[half] if chosen(run.name)}
+        self.healthy = {run.name: run for each in sets for run in HEALTHY[each] if chosen(run.name)}
         if what == "plants":
             self.healthy = {}
         self.results: dict[str, Result] = {}
@@ -92,14 +90,14 @@ class Benchmark:
         """Note a run, print its row, and return the repair that its remedy asks for."""
         plant = self.plants.get(order.name)
         if plant is None:
-            self.results[order.name] = Result(half=self.half[order.name], ran=ran)
+            self.results[order.name] = Result(set_name=self.set_of[order.name], ran=ran)
             self.show(healthy_row(self.healthy[order.name], ran))
             return []
         if order.repaired:
             result = self.results[order.name]
             result.again = ran
         else:
-            result = Result(half=self.half[order.name], ran=ran, told=judge(plant, ran))
+            result = Result(set_name=self.set_of[order.name], ran=ran, told=judge(plant, ran))
             self.results[order.name] = result
             if result.told is not None and (result.told.remedy or self.check):
                 return [Order(name=order.name, advice=plant.ideal if self.check else result.told.remedy, repaired=True)]
@@ -111,9 +109,9 @@ class Benchmark:
         if not self.quiet:
             print(row, flush=True)
 
-    def totals(self, half: str) -> dict[str, Any]:
-        """Return the shares of a half."""
-        mine = {name: result for name, result in self.results.items() if result.half == half}
+    def totals(self, set_name: str) -> dict[str, Any]:
+        """Return the shares of a set."""
+        mine = {name: result for name, result in self.results.items() if result.set_name == set_name}
         broken = {name: result for name, result in mine.items() if result.told is not None}
         sound = {name: result for name, result in mine.items() if result.told is None}
         told = [result.told for result in broken.values() if result.told is not None]
@@ -176,8 +174,8 @@ def healthy_row(run: Healthy, ran: Ran) -> str:
     return f"| {run.name} | {len(ran.serious)} | {shown} | {figure(ran)}{broken} | {run.good:.3g} | {ran.seconds:.1f} |"
 
 
-def total_row(half: str, totals: dict[str, Any]) -> str:
-    """Return the line of totals of a half."""
+def total_row(set_name: str, totals: dict[str, Any]) -> str:
+    """Return the line of totals of a set."""
     plants = max(totals["plants"], 1)
     healthy = max(totals["healthy"], 1)
     shares = [
@@ -193,7 +191,7 @@ def total_row(half: str, totals: dict[str, Any]) -> str:
     alarms = (
         f"false alarms {totals['false_alarms']} of {totals['healthy']} ({100 * totals['false_alarms'] / healthy:.0f} %)"
     )
-    return f"half {half}: of {totals['plants']} plants {', '.join(shares)}; {alarms}; {totals['seconds']} s"
+    return f"set {set_name}: of {totals['plants']} plants {', '.join(shares)}; {alarms}; {totals['seconds']} s"
 
 
 def kinds_table(benchmark: Benchmark) -> str:
@@ -215,7 +213,7 @@ def kinds_table(benchmark: Benchmark) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", choices=["a", "b"], help="half to run; both by default")
+    parser.add_argument("--set", choices=sorted(PLANTS), help="set to run; all by default")
     parser.add_argument("--what", choices=["plants", "healthy"], help="kind of case to run; both by default")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="part of a name; may be repeated")
     parser.add_argument("--seed", type=int, default=0, help="seed of data, models and training")
@@ -225,11 +223,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     args = parser.parse_args(words)
-    halves = [args.half] if args.half else ["a", "b"]
-    benchmark = Benchmark(halves, args.only, what=args.what, check=args.check, quiet=args.json)
+    sets = [args.set] if args.set else sorted(PLANTS)
+    benchmark = Benchmark(sets, args.only, what=args.what, check=args.check, quiet=args.json)
     if args.list:
         for name in (*benchmark.plants, *benchmark.healthy):
-            print(f"{benchmark.half[name]}  {name}")
+            print(f"{benchmark.set_of[name]}  {name}")
         return 0
     if not benchmark.orders():
         parser.error(f"expected a part of a name that --list prints, got --only {' --only '.join(args.only)}")
@@ -239,14 +237,14 @@ def main(words: Sequence[str] | None = None) -> int:
     benchmark.show(f"\n{HEALTHY_HEAD}")
     healthy = [Order(name=name) for name in benchmark.healthy]
     run_orders(healthy, seed=args.seed, jobs=args.jobs, after=benchmark.after, keep=args.keep)
-    totals = {half: benchmark.totals(half) for half in halves}
+    totals = {each: benchmark.totals(each) for each in sets}
     if args.json:
         results = {name: asdict(result) for name, result in benchmark.results.items()}
         print(json.dumps({"seed": args.seed, "totals": totals, "results": results}, indent=1))
         return 0
     print(f"\n{kinds_table(benchmark)}\n")
-    for half in halves:
-        print(total_row(half, totals[half]))
+    for each in sets:
+        print(total_row(each, totals[each]))
     return 0
 
 

@@ -253,6 +253,37 @@ def autocast_half(scale: float = 1.0, weight: float = 1.0) -> Edit:
     return edit
 
 
+def bfloat16(parts: Parts) -> None:
+    """Compute in bfloat16."""
+    terms = parts.terms
+
+    def half(x: Tensor, y: Tensor) -> Terms:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return terms(x, y)
+
+    parts.terms = half
+
+
+def accumulated(count: int, batch: int) -> Edit:
+    """Accumulate the gradients of several batches."""
+
+    def edit(parts: Parts) -> None:
+        parts.accumulate = count
+        parts.batch = batch
+
+    return edit
+
+
+def noisy_labels(share: float, classes: int) -> Edit:
+    """Replace a share of the labels."""
+
+    def edit(parts: Parts) -> None:
+        wrong = torch.rand(len(parts.targets)) < share
+        parts.targets = torch.where(wrong, torch.randint(classes, (len(parts.targets),)), parts.targets)
+
+    return edit
+
+
 def half_weights(parts: Parts) -> None:
     """Convert the weights and the inputs to float16."""
     parts.model.half()

@@ -123,6 +123,57 @@ def covered(samples: Tensor, centers: Tensor, radius: float) -> float:
     return float((counts > 0.25 * len(samples) / len(centers)).float().mean())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Blobs:
+    """A game whose real samples are blobs of points.
+
+    Attributes:
+        centers: centers of the blobs, shape [n, 2].
+        spread: standard deviation of a blob.
+        radius: distance from its center within which a made sample counts for a blob.
+        latent: number of latent numbers.
+        width: width of both networks.
+        rates: learning rates of maker and critic.
+        metric: name of the share of the blobs that are made.
+    """
+
+    centers: Tensor
+    spread: float
+    radius: float
+    latent: int
+    width: int
+    rates: tuple[float, float]
+    metric: str
+
+    def game(self, data: torch.Generator) -> Game:
+        """Return the game, with real samples from a generator."""
+        width = self.width
+        maker = nn.Sequential(
+            nn.Linear(self.latent, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2)
+        )
+        critic = nn.Sequential(
+            nn.Linear(2, width), nn.LeakyReLU(0.2), nn.Linear(width, width), nn.LeakyReLU(0.2), nn.Linear(width, 1)
+        )
+
+        def real(count: int) -> Tensor:
+            picked = torch.randint(len(self.centers), (count,), generator=data)
+            return self.centers[picked] + self.spread * torch.randn(count, 2, generator=data)
+
+        def share() -> float:
+            return covered(maker(torch.randn(1000, self.latent)), self.centers, self.radius)
+
+        return Game(
+            maker=maker,
+            critic=critic,
+            maker_optimizer=torch.optim.Adam(maker.parameters(), lr=self.rates[0], betas=(0.5, 0.9)),
+            critic_optimizer=torch.optim.Adam(critic.parameters(), lr=self.rates[1], betas=(0.5, 0.9)),
+            real=real,
+            latent=lambda count: torch.randn(count, self.latent),
+            measure=lambda: {self.metric: share()},
+            figure=share,
+        )
+
+
 def constant_latent(game: Game) -> None:
     """Give the maker the same latent numbers every time."""
     fixed = game.latent(1)

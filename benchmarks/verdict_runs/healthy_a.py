@@ -1,4 +1,4 @@
-"""Healthy runs of half a."""
+"""Healthy runs of set a."""
 
 import dataclasses
 
@@ -33,23 +33,6 @@ def warm_up(parts: Parts) -> None:
     parts.schedule = torch.optim.lr_scheduler.LambdaLR(parts.optimizer, lambda step: min(1.0, (step + 1) / 100))
 
 
-def bfloat16(parts: Parts) -> None:
-    """Compute in bfloat16."""
-    terms = parts.terms
-
-    def half(x: Tensor, y: Tensor) -> Terms:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return terms(x, y)
-
-    parts.terms = half
-
-
-def accumulated(parts: Parts) -> None:
-    """Accumulate the gradients of four batches."""
-    parts.accumulate = 4
-    parts.batch = 16
-
-
 def averaged(parts: Parts) -> None:
     """Keep a moving average of the weights, and evaluate it."""
     average = torch.optim.swa_utils.AveragedModel(
@@ -58,12 +41,6 @@ def averaged(parts: Parts) -> None:
     parts.after_update.append(lambda _: average.update_parameters(parts.model))
     parts.tracked = {"model": parts.model, "optimizer": parts.optimizer, "average": average}
     parts.groups = {"model": parts.model}
-
-
-def noisy_labels(parts: Parts) -> None:
-    """Replace a fifth of the labels."""
-    wrong = torch.rand(len(parts.targets)) < 0.2
-    parts.targets = torch.where(wrong, torch.randint(10, (len(parts.targets),)), parts.targets)
 
 
 def exact_targets(parts: Parts) -> None:
@@ -146,11 +123,11 @@ HEALTHY: tuple[Healthy, ...] = (
     BLOBS.healthy("blobs evaluated by hand", edits.evaluate_by_hand()),
     BLOBS.healthy("blobs cosine to zero", cosine),
     BLOBS.healthy("blobs cyclic rate", cyclic),
-    BLOBS.healthy("blobs bfloat16", bfloat16),
+    BLOBS.healthy("blobs bfloat16", edits.bfloat16),
     BLOBS.healthy("blobs float16 with scaling", edits.autocast_half(65536.0)),
-    BLOBS.healthy("blobs four batches per update", accumulated),
+    BLOBS.healthy("blobs four batches per update", edits.accumulated(4, 16)),
     BLOBS.healthy("blobs moving average", averaged),
-    BLOBS.healthy("blobs noisy labels", noisy_labels),
+    BLOBS.healthy("blobs noisy labels", edits.noisy_labels(0.2, 10)),
     LINEAR.healthy("linear to rounding", exact_targets),
     LINEAR.healthy("linear heavy tails", heavy_tails),
     LINEAR.healthy("likelihood of both signs", likelihood),

@@ -1,4 +1,4 @@
-"""Healthy runs of half b: held out."""
+"""Healthy runs of set b."""
 
 import dataclasses
 
@@ -32,23 +32,6 @@ def linear_to_zero(parts: Parts) -> None:
     parts.schedule = torch.optim.lr_scheduler.LinearLR(parts.optimizer, 1.0, 0.0, parts.steps)
 
 
-def bfloat16(parts: Parts) -> None:
-    """Compute in bfloat16."""
-    terms = parts.terms
-
-    def half(x: Tensor, y: Tensor) -> Terms:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return terms(x, y)
-
-    parts.terms = half
-
-
-def accumulated(parts: Parts) -> None:
-    """Accumulate the gradients of two batches."""
-    parts.accumulate = 2
-    parts.batch = 12
-
-
 def averaged(parts: Parts) -> None:
     """Keep a moving average of the weights that is updated from half time on."""
     average = torch.optim.swa_utils.AveragedModel(parts.model)
@@ -59,12 +42,6 @@ def averaged(parts: Parts) -> None:
 
     parts.after_update.append(update)
     parts.tracked = {**parts.everything(), "average": average}
-
-
-def noisy_labels(parts: Parts) -> None:
-    """Replace a quarter of the labels."""
-    wrong = torch.rand(len(parts.targets)) < 0.25
-    parts.targets = torch.where(wrong, torch.randint(6, (len(parts.targets),)), parts.targets)
 
 
 def strong_decay(parts: Parts) -> None:
@@ -150,14 +127,14 @@ HEALTHY: tuple[Healthy, ...] = (
     STRIPES.healthy("stripes"),
     STRIPES.healthy("stripes one cycle", one_cycle),
     STRIPES.healthy("stripes warm restarts", restarts),
-    STRIPES.healthy("stripes bfloat16", bfloat16),
-    dataclasses.replace(STRIPES, good=75.0).healthy("stripes noisy labels", noisy_labels),
+    STRIPES.healthy("stripes bfloat16", edits.bfloat16),
+    dataclasses.replace(STRIPES, good=75.0).healthy("stripes noisy labels", edits.noisy_labels(0.25, 6)),
     STRIPES.healthy("stripes strong decay", strong_decay),
     STRIPES.healthy("stripes averaged", averaged),
     STRIPES.healthy("stripes evaluated by hand", edits.evaluate_by_hand()),
     PAIRS.healthy("pairs warm-up and cosine"),
     PAIRS.healthy("pairs float16 with scaling", edits.autocast_half(4096.0)),
-    PAIRS.healthy("pairs two batches per update", accumulated),
+    PAIRS.healthy("pairs two batches per update", edits.accumulated(2, 12)),
     SIGNALS.healthy("signals"),
     SIGNALS.healthy("signals two groups", two_groups),
     Healthy(name="signals in two parts", train=in_two_parts(tasks_b.signals, 500), good=-0.01),

@@ -1,5 +1,6 @@
 """Makes plants of loops: a task, the edits that spoil it, and those that the remedy would make."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from . import edits
 from .cases import Healthy, Plant, Train
 from .faults import FAULTS
 from .games import GameEdit, Rules, playing
-from .resumed import in_two_parts
+from .resumed import figure_of_moments, in_two_parts
 from .supervised import Edit, Task, training
 
 
@@ -87,6 +88,33 @@ class Loop:
             repaired=edits.always(train(leak=False)),
             good=self.good,
         )
+
+    def left_in_evaluation(self, name: str) -> Plant:
+        """Plant an evaluation that leaves the model in evaluation mode."""
+        loop = dataclasses.replace(self, also=(edits.figure_of_mode,), repair=(edits.evaluate_by_hand(),), good=1.0)
+        return loop.plant(name, "eval mode left on", edits.evaluate_by_hand(train_mode=False))
+
+    def evaluated_in_training(self, name: str) -> Plant:
+        """Plant an evaluation in training mode."""
+        also = (edits.figure_of_evaluation_mode,)
+        loop = dataclasses.replace(self, also=also, repair=(edits.evaluate_by_hand(),), good=1.0)
+        return loop.plant(name, "dropout in evaluation", edits.evaluate_by_hand(evaluate_mode=False))
+
+    def reseeding(self, name: str, seed: int, every: int) -> Plant:
+        """Plant evaluations, so many steps apart, that set the seed of the training."""
+        also = (edits.figure_of_coverage, lambda parts: setattr(parts, "every", every))
+        loop = dataclasses.replace(self, also=also, good=0.9)
+        return loop.plant(name, "random numbers consumed", edits.reseeds(seed))
+
+    def drawing(self, name: str) -> Plant:
+        """Plant an evaluation that draws from the training's generator."""
+        loop = dataclasses.replace(self, also=(edits.figure_of_generator,), good=1.0)
+        return loop.plant(name, "random numbers consumed", edits.draws_random_numbers)
+
+    def fresh_optimizer(self, name: str, stop: int, change: Edit) -> Plant:
+        """Plant a continuation whose optimizer starts anew."""
+        loop = dataclasses.replace(self, also=(figure_of_moments(stop),), stop=stop, good=1.0)
+        return loop.plant(name, "fresh optimizer", change)
 
     def healthy(self, name: str, *changes: Edit) -> Healthy:
         """Return the sound run."""

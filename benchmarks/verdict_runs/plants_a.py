@@ -1,4 +1,4 @@
-"""Plants of half a: rules may be tuned on them."""
+"""Plants of set a: rules may be tuned on them."""
 
 import dataclasses
 import re
@@ -11,7 +11,7 @@ from . import edits, games, scenes, tasks_a
 from .cases import Plant, Train
 from .commands import NORMALS, SPLATS, VIDEO, Command, last_value, spot_normals, worst_view
 from .planting import Loop, game_plant
-from .resumed import figure_of_moments, untracked_optimizer
+from .resumed import untracked_optimizer
 from .supervised import Parts
 
 BLOBS = Loop(task=tasks_a.blobs, good=0.85)
@@ -73,7 +73,6 @@ def record_training_accuracy(parts: Parts) -> None:
     parts.measure = both
 
 
-BY_HAND = edits.evaluate_by_hand()
 SAMPLES = dataclasses.replace(SPOTS, also=(edits.figure_of_samples,), good=-11.0, names=("spot_017",))
 
 LOOPS = (
@@ -93,18 +92,10 @@ LOOPS = (
     dataclasses.replace(IMAGE, also=(two_colors,)).plant(
         "image blue term detached", "detached term", edits.detach_term("blue")
     ),
-    dataclasses.replace(BLOBS, also=(edits.figure_of_mode,), repair=(BY_HAND,), good=1.0).plant(
-        "blobs eval mode left on", "eval mode left on", edits.evaluate_by_hand(train_mode=False)
-    ),
-    dataclasses.replace(BLOBS, also=(edits.figure_of_evaluation_mode,), repair=(BY_HAND,), good=1.0).plant(
-        "blobs dropout in evaluation", "dropout in evaluation", edits.evaluate_by_hand(evaluate_mode=False)
-    ),
-    dataclasses.replace(
-        BLOBS, also=(edits.figure_of_coverage, lambda parts: setattr(parts, "every", 10)), good=0.9
-    ).plant("blobs evaluation reseeds", "random numbers consumed", edits.reseeds(0)),
-    dataclasses.replace(IMAGE, also=(edits.figure_of_generator,), good=1.0).plant(
-        "image evaluation draws", "random numbers consumed", edits.draws_random_numbers
-    ),
+    BLOBS.left_in_evaluation("blobs eval mode left on"),
+    BLOBS.evaluated_in_training("blobs dropout in evaluation"),
+    BLOBS.reseeding("blobs evaluation reseeds", seed=0, every=10),
+    IMAGE.drawing("image evaluation draws"),
     SPOTS.plant("spots head replaced", "layer replaced", replace_decoder_head),
     SPOTS.plant("spots encoder not in optimizer", "parameter missed", decoder_only),
     SYMBOLS.plant("symbols head frozen", "frozen by accident", edits.freeze(lambda model: model.get_submodule("head"))),
@@ -131,9 +122,7 @@ LOOPS = (
     IMAGE.plant("image dead units", "dead units", edits.dead_biases),
     SYMBOLS.plant("symbols diverges late", "diverges late", edits.rate_grows(250, 1.06)),
     SPOTS.plant("spots rate jumps", "rate jumps", edits.rate_jumps(500, 300.0)),
-    dataclasses.replace(SPOTS, also=(figure_of_moments(400),), stop=400, good=1.0).plant(
-        "spots optimizer not tracked", "fresh optimizer", untracked_optimizer
-    ),
+    SPOTS.fresh_optimizer("spots optimizer not tracked", 400, untracked_optimizer),
     game_plant("ring constant latent", "mode collapse", tasks_a.ring_game, games.constant_latent, good=0.6),
     game_plant("ring critic hardly learns", "mode collapse", tasks_a.ring_game, games.critic_rate(1e-3), good=0.6),
 )

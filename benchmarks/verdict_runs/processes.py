@@ -27,7 +27,7 @@ def work(order: Order, seed: int, answer: Path) -> None:
     """Train and judge one run in this process, and write what it left into a file."""
     import torch  # noqa: PLC0415  the process that starts the others need not have it
 
-    from .halves import training_of  # noqa: PLC0415  the same
+    from .sets import training_of  # noqa: PLC0415  the same
 
     torch.set_num_threads(1)
     folder = answer.parent / "run"
@@ -97,7 +97,7 @@ def run_orders(
     # The process that forks the others imports what they need once; it does not inherit sys.path.
     paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    context.set_forkserver_preload(["torch", "fieldwatch.cli", "verdict_runs.halves"])
+    context.set_forkserver_preload(["torch", "fieldwatch.cli", "verdict_runs.sets"])
     waiting = list(orders)
     running: list[_Running] = []
     with tempfile.TemporaryDirectory(prefix="verdicts-") as place:

@@ -1,4 +1,4 @@
-"""Sound trainings of half a: blobs, a language of symbols, pictures of spots, an implicit image, fine-tuning."""
+"""Sound trainings of set a: blobs, a language of symbols, pictures of spots, an implicit image, fine-tuning."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fieldwatch import Terms
 
-from .games import Game, covered
+from .games import Blobs, Game
 from .supervised import Parts
 
 
@@ -275,26 +275,16 @@ def ring_game(seed: int) -> Game:
     """Make points on a ring of eight small blobs."""
     angle = torch.arange(8) * math.pi / 4
     centers = 2 * torch.stack([angle.cos(), angle.sin()], dim=1)
-    maker = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
-    critic = nn.Sequential(nn.Linear(2, 64), nn.LeakyReLU(0.2), nn.Linear(64, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1))
-    data = generator(seed, 7)
-
-    def real(count: int) -> Tensor:
-        return centers[torch.randint(8, (count,), generator=data)] + 0.15 * torch.randn(count, 2, generator=data)
-
-    def share() -> float:
-        return covered(maker(torch.randn(1000, 8)), centers, 0.6)
-
-    return Game(
-        maker=maker,
-        critic=critic,
-        maker_optimizer=torch.optim.Adam(maker.parameters(), lr=1e-3, betas=(0.5, 0.9)),
-        critic_optimizer=torch.optim.Adam(critic.parameters(), lr=3e-3, betas=(0.5, 0.9)),
-        real=real,
-        latent=lambda count: torch.randn(count, 8),
-        measure=lambda: {"Eval/covered": share()},
-        figure=share,
+    blobs_on_ring = Blobs(
+        centers=centers,
+        spread=0.15,
+        radius=0.6,
+        latent=8,
+        width=64,
+        rates=(1e-3, 3e-3),
+        metric="Eval/covered",
     )
+    return blobs_on_ring.game(generator(seed, 7))
 
 
 SIDE = 5

@@ -1,4 +1,4 @@
-"""Sound trainings of half b: stripes, a language of pairs, signals, a distance field, houses, unfreezing."""
+"""Sound trainings of set b: stripes, a language of pairs, signals, a distance field, houses, unfreezing."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fieldwatch import Terms
 
-from .games import Game, covered
+from .games import Blobs, Game
 from .supervised import Parts
 
 
@@ -365,31 +365,21 @@ def unfreezing(seed: int) -> Parts:
 
 def corner_game(seed: int) -> Game:
     """Make points around five places, with hinge losses that are observed before they are detached."""
-    centers = torch.tensor([[2.0, 2.0], [-2.0, 2.0], [2.0, -2.0], [-2.0, -2.0], [0.0, 0.0]])
-    maker = nn.Sequential(nn.Linear(6, 96), nn.ReLU(), nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, 2))
-    critic = nn.Sequential(nn.Linear(2, 96), nn.LeakyReLU(0.2), nn.Linear(96, 96), nn.LeakyReLU(0.2), nn.Linear(96, 1))
-    data = generator(seed, 7)
-
-    def real(count: int) -> Tensor:
-        return centers[torch.randint(5, (count,), generator=data)] + 0.25 * torch.randn(count, 2, generator=data)
-
-    def share() -> float:
-        return covered(maker(torch.randn(1000, 6)), centers, 0.9)
-
-    return Game(
-        maker=maker,
-        critic=critic,
-        maker_optimizer=torch.optim.Adam(maker.parameters(), lr=5e-3, betas=(0.5, 0.9)),
-        critic_optimizer=torch.optim.Adam(critic.parameters(), lr=5e-3, betas=(0.5, 0.9)),
-        real=real,
-        latent=lambda count: torch.randn(count, 6),
-        measure=lambda: {"coverage": share()},
-        figure=share,
-        hinge=True,
-        steps=1200,
-        batch=96,
-        detached=False,
+    corners = Blobs(
+        centers=torch.tensor([[2.0, 2.0], [-2.0, 2.0], [2.0, -2.0], [-2.0, -2.0], [0.0, 0.0]]),
+        spread=0.25,
+        radius=0.9,
+        latent=6,
+        width=96,
+        rates=(5e-3, 5e-3),
+        metric="coverage",
     )
+    game = corners.game(generator(seed, 7))
+    game.hinge = True
+    game.steps = 1200
+    game.batch = 96
+    game.detached = False
+    return game
 
 
 def pointing(seed: int, *, sign: float = 1.0) -> Parts:

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,25 @@ def test_no_command_explains_the_program(capsys):
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("fieldwatch ")
+
+
+@pytest.mark.parametrize(
+    ("line", "near"),
+    [
+        ("inference runs/bunny", {"infer normals", "infer splats", "infer video"}),
+        ("infer video2", {"infer video"}),
+        ("train", {"train normals", "train splats", "train video"}),
+        ("trian normal", {"train normals"}),
+        ("reprot runs/bunny", {"report"}),
+        ("splats", {"train splats", "infer splats"}),
+        ("xyzzy", set()),
+    ],
+)
+def test_an_unknown_command_names_those_that_may_be_meant(line, near, fieldwatch):
+    code, _, message = fieldwatch(*line.split())
+    assert code == 2
+    hint = message.partition(" Commands:")[0]
+    assert set(re.findall("`fieldwatch (.*?)`", hint)) == near
 
 
 def test_a_reader_that_leaves_early_is_no_error():

@@ -193,6 +193,8 @@ def test_a_bug_before_the_first_step_of_a_resume_leaves_a_crash_folder_in_the_ru
     assert "Traceback" in message
     (place,) = (run / "crash").iterdir()
     assert str(place) in out.replace("\n", "")
+    assert "[bold" not in out
+    assert "KeyError 'gaussians'" in out
     assert "KeyError: 'gaussians'" in (place / "traceback.txt").read_text()
     assert json.loads((place / "crash.json").read_text())["error"] == "KeyError: 'gaussians'"
     monkeypatch.undo()

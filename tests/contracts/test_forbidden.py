@@ -53,7 +53,6 @@ WIDE_HANDLERS = {
         "recon/pipelines/video/teacher.py",
         "_load_tokenizer",
     ): "transformers has no common base for damaged files; translated",
-    ("record/manifest.py", "read_manifest"): "JSON that may have been edited, read field by field; translated",
     ("report/account/event_pictures.py", "_picture_around"): "bytes of TensorBoard's files; left out of the page",
     ("report/account/event_pictures.py", "_pictures_backwards"): "bytes of TensorBoard's files; left out of the page",
     ("report/snapshot/pickled.py", "read_plain_pickle"): "what pickle documents for damaged data; translated",

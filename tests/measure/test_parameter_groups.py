@@ -142,6 +142,18 @@ def test_overlap_is_refused_by_name_and_shape():
         watched.add(all=net, sdf=net["sdf"])
 
 
+def test_a_frozen_group_is_measured_once_it_is_unfrozen():
+    net = model()
+    net["pose"].requires_grad_(False)
+    watched = ParameterGroups()
+    watched.add(sdf=net["sdf"], pose=net["pose"])
+    assert (watched.names(), watched.read("pose")) == (("sdf",), [])
+    assert set(parameter_statistics(watched)) == {"Parameters/sdf_mean", "Parameters/sdf_std"}
+    net["pose"].requires_grad_(True)
+    watched.rescan()
+    assert watched.names() == ("sdf", "pose")
+
+
 def test_an_empty_group_and_a_taken_name_are_refused():
     watched = ParameterGroups()
     with pytest.raises(ValueError, match="group 'nothing' has no parameters"):

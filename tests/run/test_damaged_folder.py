@@ -147,6 +147,25 @@ def test_start_over_allows_another_config(folder):
     assert train(folder, 8, lr=0.5) == 6
 
 
+def test_start_over_moves_the_results_of_the_earlier_training_aside(folder):
+    results = ("products", "evaluations", "crash", "validation_failures")
+    for name in results:
+        (folder / name).mkdir()
+        (folder / name / "old.txt").write_text(name)
+    train(folder, 6, saving=Saving(every=5, resume="start-over"))
+    assert not any((folder / name / "old.txt").exists() for name in results)
+    for name in results:
+        (aside,) = folder.glob(f"given-up-{name}-*")
+        assert (aside / "old.txt").read_text() == name
+
+
+def test_start_over_leaves_a_folder_without_a_run_as_it_is(tmp_path):
+    (tmp_path / "products").mkdir()
+    train(tmp_path, 6, saving=Saving(every=5, resume="start-over"))
+    assert list(tmp_path.glob("given-up-*")) == []
+    assert (tmp_path / "products").is_dir()
+
+
 def test_start_over_refuses_a_run_json_that_is_no_run(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(NotARun):

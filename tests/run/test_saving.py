@@ -360,6 +360,35 @@ def test_a_requested_save_that_is_refused_is_retried_with_its_metrics(tmp_path, 
     assert last["metrics"] == {}
 
 
+def test_metrics_of_a_save_that_failed_rank_the_checkpoint_of_the_next_attempt(tmp_path, monkeypatch):
+    monkeypatch.setattr(intervals, "FIRST_RETRY", 0.0)
+    real = os.posix_fallocate
+    broken = threading.Event()
+
+    def full(*args):
+        if broken.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*args)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+
+    def each(run, step):
+        if step.index == 6:
+            _ = run.checkpoints  # those of step 5 are on the disk
+            broken.set()
+            run.save_after_step({"psnr": 31.0})
+        if step.index == 8:
+            _ = run.checkpoints  # the save has failed
+            broken.clear()
+
+    train(tmp_path, 20, each=each)
+    failed = events_of(tmp_path, "checkpoint_failed")
+    assert (failed[0]["step"], failed[0]["metrics"]) == (6, {"psnr": 31.0})
+    later = [event for event in events_of(tmp_path, "checkpoint") if event["step"] > 6]
+    assert later[0]["metrics"] == {"psnr": 31.0}
+    assert [event["metrics"] for event in later[1:]] == [{}] * (len(later) - 1)
+
+
 def test_metrics_of_a_save_refused_at_the_last_step_rank_the_last_checkpoint(tmp_path):
     parameter = torch.nn.Parameter(torch.ones(()))
     optimizer = torch.optim.SGD([parameter], lr=0.1)

@@ -98,14 +98,29 @@ def test_a_module_is_watched_under_its_name_unless_a_group_has_its_parameters(tm
     }
 
 
+def test_a_frozen_module_may_be_a_group(tmp_path):
+    toy = Toy()
+    frozen = nn.Linear(2, 2).requires_grad_(requires_grad=False)
+    with quiet(tmp_path) as run:
+        run.track(model=toy.model, decoder=frozen, groups={"decoder": frozen})
+        for step in run.steps(2):
+            step.backward(lambda x: Terms(fit=(1.0, toy.model(frozen(x)).square().mean())), torch.ones(4, 2))
+            step.update(toy.optimizer)
+    names = set(read_history(tmp_path).names())
+    assert "Gradients/model_norm" in names
+    assert "Gradients/decoder_norm" not in names
+
+
 @pytest.mark.parametrize(
     ("call", "named"),
     [
+        (lambda run, _: run.track(groups={"activation": nn.ReLU()}), "activation"),
+        (lambda run, toy: run.track(groups={"a": toy.model, "b": [toy.model.weight]}), "shape"),
         (lambda run, toy: run.track(model=toy.model), "model"),
         (lambda run, toy: run.track(random_state=toy.optimizer), "random_state"),
     ],
 )
-def test_a_used_name_is_refused(tmp_path, call, named):
+def test_a_used_name_and_an_empty_or_shared_group_are_refused(tmp_path, call, named):
     toy = Toy()
     with quiet(tmp_path) as run:
         run.track(model=toy.model)

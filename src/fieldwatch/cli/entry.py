@@ -4,7 +4,7 @@ import difflib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 
 from rich.table import Table
@@ -98,10 +98,29 @@ def _unknown(words: Sequence[str]) -> int:
     # Flags after the words would only disturb the comparison.
     entered = " ".join(word for word in words[:2] if not word.startswith("-"))
     commands = all_commands()
-    near = difflib.get_close_matches(entered, commands, n=1, cutoff=0.4)
-    hint = f"; did you mean `fieldwatch {near[0]}`?" if near else ""
+    near = " or ".join(f"`fieldwatch {command}`" for command in _similar(entered.split(), commands))
+    hint = f"; did you mean {near}?" if near else ""
     sys.stderr.write(f"fieldwatch: there is no command {entered!r}{hint} Commands: {', '.join(commands)}\n")
     return USAGE
+
+
+def _similar(entered: Sequence[str], commands: Iterable[str]) -> list[str]:
+    """Return the commands that may be meant: all that share the closest word, or the one whose second word is given."""
+    by_first: dict[str, list[str]] = {}
+    by_second: dict[str, list[str]] = {}
+    for command in commands:
+        first, _, second = command.partition(" ")
+        by_first.setdefault(first, []).append(command)
+        by_second.setdefault(second, []).append(command)
+    word, *rest = entered or ("",)
+    first = difflib.get_close_matches(word, by_first, n=1)
+    if not first:
+        # A command without its first word, such as `splats`.
+        second = difflib.get_close_matches(word, [name for name in by_second if name], n=1)
+        return by_second[second[0]] if second else []
+    candidates = {command.partition(" ")[2]: command for command in by_first[first[0]]}
+    chosen = difflib.get_close_matches(rest[0], candidates, n=1) if rest else []
+    return [candidates[chosen[0]]] if chosen else list(candidates.values())
 
 
 def _print_help() -> None:

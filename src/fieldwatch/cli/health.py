@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     else:
         console = Terminal()
         console.print(Text(f"{chosen.run}: {state}"), soft_wrap=True)
-        print_findings(console, findings)
+        print_findings(console, findings, broken=state.broken)
         for death in deaths:
             cause = f"{death.get('cause', 'unknown')} in step {death.get('step', '?')}: {death.get('error', '')}"
             console.print(Text(f"died of {cause} ({death['place']})"), soft_wrap=True)

@@ -80,13 +80,19 @@ def _is_ours(path: str) -> bool:
     return Path(path).is_relative_to(PACKAGE)
 
 
-def print_findings(console: Console, findings: Sequence[Finding]) -> None:
+def print_findings(console: Console, findings: Sequence[Finding], *, broken: bool = False) -> None:
     """Print findings: the most likely cause first, and below each cause the findings that it explains.
 
     Findings that are not explained yet are explained by each other, without the events of the run.
+
+    Args:
+        console: console to print to.
+        findings: findings of the run.
+        broken: whether the run diverged, failed or was killed: without findings, it is not healthy either.
     """
     if not findings:
-        console.print("[green]healthy[/]: no rule found a problem", markup=True)
+        healthy = () if broken else (("healthy", "green"), ": ")
+        console.print(Text.assemble(*healthy, "no rule found a problem"))
         return
     diagnoses = diagnose(findings)
     counted = ", ".join(f"{number} {name}{'s' * (number > 1)}" for name, number in count(findings).items() if number)

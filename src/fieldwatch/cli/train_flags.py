@@ -99,7 +99,7 @@ class NewRunFlags(TrainingFlags):
     """Flags of every command that starts a run."""
 
     main_flags: ClassVar[FlagGroups] = {
-        DATA: ("out", "preset"),
+        DATA: ("out", "preset", "doctor"),
         SAVING: ("resume",),
         MACHINE: ("supervise",),
         RECORDS: ("profile_tensors", "csv", "wandb", "mlflow", "strict", "json"),
@@ -109,9 +109,12 @@ class NewRunFlags(TrainingFlags):
     """Run folder; by default runs/PIPELINE/<time>. A run that is already there is continued if the config agrees."""
     preset: str = "default"
     """Settings from which the other flags start."""
+    doctor: bool = True
+    """Check the data before the first step, as `fieldwatch doctor --data` does: what cannot train is refused, what is
+    doubtful is recorded."""
     resume: Literal["auto", "never", "must", "start-over"] = "auto"
     """Whether to continue a run found in --out: auto (if there is one), must (fail if there is none), never, or
-    start-over (move its checkpoints aside and begin at step 0; the settings may differ)."""
+    start-over (move its checkpoints and results aside and begin at step 0; the settings may differ)."""
 
 
 @dataclass(frozen=True, kw_only=True)

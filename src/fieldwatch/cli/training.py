@@ -15,6 +15,7 @@ from rich.text import Text
 from fieldwatch import Diverged
 from fieldwatch.base import InputError, missing_package
 from fieldwatch.checkpoint import CheckpointSelector
+from fieldwatch.cli.data_check import check_data
 from fieldwatch.cli.flags import seconds_of
 from fieldwatch.cli.output import closer_look, count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.progress import ProgressBar
@@ -85,6 +86,9 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
     def train() -> int:
         job = prepared(pipeline, config, folder, resume, profile)
         job = replace(job, notes=(*notes, *job.notes))
+        # A run that continues was checked when it began.
+        starts = resume == "start-over" or not holds_run(folder)
+        found = check_data(job, console) if starts and getattr(flags, "doctor", False) else ()
         # After the checks: whatever is announced is also trained.
         print_start(console, getattr(config, "name", pipeline.name), job, folder)
         bar = ProgressBar(job.total, job.progress_tags, console)
@@ -101,6 +105,7 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
         how["hang_timeout"] = flags.watch.timeout
         how["sink_names"] = tuple(extra)
         how["log_every"] = log_every
+        how["data_findings"] = found
         if within:
             how["replay_within"] = within
         with bar:
@@ -175,7 +180,7 @@ def _report_crash(error: Exception, folder: Path, console: Console) -> int:
     # These two are no bugs, and their messages are complete.
     if not isinstance(error, Diverged | RankLost):
         traceback.print_exception(error)
-    console.print(f"[bold red]{type(error).__name__}[/]", Text(str(error)), soft_wrap=True)
+    console.print(Text.assemble((type(error).__name__, "bold red"), f" {error}"), soft_wrap=True)
     for note in getattr(error, "__notes__", ()):
         console.print(Text(note), soft_wrap=True)
     return FAILED

@@ -42,6 +42,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "GradientExploding": _LOSSES | _STOPPED | _RESULTS | {"ParameterDrift", "RolledBack", "UpdateRatio"},
         "DeadGroup": _RESULTS | {"LossNotDecreasing", "RateTooLow"},
         "RateTooLow": _RESULTS | {"LossNotDecreasing", "UpdateRatio"},
+        "DoubtfulData": _RESULTS | {"WrongSample", "SampleSpike", "LossNotDecreasing"},
         "WrongSample": frozenset(("SampleSpike", "WorstSample", "LossSpike", "HeldOutGap")),
         "LossJump": _RESULTS | {"LossSpike", "LossOscillating", "SampleSpike", "ParameterDrift", "GradientExploding"},
         "WorseThanNothing": _RESULTS | {"LossNotDecreasing"},
@@ -61,6 +62,9 @@ AT_THE_END = _RESULTS | {"RateTooHigh", "RateTooLow", "TermNotLearned", "WrongSa
 
 EXACT = frozenset({"NonFinite", "NotKept"})
 """Rules without patience, whose findings name the step at which the condition began."""
+
+DOUBTS = frozenset({"DoubtfulData"})
+"""Rules whose notes are as serious as what they explain."""
 
 _FOLLOW = frozenset(("LossSpike", "LossJump", "SampleSpike", "GradientExploding", "LossOscillating"))
 """Rules whose findings follow such events."""
@@ -134,6 +138,7 @@ def diagnose(findings: Iterable[Finding], events: Iterable[Mapping[str, Any]] = 
         Diagnosis(
             cause=replace(
                 everything[root],
+                severity=_severity(everything[root], members),
                 because_of=_event_before(everything[root], steps),
                 confidence=confidence_of(everything[root]),
             ),
@@ -165,6 +170,13 @@ _ORDER = tuple(EXPLAINS)
 _TOOLKIT = frozenset(rule.__name__ for rule in RULES)
 
 
+def _severity(cause: Finding, members: Iterable[Finding]) -> Severity:
+    """Return the severity of a cause: a doubt is as serious as what it explains, anything else as it was found."""
+    if cause.rule not in DOUBTS:
+        return cause.severity
+    return max((cause, *members), key=lambda finding: rank_of(finding.severity)).severity
+
+
 def _urgency(diagnosis: Diagnosis) -> tuple[int, int, int]:
     rule = diagnosis.cause.rule
     place = _ORDER.index(rule) if rule in EXPLAINS else len(_ORDER)
@@ -179,8 +191,8 @@ def _cause_of(finding: Finding, everything: Sequence[Finding]) -> int | None:
         if _may_explain(other, finding)
         and _is_above(other, finding)
         and _is_earlier(other, finding)
-        # A note is too weak to explain a problem.
-        and (other.severity != "note" or finding.severity == "note")
+        # A note is too weak to explain a problem, except for doubts that were there before the first step.
+        and (other.severity != "note" or finding.severity == "note" or other.rule in DOUBTS)
     ]
     if suspects:
         return min(suspects)[2]

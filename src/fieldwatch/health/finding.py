@@ -131,6 +131,15 @@ def findings_in(events: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
                 continue
 
 
+def first_per_subject(findings: Iterable[Finding | None]) -> tuple[Finding, ...]:
+    """Return the first finding of each subject, in the given order; None counts as no finding."""
+    first: dict[str, Finding] = {}
+    for finding in findings:
+        if finding is not None:
+            first.setdefault(finding.subject, finding)
+    return tuple(first.values())
+
+
 def worst(findings: Iterable[Finding]) -> Severity | None:
     """Return the highest severity among the findings, None if there are none."""
     severities = {finding.severity for finding in findings}

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, TypeAlias
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fieldwatch.base import InputError
+
 Owner: TypeAlias = nn.Module | Mapping[str, Tensor] | Sequence[Tensor]
 """An object that holds parameters: a module, a dict of tensors or a list of tensors."""
 
@@ -26,7 +28,8 @@ class ParameterGroups:
 
     Parameters that are replaced inside their owner (densification, pruning) are picked up at the next read. Parameters
     or modules that are *added* are picked up at the next :meth:`rescan`. A parameter joins its group once it requires a
-    gradient; if it is frozen later (``requires_grad_(False)``), it stays in its group.
+    gradient; if it is frozen later (``requires_grad_(False)``), it stays in its group. A group whose parameters are all
+    frozen from the start appears once they are unfrozen.
     """
 
     def __init__(self) -> None:
@@ -42,19 +45,20 @@ class ParameterGroups:
             **owners: owner of the parameters of each group, by group name.
 
         Raises:
-            ValueError: if a name is taken, a group is empty, or two groups share a parameter.
+            InputError: if a name is taken, an owner has no parameters, or two groups share a parameter.
         """
         for name, owner in owners.items():
             if name in self._owners or name == OTHER:
-                raise ValueError(f"group {name!r} is already watched: choose another name")
-            self._owners[name] = owner
+                raise InputError(f"group {name!r} is already watched: choose another name")
+            # Frozen parameters are fine, because they may be unfrozen later.
+            if not _has_parameters(owner):
+                raise InputError(
+                    f"group {name!r} has no parameters: pass the module, mapping or sequence of tensors that holds "
+                    "them, or leave the group out"
+                )
+        self._owners |= owners
         # Scan all owners at once, so that an overlap with any existing group is detected.
         self.rescan()
-        for name in owners:
-            if not self.read(name):
-                raise ValueError(
-                    f"group {name!r} has no parameters that require gradients: watch the object that owns them"
-                )
 
     def stepped_by(self, optimizers: tuple[Optimizer, ...]) -> None:
         """Set the optimizers, so that their unwatched parameters are included as the group ``other``."""
@@ -68,7 +72,8 @@ class ParameterGroups:
         """Determine the parameters of every owner again."""
         # Parameters found earlier stay in their group, even if they have been frozen since.
         previous = {(id(container), key) for slots in self._slots.values() for container, key in slots}
-        self._slots = {name: _slots_of(owner, previous) for name, owner in self._owners.items()}
+        slots = {name: _slots_of(owner, previous) for name, owner in self._owners.items()}
+        self._slots = {name: found for name, found in slots.items() if found}
         group_of = self._refuse_overlap()
         # Optimizers may also step unwatched parameters: collect those in a separate group.
         unwatched = [
@@ -82,7 +87,7 @@ class ParameterGroups:
             self._slots[OTHER] = unwatched
 
     def names(self) -> tuple[str, ...]:
-        """Return the group names, in order of registration."""
+        """Return the names of the groups that have parameters, in order of registration."""
         return tuple(self._slots)
 
     def owners(self) -> Mapping[str, Owner]:
@@ -102,8 +107,8 @@ class ParameterGroups:
             return self._nbytes()
 
     def read(self, name: str) -> list[Tensor]:
-        """Return the current parameters of a group."""
-        return [container[key] for container, key in self._slots[name]]
+        """Return the current parameters of a group; none if all are frozen from the start."""
+        return [container[key] for container, key in self._slots.get(name, ())]
 
     def gradients(self) -> tuple[list[str], list[int], list[Tensor]]:
         """Return the names of groups that have gradients, the number of gradients per group, and all gradients."""
@@ -152,11 +157,15 @@ class ParameterGroups:
                 # Parameters are compared by identity: equal values are not the same parameter.
                 other = group_of.setdefault(id(parameter), name)
                 if other != name:
-                    raise ValueError(
+                    raise InputError(
                         f"groups {other!r} and {name!r} share a parameter of shape {tuple(parameter.shape)}: "
                         "watch disjoint objects, so that no gradient is counted twice"
                     )
         return group_of
+
+
+def _has_parameters(owner: Owner) -> bool:
+    return any(True for _ in owner.parameters()) if isinstance(owner, nn.Module) else len(owner) > 0
 
 
 def _slots_of(owner: Owner, previous: Collection[tuple[int, Any]]) -> list[_Slot]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import orjson
 
@@ -26,6 +26,7 @@ PACKAGES = ("fieldwatch", "torch", "numpy", "tensorboard")
 RUN = "run.json"
 SEAL = "sha256"
 """Key of the SHA-256 of run.json: the hash of all other keys, serialized as compact JSON with sorted keys."""
+_REQUIRED = ("config", "windows", "phases", "segments")
 
 
 class NotARun(InputError):  # noqa: N818  named after the finding
@@ -102,30 +103,59 @@ def read_manifest(folder: str | Path, damage: DamageTally | None = None) -> Mani
         cause: Exception = error
         problem = "is missing"
         refusal = f"{folder} holds no run (no {RUN}): expected the folder that `fieldwatch train` printed"
-    except (IsADirectoryError, TypeError, KeyError, ValueError, AttributeError) as error:
+    except (IsADirectoryError, ValueError) as error:
         cause = error
         problem = f"is damaged ({error})"
         refusal = f"{path} is not a fieldwatch {RUN} ({error}): restore it from a copy, or start a new run"
     for checkpoint, text in manifests_in_checkpoints(Path(folder)):
+        try:
+            manifest = _parsed(text.encode())
+        except ValueError:
+            # The checkpoint is intact, so another version wrote a copy that this one cannot read. Try an older one.
+            continue
         if damage is not None:
             damage.add_file(path, f"{problem}: its contents are restored from {checkpoint.name}")
-        return _parsed(text.encode())
+        return manifest
     raise NotARun(refusal) from cause
 
 
 def _parsed(text: bytes) -> Manifest:
-    """Parse the contents of run.json; any exception explains why they are invalid."""
-    stored = orjson.loads(text)
+    """Parse the contents of run.json.
+
+    Raises:
+        ValueError: if the contents are not those of a run.json; the message explains why.
+    """
+    try:
+        return _manifest(orjson.loads(text))
+    # The file was edited, or another program wrote it: a value is not of the type that its key requires.
+    except (AttributeError, TypeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _manifest(contents: object) -> Manifest:
+    if not isinstance(contents, dict):
+        raise TypeError(f"expected a JSON object with the keys of a run, got {type(contents).__name__}")
+    stored = cast("dict[str, Any]", contents)
     # Older versions wrote no hash; their files are accepted without verification.
     seal = stored.pop(SEAL, None)
     if seal is not None and seal != _hash(stored):
         raise ValueError("its contents do not match the stored hash")
-    # JSON has no tuples. Unknown keys raise TypeError below, which the caller reports as an invalid file.
-    windows = {term: (first, last) for term, (first, last) in stored.pop("windows").items()}
-    phases = tuple((name, first, last) for name, first, last in stored.pop("phases"))
-    metrics = tuple(Metric(**fields) for fields in stored.pop("metrics", ()))
-    segments = tuple(stored.pop("segments"))
-    return Manifest(**stored, segments=segments, windows=windows, phases=phases, metrics=metrics)
+    missing = [name for name in _REQUIRED if name not in stored]
+    if missing:
+        raise ValueError(f"expected the keys {', '.join(_REQUIRED)}, got none for {', '.join(missing)}")
+    known = _known_fields(Manifest, stored)
+    # JSON has no tuples.
+    known["windows"] = {term: (first, last) for term, (first, last) in stored["windows"].items()}
+    known["phases"] = tuple((name, first, last) for name, first, last in stored["phases"])
+    known["segments"] = tuple(stored["segments"])
+    known["metrics"] = tuple(Metric(**_known_fields(Metric, metric)) for metric in stored.get("metrics", ()))
+    return Manifest(**known)
+
+
+def _known_fields(kind: type[Manifest | Metric], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored values that a class has a field for; newer versions of fieldwatch may write others, too."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in stored.items() if name in names}
 
 
 def _hash(fields: Mapping[str, Any]) -> str:

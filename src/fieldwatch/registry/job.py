@@ -18,6 +18,8 @@ class Job:
         notes: messages to the user, such as changes made to the input.
         progress_tags: content of the progress bar: tag to text, with ``{}`` for the value.
         references: baseline metrics that need no training, by tag; printed next to the final metrics.
+        check: checks the data in about a second and returns the problems as `DataFinding`, like ``fieldwatch doctor``;
+            an error among them keeps ``fieldwatch train`` from starting. None checks nothing.
     """
 
     headline: str
@@ -28,3 +30,5 @@ class Job:
     notes: Sequence[str] = ()
     progress_tags: Mapping[str, str] = field(default_factory=lambda: {"Loss/total": "loss {}"})
     references: Mapping[str, float] = field(default_factory=dict[str, float])
+    # A `DataFinding` belongs to the commands, which import this module.
+    check: Callable[[], Sequence[Any]] | None = None

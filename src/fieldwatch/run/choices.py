@@ -1,7 +1,7 @@
 """Options that the caller of any pipeline may choose: device, resume mode, mirror, sinks, profile."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypedDict
 
@@ -29,6 +29,7 @@ class RunChoices(TypedDict, total=False):
         mirror: URL to which every checkpoint is copied; empty for none, or for the previous one of a resumed run.
         hang_timeout: seconds without a heartbeat after which the run counts as hung, "auto", or None for no watchdog.
         replay_within: seconds of training that the kept checkpoints may be apart, see :class:`Retention`.
+        data_findings: what a check of the data found before the first step, see :class:`Declared`.
     """
 
     preset: Any
@@ -41,6 +42,7 @@ class RunChoices(TypedDict, total=False):
     mirror: str
     hang_timeout: HangTimeout
     replay_within: float
+    data_findings: Sequence[Mapping[str, str]]
 
 
 class RunOptions(TypedDict):
@@ -73,7 +75,7 @@ def run_options(
     return RunOptions(
         saving=saving,
         guard=replace(guard or Guard(), **chosen("hang_timeout")),
-        declared=replace(declared or Declared(), **chosen("preset")),
+        declared=replace(declared or Declared(), **chosen("preset", "data_findings")),
         outputs=replace(outputs or Outputs(), **chosen("sinks", "sink_names", "log_every")),
         profile=choices.get("profile"),
     )

@@ -47,6 +47,7 @@ class RunDescription:
         about: further entries for ``run.json``.
         layout: layout of charts; None leaves it to the viewer.
         metrics: catalogue of declared metrics; None for those of the toolkit alone.
+        data_findings: what a check of the data found before the first step.
     """
 
     config: Mapping[str, Any]
@@ -56,6 +57,7 @@ class RunDescription:
     about: Mapping[str, Any]
     layout: Layout | None
     metrics: Catalogue | None
+    data_findings: tuple[Mapping[str, str], ...] = ()
 
     @classmethod
     def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> RunDescription:
@@ -69,6 +71,7 @@ class RunDescription:
             about=about,
             layout=declared.layout or (default_layout(metrics) if metrics else None),
             metrics=metrics,
+            data_findings=tuple(declared.data_findings),
         )
 
     def manifest(self, folder: Path, step: int, machine: Mapping[str, Any]) -> Manifest:
@@ -124,6 +127,8 @@ class RunDescription:
         }
         if baselines:
             record.event(tags.BASELINES, step, baselines=baselines)
+        for finding in self.data_findings:
+            record.event(tags.DATA_CHECK, step, **finding)
         # Each phase event has the step at which the phase begins, which may be in the future.
         for phase in self.phases:
             record.event("phase", phase.window.first, name=phase.name)

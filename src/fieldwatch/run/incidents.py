@@ -102,5 +102,5 @@ def refuse_step_0(folder: Path) -> None:
         return
     raise NoWayBackError(
         f"{reason}, use another run folder, or discard the training with --resume start-over "
-        "(Saving(resume='start-over')), which moves the checkpoints aside and starts from step 0"
+        "(Saving(resume='start-over')), which moves its checkpoints and results aside and starts from step 0"
     )

@@ -40,7 +40,7 @@ class Saving:
         mirror: fsspec URL to which every checkpoint is copied; a folder without checkpoints is restored from it.
             Empty for no mirror, or, in a resumed run, for its previous mirror.
         resume: "auto" resumes a run if the folder holds one, "must" requires one, "never" refuses to use one;
-            "start-over" moves its checkpoints aside and starts from step 0; its config may differ then.
+            "start-over" moves its checkpoints and results aside and starts from step 0; its config may differ then.
         resume_from: checkpoint that :meth:`Run.resume` restores by default: "last", "best" or a step. With an earlier
             one than the last, the later ones are renamed to ``abandoned-...``, and their steps are trained again.
 
@@ -92,6 +92,8 @@ class Declared:
         metrics: catalogue of declared metrics; if given, recording an undeclared name is an error.
         layout: layout of TensorBoard's custom-scalar tab; None derives one from the metrics.
         about: further entries for ``run.json``.
+        data_findings: what a check of the data found, each with ``name``, ``severity``, ``message`` and ``remedy``;
+            recorded as events, so that the verdict comes back to them.
     """
 
     preset: Any = None
@@ -100,6 +102,7 @@ class Declared:
     metrics: Catalogue | None = None
     layout: Layout | None = None
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    data_findings: Sequence[Mapping[str, str]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ def profile_tensors(
         The handle of the loop, to be used as ``with loop.step(iteration):``.
 
     Raises:
-        ValueError: two groups share a parameter, or a group is empty.
+        InputError: two groups share a parameter, or a group has none.
     """
     watched = ParameterGroups()
     clock = Clock()

@@ -166,15 +166,16 @@ class Run:
 
         Args:
             groups: parameter groups that are not modules, or are only parts of one: name to a module, a mapping or a
-                sequence of tensors. Groups must not overlap; they are watched, not saved.
+                sequence of tensors. Groups must not overlap; they are watched, not saved. Frozen parameters are
+                measured once they require a gradient.
             data: other large objects (images, caches) by name, for the owner column of the memory profile; not saved.
             **items: objects with ``state_dict`` and ``load_state_dict`` (modules, optimizers, schedulers, orders),
                 tensors, or mappings of tensors. A :class:`MicroBatches` named ``micro_batches`` replaces the run's
                 default.
 
         Raises:
-            InputError: a name is already used, or items are added after :meth:`resume` or the first step.
-            ValueError: a group is empty, or two groups share a parameter.
+            InputError: a name is already used, items are added after :meth:`resume` or the first step, a group has no
+                parameters, or two groups share one.
         """
         self._session.track(items, groups, data)
 

@@ -91,6 +91,8 @@ class RunCheckpoints:
         self._failures = 0
         self._nbytes = 0
         self._requested_metrics: Mapping[str, float] | None = None
+        # Metrics of a save that failed, for the save that is tried next.
+        self._unsaved_metrics: Mapping[str, float] | None = None
         self._due = False
 
     @property
@@ -311,7 +313,10 @@ class RunCheckpoints:
         draft = self._checkpoints.take(done, self._items, share_memory, metrics=metrics)
         draft.put_note(mark)
         draft.put_run(self._manifest_text)
+        # Kept until the checkpoint is on the disk: a save that fails may be tried again.
+        self._unsaved_metrics = metrics
         path = self._checkpoints.write(draft)
+        self._unsaved_metrics = None
         took = _milliseconds(began)
         self._record_written(PendingSave(done=done, seconds=seconds, metrics=metrics, stall=took), path, took, record)
         self._interval.saved()
@@ -351,9 +356,12 @@ class RunCheckpoints:
         self._saver.raise_failure()
 
     def _take_requested_metrics(self) -> Mapping[str, float] | None:
-        """Return the metrics of the requested save, and clear the request."""
+        """Return the metrics of the requested save, or else of the last one that failed, and clear the request."""
         metrics = self._requested_metrics
+        if not metrics and self._unsaved_metrics:
+            metrics = self._unsaved_metrics
         self._requested_metrics = None
+        self._unsaved_metrics = None
         self._due = False
         return metrics
 
@@ -398,7 +406,7 @@ class RunCheckpoints:
         self._saver.begin(partial(self._write, draft, pending, save, record))
 
     def _save_or_fail(self, done: int, record: RunRecord, seconds: float) -> None:
-        save = PendingSave(done=done, seconds=seconds, metrics=None, stall=0.0)
+        save = PendingSave(done=done, seconds=seconds, metrics=self._requested_metrics, stall=0.0)
         try:
             self.save(done, record, seconds)
         except CheckpointError as error:
@@ -437,9 +445,12 @@ class RunCheckpoints:
                     self._record_written(save, path, took, record)
                 case FailedSave() as failed:
                     self._failures += 1
+                    # Not requested again, unlike those of a refused save: the next attempt waits for the interval.
+                    self._unsaved_metrics = failed.save.metrics or self._unsaved_metrics
                     again = self._interval.failed()
                     facts = {"reason": failed.reason, "free_bytes": failed.free, "failures": self._failures}
-                    record.event("checkpoint_failed", failed.save.step, **facts, tried_again_in=again)
+                    metrics = dict(failed.save.metrics or {})
+                    record.event("checkpoint_failed", failed.save.step, **facts, metrics=metrics, tried_again_in=again)
                 case RefusedSave(save=save):
                     self._interval.put_off(RETRY_PAUSE)
                     # Request the save again, unless a newer request has replaced it.

@@ -33,7 +33,7 @@ from fieldwatch.run.rollback import EVENT, RollbackState, decide_rollback, no_wa
 from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_saving import checkpoints_of_rank
 from fieldwatch.run.sink_group import close_sinks
-from fieldwatch.run.start import give_up_checkpoints, refuse_links
+from fieldwatch.run.start import give_up_training, refuse_links
 from fieldwatch.run.step import Step, StepContext
 from fieldwatch.run.stopping import InterruptibleSource, StopPoint
 from fieldwatch.run.stored_random_state import StoredRandomState
@@ -310,7 +310,7 @@ class Session:
         undo.push(self._close_watchdog)
         # Before the ranks join: after that, every rank looks for checkpoints to restore.
         if plan.saving.resume == "start-over" and self.ranks.is_first:
-            give_up_checkpoints(plan.folder)
+            give_up_training(plan.folder)
             self.checkpoints.incidents.allow_step_0()
         self.ranks.join(plan.folder)
         undo.push(self._leave_ranks)

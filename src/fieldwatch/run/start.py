@@ -33,7 +33,9 @@ _RUN_FILES = (
 
 Resume = Literal["auto", "never", "must", "start-over"]
 GIVEN_UP = "given-up-"
-"""Prefix of the folder to which ``start-over`` moves earlier checkpoints."""
+"""Prefix of the folders to which ``start-over`` moves what the earlier training left."""
+_RESULTS = (CHECKPOINTS, "crash", "evaluations", "products", "validation_failures")
+"""Folders with results of a training, which would be taken for those of the one that starts over."""
 
 
 def check_folder(folder: Path, config: Any, resume: Resume) -> bool:
@@ -97,19 +99,13 @@ def _stored_config(folder: Path) -> Mapping[str, Any] | None:
         raise
 
 
-def give_up_checkpoints(folder: Path) -> Path | None:
-    """Rename the checkpoint folder of a run that starts over; nothing is deleted.
-
-    Returns:
-        The new folder; None if there were no checkpoints.
-    """
-    checkpoints = folder / CHECKPOINTS
-    if not checkpoints.exists():
-        return None
-    # Microseconds keep the name unique if a run starts over repeatedly.
-    target = folder / f"{GIVEN_UP}{CHECKPOINTS}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}"
-    checkpoints.rename(target)
-    return target
+def give_up_training(folder: Path) -> None:
+    """Rename the checkpoints, products and other results of a run that starts over; nothing is deleted."""
+    # Microseconds keep the names unique if a run starts over repeatedly.
+    time = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    for name in _RESULTS if holds_run(folder) else ():
+        if (folder / name).exists():
+            (folder / name).rename(folder / f"{GIVEN_UP}{name}-{time}")
 
 
 def refuse_links(folder: Path) -> None:

@@ -37,8 +37,8 @@ class TrackedObjects:
         """Track further objects.
 
         Raises:
-            InputError: a name is used or reserved, or items are added after :meth:`seal`.
-            ValueError: a group is empty, or two groups share a parameter.
+            InputError: a name is used or reserved, items are added after :meth:`seal`, a group has no parameters, or
+                two groups share one.
         """
         if items and self._sealed:
             raise InputError(

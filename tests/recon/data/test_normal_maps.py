@@ -257,6 +257,15 @@ def test_arrays_that_are_no_normals_are_refused(tmp_path, shape):
         read_normal_file(tmp_path / "0.npy")
 
 
+def test_a_photo_is_no_normal_map(tmp_path):
+    path = tmp_path / "photo.jpg"
+    Image.new("RGB", (24, 24)).save(path)
+    with pytest.raises(NormalMapError, match=r"photo\.jpg: expected .*16-bit PNG, EXR or npy.* got \.jpg"):
+        read_normal_file(path)
+    with pytest.raises(NormalMapError, match="does not exist"):
+        read_normal_file(tmp_path / "missing.jpg")
+
+
 def test_a_view_has_maps_of_one_size_and_finite_numbers(made):
     view = made.views[0]
     with pytest.raises(NormalMapError, match="of the camera"):

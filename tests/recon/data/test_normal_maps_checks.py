@@ -71,7 +71,9 @@ def test_wrong_axes_are_named(healthy, signs, message):
     (check,) = check_normal_maps(turned)
     assert (check.name, check.severity) == ("axes", "error")
     assert message in check.message
-    assert ("axes='opencv'" in check.remedy) == (signs == (1, -1, -1))
+    assert ("--axes opencv" in check.remedy) == (signs == (1, -1, -1))
+    (check,) = check_normal_maps(turned, "opencv")
+    assert ("--axes opengl" in check.remedy) == (signs == (1, -1, -1))
 
 
 def test_views_agree_again_once_the_axes_are_right(healthy):
@@ -99,10 +101,21 @@ def test_normals_across_the_outline_add_up_to_one(ball):
     assert down == pytest.approx(0.5, abs=0.02)
 
 
-def test_rows_and_columns_in_each_others_place_have_no_good_signs(healthy):
-    swapped = each(healthy, lambda _, v: replace(v, normals=v.normals[..., [1, 0, 2]]))
-    check = next(check for check in check_normal_maps(swapped) if check.name == "axes")
-    assert "choice of signs" in check.message
+@pytest.mark.parametrize(("order", "message"), [([1, 0, 2], "exchanged: y in place of x"), ([2, 1, 0], "BGR")])
+def test_exchanged_channels_are_named(healthy, order, message):
+    swapped = each(healthy, lambda _, v: replace(v, normals=v.normals[..., order]))
+    (check,) = check_normal_maps(swapped)
+    assert (check.name, check.severity) == ("axes", "error")
+    assert message in check.message
+
+
+def test_a_thousand_specks_in_a_mask_take_no_minute(healthy):
+    def change(i, view):
+        mask = view.mask.clone()
+        mask[::2, ::2] &= i != 3
+        return replace(view, mask=mask)
+
+    assert "holes" in found(each(healthy, change))
 
 
 def test_lengths_other_than_one_are_seen_now_and_from_reading(healthy):

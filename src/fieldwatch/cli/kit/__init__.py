@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         refuse_empty_ranking,
         stored_steps,
     )
-    from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck
+    from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck, Severity
     from fieldwatch.cli.entry import main
     from fieldwatch.cli.flag_help import FlagGroups, read_flags
     from fieldwatch.cli.flags import dashed, preset_of, renamed
@@ -47,6 +47,7 @@ __all__ = [
     "NewRunFlags",
     "ProfileFlags",
     "RunFlags",
+    "Severity",
     "Terminal",
     "TrainingFlags",
     "check_writable",

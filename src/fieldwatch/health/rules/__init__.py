@@ -9,6 +9,7 @@ from types import ModuleType
 
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules import (
+    data,
     finite,
     forecast,
     gradients,
@@ -30,6 +31,7 @@ from fieldwatch.health.rules import (
 __all__ = [
     "GENERAL",
     "RULES",
+    "data",
     "finite",
     "forecast",
     "gradients",
@@ -66,6 +68,7 @@ _MODULES = (
     quality,
     rates,
     results,
+    data,
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.finding import Finding, Severity, first_per_subject
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import between, excused, first_sustained, on_steps
@@ -62,12 +62,13 @@ class ModeChanged(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per module and mode."""
-        found: dict[str, Finding] = {}
-        for event in history.events(self.kind):
-            subject = f"{event['item']} in {event['to']} mode"
-            if subject not in found and event["updates"] >= self.patience and self._is_fault(history, event):
-                found[subject] = self.finding(int(event["step"]), self._text(history, event), subject=subject)
-        return tuple(found.values())
+        return first_per_subject(self._judge(history, event) for event in history.events(self.kind))
+
+    def _judge(self, history: History, event: Mapping[str, Any]) -> Finding | None:
+        if event["updates"] < self.patience or not self._is_fault(history, event):
+            return None
+        subject = f"{event['item']} in {event['to']} mode"
+        return self.finding(int(event["step"]), self._text(history, event), subject=subject)
 
     def _is_fault(self, history: History, event: Mapping[str, Any]) -> bool:
         if _new_phase(history, event["since"], event["first"]):
@@ -111,23 +112,20 @@ class FrozenDuringTraining(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per set of frozen parameters."""
-        found: dict[str, Finding] = {}
-        for event in history.events(self.kind):
-            subject = ", ".join(event["frozen"][:1])
-            since = int(event["since"])
-            first = int(event["first"])
-            if not subject or subject in found or event["updates"] < self.patience:
-                continue
-            if _new_phase(history, since, first):
-                continue
-            metric = _evaluated(history, since, first)
-            severity: Severity = "warning" if metric else "note"
-            names = _names(event["frozen"], int(event["frozen_count"]))
-            text = f"{names} stopped requiring a gradient between the updates of steps {since} and {first}" + (
-                f", where '{metric}' was recorded." if metric else "."
-            )
-            found[subject] = self.finding(int(event["step"]), text, subject=subject, severity=severity)
-        return tuple(found.values())
+        return first_per_subject(self._judge(history, event) for event in history.events(self.kind))
+
+    def _judge(self, history: History, event: Mapping[str, Any]) -> Finding | None:
+        since = int(event["since"])
+        first = int(event["first"])
+        # An event without frozen parameters reports parameters that were unfrozen.
+        if not event["frozen"] or event["updates"] < self.patience or _new_phase(history, since, first):
+            return None
+        metric = _evaluated(history, since, first)
+        severity: Severity = "warning" if metric else "note"
+        names = _names(event["frozen"], int(event["frozen_count"]))
+        text = f"{names} stopped requiring a gradient between the updates of steps {since} and {first}"
+        text += f", where '{metric}' was recorded." if metric else "."
+        return self.finding(int(event["step"]), text, subject=event["frozen"][0], severity=severity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,26 +225,24 @@ class TermWithoutGradient(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per term."""
-        found: dict[str, Finding] = {}
-        for event in history.events(self.kind):
-            term = str(event["term"])
-            if term not in found and event["steps"] >= self.patience and _is_nonzero(history, event):
-                why = "is detached" if event["detached"] else "does not depend on any tracked parameter"
-                text = f"term '{term}' {why} since step {event['first']}: it is in the loss, but has no gradient."
-                severity: Severity = "note" if event["frozen"] else "warning"
-                found[term] = self.finding(int(event["step"]), text, subject=term, severity=severity)
+        seen = (self._judge(history, event) for event in history.events(self.kind))
         names = history.names()
         # Without attributions there is nothing to look up for any term and group.
         groups = list(tags.GROUP_NORM.parts(names)) if tags.GRADIENT_SHARE.parts(names) else []
-        for term in tags.COMPONENT.parts(names) if groups else ():
-            step = None if term in found else self._measured_zero(history, term, groups)
-            if step is not None:
-                text = f"the gradient of term '{term}' was exactly 0 in every parameter group {self.measured} times."
-                found[term] = self.finding(step, text, subject=term)
-        return tuple(found.values())
+        terms = tags.COMPONENT.parts(names) if groups else {}
+        return first_per_subject((*seen, *(self._without_share(history, term, groups) for term in terms)))
 
-    def _measured_zero(self, history: History, term: str, groups: Sequence[str]) -> int | None:
-        """Return the step at which attribution had found no gradient of a term for long enough."""
+    def _judge(self, history: History, event: Mapping[str, Any]) -> Finding | None:
+        if event["steps"] < self.patience or not _is_nonzero(history, event):
+            return None
+        term = str(event["term"])
+        why = "is detached" if event["detached"] else "does not depend on any tracked parameter"
+        text = f"term '{term}' {why} since step {event['first']}: it is in the loss, but has no gradient."
+        severity: Severity = "note" if event["frozen"] else "warning"
+        return self.finding(int(event["step"]), text, subject=term, severity=severity)
+
+    def _without_share(self, history: History, term: str, groups: Sequence[str]) -> Finding | None:
+        """Return a finding at the step at which attribution had found no gradient of a term for long enough."""
         shares = [tags.GRADIENT_SHARE.tag(f"{group}_{term}") for group in groups]
         series = [history[name] for name in shares if name in history]
         if not series:
@@ -254,7 +250,10 @@ class TermWithoutGradient(HealthRule):
         steps = series[0].steps
         largest = np.max([on_steps(one, steps) for one in series], axis=0)
         at = first_sustained(largest == 0, patience=self.measured)
-        return None if at is None else int(steps[at])
+        if at is None:
+            return None
+        text = f"the gradient of term '{term}' was exactly 0 in every parameter group {self.measured} times."
+        return self.finding(int(steps[at]), text, subject=term)
 
 
 def _is_nonzero(history: History, event: Mapping[str, Any]) -> bool:

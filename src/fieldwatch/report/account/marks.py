@@ -11,7 +11,7 @@ from fieldwatch.report.account.thinning import fair_shares
 
 MOST = 600
 """Maximum number of marks, shared fairly among the kinds of events."""
-SILENT = ("plan", "windows", "phase", "preflight", "baselines", "sample_scores")
+SILENT = ("plan", "windows", "phase", "preflight", "baselines", "data_check", "sample_scores")
 """Kinds of events without marks: they declare something, or other parts of the page show them."""
 _COUNTS = ("added", "removed", "cloned", "split", "pruned", "relocated", "drawn", "lowered")
 """Counts of a growth, prune or reset that its mark lists if they are not 0."""

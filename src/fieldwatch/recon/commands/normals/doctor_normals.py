@@ -40,11 +40,7 @@ def normals_report(path: Path, options: NormalOptions) -> DataReport:
     normal_set = open_normal_maps(
         path, axes=options.axes, normals=options.normals, exclude=exclude, fill_holes=options.fill_holes
     )
-    findings = [
-        DataFinding(name=check.name, severity=check.severity, message=check.message, remedy=check.remedy)
-        for check in check_normal_maps(normal_set)
-    ]
-    findings += mesh_findings(normal_set)
+    findings = [*map_findings(normal_set, options.axes), *mesh_findings(normal_set)]
     if options.picture is not None:
         write_sheet(normal_set, options.picture.expanduser())
     return DataReport(
@@ -53,9 +49,32 @@ def normals_report(path: Path, options: NormalOptions) -> DataReport:
         facts=normal_facts(normal_set),
         notes=normal_set.notes,
         findings=tuple(findings),
-        command=f"fieldwatch train normals --data {path}",
+        command=training_command(path, options),
         files={} if options.picture is None else {"picture": options.picture.expanduser()},
     )
+
+
+def training_command(path: Path, options: NormalOptions) -> str:
+    """Return the command that trains on the maps as they were read here."""
+    words = ["fieldwatch", "train", "normals", "--data", str(path)]
+    words += ["--axes", options.axes] if options.axes else []
+    words += ["--normals", options.normals] if options.normals else []
+    words += ["--exclude", *options.exclude] if options.exclude else []
+    words += ["--fill-holes"] if options.fill_holes else []
+    return " ".join(words)
+
+
+def map_findings(normal_set: NormalSet, axes: str | None) -> list[DataFinding]:
+    """Return the problems of maps, masks and cameras.
+
+    Args:
+        normal_set: the maps.
+        axes: axes with which they were read; None for those of the layout.
+    """
+    return [
+        DataFinding(name=check.name, severity=check.severity, message=check.message, remedy=check.remedy)
+        for check in check_normal_maps(normal_set, axes)
+    ]
 
 
 def normal_facts(normal_set: NormalSet) -> dict[str, Any]:

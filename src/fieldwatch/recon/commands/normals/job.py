@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from fieldwatch.pipeline import Job
+from fieldwatch.recon.commands.normals.doctor_normals import map_findings
 from fieldwatch.recon.pipelines.normals import NormalsConfig, NormalsScene, prepare_scene, train_normals
 
 HELD_OUT = "_held_out"
@@ -45,6 +46,8 @@ def prepare(config: NormalsConfig) -> Job:
         device=str(scene.device),
         progress_tags=SHOWN,
         train=lambda folder, how: train_normals(config, scene, folder, **how),
+        # The built-in object needs no check, and learned poses are wrong by design.
+        check=None if config.data is None or config.poses.learned else lambda: map_findings(scene.maps, config.axes),
     )
 
 

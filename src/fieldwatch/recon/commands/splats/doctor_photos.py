@@ -9,9 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fieldwatch.cli.kit import DataFinding, DataReport
+from fieldwatch.cli.kit import DataFinding, DataReport, Severity
+from fieldwatch.recon.commands.splats.doctor_reprojection import (
+    content_findings,
+    observed_points,
+    reprojection_findings,
+)
 from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_colmap, read_transforms
-from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model
+from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model, read_colmap_observations
 from fieldwatch.recon.geometry import Camera
 
 MODELS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")
@@ -20,8 +25,16 @@ _FOLDERS = ("images", "input", "rgb", "photos")
 # Exposure: number of photos that are decoded, their longer side in pixels, and the tolerance in stops.
 _MAX_DECODED, _BRIGHTNESS_SIDE = 40, 96
 _MAX_STOPS = 1.0
+# A single exposure: so many robust deviations from the median, with a smallest spread in stops, for so few photos.
+_FAR_EXPOSURE, _MIN_SPREAD, _MAX_FAR_SHARE = 5.0, 0.1, 0.1
+# Focal length over the longer side (150 degrees to a strong telephoto lens), and ratio of the two focal lengths.
+_FOCAL, _MAX_ASPECT = (0.13, 20.0), 1.5
+# Fraction of white pixels below which a mask shows nothing.
+_MIN_MASK = 0.001
 # Fractions of unregistered photos, of observations behind their camera, and of points outside of all photos.
 _MAX_UNUSED_SHARE, _MAX_BEHIND_SHARE, _MAX_UNSEEN_SHARE = 0.1, 0.01, 0.05
+# Fraction of photos with few points.
+_MAX_WEAK_SHARE = 0.1
 # Points per photo, mean reprojection error in pixels, and points per scene.
 _MIN_POINTS_PER_PHOTO, _MAX_REPROJECTION_ERROR = 30, 2.0
 _MIN_POINTS = 100
@@ -46,21 +59,47 @@ def photos_report(path: Path, _options: None) -> DataReport:
         photos = read_colmap(path, options)
         kind = "photos with cameras (COLMAP)"
         model = _model(path)
-    findings = [*camera_findings(photos), *exposure_findings(photos)]
-    if model is not None:
-        findings += [*model_findings(photos, model), *unused_findings(path, photos)]
-    elif len(photos.points):
-        findings += point_findings(photos)
-    # Findings come in the order of the checks: sort by severity.
-    ranks = {"error": 0, "warning": 1, "note": 2}
     return DataReport(
         path=path,
         kind=kind,
         facts=photo_facts(photos, model),
         notes=photos.notes,
-        findings=tuple(sorted(findings, key=lambda finding: ranks[finding.severity])),
+        findings=scene_findings(photos, path, model),
         command=f"fieldwatch train splats --data {path}",
     )
+
+
+def check_scene(photos: PhotoSet, path: Path | None) -> tuple[DataFinding, ...]:
+    """Check the photos of a training.
+
+    Args:
+        photos: photos at the size at which they are trained on.
+        path: folder with the sparse model that they come from; None or a folder without one checks the photos alone.
+
+    Raises:
+        ColmapError: the model is damaged.
+    """
+    model = None if path is None or not path.is_dir() or has_transforms(path) else _model(path)
+    return scene_findings(photos, path if model is not None else None, model)
+
+
+def scene_findings(photos: PhotoSet, path: Path | None, model: ColmapModel | None) -> tuple[DataFinding, ...]:
+    """Return the findings of all checks, the most severe first."""
+    findings = [*camera_findings(photos), *intrinsics_findings(photos), *exposure_findings(photos)]
+    if model is not None and path is not None:
+        folder = _model_folder(path)
+        observations = {} if folder is None else read_colmap_observations(folder)
+        observed = observed_points(model, observations)
+        reprojected = list(reprojection_findings(model, observed))
+        # Without right projections, colors and depths say nothing further.
+        findings += reprojected or [*model_findings(photos, model), *content_findings(photos, observed)]
+        findings += unused_findings(path, photos)
+    elif len(photos.points):
+        findings += point_findings(photos)
+    findings += mask_findings(photos)
+    # Findings come in the order of the checks: sort by severity.
+    ranks = {"error": 0, "warning": 1, "note": 2}
+    return tuple(sorted(findings, key=lambda finding: ranks[finding.severity]))
 
 
 def has_transforms(folder: Path) -> bool:
@@ -147,7 +186,8 @@ def model_findings(photos: PhotoSet, model: ColmapModel) -> Iterator[DataFinding
     if total and (weak := [name for name, number in counts.items() if number < _MIN_POINTS_PER_PHOTO]):
         yield DataFinding(
             name="weak",
-            severity="warning",
+            # Single photos do no harm: their reprojection is checked, too.
+            severity="warning" if len(weak) > _MAX_WEAK_SHARE * len(photos) else "note",
             message=(
                 f"{len(weak)} photos see fewer than {_MIN_POINTS_PER_PHOTO} points: {_listed(weak)}; their poses "
                 "are unreliable."
@@ -208,10 +248,9 @@ def unused_findings(path: Path, photos: PhotoSet) -> Iterator[DataFinding]:
 def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Compare the brightness of at most about forty photos, evenly spaced over the set."""
     indices = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
-    # Without a cache: each photo is decoded once.
-    small = photos.having(memory_budget=0)
-    stops = {photos.names[i]: _brightness(small[i].image) for i in indices}
-    median = float(torch.tensor(list(stops.values())).median())
+    stops = {photos.names[i]: _brightness(photos[i].image) for i in indices}
+    values = torch.tensor(list(stops.values()), dtype=torch.float64)
+    median = float(values.median())
     if black := [name for name, value in stops.items() if value == -math.inf]:
         yield DataFinding(
             name="black",
@@ -220,26 +259,87 @@ def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
             remedy="Copy these photos again, or leave them out.",
         )
     outliers = {name: value - median for name, value in stops.items() if _MAX_STOPS < abs(value - median) < math.inf}
-    if outliers:
-        worst = max(outliers, key=lambda name: abs(outliers[name]))
+    if not outliers:
+        return
+    worst = max(outliers, key=lambda name: abs(outliers[name]))
+    usual = 1.4826 * float((values - median).abs().median())
+    # A photo far beyond the spread of all others was exposed otherwise; many such photos are another content.
+    alone = {name: value for name, value in outliers.items() if abs(value) > _FAR_EXPOSURE * max(usual, _MIN_SPREAD)}
+    severity: Severity = "warning" if alone and len(alone) <= max(_MAX_FAR_SHARE * len(stops), 1) else "note"
+    named = sorted(alone if severity == "warning" else outliers, key=lambda name: -abs(outliers[name]))
+    yield DataFinding(
+        name="exposure",
+        severity=severity,
+        message=(
+            f"{len(named)} of {len(stops)} checked photos differ from the median brightness by more than "
+            f"{_MAX_STOPS:g} stop: {_listed(named)} (worst: {worst}, {outliers[worst]:+.1f})."
+        ),
+        remedy="If the exposure differs, and not the content, train with --exposure True, or remove these photos.",
+    )
+
+
+def intrinsics_findings(photos: PhotoSet) -> Iterator[DataFinding]:
+    """Compare focal lengths and principal points with the sizes of the photos."""
+    strange: dict[str, str] = {}
+    for camera in photos.cameras:
+        side = max(camera.width, camera.height)
+        focal = max(camera.fx, camera.fy) / side
+        outside = not (0 < camera.cx < camera.width and 0 < camera.cy < camera.height)
+        if not _FOCAL[0] < focal < _FOCAL[1]:
+            strange[camera.name] = f"focal length {max(camera.fx, camera.fy):.4g} at {side} pixels"
+        elif outside:
+            strange[camera.name] = f"principal point ({camera.cx:.4g}, {camera.cy:.4g}) outside of the photo"
+        elif not 1 / _MAX_ASPECT < camera.fx / camera.fy < _MAX_ASPECT:
+            strange[camera.name] = f"focal lengths {camera.fx:.4g} and {camera.fy:.4g}"
+    if strange:
+        name = next(iter(strange))
         yield DataFinding(
-            name="exposure",
-            severity="note",
+            name="intrinsics",
+            severity="warning",
             message=(
-                f"{len(outliers)} of {len(stops)} checked photos differ from the median brightness by more than "
-                f"{_MAX_STOPS:g} stop: {_listed(list(outliers))} (worst: {worst}, {outliers[worst]:+.1f})."
+                f"the intrinsics of {len(strange)} of {len(photos)} cameras are unusual for the sizes of their photos: "
+                f"{_listed(list(strange))} ({name}: {strange[name]})."
             ),
-            remedy="If the exposure differs, and not the content, train with --exposure True.",
+            remedy="Check that cameras and photos have the same size and unit (pixels), as COLMAP wrote them.",
+        )
+
+
+def mask_findings(photos: PhotoSet) -> Iterator[DataFinding]:
+    """Check that masks show something and hide something, in at most about forty photos, evenly spaced."""
+    if not photos.masked:
+        return
+    indices = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
+    masks = {photos.names[i]: photos[i].mask for i in indices}
+    shares = {name: float((mask > 127).float().mean()) for name, mask in masks.items() if mask is not None}
+    nothing = [name for name, share in shares.items() if share < _MIN_MASK]
+    if nothing:
+        yield DataFinding(
+            name="masks",
+            severity="error" if len(nothing) > len(shares) / 2 else "warning",
+            message=f"{len(nothing)} of {len(shares)} checked masks show nothing: {_listed(nothing)}.",
+            remedy="White pixels are used, black ones are not: invert the masks, or leave --masks out.",
+        )
+    if shares and min(shares.values()) > 1 - _MIN_MASK:
+        yield DataFinding(
+            name="masks",
+            severity="note",
+            message=f"all {len(shares)} checked masks show everything: they have no effect.",
+            remedy="White pixels are used, black ones are not: check that the masks are the right files.",
         )
 
 
 def _model(path: Path) -> ColmapModel | None:
-    """Return the model that `read_colmap` took: of several in sparse/, the one with the largest file of photos."""
+    """Return the model that `read_colmap` takes."""
+    folder = _model_folder(path)
+    return None if folder is None else read_colmap_model(folder)
+
+
+def _model_folder(path: Path) -> Path | None:
+    """Return the folder of the model that `read_colmap` takes: of several, the one with the largest file of photos."""
     several = [p for p in sorted((path / "sparse").glob("*")) if p.is_dir() and has_model(p)]
     if several:
-        return read_colmap_model(max(several, key=lambda p: _images(p).stat().st_size))
-    place = next((path / name for name in MODELS if has_model(path / name)), None)
-    return None if place is None else read_colmap_model(place)
+        return max(several, key=lambda p: _images(p).stat().st_size)
+    return next((path / name for name in MODELS if has_model(path / name)), None)
 
 
 def has_model(folder: Path) -> bool:

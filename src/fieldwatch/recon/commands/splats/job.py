@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from fieldwatch.pipeline import Job, Outcome, RunChoices
+from fieldwatch.recon.commands.splats.doctor_photos import check_scene
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsConfig, prepare_scene, train_splats
 
@@ -53,6 +54,7 @@ def prepare(config: SplatsConfig) -> Job:
         total=scene.plan.total,
         progress_tags=SHOWN,
         train=lambda folder, how: _train(config, scene, folder, how),
+        check=lambda: check_scene(scene.photos, config.data),
     )
 
 

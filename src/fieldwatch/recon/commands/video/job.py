@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from fieldwatch.pipeline import Job
+from fieldwatch.recon.commands.video.doctor_frames import clip_findings
 from fieldwatch.recon.pipelines.video import (
     VideoConfig,
     VideoScene,
@@ -43,6 +44,7 @@ def prepare(config: VideoConfig) -> Job:
         progress_tags=shown_values(scene),
         references=scene.references,
         train=lambda folder, how: train_video(config, scene, folder, **how),
+        check=None if config.data is None else lambda: tuple(clip_findings(scene.clip)),
     )
 
 

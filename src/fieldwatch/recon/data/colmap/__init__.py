@@ -2,7 +2,7 @@
 
 from fieldwatch.recon.data.colmap.error import ColmapError
 from fieldwatch.recon.data.colmap.model import ColmapModel, RegisteredImage, SparsePoints
-from fieldwatch.recon.data.colmap.read import read_colmap, read_colmap_model
+from fieldwatch.recon.data.colmap.read import read_colmap, read_colmap_model, read_colmap_observations
 from fieldwatch.recon.data.colmap.write import write_colmap
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "SparsePoints",
     "read_colmap",
     "read_colmap_model",
+    "read_colmap_observations",
     "write_colmap",
 ]

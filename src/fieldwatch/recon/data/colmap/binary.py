@@ -19,6 +19,7 @@ _COUNT = struct.Struct("<Q")
 _CAMERA = struct.Struct("<IiQQ")
 _IMAGE = struct.Struct("<I7dI")
 _OBSERVATION = 24  # bytes: x, y, point id
+_OBSERVED = np.dtype([("x", "<f8"), ("y", "<f8"), ("point", "<i8")])
 _POINT = np.dtype([("id", "<u8"), ("position", "<f8", 3), ("color", "u1", 3), ("error", "<f8"), ("track", "<u8")])
 _TRACK_LENGTH = _POINT.itemsize - _COUNT.size
 _MODELS = {number: (name, parameters) for name, (number, parameters) in LENS_MODELS.items()}
@@ -96,6 +97,26 @@ def read_images(path: Path) -> list[RegisteredImage]:
     return images
 
 
+def read_observations(path: Path, most: int) -> dict[int, NDArray[np.float64]]:
+    """Read the 2D observations of images.bin: x, y and point id of at most ``most`` per photo, by the photo's id.
+
+    Raises:
+        ColmapError: if the file is damaged.
+    """
+    file = _ByteReader(path)
+    observed: dict[int, NDArray[np.float64]] = {}
+    for _ in range(file.count()):
+        image_id = int(file.take(_IMAGE)[0])
+        file.text()
+        count = file.count()
+        table = np.frombuffer(file.data, _OBSERVED, count, file.skip(count * _OBSERVATION))
+        # Most corners belong to no point, which the id -1 says.
+        table = table[table["point"] >= 0]
+        table = table[:: max(-(-len(table) // most), 1)]
+        observed[image_id] = np.stack([table["x"], table["y"], table["point"].astype(np.float64)], axis=1)
+    return observed
+
+
 def read_points(path: Path) -> SparsePoints:
     """Read points3D.bin. A model may have no points.
 
@@ -122,6 +143,7 @@ def read_points(path: Path) -> SparsePoints:
         errors=records["error"],
         track_points=owners,
         track_images=_track_image_ids(data, point_starts + _POINT.itemsize, lengths, owners),
+        ids=records["id"].astype(np.int64),
     )
 
 

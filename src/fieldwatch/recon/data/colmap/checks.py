@@ -50,6 +50,7 @@ def points_of(  # noqa: PLR0913 - the columns of the file
     errors: NDArray[np.float64],
     track_points: NDArray[np.int64],
     track_images: NDArray[np.int64],
+    ids: NDArray[np.int64],
 ) -> SparsePoints:
     """Build the sparse points. A model may have none.
 
@@ -70,4 +71,5 @@ def points_of(  # noqa: PLR0913 - the columns of the file
         errors=torch.from_numpy(np.ascontiguousarray(errors)),
         track_points=torch.from_numpy(track_points),
         track_images=torch.from_numpy(track_images),
+        ids=torch.from_numpy(ids),
     )

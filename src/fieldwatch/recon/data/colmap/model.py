@@ -1,8 +1,9 @@
 """Data classes of a COLMAP sparse model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
@@ -36,6 +37,7 @@ class SparsePoints:
         errors: mean reprojection errors in pixels.
         track_points: row of the observed point, for every observation.
         track_images: id of the observing photo, for every observation.
+        ids: COLMAP's ids of the points, to which the observations of the photos refer; empty if they are unknown.
     """
 
     positions: Float[Tensor, "points 3"]
@@ -43,6 +45,7 @@ class SparsePoints:
     errors: Float[Tensor, "points"]
     track_points: Int64[Tensor, "observations"]
     track_images: Int64[Tensor, "observations"]
+    ids: Int64[Tensor, "known"] = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

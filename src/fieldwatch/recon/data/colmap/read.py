@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fieldwatch.recon.data.colmap import binary, text
 from fieldwatch.recon.data.colmap.error import ColmapError
@@ -56,6 +58,24 @@ def read_colmap_model(folder: Path | str) -> ColmapModel:
         )
         raise ColmapError(msg)
     return ColmapModel(lenses=lenses, images=tuple(registered), points=files.read_points(points))
+
+
+def read_colmap_observations(folder: Path | str, most: int = 200) -> dict[int, NDArray[np.float64]]:
+    """Read where the photos of a sparse model observe its points.
+
+    Args:
+        folder: folder of the model.
+        most: largest number of observations per photo; more are thinned evenly.
+
+    Returns:
+        By the id of the photo, rows of x and y in pixels and the id of the point; no rows in models without them.
+
+    Raises:
+        ColmapError: if the file is damaged.
+    """
+    ending = _ending(Path(folder))
+    files = binary if ending == "bin" else text
+    return files.read_observations(Path(folder) / f"images.{ending}", most)
 
 
 def read_colmap(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fieldwatch.recon.data.colmap.checks import image_of, lens_of, points_of
 from fieldwatch.recon.data.colmap.error import ColmapError
@@ -53,6 +54,25 @@ def read_images(path: Path) -> list[RegisteredImage]:
     return images
 
 
+def read_observations(path: Path, most: int) -> dict[int, NDArray[np.float64]]:
+    """Read the 2D observations of images.txt: x, y and point id of at most ``most`` per photo, by the photo's id.
+
+    Raises:
+        ColmapError: if a line is malformed.
+    """
+    observed: dict[int, NDArray[np.float64]] = {}
+    lines = _lines(path)
+    for line_number, line in lines:
+        if not line.strip():
+            continue  # as in `read_images`
+        image_id = _parsed(path, line_number, line, lambda text=line: int(text.split(maxsplit=1)[0]))
+        number, second = next(lines, (line_number, ""))
+        table = _parsed(path, number, second, lambda text=second: np.array(text.split(), np.float64).reshape(-1, 3))
+        table = table[table[:, 2] >= 0]
+        observed[image_id] = table[:: max(-(-len(table) // most), 1)]
+    return observed
+
+
 def read_points(path: Path) -> SparsePoints:
     """Read points3D.txt: lines of id, x, y, z, r, g, b, error and pairs of image id and index.
 
@@ -60,6 +80,7 @@ def read_points(path: Path) -> SparsePoints:
         ColmapError: if a line is malformed.
     """
     rows: list[list[float]] = []
+    ids: list[int] = []
     owners: list[int] = []
     image_ids: list[int] = []
     for line_number, line in _lines(path):
@@ -70,6 +91,7 @@ def read_points(path: Path) -> SparsePoints:
         track = _parsed(
             path, line_number, line, lambda w=fields: np.array([int(word) for word in w[8::2]], np.int64).tolist()
         )
+        ids.append(_parsed(path, line_number, line, lambda w=fields: int(w[0])))
         rows.append(_parsed(path, line_number, line, lambda w=fields: [float(w[i]) for i in range(1, 8)]))
         owners += [len(rows) - 1] * len(track)
         image_ids += track
@@ -82,6 +104,7 @@ def read_points(path: Path) -> SparsePoints:
         errors=table[:, 6],
         track_points=np.array(owners, np.int64),
         track_images=np.array(image_ids, np.int64),
+        ids=np.array(ids, np.int64),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Literal, cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from fieldwatch.recon.geometry import normals_from_depth
 # Thresholds. Fractions unless a unit is given.
 _MAX_ROTATION_ERROR = 1e-4  # largest entry of |R R^T - 1|
 _MAX_OFF_UNIT_SHARE = 0.01
-_MIN_FACING_SHARE = 0.99
+_MIN_FACING_SHARE = 0.98
 _MIN_COVERED_SHARE = 0.95
 _MIN_OUTWARD = 0.6  # agreement with the mask outlines, at most 1; correct sets have 0.9
 _MAX_DISAGREEMENT = 35.0  # degrees
@@ -37,6 +38,9 @@ _STEPS = 192  # per ray
 _MIN_REACH = 0.1  # distance from the origin that an object must reach, so that it is not tiny in the unit sphere
 _MAX_SPHERE_MISS_SHARE = 0.001
 _MAX_HULL_REACH = 1.15  # above 1, since the hull of few views is larger than the object
+_REWRITE = (
+    "No choice of --axes describes the files: write normals with x right, y up, z toward the viewer (red, green, blue)."
+)
 _CONSEQUENCES = {  # checks that fail as a consequence of another one, and are not reported with it
     "overlap": ("axes", "cross_view", "depth", "holes"),
     "axes": ("facing", "cross_view", "depth", "holes"),
@@ -64,8 +68,13 @@ class NormalCheck:
     remedy: str
 
 
-def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
+def check_normal_maps(normal_set: NormalSet, axes: str | None = None) -> tuple[NormalCheck, ...]:
     """Check a set of normal maps and return the problems found, errors first.
+
+    Args:
+        normal_set: maps, masks and cameras.
+        axes: axes with which the files were read, ``opengl`` or ``opencv``, so that the remedy names the other ones;
+            None or ``auto`` if they were not chosen.
 
     The checks cover camera rotations, lengths of normals, normals that face away from the camera, the axes of the
     normals (against mask outlines and across views), normals missing in the masks, holes in the masks, the extent of
@@ -76,7 +85,7 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     results = [check(views) for check in (_rotation, _unit_length, _facing, _overlap, _holes, _depth)]
     # Carving is the expensive part, so all checks share one hull.
     hull = visual_hull(views)
-    results += [check(views, hull) for check in (_axes, _bounds, _silhouettes, _cross_view)]
+    results += [_axes(views, hull, axes), *(check(views, hull) for check in (_bounds, _silhouettes, _cross_view))]
     checks = [check for check in results if check is not None]
     implied = set[str]().union(*(_CONSEQUENCES.get(check.name, ()) for check in checks))
     # Errors come first, because readers often act on the first line alone.
@@ -130,12 +139,12 @@ def _facing(views: Sequence[NormalView]) -> NormalCheck | None:
         # A few normals may face away at silhouettes; more than 10 % indicates wrong axes.
         severity="error" if max(shares.values()) > 0.1 else "warning",
         message="of the normals in the mask face away from the camera",
-        remedy="Visible surfaces face the camera. If most normals do not, z has the wrong sign: read with other axes.",
+        remedy="Visible surfaces face the camera. If most normals do not, z has the wrong sign: use other --axes.",
     )
 
 
-def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
-    """Check the signs of x and y by mask outlines and of z by facing, and detect normals in world axes."""
+def _axes(views: Sequence[NormalView], hull: Hull, axes: str | None) -> NormalCheck | None:
+    """Check the signs of x and y by mask outlines and of z by facing; detect swapped channels and world axes."""
     share = outward_share(views)
     z_values = torch.cat([view.normals[view.valid][:, 2] for view in views])
     if share is None or not len(z_values):
@@ -148,9 +157,8 @@ def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     diagnosis = (
         "the normals have " + " and ".join(n for n, sign in zip(name, signs, strict=True) if sign < 0) + " negated"
     )
-    remedy = {
-        (1.0, -1.0, -1.0): "The files use other axes: read them with axes='opencv' instead of 'opengl', or vice versa.",
-    }.get(signs, "Write normals in OpenGL axes: x right, y up, z toward the viewer.")
+    other = "opengl" if axes == "opencv" else "opencv"
+    remedy = {(1.0, -1.0, -1.0): f"The files use other axes: read them with --axes {other}."}.get(signs, _REWRITE)
     best_world = max(
         (from_world(1, 1, 1), from_world(1, -1, -1)), key=lambda guess: sum(outward_share(views, guess) or (0, 0))
     )
@@ -160,10 +168,16 @@ def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         best_guess = best_world
         best_share = world_share
         diagnosis = "the normals are in world axes, not in camera axes"
-        remedy = "Pass the folder of camera-space normals, or rotate them by each camera's R."
+        remedy = "Name the folder of camera-space normals with --normals, or rotate them by each camera's R."
+    elif best_share < _MIN_OUTWARD and (swapped := _swapped_channels(views)):
+        best_guess, best_share, diagnosis = swapped
+        remedy = _REWRITE
     elif best_share < _MIN_OUTWARD:
         diagnosis = "no choice of signs makes the normals point outward at the outlines of the masks"
-        remedy = "Check the directions of x, y and z in the files, and that masks and normals show the same views."
+        remedy = (
+            f"{_REWRITE} Check that masks and normals show the same views: look at them with "
+            "`fieldwatch doctor --data FOLDER --picture sheet.png`."
+        )
     elif min(signs) > 0:
         return None
     # The angles before and after the correction show whether the diagnosis explains the data.
@@ -177,6 +191,40 @@ def _axes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     )
 
 
+def _swapped_channels(views: Sequence[NormalView]) -> tuple[NormalTransform, float, str] | None:
+    """Find an order and signs of the channels that make the normals point outward at the outlines and to the camera.
+
+    Returns:
+        The correction, the agreement with the outlines after it, and what is wrong; None if no order fits.
+    """
+    best: tuple[float, tuple[int, ...], tuple[float, ...]] = (_MIN_OUTWARD, (0, 1, 2), (1.0, 1.0, 1.0))
+    for order in list(permutations(range(3)))[1:]:
+        share = outward_share(views, _reordered(order, (1.0, 1.0, 1.0)))
+        away = torch.cat([view.normals[view.valid][:, order[2]] for view in views])
+        # In OpenCV axes, z of what the camera sees is negative; an order in which it has both signs is wrong.
+        facing = float((away < 0).double().mean()) if len(away) else 0.5
+        if share is None or max(facing, 1 - facing) < _MIN_FACING_SHARE:
+            continue
+        signs = (_sign(share[0]), _sign(share[1]), 1.0 if facing > 0.5 else -1.0)
+        best = max(best, (abs(share[0]) + abs(share[1]), order, signs))
+    share, order, signs = best
+    if order == (0, 1, 2):
+        return None
+    # What was read as x may be y: named by what each channel of the file holds, after the axes were converted.
+    names = "xyz"
+    holds = ", ".join(
+        f"{names[channel]} in place of {names[axis]}" for axis, channel in enumerate(order) if axis != channel
+    )
+    channels = " (BGR instead of RGB)" if order == (2, 1, 0) else ""
+    return _reordered(order, signs), share, f"the channels of the normals are exchanged{channels}: {holds}"
+
+
+def _reordered(order: Sequence[int], signs: Sequence[float]) -> NormalTransform:
+    """Assume that the components stand in another order, with signs."""
+    factors = torch.tensor(list(signs))
+    return lambda view, normals: normals[:, list(order)] * factors.to(normals)  # noqa: ARG005 - the same for all views
+
+
 def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
     shares = {view.name: float(view.valid.sum() / view.mask.sum().clamp_min(1)) for view in views}
     finding = _of_views(
@@ -185,7 +233,10 @@ def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
         name="overlap",
         severity="error",
         message="of the mask pixels have a normal",
-        remedy="Mask and normals of a view must show the same image: check the numbers in their names.",
+        remedy=(
+            "Mask and normals of a view must show the same image, without NaN: check the numbers in their names, or "
+            "leave these views out with --exclude."
+        ),
         worst=min,
     )
     better_fit = _other_masks(views, [view for view in views if shares[view.name] < _MIN_COVERED_SHARE])
@@ -227,7 +278,7 @@ def _holes(views: Sequence[NormalView]) -> NormalCheck | None:
             "the object (there are normals inside, or the surface around them faces the camera): the surface would be "
             "carved there."
         ),
-        remedy="Read with fill_holes=True, which fills holes that contain normals, or write the masks again.",
+        remedy="Read with --fill-holes, which fills holes that contain normals, or write the masks again.",
     )
 
 
@@ -235,15 +286,19 @@ def _false_holes(view: NormalView) -> int:
     """Count the pixels of holes in the mask that are not holes of the object."""
     holes = mask_holes(view.mask)
     labels, count = cast("tuple[NDArray[np.int32], int]", ndimage.label(holes.numpy()))
+    if not count:
+        return 0
     rays = torch.nn.functional.normalize(view.camera.directions().to(view.normals), dim=-1)
     cosine = (view.normals * rays).sum(-1)
     total = 0
-    for number in range(1, count + 1):
-        hole = torch.from_numpy(labels == number)
+    # Each hole in its own window: masks may have thousands of specks.
+    for number, window in enumerate(ndimage.find_objects(labels), 1):
+        around = tuple(slice(max(side.start - 1, 0), side.stop + 1) for side in window)
+        hole = torch.from_numpy(labels[around] == number)
         # Around a hole of the object, the surface turns away from the camera.
-        rim = torch.from_numpy(ndimage.binary_dilation(hole.numpy())) & view.valid
-        faces = bool(rim.any()) and float(cosine[rim].mean()) < -_FRONTAL_COSINE
-        known = int((hole & view.known).sum())
+        rim = torch.from_numpy(ndimage.binary_dilation(hole.numpy())) & view.valid[around]
+        faces = bool(rim.any()) and float(cosine[around][rim].mean()) < -_FRONTAL_COSINE
+        known = int((hole & view.known[around]).sum())
         total += int(hole.sum()) if faces else known
     return total
 
@@ -299,7 +354,10 @@ def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         name="silhouettes",
         severity="error",
         message="of the mask is covered by the visual hull of all masks",
-        remedy="The pose or the mask of a view belongs to another view: check the indices and the cameras.",
+        remedy=(
+            "The pose or the mask of a view belongs to another view, or the focal length is wrong: check the numbers "
+            "in their names and cameras_sphere.npz, or leave single views out with --exclude."
+        ),
         worst=min,
     )
 
@@ -326,7 +384,7 @@ def _cross_view(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         name="cross_view",
         severity="error",
         message=f"normals of different views at the same point differ by {angle:.0f} degrees (median).",
-        remedy="Check the axes of the normals, their indices, and the rotations of the cameras.",
+        remedy="Check the axes of the normals (--axes), the numbers in their names, and the rotations of the cameras.",
     )
 
 

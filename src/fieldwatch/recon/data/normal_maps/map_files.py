@@ -45,8 +45,15 @@ def read_normal_file(path: Path) -> Float32[Tensor, "h w 3"]:
     A 16-bit PNG encodes `n = p / 65535 * 2 - 1`; black pixels have no normal. Non-finite vectors become 0.
 
     Raises:
-        NormalMapError: if the file is missing, unreadable, or has another shape or type, such as 8 bit.
+        NormalMapError: if the file is missing, unreadable, or has another format, shape or type, such as JPEG or 8 bit.
     """
+    _check_present(path)
+    if path.suffix.lower() not in NORMAL_SUFFIXES:
+        msg = (
+            f"{path}: expected a normal map as a 16-bit PNG, EXR or npy file, got {path.suffix or 'no suffix'}: a "
+            "photo holds no normals, so estimate them from it first and write them in one of these formats"
+        )
+        raise NormalMapError(msg)
     values = _png_normals(path) if path.suffix.lower() == ".png" else _floats(path)
     if values.ndim != 3 or values.shape[2] < 3:
         msg = f"{path}: expected a normal map of shape (height, width, 3), got {values.shape}"

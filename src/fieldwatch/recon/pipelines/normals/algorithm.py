@@ -71,7 +71,8 @@ def train_normals(
             )
             # Terms between views: point_cloud and surface from integrated depth, consistency from observed normals.
             terms |= view_terms.terms(weights, model, rays, rendered)
-        return rays.output(terms, rendered, config.terms)
+        losses = rays.losses(weights, rendered, model.poses().detach(), config.terms)
+        return rays.output(terms, rendered, config.terms, losses)
 
     with run:
         state = {"rays": source, "budget": budget, "view_terms": view_terms, "recovery": recovery}

@@ -1,7 +1,7 @@
 """Ray sampling: rays inside the masks, in a band around them and elsewhere, with the observations at their pixels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +32,7 @@ class RayBatch:
         weights: importance weights that make a weighted mean over a view's rays an estimate over the whole image; they
             average 1 over many draws.
         patch: side of a patch in pixels.
+        rays_per_view: number of rays of each view, all of them in a row; 0 if views were split or differ.
     """
 
     view: Int64[Tensor, " rays"]
@@ -43,6 +44,7 @@ class RayBatch:
     distance: Float[Tensor, " rays"]
     weights: Float[Tensor, " rays"]
     patch: int = 1
+    rays_per_view: int = 0
 
     def __len__(self) -> int:
         """Return the number of rays."""
@@ -53,9 +55,14 @@ class RayBatch:
         """Indices of the views in this batch."""
         return torch.unique_consecutive(self.view)
 
+    @property
+    def view_count(self) -> int:
+        """Number of views, without a read from the device; 0 if views were split or differ."""
+        return -(-len(self) // self.rays_per_view) if self.rays_per_view else 0
+
     def first(self, rays: int) -> "RayBatch":
         """Return the first ``rays`` rays."""
-        return self.select(slice(rays))
+        return replace(self.select(slice(rays)), rays_per_view=self.rays_per_view)
 
     def split(self, count: int) -> "list[RayBatch]":
         """Split the rays into micro-batches: by views if there are enough, else by interleaving every view's patches.
@@ -72,7 +79,8 @@ class RayBatch:
         views = [torch.nonzero(self.view == view)[:, 0] for view in self.views.tolist()]
         if count <= len(views):
             ends = [len(views) * piece // count for piece in range(count + 1)]
-            return [self.select(torch.cat(views[first:last])) for first, last in pairwise(ends)]
+            whole = [self.select(torch.cat(views[first:last])) for first, last in pairwise(ends)]
+            return [replace(piece, rays_per_view=self.rays_per_view) for piece in whole]
         each = -(-count // len(views))  # rounded up
         patches = [rows.view(-1, self.patch**2) for rows in views]
         # Never more micro-batches than patches, so that none is empty.
@@ -225,6 +233,7 @@ class RaySource:
     def _gathered(self, views: list[tuple[Tensor, Tensor, Tensor]]) -> RayBatch:
         pixel, view, weights = (torch.cat(column) for column in zip(*views, strict=True))
         pixels = self._pixels
+        counts = {len(each) for each, _, _ in views}
         # `pixel` counts within a view, the flat tensors of `Pixels` over all views.
         rows = pixels.offsets[view] + pixel
         return RayBatch(
@@ -237,4 +246,5 @@ class RaySource:
             distance=pixels.distance[rows],
             weights=weights,
             patch=self._patch,
+            rays_per_view=counts.pop() if len(counts) == 1 else 0,
         )

@@ -12,6 +12,8 @@ from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import TermOptions
 from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, RenderedRays
 
+_CLEAR = 1e-5
+"""Distance of opacities from 0 and 1 in the losses of views, as in the mask term."""
 LEAST_OPACITY = 0.05
 """Opacity below which a ray has no meaningful direction yet; the mask term has to raise it first."""
 
@@ -37,13 +39,60 @@ def normal_term(
         poses: ``world_from_camera`` of all training views; receives gradients.
         options: how the term is computed.
     """
+    normals, observed, counted = _compared(batch, rendered, poses, options)
+    return normal_error(normals, observed, counted, norm=options.normal_norm)
+
+
+def _compared(
+    batch: RayBatch, rendered: RenderedRays, poses: Float[Tensor, "views 4 4"], options: TermOptions
+) -> tuple[Float[Tensor, "rays 3"], Float[Tensor, "rays 3"], Bool[Tensor, " rays"]]:
+    """Return rendered and observed normals in the scene's frame, and which rays are compared."""
     observed = torch.einsum("nij,nj->ni", poses.index_select(0, batch.view)[:, :3, :3], batch.normals)
     normals = rendered.normal
-    counted = _with_direction(batch.known, rendered, options)
     # PMNI's blended sum, compared directly, would also drive opacities to 1, but only in the mask (decision 0021).
     if options.rendered_normals == "direction":
         normals = normals / rendered.opacity.clamp_min(LEAST_OPACITY)[:, None]
-    return normal_error(normals, observed, counted, norm=options.normal_norm)
+    return normals, observed, _with_direction(batch.known, rendered, options)
+
+
+@torch.no_grad()
+def view_losses(  # noqa: PLR0913  the inputs of both terms, and the number of views
+    weights: Mapping[str, float],
+    batch: RayBatch,
+    rendered: RenderedRays,
+    *,
+    poses: Float[Tensor, "views 4 4"],
+    options: TermOptions,
+    views: int,
+) -> Float[Tensor, " views"]:
+    """Return the mean loss of each view of a batch by its normals and its mask; no value is read from the device.
+
+    Args:
+        weights: weights of the active terms, by name; of these, ``normal`` and ``mask`` are used.
+        batch: the rendered rays, all rays of a view in a row.
+        rendered: their rendering results.
+        poses: ``world_from_camera`` of all training views.
+        options: how the terms are computed.
+        views: number of views; those whose rays were all dropped have loss NaN.
+    """
+    slot = torch.arange(len(batch), device=batch.view.device) // batch.rays_per_view
+    zeros = rendered.opacity.new_zeros(views)
+
+    def means(values: Float[Tensor, " rays"], counted: Float[Tensor, " rays"]) -> Float[Tensor, " views"]:
+        return zeros.index_add(0, slot, values * counted) / zeros.index_add(0, slot, counted).clamp_min(1e-6)
+
+    losses = torch.where(zeros.index_add(0, slot, torch.ones_like(rendered.opacity)) > 0, 0.0, torch.nan)
+    if "normal" in weights:
+        normals, observed, counted = _compared(batch, rendered, poses, options)
+        difference = (normals - observed).detach()
+        errors = (difference.square() if options.normal_norm == "l2" else difference.abs()).sum(-1)
+        losses = losses + weights["normal"] * means(errors, counted.to(errors))
+    if "mask" in weights:
+        opacity = rendered.opacity.detach().clamp(_CLEAR, 1 - _CLEAR)
+        entropy = -torch.where(batch.mask, opacity, 1 - opacity).log()
+        counts = batch.weights if options.balanced else torch.ones_like(opacity)
+        losses = losses + weights["mask"] * means(entropy, counts)
+    return losses
 
 
 def mask_term(batch: RayBatch, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:

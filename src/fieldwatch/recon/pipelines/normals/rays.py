@@ -9,7 +9,7 @@ from torch import Tensor
 from fieldwatch import Terms
 from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
 from fieldwatch.recon.pipelines.normals.config import TermOptions
-from fieldwatch.recon.pipelines.normals.objective import depth_term
+from fieldwatch.recon.pipelines.normals.objective import depth_term, view_losses
 from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, RenderedRays
 from fieldwatch.recon.pipelines.normals.step_output import NormalsStepOutput
 from fieldwatch.recon.render import PackedSamples
@@ -53,16 +53,38 @@ class Rays:
         # The multi-rank subclass overrides `rendered_by_all`, so this covers all ranks' rays there.
         return depth_term(*self.rendered_by_all(rendered), options)
 
-    def output(self, terms: Terms, rendered: RenderedRays, options: TermOptions) -> NormalsStepOutput:  # noqa: ARG002  as above
+    def losses(
+        self,
+        weights: Mapping[str, float],
+        rendered: RenderedRays,
+        poses: Float[Tensor, "views 4 4"],
+        options: TermOptions,
+    ) -> Float[Tensor, " views"] | None:
+        """Return the loss of each view; None if the views of a micro-batch are split."""
+        count = self.batch.view_count
+        rendered_batch = self.batch.first(rendered.ray_count)
+        if not count:
+            return None
+        return view_losses(weights, rendered_batch, rendered, poses=poses, options=options, views=count)
+
+    def output(
+        self,
+        terms: Terms,
+        rendered: RenderedRays,
+        options: TermOptions,  # noqa: ARG002  for the multi-rank subclass
+        losses: Float[Tensor, " views"] | None = None,
+    ) -> NormalsStepOutput:
         """Return the result of the objective for these rays.
 
         Args:
             terms: terms as means over the rays rendered here.
             rendered: rendering results.
             options: how the terms were computed.
+            losses: loss of each view, as `losses` returns it.
         """
         return NormalsStepOutput(
             terms=terms,
+            sample_loss=losses,
             rays=rendered.ray_count,
             samples=len(rendered.samples),
             filled=rendered.filled,

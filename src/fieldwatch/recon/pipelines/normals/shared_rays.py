@@ -112,13 +112,30 @@ class SharedRays(Rays):
         # by the number of ranks.
         return error.detach() + self._world * (error - error.detach())
 
-    def output(self, terms: Terms, rendered: RenderedRays, options: TermOptions) -> NormalsStepOutput:
+    def losses(
+        self,
+        weights: Mapping[str, float],  # noqa: ARG002  as in the base class
+        rendered: RenderedRays,  # noqa: ARG002
+        poses: Float[Tensor, "views 4 4"],  # noqa: ARG002
+        options: TermOptions,  # noqa: ARG002
+    ) -> None:
+        """Return None: no rank has all rays of a view."""
+        return
+
+    def output(
+        self,
+        terms: Terms,
+        rendered: RenderedRays,
+        options: TermOptions,
+        losses: Float[Tensor, " views"] | None = None,  # noqa: ARG002  as in the base class
+    ) -> NormalsStepOutput:
         """Return terms whose average over the ranks is the term of all rays; communicates.
 
         Args:
             terms: terms as means over the local rays; "depth" as returned by `depth_term`.
             rendered: rendering results of the local rays.
             options: how the terms were computed.
+            losses: None.
         """
         local_batch = self.batch.first(rendered.ray_count)
         # The depth term is already that of all rays, on every rank.

@@ -8,12 +8,12 @@ HEALTHY: dict[str, tuple[Healthy, ...]] = {"a": healthy_a.HEALTHY, "b": healthy_
 
 
 def all_plants() -> dict[str, Plant]:
-    """Return the plants of both halves by name."""
+    """Return the plants of all sets by name."""
     return {plant.name: plant for plants in PLANTS.values() for plant in plants}
 
 
 def all_healthy() -> dict[str, Healthy]:
-    """Return the healthy runs of both halves by name."""
+    """Return the healthy runs of all sets by name."""
     return {run.name: run for runs in HEALTHY.values() for run in runs}
 
 

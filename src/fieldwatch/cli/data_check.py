@@ -1,0 +1,48 @@
+"""The check of the data before the first step of a training: errors are refused, warnings are recorded."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from rich.text import Text
+
+from fieldwatch.cli.doctor_report import DataFinding
+from fieldwatch.cli.output import BadInput
+from fieldwatch.record import Terminal
+from fieldwatch.registry import Job
+
+SLOW = 1.0
+"""Seconds from which the time of the check is printed."""
+
+
+def check_data(job: Job, console: Terminal) -> tuple[Mapping[str, str], ...]:
+    """Check the data of a training and print what is doubtful.
+
+    Returns:
+        The warnings and notes, for the record of the run.
+
+    Raises:
+        BadInput: the data has errors; nothing has been written then.
+    """
+    if job.check is None:
+        return ()
+    began = time.perf_counter()
+    findings: Sequence[DataFinding] = job.check()
+    seconds = time.perf_counter() - began
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise BadInput(refusal(errors))
+    for finding in findings:
+        console.print(Text(f"  {finding.severity}: {finding.message} -> {finding.remedy}"), soft_wrap=True)
+    if seconds > SLOW:
+        console.print(Text(f"  the data was checked in {seconds:.1f} s; --no-doctor leaves this out"))
+    return tuple(
+        {"name": each.name, "severity": each.severity, "message": each.message, "remedy": each.remedy}
+        for each in findings
+    )
+
+
+def refusal(errors: Sequence[DataFinding]) -> str:
+    """Return the message of a training that does not start."""
+    lines = [f"{error.name}: {error.message} {error.remedy}" for error in errors]
+    head = "the data cannot be trained on as it is"
+    return "\n  ".join([f"{head} (--no-doctor trains all the same):", *lines])
