@@ -87,7 +87,7 @@ def reconstruct(
                 Text(f"`{stage.name}` ended with exit code {code}: the same command continues here"), soft_wrap=True
             )
             return code
-    return print_outcome(chosen, stages, record)
+    return print_outcome(chosen, record)
 
 
 def run_stage(stage: Stage, record: Record, heading: str, console: Console) -> int:
@@ -116,9 +116,9 @@ def refuse_inside_input(data: Path, out: Path) -> None:
         raise BadInput(f"-o {out} lies in the input folder {data}, which is never written to: use a folder beside it")
 
 
-def print_outcome(chosen: ReconstructFlags, stages: Sequence[Stage], record: Record) -> int:
+def print_outcome(chosen: ReconstructFlags, record: Record) -> int:
     """Print the files, and return the exit code."""
-    files = product_files(chosen, stages, record)
+    files = product_files(chosen, record)
     code = max(each.code for each in record.stages.values())
     if chosen.json:
         seconds = {name: each.seconds for name, each in record.stages.items()}
@@ -129,12 +129,16 @@ def print_outcome(chosen: ReconstructFlags, stages: Sequence[Stage], record: Rec
     return code
 
 
-def product_files(chosen: ReconstructFlags, stages: Sequence[Stage], record: Record) -> dict[str, Any]:
-    """Return the files that a user looks for, by content."""
-    files: dict[str, Any] = {"page": output_path(chosen.out, PAGE).absolute()}
-    for stage in stages:
-        outcome = record.stages[stage.name].outcome
-        for name, path in (outcome.get("files") or {}).items():
-            files[name if stage.name in ("train", "texture") else f"{stage.name} {name}"] = path
-    files["run"] = run_folder(chosen).absolute()
-    return files
+def product_files(chosen: ReconstructFlags, record: Record) -> dict[str, Any]:
+    """Return the files that a user looks for, by content; the page lists all."""
+    products = {
+        "Gaussians": ("train", "point_cloud"),
+        "textured mesh": ("texture", "glb"),
+        "mesh": ("mesh", "file"),
+        "mesh page": ("view", "page"),
+        "turntable": ("view", "film"),
+        "turntable of Gaussians": ("train", "turntable"),
+    }
+    found = {title: record.file_of(stage, name) for title, (stage, name) in products.items()}
+    page = {"page": str(output_path(chosen.out, PAGE).absolute())}
+    return page | {title: path for title, path in found.items() if path} | {"run": str(run_folder(chosen).absolute())}

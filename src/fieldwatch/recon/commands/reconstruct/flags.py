@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fieldwatch.cli.kit import BadInput
-
 Goal = Literal["splats", "mesh", "normals"]
 
 
@@ -43,12 +41,3 @@ class ReconstructFlags:
     """Seed of all random numbers."""
     json: bool = False
     """Print the outcome as JSON, and nothing else on standard output."""
-
-    def __post_init__(self) -> None:
-        """Check the number of frames.
-
-        Raises:
-            BadInput: it is out of bounds.
-        """
-        if self.frames is not None and self.frames < 3:
-            raise BadInput(f"--frames {self.frames}: expected at least 3, as in 80")

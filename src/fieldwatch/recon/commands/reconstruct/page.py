@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,33 +34,38 @@ def write_page(chosen: ReconstructFlags, stages: Sequence[Stage], record: Record
 def account_of(chosen: ReconstructFlags, stages: Sequence[Stage], record: Record) -> dict[str, Any]:
     """Return the page in the form of a run's account."""
     finished = [stage for stage in stages if stage.name in record.stages]
-    waiting = [stage.title for stage in stages if stage.name not in record.stages]
-    training = record.stages.get("train")
-    found = training is not None and training.code != 0
-    headline = f"{len(finished)} of {len(stages)} stages are done" if waiting else "all stages are done"
-    detail = f"Next: {waiting[0]}." if waiting else ""
-    if found:
-        headline = f"{headline}; the training has findings"
-        detail = " ".join(str(each.get("message", "")) for each in training.outcome.get("findings", []))[:600]
-    level = "failed" if found else "running" if waiting else "healthy"
     panels = [*_pictures(record), *_figures(record), _files(finished, record), _stages(stages, record)]
+    waiting = [stage.title for stage in stages if stage.name not in record.stages]
+    training = record.stages["train"].outcome if "train" in record.stages else {}
+    counted = training.get("counted", {})
+    level = "findings" if counted.get("warning") else "healthy"
+    if counted.get("error"):
+        level = "failed"
     return document(
         f"Reconstruction of {chosen.data.name}",
         facts=[str(chosen.data.absolute())],
         label="Reconstruction",
-        level=level,
-        headline=headline,
-        detail=detail,
+        level="running" if waiting else level,
+        headline=f"{len(finished)} of {len(stages)} stages are done" if waiting else _headline(record, counted),
+        detail=f"Next: {waiting[0]}." if waiting else "",
+        findings=training.get("findings", []),
         panels=panels,
     )
+
+
+def _headline(record: Record, counted: Mapping[str, int]) -> str:
+    """Return a sentence on the training and the mesh."""
+    found = ", ".join(f"{count} {level}s" for level, count in counted.items() if count) or "no findings"
+    metrics = record.stages["train"].outcome.get("metrics", {})
+    psnr = f", held-out PSNR {metrics['Test/psnr']:.1f} dB" if "Test/psnr" in metrics else ""
+    mesh = record.stages["view"].outcome["facts"]["grade"] if "view" in record.stages else ""
+    return f"training: {found}{psnr}" + (f"; mesh: {mesh}" if mesh else "")
 
 
 def _pictures(record: Record) -> Iterator[Panel]:
     items: list[dict[str, Any]] = []
     for stage, name, title, caption in _PICTURES:
-        if stage not in record.stages:
-            continue
-        path = Path(str((record.stages[stage].outcome.get("files") or {}).get(name, "")))
+        path = Path(record.file_of(stage, name))
         if path.is_file():
             items.append({"title": title, "caption": caption, "src": _embedded(path)})
     if items:

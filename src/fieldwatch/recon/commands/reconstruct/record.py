@@ -96,6 +96,15 @@ class Record:
         self.stages[name] = stage
         self.write()
 
+    def file_of(self, stage: str, name: str) -> str:
+        """Return a file that a stage wrote; empty if the stage is not finished or wrote none of this name."""
+        done = self.stages.get(stage)
+        if done is None:
+            return ""
+        # A command that writes one file calls it ``file``.
+        files = done.outcome.get("files") or {"file": done.outcome.get("file")}
+        return str(files.get(name) or "")
+
     def write(self) -> None:
         """Write the file, atomically."""
         stages = {key: asdict(value) for key, value in self.stages.items()}

@@ -16,6 +16,8 @@ Kind = Literal["capture", "photos", "normals"]
 Outcomes = Mapping[str, Mapping[str, Any]]
 """What the finished stages printed as JSON, by stage."""
 
+LEAST_FRAMES: Final = 3
+"""Smallest number of frames from which cameras can be found."""
 # Smaller than the defaults of `mesh extract`, which suit a GPU's number of Gaussians: two minutes instead of ten.
 _CPU_MESH: Final = ("--points", "300000", "--triangles", "60000")
 
@@ -74,7 +76,7 @@ def stages_of(chosen: ReconstructFlags, kind: Kind, training: Sequence[str], *, 
         on_gpu: whether the training uses a GPU.
 
     Raises:
-        BadInput: the input cannot give what is wanted.
+        BadInput: the input cannot give what is wanted, or ``--frames`` is out of bounds.
     """
     goal = goal_of(chosen, kind)
     machine = ["--preset", "default", "--device", "cuda"] if on_gpu else ["--preset", "cpu", "--device", "cpu"]
@@ -96,6 +98,8 @@ def run_folder(chosen: ReconstructFlags) -> Path:
 
 
 def _cameras(chosen: ReconstructFlags) -> Stage:
+    if chosen.frames is not None and chosen.frames < LEAST_FRAMES:
+        raise BadInput(f"--frames {chosen.frames}: expected at least {LEAST_FRAMES}, as in 80")
     frames = [] if chosen.frames is None else ["--frames", str(chosen.frames)]
     scene = output_path(chosen.out, "scene")
     words = ["data", "photos", str(chosen.data), "--out", str(scene), *frames, "--json"]
