@@ -148,7 +148,7 @@ def test_an_interrupted_reconstruction_continues(tmp_path):
     assert Path(outcome["files"]["Gaussians"]).is_file()
     assert Path(outcome["files"]["page"]).read_text().startswith("<!doctype html>")
     segments = json.loads((out / "run" / "run.json").read_text())["segments"]
-    assert segments[-1]["resumed_from"] > 0
+    assert segments[-1]["step"] > 0
     # Nothing is left to do: the third call starts no command.
     third = reconstruct(out)
     printed, said = third.communicate(timeout=120)
