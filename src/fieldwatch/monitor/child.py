@@ -93,7 +93,7 @@ class TrainingProcess:
             pass_fds=(write_end,),
             # A separate process group, so that ctrl-C reaches only the supervisor, which forwards it once.
             process_group=0,
-            preexec_fn=lambda: _end_with(me),  # noqa: PLW1509  safe because this process has only one thread
+            preexec_fn=lambda: end_with_parent(me),  # noqa: PLW1509  safe because this process has only one thread
         )
         # The child holds the only write end of the pipe, so the pipe closes when it dies.
         os.close(write_end)
@@ -236,8 +236,12 @@ class TrainingProcess:
         self.send(signal.SIGKILL)
 
 
-def _end_with(parent: int) -> None:
-    """Make the calling child process receive SIGTERM when its parent dies; runs before its program starts."""
+def end_with_parent(parent: int) -> None:
+    """Make the calling child process receive SIGTERM when its parent dies; called before its program starts.
+
+    Args:
+        parent: process ID of the parent.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     # The parent may have died before prctl took effect.
     if os.getppid() != parent:

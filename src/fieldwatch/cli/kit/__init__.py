@@ -9,6 +9,7 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.checkpoint import FolderInUseError, FolderLock
+    from fieldwatch.cli.child_command import CommandResult, run_command
     from fieldwatch.cli.commands import flag_names
     from fieldwatch.cli.compare_checkpoints import (
         Announce,
@@ -36,6 +37,7 @@ __all__ = [
     "BadInput",
     "CheckpointRanking",
     "CheckpointRow",
+    "CommandResult",
     "DataFinding",
     "DataReport",
     "FlagGroups",
@@ -63,6 +65,7 @@ __all__ = [
     "refuse_empty_ranking",
     "refuse_set",
     "renamed",
+    "run_command",
     "spelled_out",
     "stored_steps",
     "train_and_report",

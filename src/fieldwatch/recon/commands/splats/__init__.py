@@ -94,6 +94,11 @@ SPLATS = Pipeline(
             flags="fieldwatch.recon.commands.capture.flags:PhotosFlags",
             about="find the cameras of a film or a folder of photos: the input of train splats",
         ),
+        "reconstruct": Command(
+            run="fieldwatch.recon.commands.reconstruct.command:run",
+            flags="fieldwatch.recon.commands.reconstruct.flags:ReconstructFlags",
+            about="from a film, photos or normal maps to Gaussians and a textured mesh, in one command",
+        ),
         **_MESH_COMMANDS,
         "migrate": Command(
             run="fieldwatch.recon.commands.migrate.command:run",

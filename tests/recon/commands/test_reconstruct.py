@@ -1,0 +1,156 @@
+"""``fieldwatch reconstruct``: stages by input, refusals, and a reconstruction that is interrupted and continued."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fieldwatch import InputError
+from fieldwatch.cli import main
+from fieldwatch.recon.commands.reconstruct.flags import ReconstructFlags
+from fieldwatch.recon.commands.reconstruct.record import Record, StageRecord
+from fieldwatch.recon.commands.reconstruct.stages import kind_of_input, stages_of
+
+ROOT = Path(__file__).parents[3]
+PHOTOS = ROOT / "data" / "real" / "colmap_plush"
+TINY = ("--coarse-iterations", "1000", "--longer-side", "48", "--turntable", "0")
+
+
+def stages(data, out, *, on_gpu=False, goal=None):
+    chosen = ReconstructFlags(data=data, out=out, goal=goal)
+    return stages_of(chosen, kind_of_input(data), ["--growth-cap", "900"], on_gpu=on_gpu)
+
+
+def normal_maps(folder):
+    for name in ("normal_camera_space_GT", "mask"):
+        (folder / name).mkdir(parents=True)
+    return folder
+
+
+def test_photos_with_cameras_need_no_camera_stage(tmp_path):
+    found = stages(PHOTOS, tmp_path / "out")
+    assert [stage.name for stage in found] == ["train", "mesh", "texture", "view"]
+    words = found[0].words({})
+    assert words[words.index("--data") + 1] == str(PHOTOS)
+    assert words[words.index("--preset") + 1] == "cpu"
+    assert words[-3:] == ["--growth-cap", "900", "--json"]
+
+
+def test_photos_alone_begin_with_their_cameras(tmp_path):
+    found = stages(PHOTOS / "images", tmp_path / "out", goal="splats", on_gpu=True)
+    assert [stage.name for stage in found] == ["cameras", "train"]
+    scene = str(tmp_path / "out" / "scene")
+    assert scene in found[0].words({})
+    words = found[1].words({})
+    assert words[words.index("--data") + 1] == scene
+    assert words[words.index("--device") + 1] == "cuda"
+
+
+def test_normal_maps_are_trained_as_a_surface(tmp_path):
+    found = stages(normal_maps(tmp_path / "maps"), tmp_path / "out")
+    assert [stage.name for stage in found] == ["train", "mesh", "view"]
+    assert found[0].words({})[:2] == ["train", "normals"]
+    assert "/maps/surface.glb" in found[2].words({"mesh": {"file": "/maps/surface.glb"}})
+
+
+def test_later_stages_use_the_files_of_earlier_ones(tmp_path):
+    *_, texture, view = stages(PHOTOS, tmp_path / "out")
+    outcomes = {
+        "mesh": {"quality": {"level0.3": {}}, "files": {"level0.3": "/m.ply"}},
+        "texture": {"files": {"glb": "/t.glb"}},
+    }
+    assert "/m.ply" in texture.words(outcomes)
+    assert "/t.glb" in view.words(outcomes)
+
+
+@pytest.mark.parametrize(("goal", "hint"), [("normals", "--for mesh"), ("mesh", "leave --for out")])
+def test_a_goal_that_the_input_cannot_give_is_refused(tmp_path, goal, hint):
+    data = PHOTOS if goal == "normals" else normal_maps(tmp_path / "maps")
+    with pytest.raises(InputError, match=hint):
+        stages(data, tmp_path / "out", goal=goal)
+
+
+def refused(capfd, *arguments):
+    assert main(["reconstruct", *map(str, arguments)]) == 2
+    return capfd.readouterr().err
+
+
+def test_bad_input_writes_nothing(tmp_path, capfd):
+    out = tmp_path / "out"
+    assert "missing.mp4" in refused(capfd, tmp_path / "missing.mp4", "-o", out)
+    assert "--frames 2" in refused(capfd, PHOTOS / "images", "-o", out, "--frames", "2")
+    copy = shutil.copytree(PHOTOS, tmp_path / "photos")
+    assert "input folder" in refused(capfd, copy, "-o", copy / "result")
+    assert not out.exists()
+    assert not (copy / "result").exists()
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path, capfd):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "not empty" in refused(capfd, PHOTOS, "-o", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_other_settings_or_another_input_are_refused(tmp_path, capfd):
+    copy = shutil.copytree(PHOTOS, tmp_path / "photos")
+    out = tmp_path / "out"
+    out.mkdir()
+    Record.open(ReconstructFlags(data=copy, out=out), TINY).write()
+    assert "seed was 0, now 1" in refused(capfd, copy, "-o", out, "--seed", "1", "--", *TINY)
+    assert "training was" in refused(capfd, copy, "-o", out)
+    (copy / "images" / "extra.jpg").write_bytes(b"")
+    assert "has changed" in refused(capfd, copy, "-o", out, "--", *TINY)
+    (out / "reconstruct.json").write_text("{")
+    assert "damaged" in refused(capfd, copy, "-o", out, "--", *TINY)
+
+
+def test_the_record_returns_what_was_written(tmp_path):
+    chosen = ReconstructFlags(data=PHOTOS, out=tmp_path)
+    record = Record.open(chosen, TINY)
+    stage = StageRecord(words=["train"], seconds=1.5, code=1, outcome={"files": {"film": "/f.mp4"}})
+    record.add("train", stage)
+    again = Record.open(chosen, TINY)
+    assert again.stages == {"train": stage}
+    assert again.file_of("train", "film") == "/f.mp4"
+    assert again.file_of("train", "page") == again.file_of("mesh", "film") == ""
+
+
+def reconstruct(out):
+    command = [sys.executable, "-m", "fieldwatch", "reconstruct", str(PHOTOS), "-o", str(out), "--for", "splats"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen(
+        [*command, "--json", "--", *TINY], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_an_interrupted_reconstruction_continues(tmp_path):
+    out = tmp_path / "out"
+    first = reconstruct(out)
+    journal = out / "run" / "journal.jsonl"
+    while not (journal.exists() and journal.stat().st_size) and first.poll() is None:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=120)
+    assert first.returncode == 130, said
+    # The training saved before it ended, and the second call resumes it.
+    assert any((out / "run" / "checkpoints").glob("step_*"))
+    assert json.loads((out / "reconstruct.json").read_text())["stages"] == {}
+    second = reconstruct(out)
+    printed, said = second.communicate(timeout=240)
+    assert second.returncode in {0, 1}, said
+    outcome = json.loads(printed)
+    assert Path(outcome["files"]["Gaussians"]).is_file()
+    assert Path(outcome["files"]["page"]).read_text().startswith("<!doctype html>")
+    segments = json.loads((out / "run" / "run.json").read_text())["segments"]
+    assert segments[-1]["step"] > 0
+    # Nothing is left to do: the third call starts no command.
+    third = reconstruct(out)
+    printed, said = third.communicate(timeout=120)
+    assert json.loads(printed)["files"] == outcome["files"]
+    assert "done earlier" in said
