@@ -59,7 +59,10 @@ def _box(place: tuple[float, float, float, float], kind: str, lines: Sequence[tu
 
 def rooms() -> str:
     """Draw the floors of the package."""
-    left, width, step, height = 190, 620, 56, 40
+    left = 190
+    width = 620
+    step = 56
+    height = 40
     body = ""
     for i, (floor, names) in enumerate(ROOMS):
         y = 16 + step * i
@@ -76,7 +79,10 @@ def rooms() -> str:
 
 def step_path() -> str:
     """Draw what happens to one step of a training, from the loop to the reader."""
-    left, width, step, height = 40, 620, 76, 54
+    left = 40
+    width = 620
+    step = 76
+    height = 54
     body = ""
     for i, (where, what, kind) in enumerate(STEP):
         y = 16 + step * i

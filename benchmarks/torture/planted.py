@@ -1,6 +1,6 @@
-"""The planted breaks: what is spoiled, and which rows must notice. Short anchors survive small changes.
+"""The planted breaks, and the rows that must notice each. Short anchors survive small changes of the source.
 
-A mutant whose anchor is gone fails ``tests/contracts/test_mutants.py``: give it a new one, or remove it with its code.
+If an anchor is missing, ``tests/contracts/test_mutants.py`` fails: choose a new one, or remove the mutant and its code.
 """
 
 from mutants import Edits, Mutant
@@ -183,7 +183,7 @@ DAMAGE = (
         rows=("P3 flipped bits", "P3 truncations"),
     ),
     Mutant(
-        name="a silent fall back",
+        name="a silent fallback",
         breaks="the skipped checkpoint is not reported",
         file="checkpoint/store.py",
         edits=(
@@ -201,7 +201,7 @@ DAMAGE = (
 )
 RESUMING = (
     Mutant(
-        name="torch's generator is forgotten",
+        name="torch's generator is not restored",
         breaks="torch's random state is not restored",
         file="checkpoint/random_state.py",
         edits=NO_TORCH_STATE,
@@ -209,7 +209,7 @@ RESUMING = (
         rows=("P4 kinds of state",),
     ),
     Mutant(
-        name="torch's generator is forgotten, splats",
+        name="torch's generator is not restored, splats",
         breaks="torch's random state is not restored",
         file="checkpoint/random_state.py",
         edits=NO_TORCH_STATE,
@@ -217,7 +217,7 @@ RESUMING = (
         rows=("P4 splats fp32, in memory: stopped and resumed",),
     ),
     Mutant(
-        name="numpy's generator is forgotten",
+        name="numpy's generator is not restored",
         breaks="numpy's random state is not restored",
         file="checkpoint/random_state.py",
         edits=(('        np.random.set_state(state_dict["numpy"])', "        np.random.get_state()"),),
@@ -225,7 +225,7 @@ RESUMING = (
         rows=("P4 kinds of state",),
     ),
     Mutant(
-        name="python's generator is forgotten",
+        name="python's generator is not restored",
         breaks="python's random state is not restored",
         file="checkpoint/random_state.py",
         edits=(('        random.setstate(state_dict["python"])\n', ""),),
@@ -233,7 +233,7 @@ RESUMING = (
         rows=("P4 kinds of state",),
     ),
     Mutant(
-        name="named generators are forgotten",
+        name="named generators are skipped",
         breaks="named generators are not restored",
         file="checkpoint/random_state.py",
         edits=(("            _set_state(name, generator, stored[name])\n", "            _state_of(generator)\n"),),
@@ -241,7 +241,7 @@ RESUMING = (
         rows=("P4 kinds of state",),
     ),
     Mutant(
-        name="the place in the data is forgotten",
+        name="the position in the data is not restored",
         breaks="a resumed run restarts its epoch",
         file="checkpoint/shuffled.py",
         edits=(('        self._cursor = state_dict["cursor"]\n        self._epoch = state_dict["epoch"]\n', ""),),
@@ -249,7 +249,7 @@ RESUMING = (
         rows=("P4 video fp32, one thread decodes: stopped and resumed",),
     ),
     Mutant(
-        name="the order of the data is forgotten",
+        name="the order of the data is not restored",
         breaks="a resumed run draws a new order for its epoch",
         file="checkpoint/shuffled.py",
         edits=(('        self._order = state_dict["order"].clone()\n', ""),),
@@ -257,7 +257,7 @@ RESUMING = (
         rows=("P4 splats fp32, one thread decodes: stopped and resumed",),
     ),
     Mutant(
-        name="optimizers are forgotten",
+        name="optimizers are not restored",
         breaks="an optimizer's moments are not restored",
         file="checkpoint/items.py",
         edits=NO_OPTIMIZERS,
@@ -265,7 +265,7 @@ RESUMING = (
         rows=("P4 video fp32, in memory: stopped and resumed",),
     ),
     Mutant(
-        name="optimizers are forgotten, AMP",
+        name="optimizers are not restored, AMP",
         breaks="an optimizer's moments are not restored",
         file="checkpoint/items.py",
         edits=NO_OPTIMIZERS,
@@ -273,7 +273,7 @@ RESUMING = (
         rows=("P4 video AMP, in memory: stopped and resumed",),
     ),
     Mutant(
-        name="optimizers are forgotten, normals",
+        name="optimizers are not restored, normals",
         breaks="an optimizer's moments are not restored",
         file="checkpoint/items.py",
         edits=NO_OPTIMIZERS,
@@ -370,7 +370,7 @@ GUARDING = (
         rows=("P8 skipped by the optimizer",),
     ),
     Mutant(
-        name="rates are not looked at",
+        name="rates are not checked",
         breaks="a learning rate that is NaN does not refuse the update",
         file="guard/state.py",
         edits=(("    return all(map(_is_finite, settings))", "    return True or all(map(_is_finite, settings))"),),
@@ -401,7 +401,7 @@ GUARDING = (
         rows=("P8 mid",),
     ),
     Mutant(
-        name="spikes are not seen",
+        name="spikes are not detected",
         breaks="losses are not checked for spikes",
         file="run/run_record.py",
         edits=(("            self._spikes(block)\n", "            pass\n"),),
@@ -409,7 +409,7 @@ GUARDING = (
         rows=("P9 a loss of 10,000 times its usual value for 12", "P9 a loss of 50 times", "P9 one gradient"),
     ),
     Mutant(
-        name="going back restores nothing",
+        name="a rollback restores nothing",
         breaks="a rollback does not restore the weights",
         file="checkpoint/store.py",
         edits=(
@@ -430,7 +430,7 @@ GUARDING = (
         rows=("P9 a loss of 10,000 times its usual value for 12", "P9 a loss of 50 times", "P9 one gradient"),
     ),
     Mutant(
-        name="every jump is divergence",
+        name="every jump is a divergence",
         breaks="a run rolls back after a single high loss",
         file="guard/spikes.py",
         edits=(
@@ -484,7 +484,7 @@ STOPPING = (
         rows=("P10 signals in training", "P10 signals in a save"),
     ),
     Mutant(
-        name="waits are not given up",
+        name="waits are not abandoned",
         breaks="a wait for data ignores an overdue signal",
         file="run/stopping.py",
         edits=(
@@ -510,7 +510,7 @@ STOPPING = (
         ),
     ),
     Mutant(
-        name="signals are heard late",
+        name="signals are handled late",
         breaks="signals end the process at once until the first step",
         file="run/session.py",
         edits=(
@@ -527,7 +527,7 @@ STOPPING = (
         rows=("P10 signals in warm-up",),
     ),
     Mutant(
-        name="nohup is not respected",
+        name="nohup has no effect",
         breaks="a run under nohup ends when its terminal is closed",
         file="checkpoint/signals.py",
         edits=(("is signal.SIG_IGN:\n", "is None:\n"),),
@@ -543,7 +543,7 @@ STOPPING = (
         rows=("P10 ctrl-C twice",),
     ),
     Mutant(
-        name="workers swallow SIGTERM",
+        name="workers ignore SIGTERM",
         breaks="a forked worker ignores SIGTERM",
         file="checkpoint/signals.py",
         edits=(
@@ -595,7 +595,7 @@ DYING = (
         rows=("P11 faults planted",),
     ),
     Mutant(
-        name="the watchdog never looks",
+        name="the watchdog never checks",
         breaks="missing heartbeats are not noticed",
         file="run/watchdog.py",
         edits=(
@@ -618,7 +618,7 @@ DYING = (
         rows=("P11 faults planted",),
     ),
     Mutant(
-        name="divergence is repeated",
+        name="a divergence is repeated",
         breaks="a diverged run is restarted",
         file="monitor/causes.py",
         edits=(('NOT_RETRIED: Final = ("finished", "diverged", ', 'NOT_RETRIED: Final = ("finished", '),),
@@ -755,7 +755,7 @@ BUDGETS = (
         rows=("P6 a loss limit of 1 s, where the budget", "P6 a loss limit of 1 s, where a save was planned"),
     ),
     Mutant(
-        name="a conflict is not said",
+        name="a conflict is not reported",
         breaks="no event reports that the loss limit and the time budget cannot both hold",
         file="checkpoint/interval.py",
         edits=(
@@ -768,7 +768,7 @@ BUDGETS = (
         rows=("P6 a loss limit of 1 s, where the budget",),
     ),
     Mutant(
-        name="failed saves are repeated at once",
+        name="failed saves are retried at once",
         breaks="a failed save is retried at every step",
         file="checkpoint/interval.py",
         edits=(("        self._retry_at = self._clock() + pause\n", "        self._retry_at = self._clock()\n"),),
@@ -849,7 +849,7 @@ KEEPING = (
 )
 LOGS = (
     Mutant(
-        name="later rows are not voided",
+        name="later rows stay valid",
         breaks="a resumed run does not invalidate the rows that it repeats",
         file="run/run_record.py",
         edits=(("            self._journal.segment(step)\n", ""),),
@@ -857,7 +857,7 @@ LOGS = (
         rows=("P19 journal of a run",),
     ),
     Mutant(
-        name="later rows are not voided, kills",
+        name="later rows stay valid, kills",
         breaks="a resumed run does not invalidate the rows that it repeats",
         file="run/run_record.py",
         edits=(("            self._journal.segment(step)\n", ""),),
@@ -865,7 +865,7 @@ LOGS = (
         rows=("P19 journal after",),
     ),
     Mutant(
-        name="later events are not voided",
+        name="later events stay valid",
         breaks="a resumed run does not invalidate the events that it repeats",
         file="run/run_record.py",
         edits=(("            self._events.segment(step)\n", ""),),

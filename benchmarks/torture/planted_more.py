@@ -1,4 +1,4 @@
-"""More planted breaks: of locks, data loaders, restarts, links, and of what a long run shows."""
+"""More planted breaks: locks, data loaders, restarts, links, and faults that only a long run reveals."""
 
 from mutants import Edits, Mutant
 
@@ -56,7 +56,7 @@ RECORDED = (
         rows=("P3 random mutations of run.json",),
     ),
     Mutant(
-        name="step 0 whatever lies there",
+        name="step 0 in any folder",
         breaks="a folder that held checkpoints is started at step 0",
         file="run/incidents.py",
         edits=(("        if not self._start_allowed:\n", "        if self._start_allowed is None:\n"),),
@@ -149,10 +149,10 @@ WRITING = (
 NOTHING_FROM_RESERVE: Edits = (
     ("        if self._size <= self._final_bytes:\n            return False\n", "        return nbytes < 0\n"),
 )
-"""The reserve takes rows in before they have to wait: without it they wait at once."""
+"""Rows go to the reserve first; without it, they wait at once."""
 RESUMING = (
     Mutant(
-        name="a loader forgets its place",
+        name="a loader loses its position",
         breaks="a data loader restarts its epoch",
         file="checkpoint/loader.py",
         edits=(('        self._position.batch = int(state_dict["batch"])\n', ""),),
@@ -197,7 +197,7 @@ RESUMING = (
         rows=("P4 normals fp32: resumed without one part of its state",),
     ),
     Mutant(
-        name="optimizers are forgotten, disturbed",
+        name="optimizers are not restored, disturbed",
         breaks="an optimizer's moments are not restored",
         file="checkpoint/items.py",
         edits=(
@@ -210,7 +210,7 @@ RESUMING = (
         rows=("P4 normals fp32, disturbed: stopped and resumed",),
     ),
     Mutant(
-        name="going back is not counted",
+        name="rollbacks are not counted",
         breaks="rollbacks are not counted, so their control proves nothing",
         file="recon/pipelines/normals/recovery.py",
         edits=(("        self.total[kind] += 1\n", ""),),
@@ -230,7 +230,7 @@ FULL = (
         rows=("P7 a run with the default sinks on a disk",),
     ),
     Mutant(
-        name="what waits is dropped",
+        name="waiting writes are dropped",
         breaks="writes that a full disk refuses are lost",
         file="record/disk/backlog.py",
         edits=(("        queue.pending.append(write)\n        self._count(write, 1)\n", ""),),
@@ -239,7 +239,7 @@ FULL = (
         also=(("record/disk/reserve.py", NOTHING_FROM_RESERVE),),
     ),
     Mutant(
-        name="what waits loses its order",
+        name="waiting writes lose their order",
         breaks="waiting writes lose their order",
         file="record/disk/backlog.py",
         edits=(("        queue.pending.append(write)\n", "        queue.pending.appendleft(write)\n"),),
@@ -284,7 +284,7 @@ RESTARTING = (
 )
 LONG = (
     Mutant(
-        name="torch's generator is forgotten, by fork",
+        name="torch's generator is not restored, by fork",
         breaks="torch's random state is not restored",
         file="checkpoint/random_state.py",
         edits=NO_TORCH_STATE,
@@ -303,7 +303,7 @@ LONG = (
         rows=("P20 what that costs: 12,000 steps",),
     ),
     Mutant(
-        name="torch's generator is forgotten, supervised",
+        name="torch's generator is not restored, supervised",
         breaks="torch's random state is not restored",
         file="checkpoint/random_state.py",
         edits=NO_TORCH_STATE,

@@ -16,7 +16,8 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from fieldwatch.measure import DeviceRing, Heading
 from fieldwatch.record import Block, Journal, read_history
 
-STEPS, METRICS = 30_000, 24
+STEPS = 30_000
+METRICS = 24
 SPIKES = range(500, STEPS, 1000)
 
 
@@ -81,7 +82,8 @@ def step_with_nan(refused: float) -> tuple[bool, bool, float]:
     optimizer = torch.optim.Adam([weight], fused=True)
     for gradient, flag in ((1.0, 0.0), (math.nan, refused)):
         weight.grad = torch.full_like(weight, gradient)
-        optimizer.grad_scale, optimizer.found_inf = None, torch.tensor(flag)
+        optimizer.grad_scale = None
+        optimizer.found_inf = torch.tensor(flag)
         optimizer.step()
     state = optimizer.state[weight]
     moments = bool(torch.isfinite(state["exp_avg"]).all() and torch.isfinite(state["exp_avg_sq"]).all())

@@ -1,18 +1,16 @@
-"""Draws the pictures of README and docs.
+"""Make the pictures of the README and the docs from finished runs. Each flag makes the pictures of one kind of run.
 
-    python docs/pictures/make.py VIDEO_RUN SPLATS_RUN PLUSH_RUN PLUSH_MESH
-    python docs/pictures/make.py NORMALS_RUN
-    python docs/pictures/make.py tab SPLATS_RUN
-    python docs/pictures/make.py watch SPLATS_RUN
-    python docs/pictures/make.py report SPLATS_RUN
+    fieldwatch train splats --out runs/splats && python docs/pictures/make.py --splats runs/splats
+    make demo && python docs/pictures/make.py --video RUN                            # the run folder that it prints
+    fieldwatch train normals --preset cpu --out runs/object && python docs/pictures/make.py --normals runs/object
+    python docs/pictures/make.py --mesh RUN MESH                                     # a splats run, its textured mesh
 
-The first two folders are those that `make demo` and `fieldwatch train splats` print. The others are of the snowmiku
-photos: `fieldwatch train splats -s FOLDER --preset cpu`, and of it `fieldwatch mesh extract --no-background --bbox
--3 -1.3 1.6 0.9 2.6 5.2` and `fieldwatch mesh texture`. The last is of spot:
-`fieldwatch data render-normals`, `fieldwatch train normals --preset cpu`. The tab and the report are drawn by
-Debian's chromium.
+``--splats`` makes splats.png, watch.svg, and with Debian's Chromium report.png, report_phone.png and tensorboard.png.
+mesh.png shows a run of 97 photos of a plush toy, of which data/real/colmap_plush is a part: ``fieldwatch train splats
+--preset cpu``, ``fieldwatch mesh extract --no-background --bbox -3 -1.3 1.6 0.9 2.6 5.2``, ``fieldwatch mesh texture``.
 """
 
+import argparse
 import io
 import re
 import shutil
@@ -38,6 +36,7 @@ from fieldwatch.report.page import write_page
 
 HERE = Path(__file__).parent
 SIDES = 4
+"""Cameras in the picture of a mesh."""
 
 
 def draw_video(run: Path) -> None:
@@ -55,7 +54,7 @@ def draw_splats(run: Path) -> None:
 
 
 def apart(cameras: list[Camera]) -> list[Camera]:
-    """Choose cameras as far from each other as they come, none of them near, from left to right."""
+    """Return cameras that are far from each other and from the scene, from left to right."""
     distances = [float((camera.position - focus_point(cameras)).norm()) for camera in cameras]
     cameras = [camera for camera, far in zip(cameras, distances, strict=True) if far > np.median(distances)]
     places = np.stack([camera.position.numpy() for camera in cameras])
@@ -67,7 +66,7 @@ def apart(cameras: list[Camera]) -> list[Camera]:
 
 
 def render_mesh(run: Path, mesh: Path) -> None:
-    """Draw a mesh from four cameras, spread over where photos were taken: its colors, and its form alone."""
+    """Draw a mesh from four cameras that are spread over those of the photos: with its colors, and its shape alone."""
     stored = splats.open_run(run, "last")
     cameras = [camera.resized(480, 360) for camera in apart(list(stored.scene.photos.cameras))]
     renderer = MeshRenderer(read_mesh(mesh))
@@ -76,14 +75,14 @@ def render_mesh(run: Path, mesh: Path) -> None:
 
 
 def draw_normals(run: Path) -> None:
-    """Draw a trained surface above the true one, from four of its views: normals and form."""
+    """Draw a trained surface above the true one: shape and normals from two views."""
     stored = normals.open_run(run, "last")
     scene = stored.scene
-    ours, truth = normals.surface_mesh(stored.model, scene, 256, world=False), scene.truth
-    chosen = [scene.maps.cameras[i * len(scene.maps) // SIDES] for i in range(SIDES)]
-    cameras = [camera.resized(360, 360) for camera in chosen]
+    ours = normals.surface_mesh(stored.model, scene, 256, world=False)
+    truth = scene.truth
+    cameras = [scene.maps.cameras[at].resized(360, 360) for at in (0, len(scene.maps) // 2)]
     sheet = [
-        [MeshRenderer(mesh).render(one, shading=shading) for shading in ("clay", "normals") for one in cameras[::2]]
+        [MeshRenderer(mesh).render(one, shading=shading) for shading in ("clay", "normals") for one in cameras]
         for mesh in (ours, truth)
     ]
     Image.fromarray(np.concatenate([np.concatenate(row, 1) for row in sheet])).save(HERE / "normals.png")
@@ -98,12 +97,12 @@ def draw_tab(run: Path) -> None:
     board = subprocess.Popen(line)  # noqa: S603  our own interpreter
     try:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1480, "height": 1040})
             until_it_answers(f"http://localhost:{port}")
             page.goto(f"http://localhost:{port}/#fieldwatch")
             page.frame_locator("iframe").locator("#panel-losses canvas").first.wait_for()
-            page.wait_for_timeout(1000)  # the other canvases
+            page.wait_for_timeout(1000)  # until the other canvases are drawn
             page.screenshot(path=HERE / "tensorboard.png")
             browser.close()
     finally:
@@ -117,8 +116,17 @@ def draw_watch(run: Path) -> None:
         view = watcher.refresh()
     console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(render_run(view))
-    told = console.export_svg(title=f"fieldwatch watch {run}")
-    (HERE / "watch.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", told, flags=re.DOTALL))  # fonts of a network
+    drawing = console.export_svg(title=f"fieldwatch watch {run}")
+    # Without fonts from the network.
+    (HERE / "watch.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawing, flags=re.DOTALL))
+
+
+def chromium() -> str:
+    """Return the path of Chromium."""
+    path = shutil.which("chromium")
+    if path is None:
+        sys.exit("the report and the tab are drawn by Chromium, which is not installed: apt-get install chromium")
+    return path
 
 
 def until_it_answers(address: str) -> None:
@@ -136,14 +144,11 @@ def until_it_answers(address: str) -> None:
 
 
 def draw_report(run: Path) -> None:
-    """Draw the report of a run as it opens: on a screen, and on a phone."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        sys.exit("the report is drawn by Chromium, and there is none here: apt-get install chromium")
+    """Draw the report of a run on a screen and on a phone."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "report.html"
         write_page(account_of(run), path)
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         for name, (width, height), panel in (
             ("report", (1280, 1180), "verdict"),
             ("report_phone", (390, 844), "panel-losses"),
@@ -152,24 +157,31 @@ def draw_report(run: Path) -> None:
             page.goto(path.as_uri())
             page.wait_for_selector("body[data-state=drawn]")
             page.evaluate("(panel) => panel === 'verdict' || document.getElementById(panel).scrollIntoView()", panel)
-            page.wait_for_timeout(500)  # the canvases
+            page.wait_for_timeout(500)  # until the canvases are drawn
             page.screenshot(path=HERE / f"{name}.png")
         browser.close()
 
 
+def main() -> None:
+    """Read the command line, and make the pictures of the given runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--splats", type=Path, metavar="RUN", help="a run of the built-in scene")
+    parser.add_argument("--video", type=Path, metavar="RUN", help="a run of the built-in clip")
+    parser.add_argument("--normals", type=Path, metavar="RUN", help="a run of an object whose surface is known")
+    parser.add_argument("--mesh", type=Path, nargs=2, metavar=("RUN", "MESH"), help="a splats run, its textured mesh")
+    chosen = parser.parse_args()
+    if chosen.splats is not None:
+        draw_splats(chosen.splats)
+        draw_watch(chosen.splats)
+        draw_report(chosen.splats)
+        draw_tab(chosen.splats)
+    if chosen.video is not None:
+        draw_video(chosen.video)
+    if chosen.normals is not None:
+        draw_normals(chosen.normals)
+    if chosen.mesh is not None:
+        render_mesh(*chosen.mesh)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "report":
-        draw_report(Path(sys.argv[2]))
-        sys.exit()
-    if sys.argv[1] == "watch":
-        draw_watch(Path(sys.argv[2]))
-        sys.exit()
-    if sys.argv[1] == "tab":
-        draw_tab(Path(sys.argv[2]))
-        sys.exit()
-    if len(sys.argv) == 2:
-        draw_normals(Path(sys.argv[1]))
-        sys.exit()
-    draw_video(Path(sys.argv[1]))
-    draw_splats(Path(sys.argv[2]))
-    render_mesh(Path(sys.argv[3]), Path(sys.argv[4]))
+    main()

@@ -7,8 +7,11 @@ from torch import nn
 
 from fieldwatch import Declared, Run, Terms, Window
 
-STEPS, RAYS, SAMPLES = 200, 64, 24
-MASK, NORMAL = Window(0, 119), Window(60)
+STEPS = 200
+RAYS = 64
+SAMPLES = 24
+MASK = Window(0, 119)
+NORMAL = Window(60)
 
 
 class Field(nn.Module):

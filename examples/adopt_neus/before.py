@@ -3,8 +3,11 @@
 import torch
 from torch import nn
 
-STEPS, RAYS, SAMPLES = 200, 64, 24
-MASK_UNTIL, NORMAL_FROM = 120, 60
+STEPS = 200
+RAYS = 64
+SAMPLES = 24
+MASK_UNTIL = 120
+NORMAL_FROM = 60
 
 
 class Field(nn.Module):

@@ -7,7 +7,8 @@ from torch import nn
 
 from fieldwatch import Run, Terms
 
-STEPS, SIZE = 300, 32
+STEPS = 300
+SIZE = 32
 
 
 def picture() -> torch.Tensor:
@@ -25,7 +26,8 @@ def coordinates() -> torch.Tensor:
 
 def main() -> None:
     torch.manual_seed(0)
-    inputs, targets = coordinates(), picture()
+    inputs = coordinates()
+    targets = picture()
     model = nn.Sequential(nn.Linear(20, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 3))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 

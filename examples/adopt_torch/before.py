@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-STEPS, SIZE = 300, 32
+STEPS = 300
+SIZE = 32
 
 
 def picture() -> torch.Tensor:
@@ -21,7 +22,8 @@ def coordinates() -> torch.Tensor:
 
 def main() -> None:
     torch.manual_seed(0)
-    inputs, targets = coordinates(), picture()
+    inputs = coordinates()
+    targets = picture()
     model = nn.Sequential(nn.Linear(20, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 3))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 

@@ -194,13 +194,13 @@ def undecided(case):
     return (torch.stack(distances) < ROUNDING).any(-1).any(0)
 
 
-def gap(ours, wanted):
-    """Largest difference, relative to the largest entry."""
-    if wanted is None or wanted.numel() == 0:
-        assert ours is None or ours.numel() == 0 or not ours.any()
+def gap(computed, expected):
+    """Return the largest difference, relative to the largest expected entry."""
+    if expected is None or expected.numel() == 0:
+        assert computed is None or computed.numel() == 0 or not computed.any()
         return 0.0
-    assert torch.isfinite(ours).all()
-    return ((ours.double() - wanted).abs().max() / wanted.abs().max().clamp_min(1e-3)).item()
+    assert torch.isfinite(computed).all()
+    return ((computed.double() - expected).abs().max() / expected.abs().max().clamp_min(1e-3)).item()
 
 
 def attempts(case, at=None):

@@ -78,7 +78,7 @@ def scenes_account(scenes: Sequence[Summary]) -> dict[str, Any]:
 
 
 def _level(states: Sequence[str]) -> Level:
-    """Return the gravest level among the states; a scene that has not ended well is a finding."""
+    """Return the most severe level among the states; a scene that did not end well counts as a finding."""
     if not states:
         return "empty"
     if _BAD.intersection(states):

@@ -267,7 +267,7 @@ class Replay(Observer):
         enter = self._contexts.enter_context
         dtype = current.variant.torch_dtype
         self._precision = None
-        # A compiled module would be compiled anew under a dispatch mode; the check saves an import of seconds.
+        # A compiled module would be recompiled under a dispatch mode; the check saves an import of seconds.
         if (current.trace is not None or dtype is not None) and "torch._dynamo" in sys.modules:
             enter(torch.compiler.set_stance("force_eager"))
         if current.trace is not None:

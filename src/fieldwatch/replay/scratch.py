@@ -15,7 +15,7 @@ NOT_COPIED = frozenset({
 })  # fmt: skip
 """Files of a run folder that a resumed run does not read; the chosen checkpoint is copied on its own."""
 ATTEMPTS = 3
-"""How often a checkpoint is chosen anew if a running training deletes the chosen one while it is copied."""
+"""How often another checkpoint is chosen if a running training deletes the chosen one while it is copied."""
 
 
 def known_checkpoints(run: Path) -> list[int]:

@@ -392,15 +392,15 @@ class Session:
             )
 
     def _obey_observer(self) -> None:
-        """Go on, go back or end, as the observer wants."""
+        """Continue, roll back or end the run, as the observer requests."""
         if self.stop_point.signal:
             self.stop_point.end(self.stop_point.signal)
         done = self.log.step_index + 1
-        wanted = self._plan.observer.next_step(done, ended=self.ended)
-        if wanted is None:
+        next_step = self._plan.observer.next_step(done, ended=self.ended)
+        if next_step is None:
             raise ReplayEnded
-        if wanted != done:
-            self._return_to(wanted)
+        if next_step != done:
+            self._return_to(next_step)
 
     def _return_to(self, step: int) -> None:
         """Restore the checkpoint of a step, and restart the loop there."""

@@ -30,7 +30,7 @@ def default_sinks(folder: Path, *, log_every: int = LOG_EVERY) -> tuple[Sink, ..
 
 
 def rank_log(folder: Path, *, log_every: int = LOG_EVERY) -> tuple[Sink, ...]:
-    """Return a sink for ``log.txt``; for all ranks but the first it starts anew, as their record is not rewound."""
+    """Return a sink for ``log.txt``; for all ranks but the first it starts empty, since their record is not rewound."""
     from fieldwatch.record.sinks import Log  # noqa: PLC0415  at first use
 
     return (Log(output_path(folder, "log.txt"), every=log_every),)

@@ -171,7 +171,7 @@ def _aligned(comparison: Comparison, by: By) -> Iterator[RenderableType]:
             # Never empty, because a point exists only where a run has a row; that value may be NaN.
             known = sorted(value for value in point.values.values() if np.isfinite(value)) or [float("nan")]
             cells = [point.best or "-", number(known[0], DIGITS), number(known[-1], DIGITS)]
-        # A name stands in the first row of its points only.
+        # A name appears only in the first row of its points.
         metric = "" if point.metric == previous else point.metric
         table.add_row(Text(printable(metric)), Text(printable(point.at)), *(Text(printable(cell)) for cell in cells))
         previous = point.metric

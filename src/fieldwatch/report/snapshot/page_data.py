@@ -63,7 +63,7 @@ class _PageStacks:
             self._add(stack, snapshot.stacks[stack])
 
     def places(self, stacks: NDArray[np.int32] | list[int]) -> _Numbers:
-        """Return where stacks of the snapshot stand in ``stacks``; 0 for those left out."""
+        """Return the indices in ``stacks`` of stacks of the snapshot; 0 for those left out."""
         return self._places[np.asarray(stacks, dtype=np.int64)]
 
     def site(self, stack: int) -> str:

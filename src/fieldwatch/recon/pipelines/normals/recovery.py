@@ -184,7 +184,7 @@ class Recovery:
         if self._attempts["rollbacks"] >= self._options.rollbacks:
             raise Diverged(self._diagnosis(run, index, cause), index)
         self._restore()
-        # The rays are drawn anew, but the same learning rate would probably lose the surface again.
+        # The rays are drawn again, but the same learning rate would probably lose the surface again.
         self._learning.rate_factor *= 0.5
         # The grid of the good state may already have been about to lose the surface.
         self._rebuild_from_field()
