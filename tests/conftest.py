@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import hypothesis
 import jaxtyping
@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 from beartype import BeartypeConf, FrozenDict, beartype
 from beartype.roar import BeartypeDecorHintException
+from jaxtyping import AbstractArray, install_import_hook, jaxtyped
 from jaxtyping import config as jaxtyping_config
-from jaxtyping import install_import_hook, jaxtyped
 
 ROOT = Path(__file__).resolve().parent.parent
 STORIES = ROOT / "tests" / "stories"
@@ -51,7 +51,12 @@ hypothesis.settings.load_profile("fieldwatch")
 # The tower: an int is acceptable as a float, as PEP 484 says. Self is left open: methods are decorated one by one,
 # and there beartype cannot know what it stands for. Not random: choosing which item of a list to look at must not draw
 # from the random state under test.
-CHECKS = BeartypeConf(is_pep484_tower=True, is_random=False, hint_overrides=FrozenDict({Self: object}))
+CHECKS = BeartypeConf(
+    is_pep484_tower=True,
+    is_random=False,
+    hint_overrides=FrozenDict({Self: object}),
+    violation_type=jaxtyping.TypeCheckError,
+)
 UNCHECKABLE: dict[str, str] = {}
 
 
@@ -82,17 +87,52 @@ def made_later(typechecker: Callable[..., Any], thing: Any) -> Any:
             thing.__init__ = made_later(typechecker, thing.__init__)
         return thing
     made: Callable[..., Any] | None = None
+    shaped = False
 
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal made
+        nonlocal made, shaped
         __tracebackhide__ = True
+        if jaxtyping_config.jaxtyping_disable:
+            return thing(*args, **kwargs)
         if made is None:
-            made = jaxtyped(thing, typechecker=typechecker)
-        return made(*args, **kwargs)
+            made, shaped = with_checks(thing, typechecker)
+        if not shaped:
+            return made(*args, **kwargs)
+        with jaxtyped("context"):  # one size for each name of a dimension, in the arguments and in what is returned
+            return made(*args, **kwargs)
 
     UNMADE.add(call)
     return call
+
+
+def with_checks(function: Callable[..., Any], typechecker: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
+    """Return a function with its check, and whether it has to be called in a context of its own for shapes.
+
+    ``jaxtyped`` would do for all, but it makes two checks of every function, and binds and checks the arguments twice
+    at every call. It is left to do what beartype does not: to check the arguments of a generator function at the call,
+    and to pass over names that only a type checker knows.
+    """
+    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        return jaxtyped(function, typechecker=typechecker), False
+    try:
+        annotations = list(get_type_hints(function, include_extras=True).values())
+    except (NameError, TypeError):
+        return jaxtyped(function, typechecker=typechecker), False
+    shaped = any(isinstance(part, type) and issubclass(part, AbstractArray) for part in parts_of(annotations))
+    return typechecker(function), shaped
+
+
+def parts_of(annotation: Any) -> Iterator[Any]:
+    """Yield all that an annotation is made of: ``list[int] | None`` holds ``list[int]``, ``int`` and ``None``."""
+    yield annotation
+    inner = annotation if isinstance(annotation, list) else get_args(annotation)
+    if get_origin(annotation) is Literal:
+        inner = ()  # values, not types
+    if isinstance(annotation, TypeVar):
+        inner = (annotation.__bound__, *annotation.__constraints__)
+    for part in inner:
+        yield from parts_of(part)
 
 
 # Every call into fieldwatch is checked against its annotations and tensor shapes; installed before any test imports it.
@@ -153,12 +193,18 @@ def unchecked() -> Iterator[None]:
 
 
 @pytest.fixture
+def check() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Check a function as every function of fieldwatch is."""
+    return functools.partial(made_later, checked)
+
+
+@pytest.fixture
 def uncheckable() -> Callable[[], dict[str, str]]:
     """Functions imported so far whose annotations cannot be checked, with beartype's reason."""
 
     def names() -> dict[str, str]:
         for call in UNMADE:
-            jaxtyped(inspect.unwrap(call), typechecker=checked)
+            with_checks(inspect.unwrap(call), checked)
         return UNCHECKABLE
 
     return names

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,30 +82,34 @@ def start_anew():
 
 
 class Server:
-    """The process that forks."""
+    """The processes that fork: one for scripts, one for the program."""
 
     def __init__(self) -> None:
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, str(FORKS), str(there.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[there.fileno()], env=surroundings())
-        there.close()
-        self._socket = here
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        theirs = [there.fileno() for _, there in pairs]
+        command = [sys.executable, str(FORKS), *map(str, theirs)]
+        self._process = subprocess.Popen(command, pass_fds=theirs, env=surroundings())
+        for _, there in pairs:
+            there.close()
+        self._scripts, self._programs = (here for here, _ in pairs)
 
-    def start(self, arguments: list[str], environment: dict[str, str]) -> "Forked":
-        """Run ``fieldwatch ARGUMENTS``."""
+    def start(self, words: Sequence[str], environment: dict[str, str], folder: Path | None = None) -> "Forked":
+        """Run ``python WORDS``; a process that runs ``-m fieldwatch`` has imported it already."""
         out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")  # noqa: SIM115  `Forked` closes them
-        order = {"arguments": arguments, "environment": environment, "folder": str(Path.cwd())}
+        order = {"words": words, "environment": environment, "folder": str(folder or Path.cwd())}
+        orders = self._programs if words[:2] == ["-m", "fieldwatch"] else self._scripts
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # whose parent ends is now a child of this process
-        socket.send_fds(self._socket, [json.dumps(order).encode()], [out.fileno(), err.fileno()])
-        pid = int(self._socket.recv(100) or 0)
+        socket.send_fds(orders, [json.dumps(order).encode()], [out.fileno(), err.fileno()])
+        pid = int(orders.recv(100) or 0)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         assert pid, "the process that forks has ended"
         return Forked(pid, out, err)
 
     def close(self) -> None:
-        """End it."""
-        self._socket.close()
+        """End them."""
+        self._programs.close()
+        self._scripts.close()
         self._process.wait(10)
 
 
@@ -162,7 +167,20 @@ def forks():
 @pytest.fixture
 def start(forks):
     """Start the program as a process of its own, by a fork of one that has imported it."""
-    return lambda *arguments: forks.start([*map(str, arguments)], surroundings())
+    return lambda *arguments: forks.start(["-m", "fieldwatch", *map(str, arguments)], surroundings())
+
+
+@pytest.fixture
+def python(forks):
+    """Run ``python WORDS`` to its end, as a fork that has imported torch and nothing of ours: what came of it."""
+
+    def run(*words, folder=None, environment=None):
+        words = [*map(str, words)]
+        process = forks.start(words, surroundings() if environment is None else environment, folder)
+        out, err = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return run
 
 
 @pytest.fixture

@@ -1,13 +1,26 @@
 """A training with torch's data loading is killed and goes on to the same bits; the one that cannot is told at once."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from fieldwatch import read_history
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture
-def loaders(benchmark):
-    return benchmark("torture.loaders")
+def loaders(benchmark, python, monkeypatch):
+    """The trials; their trainings are processes that have imported torch."""
+    module = benchmark("torture.loaders")
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'benchmarks'}"}
+
+    def start(folder, workers, *, seed, options=()):
+        return python(module.__file__, folder, workers, module.STEPS, seed, *options, environment=environment)
+
+    monkeypatch.setattr(module, "start", start)
+    return module
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -2,11 +2,12 @@
 
 A block that cannot be run here says so in the page: `<!-- not run: why -->` before it. `<!-- exit: 1: why -->` says
 which code its last line ends with (0 otherwise; trainings may end with 1: so few steps find something). Lines of
-`fieldwatch` run in this process, all others in a shell.
+`fieldwatch` run in this process, those of `python` in one that has imported torch, all others in a shell.
 """
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -113,24 +114,28 @@ def shorter(words):
     return [*words, *next((more.split() for begin, more in SHORTER.items() if line.startswith(begin)), [])]
 
 
-def run_line(line, codes):
+def run_line(line, codes, python):
     """Run a line; it has to end with one of the codes."""
     words = shlex.split(line, comments=True)
-    if words[0] == "fieldwatch" and not set(words) & {">", "|", "&&"}:
+    plain = not set(words) & {">", "|", "&&"}
+    if words[0] == "fieldwatch" and plain:
         try:
             code = main(shorter(words[1:]))
         except SystemExit as ended:
             code = ended.code
         allowed = codes or ({0, 1} if words[1] in TRAINS else {0})
+    elif words[0] == "python" and plain:
+        code = python(*words[1:]).returncode
+        allowed = codes or {0}
     else:
         code = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", line], check=False, timeout=120).returncode
         allowed = codes or {0}
     assert code in allowed, f"{line!r} ended with {code}"
 
 
-def run_block(block):
+def run_block(block, python):
     if block.language == "python":
-        subprocess.run([sys.executable, "-c", block.text], check=True, timeout=120)
+        assert python("-c", block.text).returncode == 0
         return
     for line in block.lines:
         last = line is block.lines[-1]
@@ -139,7 +144,7 @@ def run_block(block):
             if block.kind == "exit"
             else set()
         )
-        run_line(line, codes if last else set())
+        run_line(line, codes if last else set(), python)
 
 
 @pytest.fixture
@@ -191,8 +196,9 @@ def make_opaque(folder):
 
 def make_two_runs(folder):
     for name in ("mine", "other"):
-        done = subprocess.run([sys.executable, "examples/adopt_torch/after.py", str(folder / name)], check=False)
-        assert done.returncode == 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["after.py", str(folder / name)])
+            runpy.run_path("examples/adopt_torch/after.py", run_name="__main__")
 
 
 NEEDS = {
@@ -207,27 +213,27 @@ NEEDS = {
 
 
 @pytest.mark.parametrize("section", NEEDS)
-def test_every_block_of_readme_runs(section, scratch):
+def test_every_block_of_readme_runs(section, scratch, python):
     for place, make in NEEDS[section].items():
         make(scratch / place)
     blocks = run_blocks("README.md", section)
     assert blocks
     for block in blocks:
-        run_block(block)
+        run_block(block, python)
 
 
-def test_every_block_of_the_tour_runs_in_its_order(scratch):
+def test_every_block_of_the_tour_runs_in_its_order(scratch, python):
     for block in run_blocks("docs/tour.md"):
-        run_block(block)
+        run_block(block, python)
     assert (scratch / "first.html").stat().st_size > 10_000
     assert "</html>" in (scratch / "first.html").read_text()
 
 
-def test_every_block_of_the_video_page_runs(scratch):
+def test_every_block_of_the_video_page_runs(scratch, python):
     make_frames(scratch / "frames")
-    run_line("fieldwatch train video --data frames/ --out runs/mine", set())
+    run_line("fieldwatch train video --data frames/ --out runs/mine", set(), python)
     for block in run_blocks("docs/video.md"):
-        run_block(block)
+        run_block(block, python)
 
 
 KILLED_AFTER = """
@@ -243,7 +249,7 @@ runpy.run_path("loop.py", run_name="__main__")
 """
 
 
-def test_the_recipe_for_data_loaders_goes_on_to_the_same_weights_after_a_kill(scratch):
+def test_the_recipe_for_data_loaders_goes_on_to_the_same_weights_after_a_kill(scratch, python):
     (block,) = [block for block in run_blocks("docs/adopt.md", "Data loaders") if block.language == "python"]
     script = block.text.replace('Run("runs/curve")', 'Run("runs/curve", saving=Saving(every=10))')
     script = f"from fieldwatch import Saving\n{script}"
@@ -251,8 +257,7 @@ def test_the_recipe_for_data_loaders_goes_on_to_the_same_weights_after_a_kill(sc
     for place, seed, stop in (("whole", 0, -1), ("cut", 0, 37), ("cut", 5, -1)):  # another process, other numbers
         (scratch / place).mkdir(exist_ok=True)
         (scratch / place / "loop.py").write_text(f"import torch\ntorch.manual_seed({seed})\n{script}")
-        command = [sys.executable, "-c", KILLED_AFTER, str(stop)]
-        codes.append(subprocess.run(command, cwd=scratch / place, check=False, timeout=120).returncode)
+        codes.append(python("-c", KILLED_AFTER, stop, folder=scratch / place).returncode)
     assert codes == [0, -signal.SIGKILL, 0]
     stored = [Checkpoints(scratch / place / "runs/curve/checkpoints").read("last") for place in ("whole", "cut")]
     weights = [one["model"] for one in stored]

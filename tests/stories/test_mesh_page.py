@@ -4,7 +4,6 @@ import html
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -34,11 +33,11 @@ def box():
 
 
 @pytest.fixture
-def page_of(tmp_path):
+def page_of(tmp_path, finish):
     def page_of(mesh, name):
         path = write_mesh(tmp_path / name, mesh)
-        words = [sys.executable, "-m", "fieldwatch", "mesh", "view", path, "--size", "64"]
-        subprocess.run(words, check=True, capture_output=True, timeout=120)
+        code, _, complaint = finish("mesh", "view", path, "--size", "64")
+        assert code == 0, complaint
         return path.with_suffix(".html")
 
     return page_of

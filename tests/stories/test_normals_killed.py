@@ -1,7 +1,5 @@
 """A normals run that is killed goes on to the very same surface."""
 
-import subprocess
-import sys
 import time
 
 import torch
@@ -25,7 +23,7 @@ def command(maps, out):
     words = TINY.partition(" --stages ")
     stage = words[2]
     return [
-        *(sys.executable, "-m", "fieldwatch", "train", "normals", "--data", str(maps), "--out", str(out)),
+        *("train", "normals", "--data", maps, "--out", out),
         *words[0].split(),
         *("--stages", stage),
     ]
@@ -48,20 +46,21 @@ def differences(one, other, name=""):
     return [] if repr(one) == repr(other) else [name]
 
 
-def test_a_killed_run_ends_with_the_surface_poses_and_state_of_an_uninterrupted_one(tmp_path):
+def test_a_killed_run_ends_with_the_surface_poses_and_state_of_an_uninterrupted_one(tmp_path, start, finish):
     maps = write_normal_maps(synthetic_normal_maps(views=3, size=24), tmp_path / "maps")
     whole = tmp_path / "whole"
     cut = tmp_path / "cut"
-    undisturbed = subprocess.Popen(command(maps, whole), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    killed = subprocess.Popen(command(maps, cut), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    undisturbed = start(*command(maps, whole))
+    killed = start(*command(maps, cut))
     while not list((cut / "checkpoints").glob("ckpt_00002*")) and killed.poll() is None:
         time.sleep(0.01)
     killed.kill()
-    killed.wait()
+    killed.communicate()
     assert not list((cut / "checkpoints").glob(f"ckpt_{STEPS:06d}")), "it was to be killed on its way"
-    assert undisturbed.wait() in (0, 1)
-    again = subprocess.run(command(maps, cut), capture_output=True, text=True, check=False)
-    assert again.returncode in (0, 1), again.stderr
+    _, complaint = undisturbed.communicate()
+    assert undisturbed.returncode in (0, 1), complaint
+    code, _, complaint = finish(*command(maps, cut))
+    assert code in (0, 1), complaint
     here = items_of(cut)
     there = items_of(whole)
     assert here.keys() == there.keys() >= {"model", "field_optimizer", "pose_optimizer", "rays", "recovery"}

@@ -1,8 +1,6 @@
 """A finished run of every pipeline is continued from an earlier checkpoint: the same numbers again, nothing deleted."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -22,13 +20,12 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_it_is_trained_to_the_same_numbers_and_the_later_checkpoints_are_kept(name, identical, tmp_path):
+def test_it_is_trained_to_the_same_numbers_and_the_later_checkpoints_are_kept(name, identical, tmp_path, python):
     folder = identical.train(name, tmp_path)
     environment = identical._environment(identical.SOURCE, tmp_path)
 
     def fieldwatch(*words):
-        line = [sys.executable, "-m", "fieldwatch", *map(str, words)]
-        return subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return python("-m", "fieldwatch", *words, folder=tmp_path, environment=environment)
 
     before = identical.run_hashes(folder)
     stored = Checkpoints(folder / "checkpoints").steps()
