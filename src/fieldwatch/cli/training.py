@@ -128,15 +128,20 @@ def prepared(
     resume: Literal["auto", "never", "must", "start-over"],
     profile: Profile | None,
 ) -> Job:
-    """Read and check all input before anything is written.
+    """Read and check all input before anything is written but data that the pipeline makes of raw input.
 
     Raises:
         InputError: the input or the run folder cannot be used.
     """
     with reading_input():
         # The cheap checks first: reading the data may take minutes.
+        convert = pipeline.load("convert")
+        conversion = convert(config, folder) if convert else None
+        config, make = conversion or (config, None)
         check_folder(folder, config, resume)
         check_writable(folder)
+        if make is not None:
+            make()
         job = pipeline.load("prepare")(config)
         check_apart(folder, config)
         check_snapshots(profile, job.device)

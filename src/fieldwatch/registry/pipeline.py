@@ -108,6 +108,9 @@ class Pipeline:
         config: frozen dataclass of settings. Each field is a flag, its docstring the help text. The fields ``name``
             (name of the data, for logs) and ``threads`` (number of CPU threads, 0 for torch's default) are required.
         prepare: ``prepare(config) -> Job`` reads and checks the input, and raises `InputError` if it is invalid.
+        convert: ``convert(config, folder) -> (config, make) | None`` recognizes input that ``prepare`` cannot read,
+            such as a film, but that can be made into data inside the run folder. It returns the config with the path of
+            these data, and a function without arguments that writes them; None for any other input.
         presets: mapping from names to functions that return a config; ``default`` is required.
         former_presets: current names of renamed presets by their former names, which ``--preset`` accepts unlisted.
         help: text of ``fieldwatch train NAME --help``; it should contain an example.
@@ -142,6 +145,7 @@ class Pipeline:
     about: str
     config: Reference
     prepare: Reference
+    convert: Reference = ""
     presets: Reference = ""
     former_presets: Mapping[str, str] = field(default_factory=dict[str, str])
     help: str = ""
@@ -218,6 +222,7 @@ class Pipeline:
 
 # Fields with references, whose form `Pipeline` checks.
 _REFERENCES = (
-    "config", "prepare", "presets", "command_line", "flags", "check_resumable", "evaluate", "evaluate_options",
-    "export", "export_options", "rank", "rank_options", "rules", "metrics", "quality", "machine_check",
+    "config", "prepare", "convert", "presets", "command_line", "flags", "check_resumable", "evaluate",
+    "evaluate_options", "export", "export_options", "rank", "rank_options", "rules", "metrics", "quality",
+    "machine_check",
 )  # fmt: skip

@@ -26,15 +26,17 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = read_flags(PhotosFlags, prog="fieldwatch data photos", arguments=arguments)
     chosen = replace(chosen, input=chosen.input.expanduser(), out=chosen.out.expanduser())
-    console = Terminal(stderr=True) if chosen.json else Terminal()
+    # Standard output has the result alone.
+    progress = Terminal(stderr=True)
     try:
-        outcome = find_cameras(chosen.input, chosen.out, chosen.settings, console, overwrite=chosen.overwrite)
+        outcome = find_cameras(chosen.input, chosen.out, chosen.settings, progress, overwrite=chosen.overwrite)
     except CaptureFailedError as error:
         sys.stderr.write(f"fieldwatch data photos: {error}\n")
         return FAILED
     if chosen.json:
         print_json(outcome.as_json())
     else:
+        console = Terminal()
         print_outcome(console, outcome)
         print_paths(console, {**outcome.files, "train on it": outcome.train_command})
     return int(outcome.is_poor)

@@ -8,7 +8,9 @@ Example: fieldwatch train splats --data colmap_scene/ --preset cpu --out runs/mi
 
 Example: fieldwatch train splats -c 3dgs_output/ -r dn_consistency --test-iterations 9000 15000
 
---data is a COLMAP folder (images/ and sparse/0/) or one with transforms.json; -c starts from a trained 3DGS model.
+--data is a COLMAP folder (images/ and sparse/0/), one with transforms.json, or a film or a folder of photos, whose
+cameras are found first and kept in RUN/scene (`fieldwatch data photos` has more settings for this). -c starts from a
+trained 3DGS model.
 Iterations count as in the papers: densification until 7000, then the surface terms of --regularization, pruning at
 9000. --schedule-scale 0.2 makes the whole schedule five times shorter.
 
@@ -69,6 +71,7 @@ SPLATS = Pipeline(
     config="fieldwatch.recon.pipelines.splats:SplatsConfig",
     presets="fieldwatch.recon.pipelines.splats:PRESETS",
     prepare="fieldwatch.recon.commands.splats.job:prepare",
+    convert="fieldwatch.recon.commands.splats.convert:convert",
     command_line="fieldwatch.recon.commands.migrate.splats:read",
     main_flags=_MAIN_FLAGS,
     inputs=("data", "images", "masks", "checkpoint-path"),

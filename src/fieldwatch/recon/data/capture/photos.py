@@ -163,8 +163,7 @@ def _write(path: Path, folder: Path, stem: str) -> _Written:
     Raises:
         UndecodableError: if the photo is damaged, or holds values of unknown range.
     """
-    with decoding():
-        image = Image.open(path)
+    with decoding(), Image.open(path) as image:
         header = read_header(image)
         image_format, size = str(image.format), image.size
         copied = image_format in _SUFFIXES and image.mode in _PLAIN_MODES and not header.turned

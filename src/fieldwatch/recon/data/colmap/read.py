@@ -196,8 +196,8 @@ def _find_model(folder: Path) -> tuple[Path, list[str]]:
     entries = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     msg = (
         f"no COLMAP model in {folder}: expected cameras, images and points3D as .bin or .txt in sparse/0, found: "
-        f"{entries}; pass the folder that contains images/ and sparse/, or run 'colmap automatic_reconstructor' on the "
-        "photos first"
+        f"{entries}; pass the folder that contains images/ and sparse/, or find cameras for the photos with "
+        "`fieldwatch data photos FOLDER -o scene`"
     )
     raise ColmapError(msg)
 

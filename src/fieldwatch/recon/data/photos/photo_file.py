@@ -209,7 +209,8 @@ def _heic_text(path: Path) -> str:
         return ""
     return (
         f"photo {path} is in HEIC format, which is not supported: expected JPEG, PNG, TIFF, WebP or BMP; convert the "
-        "photos to JPEG under the same names, with `heif-convert` on Linux or `sips -s format jpeg` on macOS"
+        "photos to JPEG under the same names, with `heif-convert` on Linux or `sips -s format jpeg` on macOS, or find "
+        "cameras for them anew with `fieldwatch data photos`"
     )
 
 

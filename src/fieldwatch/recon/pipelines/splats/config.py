@@ -253,7 +253,8 @@ class SplatsConfig:
     """Settings of a splats run. Iterations are nominal, as in the papers; ``schedule_scale`` converts them to steps.
 
     Attributes:
-        data: folder of the scene (COLMAP model or transforms*.json); None selects the scene that ``checkpoint_path``
+        data: folder of the scene (COLMAP model or transforms*.json), or a film or folder of photos whose cameras are
+            found first; None selects the scene that ``checkpoint_path``
             names, or the built-in scene.
         images: folder of the photos, if they are not in the scene folder.
         masks: folder of the masks, if it is not ``masks`` in the scene folder; black pixels are ignored in training.
