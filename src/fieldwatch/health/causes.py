@@ -34,6 +34,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "UnclearedGradient": _EVERYTHING | {"RateTooHigh", "TermDominates"},
         "TermWithoutGradient": _RESULTS | {"LossNotDecreasing", "GradientVanishing", "TermNotLearned"},
         "ModeChanged": _RESULTS | {"LossJump", "LossSpike"},
+        "DoubtfulSetting": _EVERYTHING | {"RateTooHigh", "RateTooLow", "TermDominates", "TermNotLearned"},
         "RateTooHigh": _EVERYTHING | {"TermDominates", "TermNotLearned"},
         "RateJump": _EVERYTHING | {"TermDominates", "TermNotLearned"},
         "TermDominates": _RESULTS | {"LossNotDecreasing", "TermConflict", "GradientVanishing"},
@@ -54,7 +55,9 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 """Consequences of each cause, by rule; earlier causes explain later ones."""
 
-BROAD = frozenset({"NonFinite", "RateTooHigh", "RateJump", "TermDominates", "GradientVanishing", "RateTooLow"})
+BROAD = frozenset(
+    {"DoubtfulSetting", "NonFinite", "RateTooHigh", "RateJump", "TermDominates", "GradientVanishing", "RateTooLow"}
+)
 """Causes that spoil everything, so that they also explain the findings of rules that the toolkit does not know."""
 
 AT_THE_END = _RESULTS | {"RateTooHigh", "RateTooLow", "TermNotLearned", "WrongSample"}
@@ -63,7 +66,7 @@ AT_THE_END = _RESULTS | {"RateTooHigh", "RateTooLow", "TermNotLearned", "WrongSa
 EXACT = frozenset({"NonFinite", "NotKept"})
 """Rules without patience, whose findings name the step at which the condition began."""
 
-DOUBTS = frozenset({"DoubtfulData"})
+DOUBTS = frozenset({"DoubtfulData", "DoubtfulSetting"})
 """Rules whose notes are as serious as what they explain."""
 
 _FOLLOW = frozenset(("LossSpike", "LossJump", "SampleSpike", "GradientExploding", "LossOscillating"))

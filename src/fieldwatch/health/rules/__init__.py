@@ -9,7 +9,7 @@ from types import ModuleType
 
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules import (
-    data,
+    doubts,
     finite,
     forecast,
     gradients,
@@ -31,7 +31,7 @@ from fieldwatch.health.rules import (
 __all__ = [
     "GENERAL",
     "RULES",
-    "data",
+    "doubts",
     "finite",
     "forecast",
     "gradients",
@@ -68,7 +68,7 @@ _MODULES = (
     quality,
     rates,
     results,
-    data,
+    doubts,
 )
 
 
