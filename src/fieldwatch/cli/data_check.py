@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from rich.text import Text
 
@@ -14,8 +16,13 @@ SLOW = 1.0
 """Seconds from which the time of the check is printed."""
 
 
-def check_data(job: Job, console: Terminal) -> tuple[Mapping[str, str], ...]:
-    """Check the data of a training and print what is doubtful.
+def check_data(job: Job, preset: Any, console: Terminal) -> tuple[Mapping[str, Any], ...]:
+    """Check the data and the settings of a training and print what is doubtful.
+
+    Args:
+        job: the training.
+        preset: config from which its settings were derived.
+        console: where to print.
 
     Returns:
         The warnings and notes, for the record of the run.
@@ -26,7 +33,7 @@ def check_data(job: Job, console: Terminal) -> tuple[Mapping[str, str], ...]:
     if job.check is None:
         return ()
     began = time.perf_counter()
-    findings: Sequence[DataFinding] = job.check()
+    findings: Sequence[DataFinding] = job.check(preset)
     seconds = time.perf_counter() - began
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
@@ -35,10 +42,7 @@ def check_data(job: Job, console: Terminal) -> tuple[Mapping[str, str], ...]:
         console.print(Text(f"  {finding.severity}: {finding.message} -> {finding.remedy}"), soft_wrap=True)
     if seconds > SLOW:
         console.print(Text(f"  the data was checked in {seconds:.1f} s; --no-doctor leaves this out"))
-    return tuple(
-        {"name": each.name, "severity": each.severity, "message": each.message, "remedy": each.remedy}
-        for each in findings
-    )
+    return tuple(asdict(finding) for finding in findings)
 
 
 def refusal(errors: Sequence[DataFinding]) -> str:

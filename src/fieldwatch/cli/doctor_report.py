@@ -24,12 +24,14 @@ class DataFinding:
         severity: `"error"` (training would fail or learn something else), `"warning"` (worth a look) or `"note"`.
         message: observation, with numbers.
         remedy: advice.
+        certain: whether a warning spoils a training for certain, whatever its figures say.
     """
 
     name: str
     severity: Severity
     message: str
     remedy: str
+    certain: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

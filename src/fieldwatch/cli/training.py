@@ -88,7 +88,7 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
         job = replace(job, notes=(*notes, *job.notes))
         # A run that continues was checked when it began.
         starts = resume == "start-over" or not holds_run(folder)
-        found = check_data(job, console) if starts and getattr(flags, "doctor", False) else ()
+        found = check_data(job, preset, console) if starts and getattr(flags, "doctor", False) else ()
         # After the checks: whatever is announced is also trained.
         print_start(console, getattr(config, "name", pipeline.name), job, folder)
         bar = ProgressBar(job.total, job.progress_tags, console)

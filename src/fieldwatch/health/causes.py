@@ -50,6 +50,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "RateEndsEarly": _RESULTS | _UNTRAINED,
         "AlwaysClipped": _RESULTS | _UNTRAINED,
         "WrongSample": _LOSSES | _RESULTS | {"GradientExploding", "RateTooHigh", "SampleSpike", "WorstSample"},
+        "DoubtfulSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow"},
         "RateTooHigh": _EVERYTHING | _OF_RATES,
         "RateJump": _EVERYTHING | _OF_RATES,
         "DecayTooHigh": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "ParameterDrift"},
@@ -72,7 +73,9 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 """Consequences of each cause, by rule; earlier causes explain later ones."""
 
-BROAD = frozenset({"NonFinite", "RateTooHigh", "RateJump", "TermDominates", "GradientVanishing", "RateTooLow"})
+BROAD = frozenset(
+    {"DoubtfulSetting", "NonFinite", "RateTooHigh", "RateJump", "TermDominates", "GradientVanishing", "RateTooLow"}
+)
 """Causes that spoil everything, so that they also explain the findings of rules that the toolkit does not know."""
 
 AT_THE_END = _RESULTS | {
@@ -94,7 +97,7 @@ AT_THE_END = _RESULTS | {
 EXACT = frozenset({"NonFinite", "NotKept"})
 """Rules without patience, whose findings name the step at which the condition began."""
 
-DOUBTS = frozenset({"DoubtfulData"})
+DOUBTS = frozenset({"DoubtfulData", "DoubtfulSetting"})
 """Rules whose notes are as serious as what they explain."""
 
 _FOLLOW = frozenset(("LossSpike", "LossJump", "SampleSpike", "GradientExploding", "LossOscillating"))

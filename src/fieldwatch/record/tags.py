@@ -17,7 +17,7 @@ BASELINES = "baselines"
 """Kind of the event that declares values of metrics without training."""
 DATA_CHECK = "data_check"
 """Kind of the event with what the check of the data found before the first step: ``name``, ``severity``, ``message``,
-``remedy``."""
+``remedy``, ``certain``."""
 SAMPLE_SCORES = "sample_scores"
 """Kind of the event with the scores of single samples at an evaluation: ``metric``, ``better``, ``values`` by name."""
 

@@ -18,8 +18,9 @@ class Job:
         notes: messages to the user, such as changes made to the input.
         progress_tags: content of the progress bar: tag to text, with ``{}`` for the value.
         references: baseline metrics that need no training, by tag; printed next to the final metrics.
-        check: checks the data in about a second and returns the problems as `DataFinding`, like ``fieldwatch doctor``;
-            an error among them keeps ``fieldwatch train`` from starting. None checks nothing.
+        check: ``check(preset)`` checks data and settings in about a second and returns the problems as `DataFinding`,
+            like ``fieldwatch doctor``; an error among them keeps ``fieldwatch train`` from starting. ``preset`` is the
+            config from which the settings were derived, or None. Without a function, nothing is checked.
     """
 
     headline: str
@@ -31,4 +32,4 @@ class Job:
     progress_tags: Mapping[str, str] = field(default_factory=lambda: {"Loss/total": "loss {}"})
     references: Mapping[str, float] = field(default_factory=dict[str, float])
     # A `DataFinding` belongs to the commands, which import this module.
-    check: Callable[[], Sequence[Any]] | None = None
+    check: Callable[[Any], Sequence[Any]] | None = None

@@ -42,7 +42,7 @@ class RunChoices(TypedDict, total=False):
     mirror: str
     hang_timeout: HangTimeout
     replay_within: float
-    data_findings: Sequence[Mapping[str, str]]
+    data_findings: Sequence[Mapping[str, Any]]
 
 
 class RunOptions(TypedDict):

@@ -57,7 +57,7 @@ class RunDescription:
     about: Mapping[str, Any]
     layout: Layout | None
     metrics: Catalogue | None
-    data_findings: tuple[Mapping[str, str], ...] = ()
+    data_findings: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(cls, config: Mapping[str, Any], declared: Declared, about: Mapping[str, Any]) -> RunDescription:

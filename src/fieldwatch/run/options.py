@@ -102,7 +102,7 @@ class Declared:
     metrics: Catalogue | None = None
     layout: Layout | None = None
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    data_findings: Sequence[Mapping[str, str]] = ()
+    data_findings: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

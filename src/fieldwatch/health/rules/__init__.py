@@ -11,6 +11,7 @@ from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules import (
     batches,
     data,
+    doubts,
     evaluations,
     finite,
     forecast,
@@ -37,6 +38,7 @@ __all__ = [
     "RULES",
     "batches",
     "data",
+    "doubts",
     "evaluations",
     "finite",
     "forecast",
@@ -80,7 +82,7 @@ _MODULES = (
     quality,
     rates,
     results,
-    data,
+    doubts,
 )
 
 

@@ -1,10 +1,13 @@
 """Training of normals for the commands: preparation, headline, quality table."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from rich.table import Table
 
+from fieldwatch.cli.kit import DataFinding
 from fieldwatch.pipeline import Job
+from fieldwatch.recon.commands.doctor_settings import FAR, SETTING, distance, far_setting, setting_findings
 from fieldwatch.recon.commands.normals.doctor_normals import map_findings
 from fieldwatch.recon.pipelines.normals import NormalsConfig, NormalsScene, prepare_scene, train_normals
 
@@ -22,6 +25,10 @@ OF_THE_SURFACE = (
     ("position of the cameras, error (units)", "Eval/pose_position", "{:.4f}"),
 )
 """Rows of the quality table for the surface and the poses."""
+MAGNITUDES = ("lr", "lr_table", "lr_poses", "lr_poses_late", "radius")
+"""Settings whose magnitude decides whether a training works."""
+TERMS = ("normal", "depth", "mask", "eikonal", "point_cloud", "surface", "consistency")
+"""Terms with a weight in the stages."""
 SHOWN = {
     "Loss/total": "loss {}",
     "Loss/component_normal": "normal {}",
@@ -46,9 +53,48 @@ def prepare(config: NormalsConfig) -> Job:
         device=str(scene.device),
         progress_tags=SHOWN,
         train=lambda folder, how: train_normals(config, scene, folder, **how),
-        # The built-in object needs no check, and learned poses are wrong by design.
-        check=None if config.data is None or config.poses.learned else lambda: map_findings(scene.maps, config.axes),
+        check=lambda preset: check(config, scene, preset),
     )
+
+
+def check(config: NormalsConfig, scene: NormalsScene, preset: NormalsConfig | None) -> list[DataFinding]:
+    """Check maps, masks, cameras and settings before the first step.
+
+    Args:
+        config: settings of the run.
+        scene: its maps.
+        preset: settings from which they were derived.
+    """
+    # The built-in object needs no check, and poses that are learned may be far off.
+    known = config.data is None or config.poses.learned
+    found = [] if known else map_findings(scene.maps, config.axes)
+    found += setting_findings(config, preset, MAGNITUDES)
+    return found if preset is None else [*found, *stage_findings(config, preset)]
+
+
+def stage_findings(config: NormalsConfig, preset: NormalsConfig) -> list[DataFinding]:
+    """Compare the largest weight of each term, relative to that of the normals, with the preset's."""
+    chosen, usual = (_largest_weights(each) for each in (config, preset))
+    far = {term: distance(chosen[term], usual[term]) for term in chosen if usual.get(term)}
+    found: list[DataFinding] = []
+    for term in sorted(far, key=lambda term: -far[term]):
+        if far[term] >= FAR:
+            finding = far_setting("--stages", chosen[term], usual[term], f"{term}_weight")
+            message = finding.message.replace("--stages is", f"the weight of {term} in --stages is")
+            verb = "Lower" if chosen[term] > usual[term] else "Raise"
+            remedy = (
+                f"{verb} the weight of {term} in --stages to about {usual[term]:g} beside normal=1, or leave it out."
+            )
+            name = f"{SETTING} --stages {term}"
+            found.append(replace(finding, name=name, message=message, remedy=remedy))
+    return found
+
+
+def _largest_weights(config: NormalsConfig) -> dict[str, float]:
+    """Return the largest weight of each term over the stages, relative to the largest one of the normals."""
+    stages = config.parsed_stages
+    weights = {term: max(float(getattr(stage, term)) for stage in stages) for term in TERMS}
+    return {term: weight / (weights["normal"] or 1.0) for term, weight in weights.items() if weight > 0}
 
 
 def headline(config: NormalsConfig, scene: NormalsScene) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from rich.table import Table
 
+from fieldwatch.cli.kit import DataFinding
 from fieldwatch.pipeline import Job, Outcome, RunChoices
+from fieldwatch.recon.commands.doctor_settings import setting_findings
 from fieldwatch.recon.commands.splats.doctor_photos import check_scene
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsConfig, prepare_scene, train_splats
@@ -29,6 +31,13 @@ OF_THE_GAUSSIANS = (
     ("nearer to it than 1 % of the extent", "Surface/within_1_percent", "{:.1%}"),
 )
 """Rows of the quality table for the Gaussians."""
+MAGNITUDES = (
+    *("lr_factor", "lr_means", "lr_scales", "lr_quaternions", "lr_opacities", "lr_constant", "lr_rest"),
+    *("lr_exposures", "lr_beta", "growth_pull", "least_opacity", "largest_size", "reset_every"),
+    *("depth_normal_weight", "flatness_weight", "entropy_weight", "density_weight", "better_normal_weight"),
+    *("samples_on_surface_weight", "smoothing_weight"),
+)
+"""Settings whose magnitude decides whether a training works."""
 SHOWN = {
     "Loss/total": "loss {}",
     "Train/PSNR": "{} dB",
@@ -54,8 +63,26 @@ def prepare(config: SplatsConfig) -> Job:
         total=scene.plan.total,
         progress_tags=SHOWN,
         train=lambda folder, how: _train(config, scene, folder, how),
-        check=lambda: check_scene(scene.photos, config.data),
+        check=lambda preset: check(config, scene, preset),
     )
+
+
+def check(config: SplatsConfig, scene: Scene, preset: SplatsConfig | None) -> tuple[DataFinding, ...]:
+    """Check photos, cameras and settings before the first step.
+
+    Args:
+        config: settings of the run.
+        scene: its photos.
+        preset: settings from which they were derived.
+
+    Raises:
+        ColmapError: the sparse model is damaged.
+    """
+    # The built-in scene needs no check.
+    known = config.data is None and config.checkpoint_path is None
+    about_data = () if known else check_scene(scene.photos, config.data)
+    instead = {"growth_pull": 2e-4 if config.growth_options.growth_gradient == "signed" else 1e-3}
+    return (*about_data, *setting_findings(config, preset, MAGNITUDES, instead=instead))
 
 
 def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) -> Outcome[Evaluation]:

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
+from fieldwatch.cli.kit import DataFinding
 from fieldwatch.pipeline import Job
+from fieldwatch.recon.commands.doctor_settings import setting_findings
 from fieldwatch.recon.commands.video.doctor_frames import clip_findings
 from fieldwatch.recon.pipelines.video import (
     VideoConfig,
@@ -28,6 +30,11 @@ QUALITY = (
 )
 """Rows of the quality table: label, tag with a placeholder for the set, number of decimals."""
 
+MOST_FRAMES = 300
+"""Number of frames that are checked before a training; `fieldwatch doctor --data` checks all of them."""
+MAGNITUDES = ("lr", "pixel_weight", "clip_loss_weight", "between_weight", "clip_norm")
+"""Settings whose magnitude decides whether a training works."""
+
 
 def prepare(config: VideoConfig) -> Job:
     """Read the clip and compute its targets.
@@ -44,8 +51,20 @@ def prepare(config: VideoConfig) -> Job:
         progress_tags=shown_values(scene),
         references=scene.references,
         train=lambda folder, how: train_video(config, scene, folder, **how),
-        check=None if config.data is None else lambda: tuple(clip_findings(scene.clip)),
+        check=lambda preset: check(config, scene, preset),
     )
+
+
+def check(config: VideoConfig, scene: VideoScene, preset: VideoConfig | None) -> list[DataFinding]:
+    """Check frames and settings before the first step.
+
+    Args:
+        config: settings of the run.
+        scene: its clip.
+        preset: settings from which they were derived.
+    """
+    about_data = [] if config.data is None else list(clip_findings(scene.clip, MOST_FRAMES))
+    return [*about_data, *setting_findings(config, preset, MAGNITUDES)]
 
 
 def headline(config: VideoConfig, scene: VideoScene) -> str:

@@ -38,12 +38,15 @@ _STEPS = 192  # per ray
 _MIN_REACH = 0.1  # distance from the origin that an object must reach, so that it is not tiny in the unit sphere
 _MAX_SPHERE_MISS_SHARE = 0.001
 _MAX_HULL_REACH = 1.15  # above 1, since the hull of few views is larger than the object
+_MOST_LEFT_OUT = 40  # views up to which each is left out in turn, to find the one that contradicts the others
+_MIN_VIEWS = 4  # fewer have no usual agreement
+_TURNED_OUTWARD = 0.3  # agreement below which a single view is suspected
 _REWRITE = (
     "No choice of --axes describes the files: write normals with x right, y up, z toward the viewer (red, green, blue)."
 )
 _CONSEQUENCES = {  # checks that fail as a consequence of another one, and are not reported with it
-    "overlap": ("axes", "cross_view", "depth", "holes"),
-    "axes": ("facing", "cross_view", "depth", "holes"),
+    "overlap": ("axes", "turned", "cross_view", "depth", "holes"),
+    "axes": ("turned", "facing", "cross_view", "depth", "holes"),
     "rotation": ("hull", "silhouettes", "cross_view"),
     "silhouettes": ("cross_view",),
     "hull": ("silhouettes", "cross_view"),
@@ -85,7 +88,11 @@ def check_normal_maps(normal_set: NormalSet, axes: str | None = None) -> tuple[N
     results = [check(views) for check in (_rotation, _unit_length, _facing, _overlap, _holes, _depth)]
     # Carving is the expensive part, so all checks share one hull.
     hull = visual_hull(views)
-    results += [_axes(views, hull, axes), *(check(views, hull) for check in (_bounds, _silhouettes, _cross_view))]
+    results += [
+        _axes(views, hull, axes),
+        _turned(views),
+        *(check(views, hull) for check in (_bounds, _silhouettes, _cross_view)),
+    ]
     checks = [check for check in results if check is not None]
     implied = set[str]().union(*(_CONSEQUENCES.get(check.name, ()) for check in checks))
     # Errors come first, because readers often act on the first line alone.
@@ -191,6 +198,49 @@ def _axes(views: Sequence[NormalView], hull: Hull, axes: str | None) -> NormalCh
     )
 
 
+def _reordered(order: Sequence[int], signs: Sequence[float]) -> NormalTransform:
+    """Assume that the components stand in another order, with signs."""
+    factors = torch.tensor(list(signs))
+    return lambda view, normals: normals[:, list(order)] * factors.to(normals)  # noqa: ARG005 - the same for all views
+
+
+# The other seven ways to turn or mirror an image by quarters.
+_IN_PLANE = tuple(
+    _reordered(order, (*signs, 1.0))
+    for order in ((0, 1, 2), (1, 0, 2))
+    for signs in ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
+    if (order, signs) != ((0, 1, 2), (1.0, 1.0))
+)
+
+
+def _turned(views: Sequence[NormalView]) -> NormalCheck | None:
+    """Find single views whose normals are turned or mirrored in the image, unlike those of the others."""
+    shares = {view.name: sum(share) for view in views if (share := outward_share([view])) is not None}
+    if len(shares) < _MIN_VIEWS or float(np.median(list(shares.values()))) < _MIN_OUTWARD:
+        return None
+    by_name = {view.name: view for view in views}
+    wrong: dict[str, float] = {}
+    for name, share in shares.items():
+        if share >= _TURNED_OUTWARD:
+            continue
+        others = [sum(outward_share([by_name[name]], turn) or (0.0, 0.0)) for turn in _IN_PLANE]
+        if max(others) > _MIN_OUTWARD:
+            wrong[name] = share
+    if not wrong or len(wrong) > len(shares) / 2:
+        return None
+    worst = min(wrong, key=lambda name: wrong[name])
+    return NormalCheck(
+        name="turned",
+        severity="error",
+        message=(
+            f"the normals of views {_listed(list(wrong))} are turned or mirrored in the image: they do not point "
+            f"outward at the outline of the mask (agreement {wrong[worst]:.2f} in view {worst!r}, "
+            f"{np.median(list(shares.values())):.2f} in the others)."
+        ),
+        remedy="Write the normals of these views again, or leave the views out with --exclude and their numbers.",
+    )
+
+
 def _swapped_channels(views: Sequence[NormalView]) -> tuple[NormalTransform, float, str] | None:
     """Find an order and signs of the channels that make the normals point outward at the outlines and to the camera.
 
@@ -217,12 +267,6 @@ def _swapped_channels(views: Sequence[NormalView]) -> tuple[NormalTransform, flo
     )
     channels = " (BGR instead of RGB)" if order == (2, 1, 0) else ""
     return _reordered(order, signs), share, f"the channels of the normals are exchanged{channels}: {holds}"
-
-
-def _reordered(order: Sequence[int], signs: Sequence[float]) -> NormalTransform:
-    """Assume that the components stand in another order, with signs."""
-    factors = torch.tensor(list(signs))
-    return lambda view, normals: normals[:, list(order)] * factors.to(normals)  # noqa: ARG005 - the same for all views
 
 
 def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
@@ -348,6 +392,15 @@ def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
     # The hull may be half a cell too small, which matters for thin parts.
     dilated = hull.dilated()
     shares = {view.name: _hull_hit_share(view, dilated) for view in views if bool(view.mask.any())}
+    if min(shares.values(), default=1.0) < _MIN_COVERED_SHARE and (culprit := _carver(views)):
+        return NormalCheck(
+            name="silhouettes",
+            severity="error",
+            message=f"pose, focal length or mask of view {culprit!r} contradict all others, which agree without it.",
+            remedy=(
+                f"Check number, mask and camera of view {culprit!r}, or leave it out with --exclude and its number."
+            ),
+        )
     return _of_views(
         shares,
         lambda share: share < _MIN_COVERED_SHARE,
@@ -360,6 +413,18 @@ def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
         ),
         worst=min,
     )
+
+
+def _carver(views: Sequence[NormalView]) -> str:
+    """Return the view without which the masks of all others agree; empty if there is none, or with many views."""
+    if not _MIN_VIEWS <= len(views) <= _MOST_LEFT_OUT:
+        return ""
+    for left_out in views:
+        others = [view for view in views if view is not left_out]
+        hull = visual_hull(others).dilated()
+        if all(_hull_hit_share(view, hull) >= _MIN_COVERED_SHARE for view in others if bool(view.mask.any())):
+            return left_out.name
+    return ""
 
 
 def _hull_hit_share(view: NormalView, hull: Hull) -> float:

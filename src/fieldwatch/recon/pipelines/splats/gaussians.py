@@ -249,8 +249,8 @@ class Gaussians(nn.Module):
         """
         if not len(surviving) and (added is None or not len(added.means)):
             raise ValueError(
-                f"all {len(self)} Gaussians would be removed and none added: lower the opacity or raise the size at "
-                "which Gaussians are pruned, or find out why they became transparent"
+                f"all {len(self)} Gaussians would be removed and none added: lower --least-opacity (0.005 is usual) or "
+                "raise --largest-size (0.1 is usual), or find out why the Gaussians became transparent"
             )
         for name in PARAMETERS:
             old = self.get_parameter(name)
