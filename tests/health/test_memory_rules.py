@@ -121,30 +121,18 @@ BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule.name
 
 
 @BY_NAME
-def test_names_the_planted_fault(case, make):
-    found = case.rule(case.fault(make))
-    assert len(found) == 1, found
-    finding = found[0]
-    assert (finding.rule, finding.step, finding.severity, finding.subject) == (case.rule.name, *case.at), finding
-    *says, advises = case.words
-    assert [words for words in says if words not in finding.message] == [], finding.message
-    assert advises in finding.remedy
+def test_names_the_planted_fault(case, planted):
+    planted.assert_fault_is_named(case)
 
 
 @BY_NAME
-def test_is_silent_on_the_healthy_twin(case, make):
-    assert case.rule(case.healthy(make)) == ()
-    assert case.rule(History()) == ()
+def test_is_silent_on_the_healthy_twin(case, planted):
+    planted.assert_healthy_run_is_silent(case)
 
 
 @BY_NAME
-def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
-    """The finding is the same with the recordings up to its step; with one fewer there is no finding."""
-    history = case.fault(make)
-    history.discard(case.at[0] + 1)
-    assert [finding.step for finding in case.rule(history)] == [case.at[0]]
-    history.discard(case.at[0])
-    assert case.rule(history) == ()
+def test_the_step_is_the_first_at_which_it_could_be_known(case, planted):
+    planted.assert_step_is_the_earliest(case)
 
 
 def test_every_rule_about_memory_has_a_planted_fault_and_a_healthy_twin():

@@ -574,32 +574,19 @@ BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule.name
 
 
 @BY_NAME
-def test_names_the_planted_fault(case, make):
-    found = case.rule(case.fault(make))
-    assert len(found) == 1, found
-    finding = found[0]
-    assert finding.rule == case.rule.name
-    assert (finding.step, finding.severity, finding.subject) == case.at, finding
-    *says, advises = case.words
-    assert [words for words in says if words not in finding.message] == [], finding.message
-    assert advises in finding.remedy
+def test_names_the_planted_fault(case, planted):
+    planted.assert_fault_is_named(case)
 
 
 @BY_NAME
-def test_is_silent_on_the_healthy_twin(case, make):
-    assert case.rule(case.healthy(make)) == ()
-    assert case.rule(History()) == ()
+def test_is_silent_on_the_healthy_twin(case, planted):
+    planted.assert_healthy_run_is_silent(case)
 
 
 @BY_NAME
-def test_the_step_is_the_first_at_which_it_could_be_known(case, make):
-    """The finding is the same with the recordings up to its step; with one fewer there is no finding."""
-    history = case.fault(make)
-    patient = isinstance(case.rule, losses.LossSpike)
-    history.discard(case.at[0] + (2 if patient else 1))
-    assert [finding.step for finding in case.rule(history)] == [case.at[0]]
-    history.discard(case.at[0])
-    assert case.rule(history) == ()
+def test_the_step_is_the_first_at_which_it_could_be_known(case, planted):
+    # A spike of a single step is known one step later.
+    planted.assert_step_is_the_earliest(case, needed=2 if isinstance(case.rule, losses.LossSpike) else 1)
 
 
 def test_each_stretch_of_failing_saves_is_named_once_and_the_mirror_for_itself(make):
