@@ -421,7 +421,12 @@ class Run:
         """Send an image (``[height, width, 3]`` uint8) to every sink that supports images."""
         self._session.record.image(name, pixels, position)
 
-    def histogram(self, name: str, values: Float[Tensor, "..."] | NDArray[Any], position: int) -> None:  # noqa: UP037
+    def histogram(
+        self,
+        name: str,
+        values: Float[Tensor, "..."] | NDArray[Any],  # noqa: UP037  a shape, not the name of a type
+        position: int,
+    ) -> None:
         """Send a histogram of values to every sink that supports it. Synchronizes with the device: use it sparingly."""
         self._session.record.histogram(name, values, position)
 
