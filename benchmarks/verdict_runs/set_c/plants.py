@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from verdict_runs import scenes
-from verdict_runs.cases import Plant, Train
+from verdict_runs.cases import Fault, Plant, Train
 from verdict_runs.commands import NORMALS, SPLATS, VIDEO, Command, last_value, worst_view
 from verdict_runs.faults import (
     ABSURD,
@@ -623,7 +623,14 @@ PIPELINES: tuple[Plant, ...] = (
     ),
     YARD_VIEWS.spoilt("yard one photo twice", "wrong sample", data.repeat_photo(3, 9), names=("yard_09", "yard_03")),
     YARD.spoilt("yard focal length x1.7", "focal length", scenes.scale_focal(1.7)),
-    YARD.spoilt("yard photos cropped after calibration", "focal length", data.move_principal_point(9.0)),
+    dataclasses.replace(
+        YARD.spoilt("yard photos cropped after calibration", "focal length", data.move_principal_point(9.0)),
+        fault=Fault(
+            kind=WORSE,
+            cause=r"principal|intrinsic|reproject|lens|calibrat|crop|focal|camera",
+            remedy=r"principal|intrinsic|calibrat|crop|camera|COLMAP|lens|focal",
+        ),
+    ),
     YARD.spoilt("yard poses inverted", "poses shuffled", data.invert_poses),
     YARD.flagged("yard rates x60", "rate too high", "--lr-factor 60"),
     YARD.flagged("yard rates / 1000", "rate too low", "--lr-factor 0.001"),
@@ -638,7 +645,12 @@ PIPELINES: tuple[Plant, ...] = (
         "wrong axes",
         data.change_normals(lambda normals: normals * np.array([1.0, -1.0, 1.0], np.float32)),
     ),
-    TORUS.spoilt("torus one mask inverted", "wrong sample", data.invert_mask(4), names=("004", "4")),
+    TORUS.spoilt(
+        "torus one mask inverted",
+        "wrong sample",
+        data.invert_mask(4),
+        names=("004", "'4'", "view 4", "sample 4", "mask 4"),
+    ),
     TORUS.spoilt(
         "torus cameras in reverse", "poses shuffled", scenes.change_cameras(lambda count: [*range(count)][::-1])
     ),
@@ -651,7 +663,7 @@ PIPELINES: tuple[Plant, ...] = (
         data.reorder_frames(lambda count: [7 * i % count for i in range(count)]),
     ),
     dataclasses.replace(WHEEL, figure=last_value("Eval/PSNR_Stats/train_min"), good=20.0).spoilt(
-        "wheel one frame white", "wrong sample", scenes.change_frame(5, np.ones_like), names=("5",)
+        "wheel one frame white", "wrong sample", scenes.change_frame(11, np.ones_like), names=("11",)
     ),
     WHEEL.flagged("wheel rate x150", "rate too high", "--lr 1.5"),
     WHEEL.flagged("wheel rate / 5000", "rate too low", "--lr 2e-6"),
