@@ -5,6 +5,7 @@
     python benchmarks/verdicts.py --only "blobs rate x1000" --keep runs/    # one case, by a part of its name
     python benchmarks/verdicts.py --json --seed 1
     python benchmarks/verdicts.py --check                   # does each plant break its run, and its repair mend it?
+    python benchmarks/verdicts.py --write                   # ... and store the scores of each rule for docs/generate.py
 
 Each plant is a run with one fault, trained through the public API or the command line in a process of its own. Of its
 findings above a note the table shows: whether there are any, whether the first one names the cause (and how many there
@@ -12,7 +13,8 @@ are), whether the remedy names the flag, line or data to change, and whether the
 applied. The figure of merit is measured on clean data, by the benchmark, and is not part of the record. A healthy run
 that is not "healthy" is a false alarm.
 
-Rules may be tuned on sets a and b, which have the same faults with other data, models and magnitudes.
+Rules may be tuned on sets a and b, which have the same faults with other data, models and magnitudes. Set c has other
+faults and other loops, and was written without knowledge of the rules: do not tune rules on it.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from typing import Any
 from verdict_runs.cases import Healthy, Order, Plant
 from verdict_runs.judging import Ran, Told, judge
 from verdict_runs.processes import run_orders
+from verdict_runs.scores import rule_scores, store
 from verdict_runs.sets import HEALTHY, PLANTS
 
 HEAD = """| plant | kind | told | cause | remedy | repaired | first finding | figure | good | s |
@@ -132,6 +135,13 @@ class Benchmark:
             "seconds": round(sum(r.ran.seconds + (r.again.seconds if r.again else 0) for r in mine.values())),
         }
 
+    def scores(self, set_name: str) -> dict[str, Any]:
+        """Return the shares of a set, and those of each rule."""
+        mine = [result for result in self.results.values() if result.set_name == set_name]
+        plants = [(result.ran, result.told) for result in mine if result.told is not None]
+        healthy = [result.ran for result in mine if result.told is None]
+        return {"totals": self.totals(set_name), "rules": rule_scores(plants, healthy)}
+
 
 def alarmed(ran: Ran) -> bool:
     """Whether anything above a note was said of a healthy run, or it did not end."""
@@ -220,9 +230,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="number of processes")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the run folders here")
     parser.add_argument("--check", action="store_true", help="make every repair, whatever the verdict said")
+    parser.add_argument("--write", action="store_true", help="store the scores in benchmarks/verdicts.json")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     args = parser.parse_args(words)
+    if args.write and (args.only or args.what or args.check):
+        parser.error("expected whole sets for --write: leave out --only, --what and --check")
     sets = [args.set] if args.set else sorted(PLANTS)
     benchmark = Benchmark(sets, args.only, what=args.what, check=args.check, quiet=args.json)
     if args.list:
@@ -237,6 +250,8 @@ def main(words: Sequence[str] | None = None) -> int:
     benchmark.show(f"\n{HEALTHY_HEAD}")
     healthy = [Order(name=name) for name in benchmark.healthy]
     run_orders(healthy, seed=args.seed, jobs=args.jobs, after=benchmark.after, keep=args.keep)
+    if args.write:
+        store({each: benchmark.scores(each) for each in sets}, args.seed)
     totals = {each: benchmark.totals(each) for each in sets}
     if args.json:
         results = {name: asdict(result) for name, result in benchmark.results.items()}

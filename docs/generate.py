@@ -5,6 +5,7 @@ from pathlib import Path
 
 import drawings
 import public_names
+import rule_scores
 
 from fieldwatch.health import rules_markdown
 from fieldwatch.record import TOOLKIT
@@ -20,6 +21,7 @@ def pages() -> dict[str, str]:
     catalogues = {each.name.capitalize(): each.load("metrics") for each in pipelines}
     catalogues = {"Every run": TOOLKIT, **catalogues}
     rules = rules_markdown({each.name: each.load("rules") for each in pipelines})
+    rules = rule_scores.with_scores(rules, rule_scores.stored_scores())
     sections = "\n\n".join(f"## {title}\n\n{catalogue.markdown()}" for title, catalogue in catalogues.items())
     metrics = f"{HEAD}# Metrics\n\nA metric's name is its TensorBoard tag. `<...>` stands for any name.\n\n{sections}\n"
     return {

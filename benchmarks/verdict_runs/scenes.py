@@ -76,12 +76,12 @@ def solid_scene(views: int, size: int, points: int) -> Spoil:
     def write(folder: Path) -> None:
         photos = solid_photos(views=views, size=size, points=points, samples=1)
         write_colmap(folder, photos)
-        _observe(folder, photos.cameras, photos.points)
+        observe(folder, photos.cameras, photos.points)
 
     return write
 
 
-def _observe(scene: Path, cameras: Sequence[Camera], points: torch.Tensor) -> None:
+def observe(scene: Path, cameras: Sequence[Camera], points: torch.Tensor) -> None:
     """Add the projection of every point into every photo to a COLMAP folder, as observations and tracks."""
     records = read_registered(scene)
     tracks: list[list[tuple[int, int]]] = [[] for _ in points]

@@ -1,8 +1,11 @@
 """The benchmark of verdicts: sets a and b match, and it judges findings by the facts they name."""
 
 import importlib
+from pathlib import Path
 
 import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
@@ -64,3 +67,79 @@ def test_a_refusal_counts_as_the_first_finding(verdicts, judging):
 def test_a_remedy_changes_the_flags_that_it_names(verdicts, flags, advice, left):
     commands = importlib.import_module("verdict_runs.commands")
     assert commands.advised_flags(flags, advice) == left
+
+
+def plant_of_c(verdicts, name):
+    (plant,) = [plant for plant in verdicts.PLANTS["c"] if plant.name == name]
+    return plant
+
+
+def test_a_plant_of_set_c_breaks_its_run_and_its_repair_mends_it(verdicts, tmp_path):
+    plant = plant_of_c(verdicts, "offers ranked backward")
+    assert plant.broken(tmp_path / "broken", 0) < plant.good
+    assert plant.repaired("check the sign of the loss")(tmp_path / "repaired", 0) >= plant.good
+
+
+def test_a_healthy_run_of_set_c_is_sound(verdicts, tmp_path):
+    (run,) = [run for run in verdicts.HEALTHY["c"] if run.name == "graph"]
+    assert run.train(tmp_path / "run", 0) >= run.good
+
+
+@pytest.mark.parametrize(
+    ("advice", "settings"),
+    [
+        ("clip the gradients", {"kind": "rnn", "gain": 1.2, "clip": 1.0}),
+        ("lower the learning rate", {"kind": "rnn", "gain": 1.2, "clip": None, "rate": 5e-4}),
+        ("set lr=0.002", {"kind": "rnn", "gain": 1.2, "clip": None, "rate": 0.002}),
+        ("initialize the recurrent weights", {}),
+    ],
+)
+def test_an_advice_changes_the_settings_that_it_speaks_of(verdicts, advice, settings):
+    scripts = importlib.import_module("verdict_runs.scripts")
+    known = {}
+
+    def program(folder, seed, **given):
+        known.update(given)
+        return 0.0
+
+    named = scripts.Named(
+        kind="gradients",
+        cause="explod",
+        fixes=(
+            scripts.Fix(words="clip", settings={"clip": 1.0}),
+            scripts.Fix(words="init"),
+            scripts.Fix(words=r"learning rate|\blr\b", settings={"rate": 5e-4}, rate="rate"),
+        ),
+    )
+    script = scripts.Script(program=program, good=0.0)
+    script.plant("explodes", named, kind="rnn", gain=1.2, clip=None).repaired(advice)("run", 0)
+    assert known == settings
+
+
+def test_a_rule_is_credited_for_the_first_finding_that_names_the_cause(verdicts, judging):
+    scores = importlib.import_module("verdict_runs.scores")
+    plant = plant_of_c(verdicts, "cells one mask inverted")
+    right = finding("WrongSample", "sample 'slide-23.tif'", "look at the sample")
+    beside = finding("Beside", "the loss is high")
+    plants = [judging.Ran(ended="finished", findings=found) for found in ([right, beside], [beside, right], [])]
+    healthy = [judging.Ran(ended="finished", findings=found) for found in ([beside, beside], [])]
+    assert scores.rule_scores([(ran, judging.judge(plant, ran)) for ran in plants], healthy) == {
+        "Beside": {"cause_first": 0, "told": 2, "false_alarms": 1},
+        "WrongSample": {"cause_first": 1, "told": 2, "false_alarms": 0},
+    }
+
+
+def test_the_page_of_rules_shows_the_stored_scores(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    rule_scores = importlib.import_module("rule_scores")
+    totals = {"plants": 9, "told": 8, "cause_first": 7, "repaired": 6, "healthy": 5, "false_alarms": 4}
+    rules = {"Known": {"cause_first": 3, "told": 4, "false_alarms": 1}}
+    scores = {"c": {"commit": "0123abc", "seed": 1, "totals": totals, "rules": rules}}
+    page = "# Rules\n\nAll.\n\n## Losses\n\n### Known\n\nText.\n\n### Other\n\nText.\n"
+    made = rule_scores.with_scores(page, scores)
+    assert "| c | 9 | 8 | 7 | 6 | 5 | 4 | 0123abc | 1 |" in made
+    assert made.index("| c |") < made.index("## Losses")
+    known, other = made.split("### ")[1:]
+    assert "named the cause of 3 planted faults; 1 false alarm in 5 healthy runs" in known
+    assert "not in the benchmark" in other
+    assert rule_scores.with_scores(page, {}) == page
