@@ -276,7 +276,7 @@ def test_a_term_that_is_recorded_every_other_step_dominates_too(make):
 def test_a_loss_that_rises_slowly_and_stays_high_has_too_high_a_rate(make):
     rising = 0.3 + 0.7 * np.minimum(np.arange(600) / 60, 1)
     columns = {"Loss/total": rising, "Loss/weighted_color": rising, "LearningRate/0": np.full(600, 0.5)}
-    assert [found.step for found in rates.RateTooHigh()(make(columns, events=[PLAN]))] == [39]
+    assert [found.step for found in rates.RateTooHigh()(make(columns, events=[PLAN]))] == [40]
     assert rates.RateTooHigh()(make({**columns, "LearningRate/0": np.zeros(600)}, events=[PLAN])) == ()
     # A term that starts later, and a loss that one side of a game loses to the other, rise without any fault.
     later = ({"Loss/weighted_extra": np.full(500, 5.0)}, {"first": 100})

@@ -154,12 +154,17 @@ FORWARD = (
         name="Forward/<module>_input_mean",
         unit="",
         meaning="Mean of the first input of a tracked module in a training forward, from about 2,000 entries; recorded "
-        "at the first 32 steps and every 16th. Equal values mean the same batch.",
+        "at the first 32 steps and every 16th.",
     ),
     Metric(
         name="Forward/<module>_input_std",
         unit="",
         meaning="Standard deviation of the entries of that input.",
+    ),
+    Metric(
+        name="Forward/<module>_input_mark",
+        unit="",
+        meaning="Sum of these entries with fixed weights: equal values mean the same batch.",
     ),
     Metric(
         name="Forward/<module>_input_spread",

@@ -11,7 +11,7 @@ from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.rates import highest_rate
 from fieldwatch.health.rules.results import ends_poorly
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import first_sustained, on_steps
+from fieldwatch.health.window import finished, first_sustained, is_signed, on_steps
 from fieldwatch.record import History, Series, tags
 
 
@@ -66,16 +66,18 @@ class SameBatch(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per module."""
         found: list[Finding] = []
-        for item, name in tags.INPUT_MEAN.parts(history.names()).items():
-            means = history[name]
-            spreads = history[tags.INPUT_STD.tag(item)].values if tags.INPUT_STD.tag(item) in history else means.values
-            if len(means) < self.count or np.ptp(means.values) != 0 or np.ptp(spreads) != 0 or not spreads[0] > 0:
+        for item, name in tags.INPUT_MARK.parts(history.names()).items():
+            marks = history[name]
+            spread = tags.INPUT_SPREAD.tag(item)
+            # Equal samples are another fault; a single sample has no spread.
+            equal = spread in history and not history[spread].values.any()
+            if len(marks) < self.count or np.ptp(marks.values) != 0 or equal:
                 continue
             severity: Severity = "warning" if ends_poorly(history) else "note"
-            text = f"'{item}' got the same batch at all {len(means)} measured steps: other samples were never seen."
+            text = f"'{item}' got the same batch at all {len(marks)} measured steps: other samples were never seen."
             if severity == "note":
-                text = f"'{item}' got the same batch at all {len(means)} measured steps, as if it were all of the data."
-            step = history.step if severity == "warning" else int(means.steps[self.count - 1])
+                text = f"'{item}' got the same batch at all {len(marks)} measured steps, as if it were all of the data."
+            step = history.step if severity == "warning" else int(marks.steps[self.count - 1])
             found.append(self.finding(step, text, subject=item, severity=severity))
         return tuple(found)
 
@@ -131,6 +133,47 @@ class ConstantOutput(HealthRule):
                 )
                 finding = replace(finding, message=text, remedy=remedy)
             yield finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputIgnored(HealthRule):
+    """A module has learned to return nearly the same for every sample: its predictions do not depend on the input."""
+
+    share: float = threshold(
+        0.05, unit="fraction of the output's variance", reason="between samples; healthy runs end above 0.5"
+    )
+    fall: float = threshold(
+        0.2, unit="times the share at first", reason="a module whose outputs are alike by nature starts low"
+    )
+    head: int = threshold(8, unit="recordings", reason="length of the initial median")
+    window: int = threshold(8, unit="recordings", reason="length of the final median")
+    count: int = threshold(40, unit="recordings", reason="the first steps, and at least 128 later ones")
+    remedy: ClassVar[str] = (
+        "Check that inputs and targets (labels) belong together: both have to be shuffled in the same order, and "
+        "indexed by the same batch. Check also that the input is not blanked on its way, and that no regularizer is "
+        "far too strong."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per module."""
+        if not finished(history) or tags.TOTAL not in history or is_signed(history[tags.TOTAL].values):
+            return ()
+        return tuple(
+            found
+            for item, name in tags.OUTPUT_SHARE.parts(history.names()).items()
+            if len(history[name]) >= self.count and (found := self._judge(history, item, history[name]))
+        )
+
+    def _judge(self, history: History, item: str, shares: Series) -> Finding | None:
+        first = float(np.nanmedian(shares.values[: self.head]))
+        last = float(np.nanmedian(shares.values[-self.window :]))
+        if not last < min(self.share, self.fall * first):
+            return None
+        text = (
+            f"only {last:.1%} of the variance of the outputs of '{item}' is between samples, {first:.0%} at first: it "
+            "has learned to predict the same for all, no better than a constant prediction."
+        )
+        return self.finding(history.step, text, subject=item)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import SMDEBUG, threshold
-from fieldwatch.health.window import Span, between, first_sustained, on_steps, phases, spans, trailing_mean
+from fieldwatch.health.window import Span, between, finished, first_sustained, on_steps, phases, spans, trailing_mean
 from fieldwatch.record import History, Series, tags
 
 TOTAL_NORM = (tags.TOTAL_NORM,)
-OTHER = "other"
-"""Group of the parameters that an optimizer steps but no watched group contains."""
 
 
 def group_norms(history: History) -> Mapping[str, str]:
@@ -163,11 +161,41 @@ class GradientExploding(HealthRule):
     window: int = threshold(64, unit="recordings", reason="length of the moving baseline")
     warmup: int = threshold(32, unit="recordings", reason="gradients of the first steps are large")
     patience: int = threshold(8, unit="recordings", reason="clipping handles single large gradients")
+    peak: float = threshold(
+        50.0, unit="times the later median", reason="first gradients are larger, but not by this much"
+    )
+    slow: float = threshold(
+        3e-4, unit="update / parameter norm", reason="a third of the usual 1e-3, and well below that of healthy runs"
+    )
     remedy: ClassVar[str] = "Clip the gradient norm (step.update(..., clip=1.0)) and lower the learning rate."
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return where each norm had been above ``high`` for too long."""
-        return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
+        found = tuple(found for span in spans(history, *self.metrics) if (found := self._judge(span)))
+        return found or self._at_start(history)
+
+    def _at_start(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run if its first gradients have slowed all later updates.
+
+        Adam divides by a mean of squares that remembers a gradient for about 1,000 steps.
+        """
+        ratios = [history[name].values for name in tags.UPDATE_RATIO.parts(history.names()).values()]
+        if not finished(history) or not ratios or tags.CLIP_SCALE in history or tags.TOTAL_NORM not in history:
+            return ()
+        norms = history[tags.TOTAL_NORM]
+        if norms.steps[0] > 0 or len(norms) < 2 * self.warmup:
+            return ()
+        peak = float(np.max(norms.values[: self.warmup]))
+        usual = float(np.nanmedian(norms.values[self.warmup :]))
+        largest = max(float(np.nanmedian(each)) for each in ratios)
+        if not (peak > self.high and peak > self.peak * usual and 0 < largest < self.slow):
+            return ()
+        text = (
+            f"{tags.TOTAL_NORM} exploded to {peak:.4g} within the first {self.warmup} steps and is {usual:.3g} since: "
+            f"an optimizer that divides by the squares of past gradients takes tiny steps now ({largest:.2g} of the "
+            "parameters)."
+        )
+        return (self.finding(history.step, text, subject=tags.TOTAL_NORM),)
 
     def _judge(self, span: Span) -> Finding | None:
         values = span.values
@@ -236,6 +264,11 @@ class DeadGroup(HealthRule):
     """A parameter group that used to receive gradients no longer does."""
 
     patience: int = threshold(200, unit="recordings", reason="a group may be updated only every few steps")
+    least: int = threshold(
+        16,
+        unit="recordings with a gradient",
+        reason="parameters that were just unfrozen are a group of their own until their module is scanned again",
+    )
     handover: int = threshold(
         2,
         unit="steps",
@@ -266,16 +299,13 @@ class DeadGroup(HealthRule):
         )
 
     def _handed_over(self, group: str, series: Series, begun: Mapping[str, float]) -> bool:
-        """Return whether another group has taken over the parameters of this one: they were regrouped or unfrozen."""
-        # Parameters leave this group only when a watched group picks them up, or with their optimizer.
-        if group == OTHER:
-            return True
+        """Return whether another group appeared when this one ended: its parameters were regrouped or unfrozen."""
         end = float(series.steps[-1])
         return any(other != group and abs(start - end) <= self.handover for other, start in begun.items() if start > 0)
 
     def _judge(self, group: str, series: Series, last: int) -> Finding | None:
         nonzero = np.count_nonzero(series.values)
-        if not nonzero:
+        if nonzero < self.least:
             return None
         known = int(series.steps[-1])
         # Parameters without a gradient (grad is None) are not recorded at all.

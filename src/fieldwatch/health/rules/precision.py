@@ -11,7 +11,8 @@ from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import first_sustained, on_steps
 from fieldwatch.record import History, tags
 
-_IEEE = "IEEE 754-2019, binary16"
+_IEEE = "https://doi.org/10.1109/IEEESTD.2019.8766229"
+"""IEEE 754-2019: binary16 has 10 bits and a smallest number of 2**-24."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,7 +68,7 @@ class RateTooHigh(HealthRule):
         0.03,
         unit="update / parameter norm (median of the first half)",
         reason="30 times the usual 1e-3: parameters are overwritten every 30 steps; healthy runs stay below 0.02",
-        source="benchmarks/verdicts.py",
+        source="measured by benchmarks/verdicts.py",
     )
     learned: float = threshold(
         0.2, unit="fraction of the first loss", reason="a loss that has fallen further has learned under this rate"

@@ -325,7 +325,8 @@ class HeldOutGap(HealthRule):
             series = history[name]
             if better != "lower" or len(series) < 3 or is_signed(series.values):
                 continue
-            began = float(series.values[0])
+            # A loss has the scale of the training loss; other errors have their own.
+            began = loss_ends(loss.values)[0] if "loss" in _core(name) else float(series.values[0])
             at = int(np.nanargmin(series.values)) if np.isfinite(series.values).any() else len(series) - 1
             best = float(series.values[at])
             last = float(np.median(series.values[-2:]))

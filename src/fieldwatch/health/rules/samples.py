@@ -155,8 +155,14 @@ class WrongSample(HealthRule):
     tail: float = threshold(
         0.1, unit="fraction of the other samples", reason="the usual number for an estimate of the tail index"
     )
+    light: float = threshold(
+        2.0, unit="tail index (Hill)", reason="below it the variance is infinite, and wide gaps are usual (Cauchy: 1)"
+    )
+    wide: float = threshold(
+        20.0, unit="times the next sample, in a heavy tail", reason="rare even for Cauchy noise (1 in 20)"
+    )
     chance: float = threshold(
-        1e-3, unit="probability", reason="labels with heavy tails (Cauchy) have such gaps without any wrong sample"
+        1e-3, unit="probability of such a gap, in a heavy tail", reason="there are several gaps to look at"
     )
     count: int = threshold(5, unit="samples", reason="fewer samples have no usual spread")
     most: float = threshold(0.25, unit="fraction of the samples", reason="more samples than that are no exception")
@@ -213,7 +219,10 @@ class WrongSample(HealthRule):
             return True
         # Hill's estimator of the tail index; in such a tail, the gap behind the k-th value has this probability.
         index = 1 / max(float(np.mean(np.log(rest[:count] / rest[count]))), 1e-9)
-        return bool((values[at] / values[at + 1]) ** (-index * (at + 1)) < self.chance)
+        if index >= self.light:
+            return True
+        gap = float(values[at] / values[at + 1])
+        return gap > self.wide and gap ** (-index * (at + 1)) < self.chance
 
 
 def _spread(pool: _Array, floor: float) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Rules that compare the loss terms with their declared windows."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +22,10 @@ from fieldwatch.health.window import (
 )
 from fieldwatch.record import History, Series, tags
 
+_DETACHED = (
+    "Check that the term depends on the parameters with a gradient: no .detach(), .item() or torch.no_grad() in "
+    "its computation, no argmax or rounding, and parameters that the optimizer holds."
+)
 PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "normal", "mask", "depth", "data")
 """Usual names of data terms. A pipeline with other names passes its own to the rule."""
 
@@ -211,7 +215,7 @@ class TermNotLearned(HealthRule):
         0.1, unit="fraction of its first value", reason="another term fell tenfold: the model can learn"
     )
     total: float = threshold(
-        0.3, unit="fraction of the first loss", reason="a run whose loss fell further has learned what it was to learn"
+        0.3, unit="fraction of the first loss", reason="then one term has won at the expense of the others"
     )
     head: int = threshold(16, unit="recordings", reason="length of the initial mean")
     window: int = threshold(64, unit="recordings", reason="length of the final mean")
@@ -238,19 +242,31 @@ class TermNotLearned(HealthRule):
             ends[term] = (head, float(np.nanmean(series.values[-self.window :])))
         start = sum(float(np.nanmean(history[name].values[:3])) for name in terms.values())
         total = sum(last for _, last in ends.values())
-        if not total > self.total * start:
-            return ()
         for term, (_, last) in ends.items():
             head = float(np.nanmean(history[terms[term]].values[: self.head]))
             won = [other for other, (top, end) in ends.items() if other != term and end < self.learned * top]
-            if won and head > 0 and last > self.share * total and last > (1 - self.fall) * head:
+            if not won or head <= 0 or last <= self.share * total or last <= (1 - self.fall) * head:
+                continue
+            if total > self.total * start:
+                return (self._dominated(history, term, won[0], ends, last / total),)
+            if last < (1 + self.fall) * head:
                 text = (
-                    f"term '{won[0]}' dominates: it fell from {ends[won[0]][0]:.4g} to {ends[won[0]][1]:.4g}, while "
-                    f"'{term}' stayed at {last:.4g}, {last / total:.0%} of the loss: the loss is minimized at its "
-                    f"expense, or '{term}' has no gradient."
+                    f"term '{term}' began at {head:.4g} and ended at {last:.4g}, {last / total:.0%} of the loss, while "
+                    "others fell more than tenfold: it seems to have no gradient."
                 )
-                return (self.finding(history.step, text, subject=won[0]),)
+                return (replace(self.finding(history.step, text, subject=term), remedy=_DETACHED),)
         return ()
+
+    def _dominated(
+        self, history: History, term: str, winner: str, ends: Mapping[str, tuple[float, float]], share: float
+    ) -> Finding:
+        top, end = ends[winner]
+        text = (
+            f"term '{winner}' dominates: it fell from {top:.4g} to {end:.4g}, while '{term}' stayed at "
+            f"{ends[term][1]:.4g}, {share:.0%} of the loss: the loss is minimized at its expense, or '{term}' has no "
+            "gradient."
+        )
+        return self.finding(history.step, text, subject=winner)
 
 
 def _largest(series: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -110,6 +110,7 @@ class _Probe:
         self.dependent_names: list[str] = []
         self._dependent: list[nn.Module] | None = None
         self._evaluations = 0
+        self._weights = torch.empty(0)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         """Measure a forward if it is due."""
@@ -136,6 +137,7 @@ class _Probe:
         with torch.no_grad():
             std, mean = torch.std_mean(inputs[0], correction=0)
             self.trained = {tags.INPUT_MEAN.tag(self.name): mean, tags.INPUT_STD.tag(self.name): std}
+            self.trained[tags.INPUT_MARK.tag(self.name)] = self._mark(inputs[0])
             count = len(inputs[0])
             if count < 2:
                 self.norms_of_one = self._batch_norms(module)
@@ -154,6 +156,14 @@ class _Probe:
                 if made.shape[1] > 1:
                     usual = made.mean(dim=0).var(correction=0) / made.var(correction=0).clamp_min(1e-30)
                     self.trained[tags.OUTPUT_SHARE.tag(self.name)] = 1 - usual
+
+    def _mark(self, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
+        """Return a number that differs for other batches, also if all have the same mean (as one-hot codes have)."""
+        entries = rows.reshape(-1)
+        if len(self._weights) != len(entries) or self._weights.device != entries.device:
+            # Fixed weights without a pattern; no generator of the training is used.
+            self._weights = torch.arange(1, len(entries) + 1, device=entries.device).square().sin()
+        return torch.dot(entries, self._weights)
 
     def _evaluate(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if module.training and not self.used_train_mode:

@@ -1,0 +1,282 @@
+"""Rules for what a loop does with its data, its modes and its rates: a planted record each, and a healthy twin."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from fieldwatch.health import HealthRule
+from fieldwatch.health.rules import batches, evaluations, precision, rates, rules_in, untrained
+from fieldwatch.record import History
+
+STEPS = 640
+PLAN = {"kind": "plan", "step": 0, "steps": STEPS}
+RNG = np.random.default_rng(5)
+FALLING = 2.3 * np.exp(-np.arange(STEPS) / 60) + 0.1
+FLAT = np.full(STEPS, 2.3)
+DONE = {"val/loss": np.array([1.2, 0.6, 0.3, 0.2])}
+MEMORIZED = {"val/loss": np.array([2.2, 2.4, 2.9, 3.5])}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A record: columns of each step, columns recorded more rarely, and events."""
+
+    columns: Mapping[str, np.ndarray]
+    rare: Mapping[str, np.ndarray] = field(default_factory=dict)
+    events: Sequence[Mapping[str, object]] = ()
+
+    def history(self, make) -> History:
+        spaced = [({name: values}, {"stride": STEPS // len(values)}) for name, values in self.rare.items()]
+        return make((dict(self.columns), {}), *spaced, events=[PLAN, *self.events])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A rule with a faulty and a healthy record, and the severity, subject and words of its finding."""
+
+    rule: HealthRule
+    fault: Record
+    healthy: Record
+    severity: str
+    subject: str
+    words: Sequence[str]
+
+
+def noise(count=40, level=1.0):
+    return level * (1 + 0.2 * RNG.standard_normal(count))
+
+
+def forward(loss=FALLING, results=DONE, **measured):
+    return Record(columns={"Loss/total": loss}, rare={f"Forward/net_{k}": v for k, v in measured.items()} | results)
+
+
+def settled(kind, results=DONE, loss=FALLING, **facts):
+    return Record(columns={"Loss/total": loss}, rare=results, events=[{"kind": kind, "step": 64, **facts}])
+
+
+def with_rates(rate, loss=FALLING, **rare):
+    named = {name.replace("__", "/"): values for name, values in rare.items()}
+    return Record(columns={"Loss/total": loss, "LearningRate/0": rate}, rare=named)
+
+
+EVERY = {"names": ["net.head.weight"], "count": 1}
+MODE = {"item": "net", "modules": ["net.drop"]}
+DECAY = {"group": "0", "optimizer": "AdamW", "decoupled": True}
+CUT = np.where(np.arange(STEPS) < 30, 0.1, 1e-7)
+
+CASES = [
+    Case(
+        rule=batches.ConstantInput(),
+        fault=forward(input_spread=np.zeros(40)),
+        healthy=forward(input_spread=np.where(np.arange(40) % 5, 0.0, 1.0)),
+        severity="warning",
+        subject="net",
+        words=("no information", "no diversity", "latents"),
+    ),
+    Case(
+        rule=batches.SameBatch(),
+        fault=forward(results=MEMORIZED, input_mark=np.full(40, 1.25)),
+        healthy=forward(results=MEMORIZED, input_mark=noise()),
+        severity="warning",
+        subject="net",
+        words=("same batch", "40 measured steps", "loader"),
+    ),
+    Case(
+        rule=batches.ConstantOutput(),
+        fault=forward(input_spread=noise(), output_spread=np.full(40, 1e-8)),
+        healthy=forward(input_spread=noise(), output_spread=np.where(np.arange(40) < 3, 0.0, 1.0)),
+        severity="warning",
+        subject="net",
+        words=("dead or saturated", "ReLU"),
+    ),
+    Case(
+        rule=batches.InputIgnored(),
+        fault=forward(output_share=np.geomspace(0.7, 0.01, 40)),
+        healthy=forward(output_share=np.geomspace(0.02, 0.04, 40)),
+        severity="warning",
+        subject="net",
+        words=("between samples", "constant prediction", "labels"),
+    ),
+    Case(
+        rule=batches.EvaluationInput(),
+        fault=forward(
+            results=MEMORIZED,
+            input_mean=noise(),
+            input_std=noise(),
+            evaluation_input_mean=np.full(4, 120.0),
+            evaluation_input_std=np.full(4, 60.0),
+        ),
+        healthy=forward(
+            results=MEMORIZED,
+            input_mean=noise(),
+            input_std=noise(),
+            evaluation_input_mean=np.full(4, 1.5),
+            evaluation_input_std=np.full(4, 0.8),
+        ),
+        severity="warning",
+        subject="net",
+        words=("normalized differently", "mean 120", "same normalization"),
+    ),
+    Case(
+        rule=batches.BatchOfOne(),
+        fault=settled("batch_of_one", MEMORIZED, updates=32, **MODE),
+        healthy=settled("batch_of_one", MEMORIZED, updates=8, **MODE),
+        severity="warning",
+        subject="net",
+        words=("one sample", "group, layer or instance norm"),
+    ),
+    Case(
+        rule=evaluations.EvaluatedInTrainMode(),
+        fault=settled("evaluation_mode", evaluations=2, updates=60, **MODE),
+        healthy=settled("evaluation_mode", evaluations=32, updates=60, **MODE),
+        severity="warning",
+        subject="net",
+        words=("train mode", "net.drop", "model.eval()"),
+    ),
+    Case(
+        rule=evaluations.EvaluationDraws(),
+        fault=settled("random_numbers", evaluations=2, repeated=1, updates=60),
+        healthy=settled("random_numbers", evaluations=32, repeated=0, updates=60),
+        severity="warning",
+        subject="torch",
+        words=("random", "a state it had before", "run.evaluation"),
+    ),
+    Case(
+        rule=precision.HalfUnderflow(),
+        fault=Record(columns={"Guard/half_gradient": np.full(STEPS, 0.4), "Guard/zero_gradient": np.full(STEPS, 0.9)}),
+        healthy=Record(columns={"Guard/half_gradient": np.full(STEPS, 0.02)}),
+        severity="warning",
+        subject="Gradients/total_norm",
+        words=("float16", "90%", "GradScaler"),
+    ),
+    Case(
+        rule=precision.HalfParameters(),
+        fault=settled("half_parameters", **EVERY),
+        healthy=settled("other"),
+        severity="warning",
+        subject="net.head.weight",
+        words=("float16", "float32"),
+    ),
+    Case(
+        rule=untrained.NeverTrained(),
+        fault=settled("without_gradient", updates=32, share=0.4, **EVERY),
+        healthy=settled("without_gradient", updates=8, share=0.4, **EVERY),
+        severity="warning",
+        subject="net.head.weight",
+        words=("no gradient", "40%", "detach()"),
+    ),
+    Case(
+        rule=untrained.FrozenOutput(),
+        fault=settled("frozen_output", **EVERY),
+        healthy=settled("other"),
+        severity="warning",
+        subject="net.head.weight",
+        words=("requires_grad=False", "requires_grad_(True)"),
+    ),
+    Case(
+        rule=untrained.StaleAverage(),
+        fault=forward(average_way=np.linspace(0, 0.05, 40), evaluation_input_mean=np.ones(4)),
+        healthy=forward(average_way=np.linspace(0, 0.9, 40), evaluation_input_mean=np.ones(4)),
+        severity="warning",
+        subject="net",
+        words=("5%", "decay"),
+    ),
+    Case(
+        rule=untrained.DecayTooHigh(),
+        fault=Record(
+            columns={"Loss/total": FLAT, "LearningRate/0": np.full(STEPS, 0.01)},
+            events=[{"kind": "weight_decay", "step": 0, "weight_decay": 2.0, **DECAY}],
+        ),
+        healthy=Record(
+            columns={"Loss/total": FLAT, "LearningRate/0": np.full(STEPS, 0.01)},
+            events=[{"kind": "weight_decay", "step": 0, "weight_decay": 0.05, **DECAY}],
+        ),
+        severity="warning",
+        subject="0",
+        words=("weight decay 2", "0.02", "weight_decay"),
+    ),
+    Case(
+        rule=rates.RateEndsEarly(),
+        fault=with_rates(CUT),
+        healthy=with_rates(0.05 * (1 + np.cos(np.linspace(0, np.pi, STEPS)))),
+        severity="warning",
+        subject="",
+        words=("since step 30", "95%", "scheduler.step()"),
+    ),
+    Case(
+        rule=rates.AlwaysClipped(),
+        fault=Record(columns={"Loss/total": FLAT, "Gradients/clip_scale": np.full(STEPS, 0.004)}),
+        healthy=Record(columns={"Loss/total": FLAT, "Gradients/clip_scale": np.full(STEPS, 0.4)}),
+        severity="warning",
+        subject="Gradients/clip_scale",
+        words=("0.004", "limit"),
+    ),
+    Case(
+        rule=rates.GroupTooSlow(),
+        fault=with_rates(
+            np.full(STEPS, 0.1),
+            FLAT,
+            Gradients__update_ratio_maker=np.full(10, 1e-3),
+            Gradients__update_ratio_critic=np.full(10, 1e-6),
+        ),
+        healthy=with_rates(
+            np.full(STEPS, 0.1),
+            FLAT,
+            Gradients__update_ratio_maker=np.full(10, 1e-3),
+            Gradients__update_ratio_critic=np.full(10, 2e-4),
+        ),
+        severity="warning",
+        subject="critic",
+        words=("1e-06", "'maker'", "learning rate"),
+    ),
+]
+BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule.name)
+
+
+@BY_NAME
+def test_names_the_planted_fault(case, make):
+    (finding,) = case.rule(case.fault.history(make))
+    assert (finding.rule, finding.severity, finding.subject) == (case.rule.name, case.severity, case.subject)
+    *says, advises = case.words
+    assert [words for words in says if words not in finding.message] == [], finding.message
+    assert advises in finding.remedy
+
+
+@BY_NAME
+def test_is_silent_on_the_healthy_twin(case, make):
+    assert case.rule(case.healthy.history(make)) == ()
+    assert case.rule(History()) == ()
+
+
+def test_every_rule_of_these_modules_is_planted():
+    rules: set[Callable[..., object]] = {rates.AlwaysClipped, rates.GroupTooSlow, rates.RateEndsEarly}
+    for module in (batches, evaluations, precision, untrained):
+        rules |= set(rules_in(module))
+    assert {type(case.rule) for case in CASES} == rules
+
+
+@pytest.mark.parametrize("rule", [batches.SameBatch, batches.EvaluationInput, batches.BatchOfOne])
+def test_a_fact_that_may_be_intended_is_a_note_while_the_result_is_good(rule, make):
+    """Full batches, for example, are the same batch at every step."""
+    (case,) = (case for case in CASES if type(case.rule) is rule)
+    rare = {name: values for name, values in case.fault.rare.items() if name not in MEMORIZED}
+    good = Record(columns=case.fault.columns, rare=rare | DONE, events=case.fault.events)
+    assert [finding.severity for finding in case.rule(good.history(make))] == ["note"]
+
+
+def test_outputs_that_died_during_the_training_name_the_rate(make):
+    record = Record(
+        columns={"Loss/total": FALLING, "LearningRate/0": np.full(STEPS, 0.6)},
+        rare={"Forward/net_input_spread": noise(), "Forward/net_output_spread": np.repeat([1.0, 0.0], [5, 35])},
+    )
+    (finding,) = batches.ConstantOutput()(record.history(make))
+    assert "learning rate of 0.6" in finding.message
+    assert "learning rate 0.006" in finding.remedy
+
+
+def test_a_hard_task_is_not_learned_by_heart(make):
+    """A loss that has not fallen to nothing implies no accuracy that held-out data would miss."""
+    record = Record(columns={"Loss/total": FALLING + 0.6}, rare={"val/accuracy": np.array([40.0, 55.0, 57.0, 58.0])})
+    assert batches.ends_poorly(record.history(make)) is False
