@@ -118,6 +118,25 @@ def test_a_thousand_specks_in_a_mask_take_no_minute(healthy):
     assert "holes" in found(each(healthy, change))
 
 
+def test_one_view_with_turned_normals_is_named(healthy):
+    def change(i, view):
+        turned = torch.stack([-view.normals[..., 1], view.normals[..., 0], view.normals[..., 2]], -1)
+        return replace(view, normals=turned) if i == 4 else view
+
+    (check,) = check_normal_maps(each(healthy, change))
+    assert (check.name, check.severity) == ("turned", "error")
+    assert "004" in check.message
+
+
+def test_the_one_view_that_contradicts_all_others_is_named(healthy):
+    def change(i, view):
+        zoomed = replace(view.camera, fx=1.6 * view.camera.fx, fy=1.6 * view.camera.fy)
+        return replace(view, camera=zoomed) if i == 3 else view
+
+    (check,) = [each for each in check_normal_maps(each(healthy, change)) if each.name == "silhouettes"]
+    assert "003" in check.message
+
+
 def test_lengths_other_than_one_are_seen_now_and_from_reading(healthy):
     short = each(healthy, lambda _, v: replace(v, normals=0.9 * v.normals))
     assert found(short) == ["unit_length"]

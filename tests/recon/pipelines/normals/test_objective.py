@@ -8,7 +8,14 @@ import torch
 from fieldwatch.recon.losses import eikonal_error
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import TermOptions
-from fieldwatch.recon.pipelines.normals.objective import LEAST_OPACITY, depth_term, mask_term, normal_term, staged_terms
+from fieldwatch.recon.pipelines.normals.objective import (
+    LEAST_OPACITY,
+    depth_term,
+    mask_term,
+    normal_term,
+    staged_terms,
+    view_losses,
+)
 from fieldwatch.recon.pipelines.normals.rendering import RenderedRays
 from fieldwatch.recon.render import PackedSamples
 
@@ -162,3 +169,21 @@ def test_rays_of_the_mask_term_count_by_their_weights_if_balanced(batch, rendere
 def test_eikonal_looks_at_all_gradients(batch, rendered):
     found = values({"eikonal": 1.0}, batch, rendered, POSES, TermOptions())["eikonal"]
     assert found == pytest.approx(float((rendered.gradients.norm(dim=-1) - 1).square().mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize("options", [TermOptions(), TermOptions(balanced=False, normal_norm="l1")])
+def test_the_losses_of_views_are_the_terms_of_their_rays(batch, rendered, options):
+    weights = {"normal": 0.5, "mask": 2.0}
+    whole = replace(batch, view=torch.tensor([0] * 6 + [2] * 6), rays_per_view=6)
+    losses = view_losses(weights, whole, rendered, poses=POSES, options=options, views=3)
+    for number, rows in enumerate((slice(0, 6), slice(6, 12))):
+        part = replace(
+            rendered,
+            opacity=rendered.opacity[rows],
+            normal=rendered.normal[rows],
+            distance=rendered.distance[rows],
+        )
+        terms = ray_terms(weights, whole.select(rows), part, POSES, options)
+        assert losses[number].item() == pytest.approx(terms.total.item(), rel=1e-3)
+    # The rays of the third view were dropped.
+    assert losses[2].isnan()

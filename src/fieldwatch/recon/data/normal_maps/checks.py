@@ -47,6 +47,7 @@ _REWRITE = (
 _CONSEQUENCES = {  # checks that fail as a consequence of another one, and are not reported with it
     "overlap": ("axes", "turned", "cross_view", "depth", "holes"),
     "axes": ("turned", "facing", "cross_view", "depth", "holes"),
+    "turned": ("facing", "cross_view", "depth"),
     "rotation": ("hull", "silhouettes", "cross_view"),
     "silhouettes": ("cross_view",),
     "hull": ("silhouettes", "cross_view"),

@@ -15,7 +15,9 @@ from fieldwatch.rules import (
     memory,
     on_steps,
     results,
+    samples,
     spans,
+    terms,
     threshold,
 )
 
@@ -255,6 +257,39 @@ class NormalsWorseThanNothing(results.WorseThanNothing):
         )
 
 
+_VIEW = (
+    "Check normals, mask, pose and focal length of the named views (`fieldwatch doctor --data FOLDER --picture "
+    "sheet.png`), and leave them out with --exclude and their numbers if their data is bad."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongView(samples.WrongSample):
+    """The losses of a few views are far above all others at the end of training, at every visit."""
+
+    reported_as: ClassVar[str] = "WrongSample"
+    remedy: ClassVar[str] = _VIEW
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstView(results.WorstSample):
+    """At the last evaluation, the normals of a few views are far worse than those of all others."""
+
+    reported_as: ClassVar[str] = "WorstSample"
+    remedy: ClassVar[str] = _VIEW
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageDominates(terms.TermDominates):
+    """A regularizer contributes several times more to the total loss than normals and masks."""
+
+    reported_as: ClassVar[str] = "TermDominates"
+    remedy: ClassVar[str] = (
+        "Lower the weight of this term in --stages until it stays below those of normal and mask (eikonal=0.1 beside "
+        "normal=1 mask=1 is usual)."
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class GridRebuilt(HealthRule):
     """The occupancy grid had collapsed or was saturated, and was rebuilt from the field."""
@@ -278,10 +313,12 @@ class GridRebuilt(HealthRule):
         return tuple(found)
 
 
+_ADAPTED: tuple[HealthRule, ...] = (NormalsWorseThanNothing(), WrongView(), WorstView(), StageDominates())
+"""General rules whose remedies name the flags of this pipeline."""
+
 NORMALS_RULES: tuple[HealthRule, ...] = (
-    *(rule for rule in GENERAL if not isinstance(rule, results.WorseThanNothing)),
-    # Replaces the general rule, so that the remedy names the axes.
-    NormalsWorseThanNothing(),
+    *(rule for rule in GENERAL if rule.name not in {adapted.name for adapted in _ADAPTED}),
+    *_ADAPTED,
     RayStarvation(),
     OccupancySaturated(),
     StarvedRays(),

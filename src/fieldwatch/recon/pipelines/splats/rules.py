@@ -19,7 +19,10 @@ from fieldwatch.rules import (
     phases,
     planned_steps,
     quality,
+    results,
+    samples,
     spans,
+    terms,
     threshold,
 )
 
@@ -341,10 +344,52 @@ class CollapseOnTestViews(quality.Collapse):
     patience: int = threshold(1, unit="evaluations", reason="evaluations are rare, and each is a mean over photos")
 
 
-SPLATS_RULES: tuple[HealthRule, ...] = (
-    *(rule for rule in GENERAL if not isinstance(rule, forecast.OutOfMemoryAhead)),
-    # Replaces the general rule, so that the forecast names a number of Gaussians.
+_PHOTO = (
+    "Look at the named photos beside their neighbors: a wrong pose, blur or something that moved are reasons to remove "
+    "them from the scene, another exposure to train with --exposure True; `fieldwatch doctor --data` compares poses "
+    "and colors with the points of the model."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongPhoto(samples.WrongSample):
+    """The losses of a few photos are far above all others at the end of training, at every visit."""
+
+    reported_as: ClassVar[str] = "WrongSample"
+    remedy: ClassVar[str] = _PHOTO
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstPhoto(results.WorstSample):
+    """At the last evaluation, a few held-out photos are rendered far worse than all others."""
+
+    reported_as: ClassVar[str] = "WorstSample"
+    remedy: ClassVar[str] = f"{_PHOTO} If they show what no training photo shows, hold out fewer (--held-out)."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurfaceTermDominates(terms.TermDominates):
+    """A surface term contributes several times more to the total loss than the photos."""
+
+    reported_as: ClassVar[str] = "TermDominates"
+    remedy: ClassVar[str] = (
+        "Lower its weight (--depth-normal-weight 0.05, --flatness-weight 10, --entropy-weight 0.1 are usual), or train "
+        "without surface terms (-r none)."
+    )
+
+
+_ADAPTED: tuple[HealthRule, ...] = (
+    # The forecast names a number of Gaussians.
     forecast.OutOfMemoryAhead(unit="Gaussians"),
+    WrongPhoto(),
+    WorstPhoto(),
+    SurfaceTermDominates(),
+)
+"""General rules whose findings name the flags and units of this pipeline."""
+
+SPLATS_RULES: tuple[HealthRule, ...] = (
+    *(rule for rule in GENERAL if rule.name not in {adapted.name for adapted in _ADAPTED}),
+    *_ADAPTED,
     CollapseOnTestViews(),
     quality.Overfitting(metrics=("Test/psnr_gap",)),
     quality.Overtraining(train="Test/train_psnr", validation="Test/psnr"),

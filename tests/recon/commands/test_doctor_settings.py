@@ -1,0 +1,52 @@
+"""Settings far from the preset's are named with their flag and the preset's value."""
+
+from dataclasses import replace
+
+import pytest
+
+from fieldwatch.recon.commands.doctor_settings import setting_findings
+from fieldwatch.recon.commands.normals.job import stage_findings
+from fieldwatch.recon.commands.splats.job import MAGNITUDES
+from fieldwatch.recon.pipelines.normals import PRESETS as NORMALS
+from fieldwatch.recon.pipelines.splats import PRESETS
+
+
+def spoilt(**rates):
+    preset = PRESETS["default"]()
+    return replace(preset, rates=replace(preset.rates, **rates)), preset
+
+
+@pytest.mark.parametrize(("value", "certain"), [(1.0, True), (0.05, False), (5e-5, True)])
+def test_a_far_rate_is_named_with_its_flag_and_the_usual_value(value, certain):
+    (finding,) = setting_findings(*spoilt(lr_scales=value), MAGNITUDES)
+    assert "--lr-scales" in finding.name
+    assert "--lr-scales 0.005" in finding.remedy
+    assert finding.certain == certain
+
+
+def test_the_farthest_setting_comes_first():
+    names = [each.name.split()[-1] for each in setting_findings(*spoilt(lr_scales=0.5, lr_factor=10.0), MAGNITUDES)]
+    assert names == ["--lr-scales", "--lr-factor"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_and_ordinary_choices_are_not_named(name):
+    preset = PRESETS[name]()
+    assert setting_findings(preset, PRESETS["default"](), MAGNITUDES) == []
+    assert setting_findings(*spoilt(lr_scales=0.015, lr_factor=3.0), MAGNITUDES) == []
+    assert setting_findings(preset, None, MAGNITUDES) == []
+
+
+def test_a_value_that_the_preset_leaves_open_is_compared_with_what_it_stands_for():
+    preset = PRESETS["default"]()
+    config = replace(preset, growth_options=replace(preset.growth_options, growth_pull=2e-5))
+    (finding,) = setting_findings(config, preset, MAGNITUDES, instead={"growth_pull": 2e-4})
+    assert "--growth-pull 0.0002" in finding.remedy
+
+
+def test_a_term_of_the_stages_is_named():
+    preset = NORMALS["default"]()
+    (finding,) = stage_findings(replace(preset, stages=("fit@0 normal=1 mask=1 eikonal=100",)), preset)
+    assert "eikonal" in finding.message
+    assert "--stages" in finding.remedy
+    assert stage_findings(preset, preset) == []
