@@ -2,7 +2,8 @@
 
     fieldwatch train splats --out runs/splats && python docs/pictures/make.py --splats runs/splats
     make demo && python docs/pictures/make.py --video RUN                            # the run folder that it prints
-    fieldwatch train normals --preset cpu --out runs/object && python docs/pictures/make.py --normals runs/object
+    fieldwatch train normals --preset cpu --steps 1500 --out runs/object
+    python docs/pictures/make.py --normals runs/object
     python docs/pictures/make.py --mesh RUN MESH                                     # a splats run, its textured mesh
 
 ``--splats`` makes splats.png, watch.svg, and with Debian's Chromium report.png, report_phone.png and tensorboard.png.
