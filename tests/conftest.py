@@ -1,18 +1,22 @@
 """What every test gets: checked types and shapes, fixed seeds, one thread, no network."""
 
+import ctypes
 import dataclasses
 import functools
 import gc
 import importlib
 import inspect
+import json
 import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -27,6 +31,8 @@ from jaxtyping import config as jaxtyping_config
 
 ROOT = Path(__file__).resolve().parent.parent
 STORIES = ROOT / "tests" / "stories"
+FORKS = ROOT / "tests" / "forks.py"
+PR_SET_CHILD_SUBREAPER = 36
 # Files, folders and single tests (file::function) that `make quick` leaves out, one a line; `make slow` rewrites them.
 SLOW = set((ROOT / "tests" / "slow.txt").read_text().split())
 
@@ -241,6 +247,137 @@ def no_network() -> Iterator[None]:
             patch.setattr(socket.socket, name, guarded(getattr(socket.socket, name), peer))
         patch.setattr(socket, "getaddrinfo", guarded(socket.getaddrinfo, lambda host, *_: host))
         yield
+
+
+class Server:
+    """The processes that fork: one for scripts, one for the program."""
+
+    def __init__(self) -> None:
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        theirs = [there.fileno() for _, there in pairs]
+        command = [sys.executable, str(FORKS), *map(str, theirs)]
+        self._process = subprocess.Popen(
+            command, pass_fds=theirs, env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+        )
+        for _, there in pairs:
+            there.close()
+        self._scripts, self._programs = (here for here, _ in pairs)
+
+    def start(
+        self, words: Sequence[str], environment: dict[str, str], folder: Path | None = None, *, imported: bool = False
+    ) -> "Forked":
+        """Run ``python WORDS`` in a process that has imported torch, or the program too."""
+        out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")  # noqa: SIM115  `Forked` closes them
+        order = {"words": words, "environment": environment, "folder": str(folder or Path.cwd())}
+        orders = self._programs if imported else self._scripts
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # whose parent ends is now a child of this process
+        socket.send_fds(orders, [json.dumps(order).encode()], [out.fileno(), err.fileno()])
+        pid = int(orders.recv(100) or 0)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        assert pid, "the process that forks has ended"
+        return Forked(pid, out, err)
+
+    def close(self) -> None:
+        """End them."""
+        self._programs.close()
+        self._scripts.close()
+        self._process.wait(10)
+
+
+class Forked:
+    """A running program: as much of ``subprocess.Popen`` as the stories need."""
+
+    def __init__(self, pid: int, out, err) -> None:
+        self.pid = pid
+        self.returncode = None
+        self._files = (out, err)
+
+    def poll(self) -> int | None:
+        """Return how it ended, None while it runs."""
+        if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            self.returncode = os.waitstatus_to_exitcode(ended[1])
+        return self.returncode
+
+    def wait(self, timeout: float = 240) -> int:
+        """Wait until it ends."""
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout)
+            time.sleep(0.005)
+        return code
+
+    def communicate(self, timeout: float = 240) -> tuple[str, str]:
+        """Wait until it ends and return what it printed and what it complained of."""
+        self.wait(timeout)
+        texts = []
+        for file in self._files:
+            file.seek(0)
+            texts.append(file.read())
+            file.close()
+        return texts[0], texts[1]
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture
+def surroundings() -> dict[str, str]:
+    """Environment of a program that is started."""
+    return os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Server]:
+    """The processes that fork, for as long as this one tests."""
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def start(forks, surroundings) -> Callable[..., Forked]:
+    """Start the program as a process of its own, by a fork of one that has imported it."""
+    return lambda *arguments, folder=None, environment=surroundings: forks.start(
+        ["-m", "fieldwatch", *map(str, arguments)], environment, folder, imported=True
+    )
+
+
+@pytest.fixture
+def finish(start) -> Callable[..., tuple[int | None, str, str]]:
+    """Run the program to its end and return exit code, output and errors."""
+
+    def run(*arguments, **options):
+        process = start(*arguments, **options)
+        out, err = process.communicate(timeout=240)
+        return process.returncode, out, err
+
+    return run
+
+
+@pytest.fixture
+def start_python(forks, surroundings) -> Callable[..., Forked]:
+    """Start ``python WORDS``, as a fork that has imported torch and nothing of ours."""
+    return lambda *words, folder=None, environment=surroundings: forks.start([*map(str, words)], environment, folder)
+
+
+@pytest.fixture
+def python(start_python) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run ``python WORDS`` to its end, as a fork that has imported torch and nothing of ours: what came of it."""
+
+    def run(*words, **options):
+        process = start_python(*words, **options)
+        out, err = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return run
 
 
 @pytest.fixture(scope="session")

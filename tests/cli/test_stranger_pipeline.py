@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -51,14 +50,24 @@ def work(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def call(place, work):
+def python(forks, work):
+    """Run Python in the folder, as a fork that has imported torch and nothing of ours: the finished process."""
+
+    def run(*words, environment):
+        words = [*map(str, words)]
+        process = forks.start(words, environment, work)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def call(place, python):
     """Run a command line in a process of its own: the finished process."""
 
     def run(*words, check=True):
-        line = [sys.executable, "-m", "fieldwatch", *map(str, words)]
-        done = subprocess.run(
-            line, cwd=work, env=environment_with(place), capture_output=True, text=True, check=False, timeout=120
-        )
+        done = python("-m", "fieldwatch", *words, environment=environment_with(place))
         assert not check or done.returncode in (0, 1), done.stdout + done.stderr
         return done
 
@@ -88,7 +97,7 @@ def test_the_program_lists_it_and_reads_its_flags(call):
     assert "--sizes" in refused.stderr
 
 
-def test_a_run_goes_on_to_the_end_from_where_it_was_killed(place, work, call):
+def test_a_run_goes_on_to_the_end_from_where_it_was_killed(place, work, call, python):
     folder = work / "runs" / "killed"
     program = (
         "import os, signal, sys; import fieldwatch; from fieldwatch.cli import main; from tiny_pipeline import fit\n"
@@ -96,8 +105,8 @@ def test_a_run_goes_on_to_the_end_from_where_it_was_killed(place, work, call):
         "fit.psnr = lambda *a: os.kill(os.getpid(), signal.SIGINT) or plain(*a)\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    line = [sys.executable, "-c", program, "train", "tiny", "--steps", "150", "--size", "8", "--out", str(folder)]
-    first = subprocess.run(line, cwd=work, env=environment_with(place), capture_output=True, text=True, check=False)
+    line = ["-c", program, "train", "tiny", "--steps", 150, "--size", 8, "--out", folder]
+    first = python(*line, environment=environment_with(place))
     assert first.returncode == 130, first.stdout + first.stderr
     call("resume", folder)
     manifest = json.loads((folder / "run.json").read_text())
@@ -156,7 +165,7 @@ def test_doctor_and_completion_know_it(call):
     assert "echo 'normals splats tiny video'" in script
 
 
-def test_a_package_that_cannot_be_imported_harms_only_its_own_commands(place, work, trained):
+def test_a_package_that_cannot_be_imported_harms_only_its_own_commands(place, work, trained, python):
     broken = work / "broken"
     (broken / "bad-1.dist-info").mkdir(parents=True)
     (broken / "bad-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1\n")
@@ -164,9 +173,7 @@ def test_a_package_that_cannot_be_imported_harms_only_its_own_commands(place, wo
     (broken / "bad_pipeline.py").write_text("import a_module_that_is_missing\n")
 
     def answered(*words):
-        line = [sys.executable, "-m", "fieldwatch", *map(str, words)]
-        environment = environment_with(broken, place)
-        return subprocess.run(line, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return python("-m", "fieldwatch", *words, environment=environment_with(broken, place))
 
     listed = answered("--help")
     assert listed.returncode == 0

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
@@ -56,24 +54,22 @@ ranks.leave(None)
 """
 
 
-def torchrun(how, folder, *, processes=2):
+@pytest.fixture
+def torchrun(start_python, surroundings):
     """Run the script; return torchrun's exit code, its output, and the error of each rank."""
-    script = folder / "script.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-    environment = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "FIELDWATCH_RANK_PATIENCE": str(PATIENCE)}
-    process = subprocess.Popen(
-        [*command, str(script), how, str(folder)],
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if how == "SIGSTOP":
-        kill_stopped(process, folder)
-    printed, _ = process.communicate(timeout=120)
-    errors = {int(path.stem[-1]): json.loads(path.read_text()) for path in folder.glob("error-*.json")}
-    return process.returncode, printed, errors
+
+    def call(how, folder, *, processes=2):
+        script = folder / "script.py"
+        script.write_text(textwrap.dedent(SCRIPT))
+        words = ["-m", "torch.distributed.run", "--nproc-per-node", processes, script, how, folder]
+        process = start_python(*words, environment=surroundings | {"FIELDWATCH_RANK_PATIENCE": str(PATIENCE)})
+        if how == "SIGSTOP":
+            kill_stopped(process, folder)
+        printed = "".join(process.communicate(timeout=120))
+        errors = {int(path.stem[-1]): json.loads(path.read_text()) for path in folder.glob("error-*.json")}
+        return process.returncode, printed, errors
+
+    return call
 
 
 def kill_stopped(process, folder):
@@ -91,7 +87,7 @@ def kill_stopped(process, folder):
         ("failure", "ValueError (no such photo)", PATIENCE + POLL_INTERVAL.total_seconds()),
     ],
 )
-def test_a_lost_rank_is_named_in_time_and_the_others_exit_with_3(tmp_path, how, message, within):
+def test_a_lost_rank_is_named_in_time_and_the_others_exit_with_3(tmp_path, how, message, within, torchrun):
     assert STARTUP_COLLECTIVES < 20
     code, printed, errors = torchrun(how, tmp_path)
     assert code != 0
@@ -105,7 +101,7 @@ def test_a_lost_rank_is_named_in_time_and_the_others_exit_with_3(tmp_path, how, 
     assert f"exitcode  : {EXIT_LOST_RANK} " in printed
 
 
-def test_all_ranks_stop_with_a_rank_that_got_a_signal(tmp_path):
+def test_all_ranks_stop_with_a_rank_that_got_a_signal(tmp_path, torchrun):
     _, printed, errors = torchrun("signal", tmp_path, processes=3)
     assert {rank: error["kind"] for rank, error in errors.items()} == {
         0: "Interrupted",
@@ -115,7 +111,7 @@ def test_all_ranks_stop_with_a_rank_that_got_a_signal(tmp_path):
     assert {error["text"] for error in errors.values()} == {"143"}
 
 
-def test_announced_work_of_the_first_rank_may_take_longer(tmp_path):
+def test_announced_work_of_the_first_rank_may_take_longer(tmp_path, torchrun):
     code, printed, errors = torchrun("evaluation", tmp_path)
     assert (code, errors) == (0, {}), printed
     assert json.loads((tmp_path / "sum-1.json").read_text()) == [2.0] * 3

@@ -1,10 +1,7 @@
 """Several processes in one training: shards, reductions, and timeouts."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -148,25 +145,26 @@ def meet():
     ranks.leave(None)
 
 
-def run_two(code, *arguments):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(ROOT / "src")}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(Path(__file__).parent), *map(str, arguments), str(rank)],
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    return [(process.communicate(timeout=120)[0], process.returncode) for process in both]
+@pytest.fixture
+def run_two(start_python, surroundings):
+    def call(code, *arguments):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        shared = surroundings | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        both = [
+            start_python(
+                *("-c", code, Path(__file__).parent, *arguments, rank),
+                environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(2)
+        ]
+        return [("".join(process.communicate(timeout=120)), process.returncode) for process in both]
+
+    return call
 
 
-def test_two_ranks_train_like_one_and_record_the_whole_batch(tmp_path):
+def test_two_ranks_train_like_one_and_record_the_whole_batch(tmp_path, run_two):
     for printed, code in run_two(TWO, tmp_path / "two"):
         assert code == 0, printed
     one = train(tmp_path / "one")
@@ -198,7 +196,7 @@ torch.save(weights, sys.argv[2] + f"-again-{sys.argv[3]}.pt")
 """
 
 
-def test_two_ranks_continue_from_an_earlier_checkpoint(tmp_path):
+def test_two_ranks_continue_from_an_earlier_checkpoint(tmp_path, run_two):
     folder = tmp_path / "two"
     for code in (TWO, AGAIN):
         for printed, status in run_two(code, folder):

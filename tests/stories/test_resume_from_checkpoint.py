@@ -1,6 +1,7 @@
 """A finished run of every pipeline is continued from an earlier checkpoint: the same numbers again, nothing deleted."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -20,12 +21,13 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_it_is_trained_to_the_same_numbers_and_the_later_checkpoints_are_kept(name, identical, tmp_path, python):
+def test_it_is_trained_to_the_same_numbers_and_the_later_checkpoints_are_kept(name, identical, tmp_path, finish):
     folder = identical.train(name, tmp_path)
     environment = identical._environment(identical.SOURCE, tmp_path)
 
     def fieldwatch(*words):
-        return python("-m", "fieldwatch", *words, folder=tmp_path, environment=environment)
+        ended = finish(*words, folder=tmp_path, environment=environment)
+        return subprocess.CompletedProcess(words, *ended)
 
     before = identical.run_hashes(folder)
     stored = Checkpoints(folder / "checkpoints").steps()

@@ -1,4 +1,4 @@
-"""The processes that fork programs for the stories (`conftest.py`): ``python forks.py DESCRIPTOR DESCRIPTOR``.
+"""The processes that fork programs for the tests (`conftest.py`): ``python forks.py DESCRIPTOR DESCRIPTOR``.
 
 A fork takes milliseconds where a new process takes 4 s to import. It is a process of its own, with its own signals,
 descriptors, environment and random state; only what a fork inherits, as its heap, is not to be looked at there.
