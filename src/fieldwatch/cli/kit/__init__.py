@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.checkpoint import FolderInUseError, FolderLock
+    from fieldwatch.checkpoint import FolderLock
     from fieldwatch.cli.commands import flag_names
     from fieldwatch.cli.compare_checkpoints import (
         Announce,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fieldwatch.cli.train_flags import EXTRA_SINKS, NewRunFlags, TrainingFlags, merged_groups
     from fieldwatch.cli.training import check_writable, train_and_report
     from fieldwatch.record import Terminal
+    from fieldwatch.report.page import Panel, document, facts, points, table, write_page
 
 __all__ = [
     "EXTRA_SINKS",
@@ -39,10 +40,10 @@ __all__ = [
     "DataFinding",
     "DataReport",
     "FlagGroups",
-    "FolderInUseError",
     "FolderLock",
     "MachineCheck",
     "NewRunFlags",
+    "Panel",
     "ProfileFlags",
     "RunFlags",
     "Terminal",
@@ -50,10 +51,13 @@ __all__ = [
     "check_writable",
     "counting_frames",
     "dashed",
+    "document",
+    "facts",
     "flag_names",
     "main",
     "merged_groups",
     "open_stored",
+    "points",
     "preset_of",
     "print_json",
     "print_paths",
@@ -64,7 +68,9 @@ __all__ = [
     "renamed",
     "spelled_out",
     "stored_steps",
+    "table",
     "train_and_report",
+    "write_page",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)
