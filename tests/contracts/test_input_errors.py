@@ -12,6 +12,7 @@ OTHERS = {
     ("checkpoint/incident.py", "CheckpointError"): "writing can fail, too; what is stored is a StoredStateError",
     ("checkpoint/snapshot.py", "ShortOfMemoryError"): "the machine's memory; the save waits instead",
     ("guard/verdict.py", "Diverged"): "the training, not its input",
+    ("recon/commands/capture/process.py", "CaptureFailedError"): "COLMAP has crashed, or was killed",
     ("recon/pipelines/normals/rank_exchange.py", "ShortElsewhereError"): "the memory of another process",
     ("recon/pipelines/splats/gaussians.py", "NotFiniteError"): "the training has made them so",
     ("record/catalogue.py", "DuplicateMetric"): "a mistake in the code that declares metrics",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fieldwatch.cli.train_flags import EXTRA_SINKS, NewRunFlags, TrainingFlags, merged_groups
     from fieldwatch.cli.training import check_writable, train_and_report
     from fieldwatch.record import Terminal
+    from fieldwatch.report.page import Panel, document, facts, points, table, write_page
 
 __all__ = [
     "EXTRA_SINKS",
@@ -41,10 +42,10 @@ __all__ = [
     "DataFinding",
     "DataReport",
     "FlagGroups",
-    "FolderInUseError",
     "FolderLock",
     "MachineCheck",
     "NewRunFlags",
+    "Panel",
     "ProfileFlags",
     "RunFlags",
     "Severity",
@@ -53,10 +54,13 @@ __all__ = [
     "check_writable",
     "counting_frames",
     "dashed",
+    "document",
+    "facts",
     "flag_names",
     "main",
     "merged_groups",
     "open_stored",
+    "points",
     "preset_of",
     "print_json",
     "print_paths",
@@ -68,7 +72,9 @@ __all__ = [
     "run_command",
     "spelled_out",
     "stored_steps",
+    "table",
     "train_and_report",
+    "write_page",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Panel = dict[str, Any]
+"""A panel of a page, as plain values that the page's script draws."""
 Row = Mapping[str, Any]
 
 

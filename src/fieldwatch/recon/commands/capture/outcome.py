@@ -17,7 +17,7 @@ _LISTED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class CaptureOutcome:
     """Outcome of a capture.
 
     Attributes:
@@ -55,7 +55,8 @@ class Outcome:
     @property
     def facts(self) -> dict[str, str]:
         """Facts for people."""
-        count, matched = len(self.chosen.photos), self.stages["matching"]
+        count = len(self.chosen.photos)
+        matched = self.stages["matching"]
         what = "frames" if self.chosen.kind == "film" else "photos"
         cameras = self.mapped["cameras"]
         focal = sorted(camera["parameters"][0] for camera in cameras)
@@ -104,7 +105,7 @@ class Outcome:
         }
 
 
-def outcome_of(folder: Path) -> Outcome:
+def outcome_of(folder: Path) -> CaptureOutcome:
     """Return the outcome of a complete capture.
 
     Raises:
@@ -114,10 +115,10 @@ def outcome_of(folder: Path) -> Outcome:
     if record is None or "mapping" not in record.stages:
         raise CaptureError(f"{folder / RECORD} lists no complete capture: run `fieldwatch data photos` again")
     results = {name: stage["result"] for name, stage in record.stages.items()}
-    return Outcome(folder=folder, input=record.input, chosen=chosen_of(record), stages=results)
+    return CaptureOutcome(folder=folder, input=record.input, chosen=chosen_of(record), stages=results)
 
 
-def print_outcome(console: Console, outcome: Outcome) -> None:
+def print_outcome(console: Console, outcome: CaptureOutcome) -> None:
     """Print facts, and the photos that are not used with the reason."""
     print_paths(console, {name: value for name, value in outcome.facts.items() if value})
     lost = [(each["source"], each["reason"]) for each in outcome.missing]

@@ -10,19 +10,20 @@ import torch
 from jaxtyping import UInt8
 from PIL import Image
 
-from fieldwatch.recon.commands.capture.outcome import Outcome
+from fieldwatch.cli.kit import Panel, document, facts, points, table
+from fieldwatch.recon.commands.capture.outcome import CaptureOutcome
 from fieldwatch.recon.data.capture import MODEL
 from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model
-from fieldwatch.report.page import Panel, document, facts, points, table
 
 MOST_POINTS = 6000
 _FRUSTUM = 0.06  # length of the drawn frustums, in radii of the scene
 
 
-def capture_account(outcome: Outcome, sheet: UInt8[np.ndarray, "height width 3"]) -> dict[str, Any]:
+def capture_account(outcome: CaptureOutcome, sheet: UInt8[np.ndarray, "height width 3"]) -> dict[str, Any]:
     """Return the page of a capture in the form of a run's account, for `write_page`."""
     model = read_colmap_model(outcome.folder.joinpath(*MODEL))
-    count, found = len(outcome.chosen.photos), len(outcome.registered)
+    count = len(outcome.chosen.photos)
+    found = len(outcome.registered)
     what = "frames" if outcome.chosen.kind == "film" else "photos"
     headline = f"{found} of {count} {what} have a camera"
     level = "failed" if outcome.is_poor else "findings" if found < count else "healthy"
@@ -50,7 +51,8 @@ def scene_panel(model: ColmapModel) -> Panel:
     positions = model.points.positions
     # Strided, so that the page is the same every time.
     stride = max(-(-len(positions) // MOST_POINTS), 1)
-    shown, colors = positions[::stride], model.points.colors[::stride]
+    shown = positions[::stride]
+    colors = model.points.colors[::stride]
     every = torch.cat([shown, poses[:, :3, 3]])
     center = every.median(0).values
     # A few points are always far away: they must not shrink the rest.
@@ -102,7 +104,7 @@ def _sheet_panel(sheet: UInt8[np.ndarray, "height width 3"]) -> Panel:
     return {"id": "photos", "title": "Contact sheet", "kind": "images", "about": "", "items": [item]}
 
 
-def _tables(outcome: Outcome) -> list[Panel]:
+def _tables(outcome: CaptureOutcome) -> list[Panel]:
     lost = [{"photo": each["source"], "reason": each["reason"]} for each in outcome.missing]
     lost += [{"photo": each.source, "reason": each.reason} for each in outcome.chosen.left_out]
     shown = outcome.registered

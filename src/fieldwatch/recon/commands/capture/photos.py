@@ -9,15 +9,13 @@ from PIL import Image
 from rich.console import Console
 from rich.text import Text
 
-from fieldwatch.cli.kit import Terminal, print_json, print_paths, read_flags, reading_input
+from fieldwatch.cli.kit import Terminal, print_json, print_paths, read_flags, reading_input, write_page
 from fieldwatch.files import output_path, whole_file
 from fieldwatch.recon.commands.capture.flags import PhotosFlags
-from fieldwatch.recon.commands.capture.outcome import Outcome, outcome_of, print_outcome
-from fieldwatch.recon.commands.capture.page import capture_account
+from fieldwatch.recon.commands.capture.outcome import CaptureOutcome, outcome_of, print_outcome
 from fieldwatch.recon.commands.capture.process import CaptureFailedError, capture
 from fieldwatch.recon.commands.capture.sheet import contact_sheet
 from fieldwatch.recon.data.capture import REPORTS, CaptureSettings
-from fieldwatch.report.page import write_page
 
 FAILED = 3
 
@@ -44,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def find_cameras(
     path: Path, out: Path, settings: CaptureSettings, console: Console, *, overwrite: bool = False
-) -> Outcome:
+) -> CaptureOutcome:
     """Find the cameras of a film or photos, and write the report.
 
     Raises:
@@ -62,8 +60,10 @@ def find_cameras(
     return outcome
 
 
-def write_reports(outcome: Outcome) -> None:
+def write_reports(outcome: CaptureOutcome) -> None:
     """Write the contact sheet and the page."""
+    from fieldwatch.recon.commands.capture.page import capture_account  # noqa: PLC0415  at first use: it loads torch
+
     page, sheet = (output_path(outcome.folder, name) for name in REPORTS)
     pixels = contact_sheet(outcome)
     with whole_file(sheet) as draft:

@@ -7,14 +7,17 @@ from jaxtyping import UInt8
 from PIL import Image, ImageDraw
 
 from fieldwatch.files import decoding
-from fieldwatch.recon.commands.capture.outcome import Outcome
+from fieldwatch.recon.commands.capture.outcome import CaptureOutcome
 from fieldwatch.recon.data.capture import IMAGES
 
-TILE, GAP = (160, 120), 4
-_BACKGROUND, _MISSING, _TEXT = (44, 48, 54), (220, 70, 60), (235, 235, 235)
+TILE = (160, 120)
+GAP = 4
+_BACKGROUND = (44, 48, 54)
+_MISSING = (220, 70, 60)
+_TEXT = (235, 235, 235)
 
 
-def contact_sheet(outcome: Outcome) -> UInt8[np.ndarray, "height width 3"]:
+def contact_sheet(outcome: CaptureOutcome) -> UInt8[np.ndarray, "height width 3"]:
     """Return a sheet of all photos in their order; those without a camera are darker, in a red frame."""
     photos = outcome.chosen.photos
     columns = math.ceil(math.sqrt(len(photos)))
@@ -23,7 +26,8 @@ def contact_sheet(outcome: Outcome) -> UInt8[np.ndarray, "height width 3"]:
     sheet = Image.new("RGB", (columns * (width + GAP) + GAP, rows * (height + GAP) + GAP), _BACKGROUND)
     pen = ImageDraw.Draw(sheet)
     for number, photo in enumerate(photos):
-        left, top = GAP + number % columns * (width + GAP), GAP + number // columns * (height + GAP)
+        left = GAP + number % columns * (width + GAP)
+        top = GAP + number // columns * (height + GAP)
         with decoding(), Image.open(outcome.folder / IMAGES / photo.name) as image:
             image.draft("RGB", TILE)
             tile = image.convert("RGB")

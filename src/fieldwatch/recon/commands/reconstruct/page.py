@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from PIL import Image
 
+from fieldwatch.cli.kit import Panel, document, facts, table
+from fieldwatch.cli.kit import write_page as write_document
 from fieldwatch.files import output_path
 from fieldwatch.recon.commands.reconstruct.flags import ReconstructFlags
 from fieldwatch.recon.commands.reconstruct.record import Record
 from fieldwatch.recon.commands.reconstruct.stages import Stage
-from fieldwatch.report.page import Panel, document, facts, table
-from fieldwatch.report.page import write_page as write_document
 
 PAGE: Final = "index.html"
 _PICTURE_SIDE: Final = 1400

@@ -34,7 +34,8 @@ def convert(config: SplatsConfig, folder: Path) -> tuple[SplatsConfig, Callable[
     """
     if config.data is None or config.images is not None or not lacks_cameras(config.data):
         return None
-    data, scene = config.data, folder / SCENE
+    data = config.data
+    scene = folder / SCENE
     if not Ranks.of_process().alone:
         raise InputError(
             f"{data} has no cameras: find them before several processes train, with `fieldwatch data photos {data} "

@@ -141,7 +141,10 @@ def scan_film(path: Path, settings: CaptureSettings) -> FilmIndex:
         CaptureError: if the file is no film, or is cut short within the chosen part.
     """
     container, stream = _open(path)
-    count, inside, end, problem = 0, 0, 0.0, ""
+    count = 0
+    inside = 0
+    end = 0.0
+    problem = ""
     with container:
         try:
             for packet in container.demux(stream):

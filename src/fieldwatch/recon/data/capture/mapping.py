@@ -280,7 +280,8 @@ def _missing(
     database: Path, chosen: Chosen, registered: set[str], models: "Sequence[pycolmap.Reconstruction]"
 ) -> tuple[LeftOut, ...]:
     """Return the photos without a camera, and why."""
-    features, inliers = _features(database), _inliers(database)
+    features = _features(database)
+    inliers = _inliers(database)
     sharpness = relative_sharpness([photo.sharpness for photo in chosen.photos])
     elsewhere = {
         image.name: _registered(model) for model in models[1:] for image in model.images.values() if image.has_pose
@@ -308,7 +309,8 @@ def _missing(
 
 def _no_model(database: Path, chosen: Chosen, settings: CaptureSettings) -> str:
     verified = sum(count >= _LEAST_INLIERS for count in _inliers(database).values())
-    count, what = len(chosen.photos), "frames" if chosen.kind == "film" else "photos"
+    count = len(chosen.photos)
+    what = "frames" if chosen.kind == "film" else "photos"
     few = sorted(_features(database).values())[count // 2]
     if few < _FEW_FEATURES:
         return (

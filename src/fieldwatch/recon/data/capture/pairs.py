@@ -16,7 +16,9 @@ _OVERLAP = 10  # neighbors in a film that every frame is matched with
 _ALIKE_IN_FILM = 3  # photos that look most alike, besides the neighbors
 _ALIKE = 20
 _NEAR_IN_TIME = 5
-_CELLS, _SIDE, _DIRECTIONS = 4, 64, 8
+_SIDE = 64  # pixels
+_CELLS = 4
+_DIRECTIONS = 8
 
 
 def pairs_to_match(descriptors: Float32[np.ndarray, "photos values"], kind: Matching) -> list[tuple[int, int]]:

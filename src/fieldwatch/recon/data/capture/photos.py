@@ -22,8 +22,14 @@ from fieldwatch.recon.data.capture.source import LEAST_PHOTOS, CaptureSource, to
 from fieldwatch.recon.data.image_names import HEIC_SUFFIXES
 
 # EXIF tags.
-_MAKE, _MODEL, _ORIENTATION, _EXIF = 0x010F, 0x0110, 0x0112, 0x8769
-_TAKEN, _FRACTION, _FOCAL_LENGTH, _FOCAL_LENGTH_35MM = 0x9003, 0x9291, 0x920A, 0xA405
+_MAKE = 0x010F
+_MODEL = 0x0110
+_ORIENTATION = 0x0112
+_EXIF = 0x8769
+_TAKEN = 0x9003
+_FRACTION = 0x9291
+_FOCAL_LENGTH = 0x920A
+_FOCAL_LENGTH_35MM = 0xA405
 _DIAGONAL_35MM = 43.2666  # of a frame of 36 x 24 mm
 _LOSSY = frozenset({"JPEG", "MPO", "HEIF", "WEBP"})
 _SUFFIXES = {"JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png"}
@@ -165,7 +171,8 @@ def _write(path: Path, folder: Path, stem: str) -> _Written:
     """
     with decoding(), Image.open(path) as image:
         header = read_header(image)
-        image_format, size = str(image.format), image.size
+        image_format = str(image.format)
+        size = image.size
         copied = image_format in _SUFFIXES and image.mode in _PLAIN_MODES and not header.turned
         if copied:
             # In draft mode libjpeg decodes at a lower scale, at least as large as asked for.

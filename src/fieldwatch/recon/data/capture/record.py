@@ -13,7 +13,9 @@ from fieldwatch.recon.data.capture.settings import CaptureSettings
 from fieldwatch.recon.data.capture.source import CaptureSource
 
 RECORD: Final = "capture.json"
-IMAGES, MODEL, WORK = "images", ("sparse", "0"), "work"
+IMAGES: Final = "images"
+MODEL: Final = ("sparse", "0")
+WORK: Final = "work"
 REPORTS = ("report.html", "contact_sheet.png")
 KIND: Final = "fieldwatch data photos"
 STAGES: Final = {
