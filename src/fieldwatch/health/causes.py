@@ -39,7 +39,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "ConstantInput": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "TermDominates"},
         "SameBatch": _RESULTS | _UNTRAINED,
         "EvaluationInput": _RESULTS,
-        "EvaluatedInTrainMode": _RESULTS - {"WorseThanNothing"},
+        # Dropout draws random numbers.
+        "EvaluatedInTrainMode": _RESULTS - {"WorseThanNothing"} | {"EvaluationDraws"},
         "EvaluationDraws": _RESULTS - {"WorseThanNothing"} | {"LossSpike", "SampleSpike"},
         "UnclearedGradient": _EVERYTHING | {"RateTooHigh", "TermDominates"},
         "TermWithoutGradient": _RESULTS | {"LossNotDecreasing", "GradientVanishing", "TermNotLearned"},
@@ -54,7 +55,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "RateTooHigh": _EVERYTHING | _OF_RATES,
         "RateJump": _EVERYTHING | _OF_RATES,
         "DecayTooHigh": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "ParameterDrift"},
-        "GroupTooSlow": _RESULTS | _UNTRAINED | {"TermDominates"},
+        "GroupTooSlow": _RESULTS | _UNTRAINED | {"GradientVanishing", "InputIgnored", "TermDominates"},
         "TermDominates": _RESULTS | {"LossNotDecreasing", "TermConflict", "GradientVanishing"},
         "TermNotLearned": _RESULTS | {"LossNotDecreasing", "GradientVanishing"},
         "GradientVanishing": _RESULTS | _STOPPED | _UNTRAINED | {"ConstantOutput"},

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.gradients import GradientVanishing
 from fieldwatch.health.rules.results import ends_poorly, loss_reduction
 from fieldwatch.health.rules.terms import TermNotLearned
 from fieldwatch.health.thresholds import threshold
@@ -93,13 +94,22 @@ class RateTooHigh(HealthRule):
         if is_signed(values) or not values[0] > 0:
             return ()
         early = series[: self.head]
-        at = first_sustained(early.values > self.rise * values[0], patience=self.patience)
+        at = self._blown_up(early.values, float(values[0]))
         if at is None and finished(history) and len(values) >= self.head and self._stayed_high(history, values):
             early = series[: max(int(self.early * len(values)), self.head)]
             at = first_sustained(early.values > self.slow * values[0], patience=self.patience)
         if at is not None:
             return (self._describe(tags.TOTAL, early, at, rate),)
         return self._overwritten(history, values, rate)
+
+    def _blown_up(self, values: NDArray[np.float64], first: float) -> int | None:
+        """Return where the loss had risen for two recordings in a row; None if it never did.
+
+        One is not enough, since a single batch may hold a sample whose loss is far above all others.
+        """
+        followed = (values[:-1] > self.rise * first) & (values[1:] > self.slow * first)
+        at = np.flatnonzero(followed)
+        return int(at[0]) + 1 if len(at) else None
 
     def _overwritten(self, history: History, values: NDArray[np.float64], rate: float) -> tuple[Finding, ...]:
         """Return a finding at the end of the run if updates were large and the loss stood still under them."""
@@ -208,6 +218,9 @@ class GroupTooSlow(HealthRule):
         if not 0 < ratios[group] < self.ratio or ratios[fastest] < self.apart * ratios[group]:
             return ()
         if not ends_poorly(history) and not TermNotLearned()(history):
+            return ()
+        # Without a gradient, updates are tiny at any rate.
+        if any(finding.subject in (group, tags.TOTAL_NORM) for finding in GradientVanishing()(history)):
             return ()
         text = (
             f"an update changes group '{group}' by {ratios[group]:.2g} of its norm, but '{fastest}' by "
