@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.checkpoint import FolderInUseError, FolderLock
+    from fieldwatch.checkpoint import FolderLock
     from fieldwatch.cli.child_command import CommandResult, run_command
     from fieldwatch.cli.commands import flag_names
     from fieldwatch.cli.compare_checkpoints import (

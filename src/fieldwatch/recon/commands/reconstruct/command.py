@@ -11,7 +11,6 @@ from rich.text import Text
 
 from fieldwatch.cli.kit import (
     BadInput,
-    FolderInUseError,
     FolderLock,
     Terminal,
     check_writable,
@@ -46,11 +45,8 @@ def run(arguments: Sequence[str]) -> int:
         record = Record.open(chosen, training)
         check_writable(chosen.out)
         chosen.out.mkdir(parents=True, exist_ok=True)
-        try:
-            with FolderLock(chosen.out):
-                return reconstruct(chosen, stages, record, console, on_gpu=on_gpu)
-        except FolderInUseError as error:
-            raise BadInput(f"--out {chosen.out} is in use by another `fieldwatch reconstruct`: {error}") from error
+        with FolderLock(chosen.out):
+            return reconstruct(chosen, stages, record, console, on_gpu=on_gpu)
 
 
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
