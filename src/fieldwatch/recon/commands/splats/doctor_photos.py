@@ -168,7 +168,8 @@ def camera_findings(photos: PhotoSet) -> Iterator[DataFinding]:
 def model_findings(photos: PhotoSet, model: ColmapModel) -> Iterator[DataFinding]:
     """Check a sparse model: points behind cameras, few points, large errors, photos with few observations."""
     points, cameras = model.points, {camera.name: camera for camera in photos.cameras}
-    observed = _observed(model)
+    # Photos may have been left out because their files are missing or damaged.
+    observed = {name: rows for name, rows in _observed(model).items() if name in cameras}
     counts = {name: len(rows) for name, rows in observed.items()}
     behind = {name: _behind(points.positions[rows], cameras[name]) for name, rows in observed.items()}
     total = sum(counts.values())
