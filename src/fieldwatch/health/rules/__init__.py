@@ -10,7 +10,6 @@ from types import ModuleType
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules import (
     batches,
-    data,
     doubts,
     evaluations,
     finite,
@@ -37,7 +36,6 @@ __all__ = [
     "GENERAL",
     "RULES",
     "batches",
-    "data",
     "doubts",
     "evaluations",
     "finite",
