@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwatch.measure import ParameterGroups, UpdateSizes, gradient_norms, largest_gradient, parameter_statistics
+from fieldwatch.measure import ParameterGroups, UpdateSizes, gradient_norms, parameter_statistics
+from fieldwatch.measure.gradients import largest_gradient
 
 
 def model():

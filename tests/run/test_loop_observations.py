@@ -10,7 +10,7 @@ from torch import nn
 from fieldwatch import Outputs, Run, Saving, Terms, read_history
 from fieldwatch.health import examine
 from fieldwatch.health.rules import batches, evaluations, precision, rules_in, untrained
-from fieldwatch.measure import precision_statistics
+from fieldwatch.measure.gradients import precision_statistics
 
 STEPS = 64
 RULES = tuple(rule() for module in (batches, evaluations, precision, untrained) for rule in rules_in(module))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fieldwatch.measure.census import Census, SavedTensors, take_census
     from fieldwatch.measure.clock import Clock, Listeners, Span, SpanLabels, SpanListener
     from fieldwatch.measure.fragmentation import Fragmentation, fragmentation_of
-    from fieldwatch.measure.gradients import GradientNorms, gradient_norms, largest_gradient, precision_statistics
+    from fieldwatch.measure.gradients import GradientNorms, gradient_norms, gradient_statistics
     from fieldwatch.measure.norms import norm
     from fieldwatch.measure.out_of_memory import (
         FailedAllocation,
@@ -60,12 +60,11 @@ __all__ = [
     "changed_weights",
     "fragmentation_of",
     "gradient_norms",
-    "largest_gradient",
+    "gradient_statistics",
     "listening_to_totals",
     "norm",
     "on_out_of_memory",
     "parameter_statistics",
-    "precision_statistics",
     "process_capacity",
     "take_census",
     "term_gradients",

@@ -61,6 +61,11 @@ def largest_gradient(gradients: list[Tensor]) -> Float[Tensor, ""]:
         return torch.stack(largest_entries(gradients)).max()
 
 
+def gradient_statistics(gradients: list[Tensor]) -> dict[str, Tensor]:
+    """Return ``Gradients/max`` and how much of the gradients was lost in float16, as device scalars."""
+    return {tags.LARGEST_GRADIENT: largest_gradient(gradients), **precision_statistics(gradients)}
+
+
 def precision_statistics(gradients: list[Tensor]) -> dict[str, Tensor]:
     """Measure how much of the gradients was lost in float16.
 

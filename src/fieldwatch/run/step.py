@@ -33,9 +33,8 @@ from fieldwatch.measure import (
     UpdateSizes,
     attribute_terms,
     gradient_norms,
-    largest_gradient,
+    gradient_statistics,
     parameter_statistics,
-    precision_statistics,
 )
 from fieldwatch.record import Axis, tags
 from fieldwatch.record.sinks import TextSink
@@ -581,8 +580,7 @@ class Step:
         for group, norm in norms.groups.items():
             values[tags.GRADIENT_NORM.tag(group)] = norm
         if self.every(self._context.detail_every):
-            values[tags.LARGEST_GRADIENT] = largest_gradient(norms.gradients)
-            values |= precision_statistics(norms.gradients)
+            values |= gradient_statistics(norms.gradients)
             values |= self._context.loop_checks.measure()
             values |= parameter_statistics(self._context.tracked.watched)
         # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.

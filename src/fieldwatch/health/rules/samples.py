@@ -218,11 +218,13 @@ class WrongSample(HealthRule):
         if len(rest) <= count or not rest[count] > 0:
             return True
         # Hill's estimator of the tail index; in such a tail, the gap behind the k-th value has this probability.
-        index = 1 / max(float(np.mean(np.log(rest[:count] / rest[count]))), 1e-9)
+        excess: _Array = np.log(rest[:count] / rest[count])
+        index = 1 / max(float(excess.mean()), 1e-9)
         if index >= self.light:
             return True
         gap = float(values[at] / values[at + 1])
-        return gap > self.wide and gap ** (-index * (at + 1)) < self.chance
+        probability = float(np.exp(-index * (at + 1) * np.log(gap)))
+        return gap > self.wide and probability < self.chance
 
 
 def _spread(pool: _Array, floor: float) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from fieldwatch.measure import norm
 from fieldwatch.record import tags
 
 _SAMPLED = 1024
@@ -41,8 +42,8 @@ class AverageCheck:
             # Pruned, grown or moved to another device: there is nothing to compare.
             if now.shape != start.shape or now.device != start.device:
                 continue
-            way = (now - start).norm()
-            copied = (_entries(module).to(start.device) - start).norm()
+            way = norm(now - start)
+            copied = norm(_entries(module).to(start.device) - start)
             found[tags.AVERAGE.tag(name)] = copied / way.clamp_min(1e-30)
         return found
 

@@ -1,6 +1,6 @@
 """`RandomCheck` and `EvaluationModeCheck`: evaluations that disturb the training, or that run in train mode."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ class RandomCheck:
         self._after_update = _state()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> Generator[None]:
         """Ignore what happens in a block that restores the generator."""
         before = self._paused
         self._paused = True
