@@ -182,7 +182,7 @@ def test_wrong_axes_are_a_finding_with_a_remedy_that_helps(fieldwatch, examined,
     code, out, _ = fieldwatch("doctor", "--data", broken)
     assert code == 1
     assert "error  axes" in out
-    assert "axes='opencv'" in " ".join(out.split())
+    assert "--axes opencv" in " ".join(out.split())
     assert examined(broken, "--axes", "opencv")[0] == 0
 
 
