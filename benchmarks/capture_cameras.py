@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SIZE, FOCAL = (640, 360), 520.0
 FRAMES, CHOSEN, RATE = 240, 48, 30.0
 BLUR = 5  # rendered instants per frame; the shutter is open for half of the time
-TRAINING = ("--preset", "cpu", "--longer-side", "192", "--schedule-scale", "0.04", "--turntable", "0.1")
+TRAINING = ("--preset", "cpu", "--longer-side", "160", "--schedule-scale", "0.02", "--turntable", "0.1")
 
 
 @dataclass(frozen=True, kw_only=True)

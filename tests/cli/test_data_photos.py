@@ -6,10 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from contextlib import redirect_stdout
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from PIL import Image
@@ -158,6 +160,21 @@ def test_a_killed_command_is_continued(album, tmp_path):
     written = {path.name: path.stat().st_mtime_ns for path in (scene / "images").iterdir()}
     assert run_command(*COMMAND, album, "-o", scene, *FAST)["registered"] == VIEWS
     assert {path.name: path.stat().st_mtime_ns for path in (scene / "images").iterdir()} == written
+
+
+def test_a_worker_that_is_killed_is_a_message(album, tmp_path, fieldwatch):
+    def kill():
+        wait_for(psutil.Process().children)
+        psutil.Process().children()[0].kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    code, out, said = fieldwatch(*COMMAND, album, "-o", tmp_path / "scene", *FAST)
+    killer.join()
+    assert (code, out) == (3, "")
+    assert "SIGKILL" in said
+    assert "--threads 1" in said
+    assert "Traceback" not in said
 
 
 def is_locked(folder):

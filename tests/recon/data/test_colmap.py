@@ -180,7 +180,7 @@ def test_points_that_only_held_out_photos_see_are_left_out(real_data):
 
 def test_a_folder_without_a_model_says_what_is_there(tmp_path):
     (tmp_path / "holiday.txt").write_text("")
-    with pytest.raises(ColmapError, match=r"found: holiday.txt.*colmap automatic_recon"):
+    with pytest.raises(ColmapError, match=r"found: holiday.txt.*fieldwatch data photos"):
         read_colmap(tmp_path)
     with pytest.raises(ColmapError, match=r"/nowhere is not .*folder"):
         read_colmap(tmp_path / "nowhere")
