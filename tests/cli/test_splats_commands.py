@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from fieldwatch import Checkpoints, read_history
-from fieldwatch.recon.data import open_splat_folder, read_gaussian_ply
+from fieldwatch.recon.data import open_splat_folder, read_gaussian_ply, read_gaussians
 
 STEPS = 30
 
@@ -61,6 +61,23 @@ def test_export_writes_gaussians_for_viewers(splats, answer):
     assert torch.equal(read_gaussian_ply(path).means, stored["means"])
     assert got["gaussians"] == len(stored["means"])
     assert got["iteration"] == 15_000
+
+
+@pytest.mark.parametrize(("to", "name"), [("compressed-ply", "compressed.ply"), ("spz", "spz"), ("splat", "splat")])
+def test_export_writes_compressed_gaussians_with_their_loss(splats, answer, to, name):
+    got = answer("export", splats, "--to", to, "--checkpoint", "last", "--device", "cpu")
+    path = splats / "products" / f"splats-{STEPS}.{name}"
+    assert (got["file"], got["bytes"]) == (str(path.absolute()), path.stat().st_size)
+    assert len(read_gaussians(path)) == got["gaussians"]
+    assert {"positions", "colors", "opacity", "scales", "rotations"} <= set(got["losses"])
+    assert 0 < got["losses"]["colors"]["mean"] <= got["losses"]["colors"]["worst"] < 0.004
+
+
+def test_export_prints_the_loss_of_a_format(splats, fieldwatch, tmp_path):
+    words = ("--to", "splat", "-o", tmp_path / "a.splat", "--checkpoint", "last", "--device", "cpu")
+    code, out, _ = fieldwatch("export", splats, *words)
+    assert code == 0
+    assert all(word in out for word in ("positions", "rotations", "degrees", "worst", "mean"))
 
 
 def test_export_writes_a_folder_that_training_can_go_on_from(splats, fieldwatch, tmp_path):

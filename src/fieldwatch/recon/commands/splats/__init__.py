@@ -74,7 +74,7 @@ SPLATS = Pipeline(
     inputs=("data", "images", "masks", "checkpoint-path"),
     longer="--coarse-iterations",
     evaluate="fieldwatch.recon.commands.splats.evaluate:evaluate_run",
-    exports=("ply", "3dgs", "pt"),
+    exports=("ply", "compressed-ply", "spz", "splat", "3dgs", "pt"),
     export="fieldwatch.recon.commands.splats.export:export_splats",
     rank="fieldwatch.recon.commands.splats.rank:rank",
     rules="fieldwatch.recon.pipelines.splats:SPLATS_RULES",
@@ -88,6 +88,11 @@ SPLATS = Pipeline(
             flags="fieldwatch.recon.commands.splats.flags:InferSplatsFlags",
             about="render a trained scene: views of its photos, new cameras, paths; depth, normals",
             takes_run=True,
+        ),
+        "convert splats": Command(
+            run="fieldwatch.recon.commands.splats.convert:run",
+            flags="fieldwatch.recon.commands.splats.flags:ConvertSplatsFlags",
+            about="write Gaussians in another format: .ply, compressed .ply, .spz, .splat; with the loss",
         ),
         **_MESH_COMMANDS,
         "migrate": Command(
@@ -107,7 +112,7 @@ SPLATS = Pipeline(
         DataKind(
             name="gaussians",
             title="Gaussians",
-            wanted="Gaussians (a .ply, or point_cloud/iteration_N/)",
+            wanted="Gaussians (.ply, .spz, .sog, .splat, .ksplat, or point_cloud/iteration_N/)",
             recognize="fieldwatch.recon.commands.splats.recognize:is_gaussians",
             report="fieldwatch.recon.commands.splats.doctor_gaussians:gaussians_report",
         ),
@@ -128,7 +133,7 @@ REFINED = Pipeline(
     longer="--iterations",
     check_resumable="fieldwatch.recon.commands.splats.refined_job:check_resumable",
     evaluate="fieldwatch.recon.commands.splats.evaluate:evaluate_run",
-    exports=("ply", "3dgs", "pt"),
+    exports=("ply", "compressed-ply", "spz", "splat", "3dgs", "pt"),
     export="fieldwatch.recon.commands.splats.export:export_splats",
     rules="fieldwatch.recon.pipelines.splats:SPLATS_RULES",
     metrics="fieldwatch.recon.pipelines.splats:REFINED_METRICS",
