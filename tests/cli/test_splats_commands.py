@@ -99,7 +99,7 @@ def test_export_writes_the_checkpoint_of_the_original(splats, answer, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--to", "bitstream"), "a run of splats: use --to ply or --to 3dgs or --to pt"),
+        (("--to", "bitstream"), "a run of splats: use --to ply or --to compressed-ply or --to spz"),
         (("--to", "ply", "--bits", "4"), "--bits 4: it applies to runs of video"),
         (("--to", "ply", "-o", "."), ". is a folder: give a file"),
         (("--to", "3dgs", "-o", __file__), "is a file, but --to 3dgs writes a folder"),
