@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from fieldwatch.recon.data import WRITABLE, GaussianCloud, read_gaussians, write_gaussians
+from fieldwatch.recon.data.gaussians import WRITABLE, GaussianCloud, read_gaussians, write_gaussians
 from fieldwatch.recon.data.gaussians.quantization import half_turn_about_x
 
 SCENE = Path(__file__).parents[2] / "tests/fixtures/splat_files/scene.ply"

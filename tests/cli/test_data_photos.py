@@ -19,7 +19,7 @@ from PIL import Image
 from fieldwatch.checkpoint import FolderInUseError, FolderLock
 from fieldwatch.cli import main
 from fieldwatch.cli.training import prepared
-from fieldwatch.recon.commands.splats.convert import convert
+from fieldwatch.recon.commands.splats.missing_cameras import convert
 from fieldwatch.recon.data import PhotoOptions, read_colmap, write_video
 from fieldwatch.recon.geometry import Camera, align_points, look_at
 from fieldwatch.recon.mesh import MeshRenderer, Triangles

@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -374,6 +375,22 @@ def test_gaussians_and_their_folders(examined, tmp_path):
     code, found, names = examined(tmp_path / "run")
     assert (code, names) == (1, ["cameras", "source", "transparent", "huge"])
     assert found["facts"]["iterations"] == [7]
+
+
+@pytest.mark.parametrize("name", ["scene.compressed.ply", "scene_v3.spz", "scene.sog", "scene.splat", "scene_1.ksplat"])
+def test_gaussians_of_other_formats(examined, name):
+    path = Path(__file__).parents[1] / "fixtures" / "splat_files" / name
+    code, found, names = examined(path)
+    assert (code, names, found["facts"]["Gaussians"]) == (0, [], 240)
+    assert f"fieldwatch convert splats {path}" in found["command"]
+
+
+def test_a_folder_of_sog_and_what_its_reader_corrected(examined, tmp_path):
+    files = Path(__file__).parents[1] / "fixtures" / "splat_files"
+    shutil.unpack_archive(files / "scene.sog", tmp_path / "sog", "zip")
+    for path in (tmp_path / "sog", tmp_path / "sog" / "meta.json"):
+        assert examined(path)[1]["facts"]["Gaussians"] == 240
+    assert any("12 of 240" in note for note in examined(files / "scene_v3.spz")[1]["notes"])
 
 
 def test_a_folder_that_may_not_be_read_is_told_so(refused, tmp_path):

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from fieldwatch import Checkpoints, read_history
-from fieldwatch.recon.data import open_splat_folder, read_gaussian_ply
+from fieldwatch.recon.data import open_splat_folder, read_gaussian_ply, read_gaussians
 
 STEPS = 30
 
@@ -63,6 +63,23 @@ def test_export_writes_gaussians_for_viewers(splats, answer):
     assert got["iteration"] == 15_000
 
 
+@pytest.mark.parametrize(("to", "name"), [("compressed-ply", "compressed.ply"), ("spz", "spz"), ("splat", "splat")])
+def test_export_writes_compressed_gaussians_with_their_loss(splats, answer, to, name):
+    got = answer("export", splats, "--to", to, "--checkpoint", "last", "--device", "cpu")
+    path = splats / "products" / f"splats-{STEPS}.{name}"
+    assert (got["file"], got["bytes"]) == (str(path.absolute()), path.stat().st_size)
+    assert len(read_gaussians(path)) == got["gaussians"]
+    assert {"positions", "colors", "opacity", "scales", "rotations"} <= set(got["losses"])
+    assert 0 < got["losses"]["colors"]["mean"] <= got["losses"]["colors"]["worst"] < 0.004
+
+
+def test_export_prints_the_loss_of_a_format(splats, fieldwatch, tmp_path):
+    words = ("--to", "splat", "-o", tmp_path / "a.splat", "--checkpoint", "last", "--device", "cpu")
+    code, out, _ = fieldwatch("export", splats, *words)
+    assert code == 0
+    assert all(word in out for word in ("positions", "rotations", "degrees", "worst", "mean"))
+
+
 def test_export_writes_a_folder_that_training_can_go_on_from(splats, fieldwatch, tmp_path):
     folder = tmp_path / "new folder"
     code, out, _ = fieldwatch("export", splats, "--to", "3dgs", "-o", folder, "--checkpoint", "last", "--device", "cpu")
@@ -82,7 +99,7 @@ def test_export_writes_the_checkpoint_of_the_original(splats, answer, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--to", "bitstream"), "a run of splats: use --to ply or --to 3dgs or --to pt"),
+        (("--to", "bitstream"), "a run of splats: use --to ply or --to compressed-ply or --to spz"),
         (("--to", "ply", "--bits", "4"), "--bits 4: it applies to runs of video"),
         (("--to", "ply", "-o", "."), ". is a folder: give a file"),
         (("--to", "3dgs", "-o", __file__), "is a file, but --to 3dgs writes a folder"),

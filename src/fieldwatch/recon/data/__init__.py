@@ -8,21 +8,13 @@ if TYPE_CHECKING:
     from fieldwatch.recon.data.colmap import read_colmap
     from fieldwatch.recon.data.frames import Clip, read_clip
     from fieldwatch.recon.data.gaussians import (
-        SUFFIXES,
-        WRITABLE,
         GaussianCloud,
-        PrecisionLoss,
-        SplatFileError,
         SplatFolder,
-        WrittenGaussians,
-        format_of,
-        is_sog_folder,
         open_splat_folder,
         read_gaussian_ply,
         read_gaussians,
         read_splat_cameras,
         write_gaussian_ply,
-        write_gaussians,
         write_point_ply,
         write_splat_folder,
     )
@@ -54,8 +46,6 @@ if TYPE_CHECKING:
     from fieldwatch.recon.data.video_writer import write_video
 
 __all__ = [
-    "SUFFIXES",
-    "WRITABLE",
     "Clip",
     "GaussianCloud",
     "MeshScene",
@@ -66,16 +56,11 @@ __all__ = [
     "PhotoOptions",
     "PhotoSet",
     "PhotoStream",
-    "PrecisionLoss",
     "SolidScene",
     "SolidUnion",
-    "SplatFileError",
     "SplatFolder",
-    "WrittenGaussians",
     "check_normal_maps",
-    "format_of",
     "integrate_normals",
-    "is_sog_folder",
     "normal_layout",
     "normal_map_sheet",
     "open_normal_maps",
@@ -97,7 +82,6 @@ __all__ = [
     "synthetic_normal_maps",
     "unit_sphere_of",
     "write_gaussian_ply",
-    "write_gaussians",
     "write_normal_maps",
     "write_point_ply",
     "write_splat_folder",

@@ -1,5 +1,6 @@
 """Start of a run: photos found by a model's folder, notes, and a folder of other photos that is rejected."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,9 +9,9 @@ import torch
 from PIL import Image
 
 from fieldwatch import ConfigMismatch, InputError
-from fieldwatch.recon.data import write_splat_folder
+from fieldwatch.recon.data import open_splat_folder, write_splat_folder
 from fieldwatch.recon.data.colmap import write_colmap
-from fieldwatch.recon.data.gaussians import SplatFolderError
+from fieldwatch.recon.data.gaussians import WRITABLE, SplatFolderError, write_gaussians
 from fieldwatch.recon.pipelines.splats import SplatsConfig, prepare_scene, write_stage0
 from fieldwatch.recon.pipelines.splats.initialization import initial_model
 from fieldwatch.recon.pipelines.splats.start import start_run
@@ -46,6 +47,46 @@ def test_a_model_that_was_drawn_otherwise_is_said(stage0: Path) -> None:
 def test_an_iteration_that_is_not_there_lists_those_there_are(stage0: Path) -> None:
     with pytest.raises(SplatFolderError, match=r"available: 7000.: use -i 7000"):
         prepare_scene(SplatsConfig(checkpoint_path=stage0, iteration_to_load=30_000))
+
+
+def test_a_model_of_a_late_iteration_only_is_followed_by_the_coarse_stage(stage0: Path, tmp_path: Path) -> None:
+    shutil.copytree(stage0, tmp_path / "3dgs")
+    (tmp_path / "3dgs/point_cloud/iteration_7000").rename(tmp_path / "3dgs/point_cloud/iteration_30000")
+    scene = prepare_scene(SplatsConfig(checkpoint_path=tmp_path / "3dgs", held_out=3, coarse_iterations=15000))
+
+    assert (scene.loaded, scene.plan.first, scene.plan.total) == (30_000, 30_000, 38_000)
+    assert any("--schedule-origin relative" in note for note in scene.notes)
+
+
+@pytest.mark.parametrize("format_name", ["ply", "compressed-ply", "spz", "splat"])
+def test_a_single_file_of_gaussians_is_trained_on(stage0: Path, tmp_path: Path, format_name: str) -> None:
+    photos = prepare_scene(CONFIG).photos
+    write_colmap(tmp_path / "scene", photos)
+    cloud = open_splat_folder(stage0).gaussians()
+    path = write_gaussians(tmp_path / f"scan{WRITABLE[format_name]}", cloud, format_name).path
+    config = SplatsConfig(checkpoint_path=path, data=tmp_path / "scene", held_out=3, coarse_iterations=8000)
+    scene = prepare_scene(config)
+
+    assert scene.cloud is not None
+    assert len(scene.cloud) == len(cloud)
+    assert (scene.loaded, scene.plan.first, scene.plan.total) == (7000, 7000, 8000)
+    assert any("--iteration-to-load" in note for note in scene.notes)
+    later = prepare_scene(replace(config, iteration_to_load=7500))
+    assert (later.loaded, later.plan.first) == (7500, 7500)
+    assert not any("--iteration-to-load" in note for note in later.notes)
+
+
+def test_the_file_of_a_run_brings_its_photos_and_iteration_along(stage0: Path) -> None:
+    path = stage0 / "point_cloud" / "iteration_7000" / "point_cloud.ply"
+    scene = prepare_scene(SplatsConfig(checkpoint_path=path, held_out=3, antialiased=True, coarse_iterations=8000))
+
+    assert (scene.loaded, scene.photos.digest) == (7000, prepare_scene(CONFIG).photos.digest)
+
+
+def test_a_single_file_without_photos_asks_for_them(stage0: Path, tmp_path: Path) -> None:
+    path = write_gaussians(tmp_path / "scan.spz", open_splat_folder(stage0).gaussians(), "spz").path
+    with pytest.raises(InputError, match=r"scan\.spz.* -s"):
+        prepare_scene(SplatsConfig(checkpoint_path=path))
 
 
 def test_a_model_without_its_scene_asks_for_it(stage0: Path, tmp_path: Path) -> None:

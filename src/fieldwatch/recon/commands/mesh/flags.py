@@ -55,7 +55,8 @@ class QualityFlags:
     mesh: tyro.conf.Positional[Path]
     """Mesh: .ply, .obj or .glb."""
     gaussians: Path | None = None
-    """PLY of Gaussians: reports how many centers lie inside the mesh, and their distances to its surface."""
+    """File of Gaussians (.ply, .spz, .sog, ...): reports how many centers lie inside the mesh, and their distances to
+    its surface."""
     open: bool = False
     """The surface is open by nature (seen from one side, or cut): do not grade whether it is closed."""
     json: bool = False

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fieldwatch.cli.kit import Terminal, print_json, print_paths, read_flags, reading_input
 from fieldwatch.recon.commands.mesh.flags import QualityFlags
-from fieldwatch.recon.data import read_gaussian_ply
+from fieldwatch.recon.data import read_gaussians
 from fieldwatch.recon.mesh import MeshGrade, MeshQuality, gaussian_fit, grade_mesh, mesh_quality, read_mesh
 
 GOOD = 75
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
         quality = mesh_quality(mesh, file=chosen.mesh.expanduser())
         fit: dict[str, float | None] = {}
         if chosen.gaussians is not None:
-            fit = gaussian_fit(mesh, read_gaussian_ply(chosen.gaussians).means.numpy().astype(np.float64))
+            fit = gaussian_fit(mesh, read_gaussians(chosen.gaussians).means.numpy().astype(np.float64))
     grade = grade_mesh(quality, should_close=not chosen.open)
     if chosen.json:
         tags = quality.metrics | fit

@@ -1,60 +1,52 @@
-"""Films and photos without cameras as input of a training: their cameras are found first, inside the run folder."""
+"""``fieldwatch convert splats FILE -o FILE``: write Gaussians in another format, and report what it loses."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
-from rich.text import Text
-
-from fieldwatch import InputError, Ranks
-from fieldwatch.cli.kit import Terminal
-from fieldwatch.recon.commands.capture.outcome import print_outcome
-from fieldwatch.recon.commands.capture.photos import find_cameras
-from fieldwatch.recon.commands.splats.doctor_photos import has_colmap, has_transforms
-from fieldwatch.recon.data.capture import CaptureSettings, image_files
-from fieldwatch.recon.pipelines.splats import SplatsConfig
-
-SCENE = "scene"
-"""Folder of the cameras in the run folder."""
-FILM_SUFFIXES = frozenset(
-    {
-        ".3gp", ".avi", ".gif", ".m2ts", ".m4v", ".mkv", ".mov",
-        ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv",
-    }
-)  # fmt: skip
+from fieldwatch.cli.kit import BadInput, Terminal, check_writable, print_json, print_paths, read_flags, reading_input
+from fieldwatch.recon.commands.splats.flags import ConvertSplatsFlags
+from fieldwatch.recon.commands.splats.losses import about_written, print_losses
+from fieldwatch.recon.data.gaussians import WRITABLE, format_of, read_gaussians, write_gaussians
 
 
-def convert(config: SplatsConfig, folder: Path) -> tuple[SplatsConfig, Callable[[], None]] | None:
-    """Return the config with the scene inside the run folder, and the function that makes it.
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    chosen = read_flags(ConvertSplatsFlags, prog="fieldwatch convert splats", arguments=arguments)
+    to = chosen.to or format_of(chosen.out)
+    check_output(chosen, to)
+    assert to is not None  # noqa: S101  checked above
+    with reading_input():
+        cloud = read_gaussians(chosen.gaussians)
+        check_writable(chosen.out.parent)
+        written = write_gaussians(chosen.out, cloud, to)
+    if chosen.json:
+        about = {"gaussians": written.gaussians, "file": written.path.absolute(), "format": to, "bytes": written.size}
+        print_json(about | about_written(written) | {"notes": [*cloud.notes, *written.notes]})
+        return 0
+    console = Terminal()
+    console.print(f"{written.gaussians:,} Gaussians, {written.size:,} bytes")
+    for note in cloud.notes:
+        console.print(f"note: {note}", soft_wrap=True, highlight=False)
+    print_losses(console, written)
+    print_paths(console, {to: written.path.absolute()})
+    return 0
 
-    None for input that has cameras already.
+
+def check_output(chosen: ConvertSplatsFlags, to: str | None) -> None:
+    """Refuse a name without a known format, a folder, and the input itself.
 
     Raises:
-        InputError: several processes train together; each would find the cameras.
+        BadInput: the file cannot be written so.
     """
-    if config.data is None or config.images is not None or not lacks_cameras(config.data):
-        return None
-    data = config.data
-    scene = folder / SCENE
-    if not Ranks.of_process().alone:
-        raise InputError(
-            f"{data} has no cameras: find them before several processes train, with `fieldwatch data photos {data} "
-            "-o scene`, and train with --data scene"
-        )
-
-    def make() -> None:
-        console = Terminal(stderr=True)
-        console.print(Text(f"{data} has no cameras: finding them, into {scene}"), soft_wrap=True)
-        settings = CaptureSettings(threads=config.threads, seed=config.seed)
-        print_outcome(console, find_cameras(data, scene, settings, console))
-
-    return replace(config, data=scene), make
+    if to is None:
+        endings = ", ".join(WRITABLE.values())
+        raise BadInput(f"-o {chosen.out} has none of the endings {endings}: give another name, or --to")
+    if chosen.out.is_dir():
+        raise BadInput(f"-o {chosen.out} is a folder: give a file, as in -o {chosen.out / f'scene{WRITABLE[to]}'}")
+    if is_same_file(chosen.out, chosen.gaussians.expanduser()):
+        raise BadInput(f"-o {chosen.out} is the input, which is never changed: give another name")
 
 
-def lacks_cameras(data: Path) -> bool:
-    """Return whether a path is a film, or a folder with photos and without any part of a model."""
-    if data.is_file():
-        return data.suffix.lower() in FILM_SUFFIXES
-    if not data.is_dir() or has_colmap(data) or has_transforms(data) or (data / "sparse").exists():
-        return False
-    return bool(image_files(data))
+def is_same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths are one existing file."""
+    return one.exists() and other.exists() and one.samefile(other)

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from fieldwatch.cli.kit import DataFinding, DataReport
-from fieldwatch.recon.data import GaussianCloud, open_splat_folder, read_gaussian_ply
+from fieldwatch.recon.data import GaussianCloud, open_splat_folder, read_gaussians
+from fieldwatch.recon.data.gaussians import is_sog_folder
 
 # Opacity at which 3DGS prunes, and the fraction of such Gaussians that is reported.
 _TRANSPARENT = 0.005
@@ -18,15 +19,15 @@ _SCALE_FLOOR = -60.0
 
 
 def gaussians_report(path: Path, _options: None) -> DataReport:
-    """Read and check a PLY of Gaussians, or the folder of a 3DGS run.
+    """Read and check a file of Gaussians of any format, or the folder of a 3DGS run.
 
     Raises:
-        PlyError: the file is damaged, or no PLY of Gaussians.
+        PlyError, SplatFileError: the file is damaged, or holds no Gaussians.
         SplatFolderError: the folder holds no trained splats, or an unreadable file.
     """
     facts: dict[str, Any] = {}
     findings: list[DataFinding] = []
-    if path.is_dir():
+    if path.is_dir() and not is_sog_folder(path):
         folder = open_splat_folder(path)
         cloud = folder.gaussians()
         kind = "a folder of 3D Gaussian splatting"
@@ -36,12 +37,12 @@ def gaussians_report(path: Path, _options: None) -> DataReport:
         command = f"fieldwatch train splats -c {path} -s {source or 'PHOTOS'}"
         findings += run_findings(cameras=len(folder.cameras), source=source)
     else:
-        cloud = read_gaussian_ply(path)
-        kind = "Gaussians (PLY)"
-        command = "fieldwatch mesh quality MESH --gaussians, and splat viewers"
+        cloud = read_gaussians(path)
+        kind = f"Gaussians ({'SOG' if path.is_dir() else path.suffix.lstrip('.').upper()})"
+        command = f"fieldwatch convert splats {path} -o OTHER.ply, or train splats -c {path} -s PHOTOS"
     facts |= cloud_facts(cloud)
     findings += cloud_findings(cloud)
-    return DataReport(path=path, kind=kind, facts=facts, notes=(), findings=tuple(findings), command=command)
+    return DataReport(path=path, kind=kind, facts=facts, notes=cloud.notes, findings=tuple(findings), command=command)
 
 
 def run_findings(*, cameras: int, source: Any) -> Iterator[DataFinding]:

@@ -15,7 +15,8 @@ from fieldwatch.cli.kit import (
     reading_input,
 )
 from fieldwatch.files import output_path
-from fieldwatch.recon.data import write_gaussian_ply
+from fieldwatch.recon.commands.splats.losses import about_written, print_losses
+from fieldwatch.recon.data.gaussians import WRITABLE, WrittenGaussians, write_gaussians
 from fieldwatch.recon.pipelines.splats import (
     RefinedRun,
     StoredRun,
@@ -26,7 +27,7 @@ from fieldwatch.recon.pipelines.splats import (
     write_stage0,
 )
 
-NAMES = {"ply": "splats-{}.ply", "3dgs": "3dgs-{}", "pt": "coarse-{}.pt"}
+NAMES = {f: f"splats-{{}}{suffix}" for f, suffix in WRITABLE.items()} | {"3dgs": "3dgs-{}", "pt": "coarse-{}.pt"}
 """Default file names, with a placeholder for the step."""
 
 
@@ -35,7 +36,7 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
 
     Args:
         chosen: flags, with run, checkpoint and device.
-        to: format: ply, 3dgs or pt.
+        to: format: ply, compressed-ply, spz, splat, 3dgs or pt.
         out: file or folder; None means RUN/products.
 
     Raises:
@@ -47,15 +48,19 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
     with reading_input():
         check_writable(path.parent)
         written = write(stored, to, path)
-    # For a folder (--to 3dgs), `written` is the PLY file in it.
+    # For a folder (--to 3dgs), `file` is the PLY file in it.
+    file = written.path if isinstance(written, WrittenGaussians) else written
     iteration = iteration_of(stored)
-    size = written.stat().st_size
+    size = file.stat().st_size
     if chosen.json:
         about = {"run": chosen.run, "step": stored.step, "iteration": iteration}
-        print_json({**about, "gaussians": len(stored.model.gaussians), "file": written.absolute(), "bytes": size})
+        about |= {"gaussians": len(stored.model.gaussians), "file": file.absolute(), "bytes": size}
+        print_json(about | (about_written(written) if isinstance(written, WrittenGaussians) else {}))
         return 0
     console = Terminal()
     console.print(f"{len(stored.model.gaussians):,} Gaussians of step {stored.step}, {size:,} bytes")
+    if isinstance(written, WrittenGaussians):
+        print_losses(console, written)
     lines: dict[str, str | Path] = {to: path.absolute()}
     if to == "3dgs":
         lines["train from it"] = f"fieldwatch train splats -c {shlex.quote(str(path))} -i {iteration}"
@@ -80,13 +85,13 @@ def iteration_of(stored: StoredRun) -> int:
     return round(stored.step / stored.scene.plan.scale)
 
 
-def write(stored: StoredRun, to: str, path: Path) -> Path:
-    """Write the Gaussians; return the file that holds them."""
+def write(stored: StoredRun, to: str, path: Path) -> Path | WrittenGaussians:
+    """Write the Gaussians; return the file that holds them, with its losses if it is of a viewers' format."""
     model = stored.model
     scene = stored.scene
     iteration = iteration_of(stored)
-    if to == "ply":
-        return write_gaussian_ply(path, fused_cloud(model))
+    if to in WRITABLE:
+        return write_gaussians(path, fused_cloud(model), to, antialiased=model.antialiased)
     if to == "3dgs":
         return write_stage0(model, scene, path, iteration, config=stored.config)
     epoch = stored.step // len(scene.photos.train)

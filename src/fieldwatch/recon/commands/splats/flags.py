@@ -50,6 +50,26 @@ class InferSplatsFlags(RunFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConvertSplatsFlags:
+    """Write Gaussians in another file format, and report the loss of precision.
+
+    Example: fieldwatch convert splats scan.spz -o scan.ply
+
+    Read are .ply (3DGS, 2DGS, SuperSplat's compressed one), .spz, .sog, .splat and .ksplat, recognized by content. The
+    file is written and read back; the differences are printed by quantity.
+    """
+
+    gaussians: tyro.conf.Positional[Path]
+    """File of Gaussians, or the folder of an unbundled SOG."""
+    out: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
+    """File to write: NAME.ply, NAME.compressed.ply, NAME.spz or NAME.splat."""
+    to: Literal["ply", "compressed-ply", "spz", "splat"] | None = None
+    """Format to write; by default that of the ending of --out."""
+    json: bool = False
+    """Print the result as JSON, and nothing else on standard output."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExtractFlags:
     """Extract a mesh from a splats run: points on a level set of the Gaussians' density, and a surface through them.
 

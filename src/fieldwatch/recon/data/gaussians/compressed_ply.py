@@ -146,8 +146,8 @@ def _packed(fractions: Floats, fields: tuple[tuple[int, int], ...]) -> NDArray[n
 
 def _within(chunks: Table, names: tuple[str, ...], fractions: Floats) -> Floats:
     """Return the values at fractions of the bounds of each Gaussian's chunk."""
-    low, high = (np.stack([chunks[f"{end}_{name}"] for name in names], 1) for end in ("min", "max"))
-    low, high = (np.repeat(bound, _CHUNK, 0)[: len(fractions)] for bound in (low, high))
+    bounds = (np.stack([chunks[f"{end}_{name}"] for name in names], 1) for end in ("min", "max"))
+    low, high = (np.repeat(bound, _CHUNK, 0)[: len(fractions)] for bound in bounds)
     return low * (1 - fractions) + high * fractions
 
 

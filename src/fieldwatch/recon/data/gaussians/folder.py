@@ -13,6 +13,7 @@ from fieldwatch.files import output_path, write_file
 from fieldwatch.recon.data.gaussians.cloud import GaussianCloud
 from fieldwatch.recon.data.gaussians.error import SplatFolderError
 from fieldwatch.recon.data.gaussians.files import read_gaussian_ply, write_gaussian_ply
+from fieldwatch.recon.data.gaussians.reading import is_sog_folder, read_gaussians
 from fieldwatch.recon.data.gaussians.settings import parse_settings, settings_text
 from fieldwatch.recon.geometry import Camera, rigid
 
@@ -25,17 +26,33 @@ class SplatFolder:
     """Contents of the output folder of a splat training.
 
     Attributes:
-        folder: path of the folder.
-        iterations: iterations with a point cloud, ascending.
+        folder: path of the folder; of a single file, the folder that it is in.
+        iterations: iterations with a point cloud, ascending; empty for a single file that names none.
         cameras: cameras of `cameras.json`, sorted by name; empty if the file is missing. If a name occurs more than
             once, its last camera is used. Without `cx` and `cy`, the principal point is the image center.
         settings: training arguments of `cfg_args`; empty if the file is missing.
+        file: file of Gaussians, of any format, if one was opened instead of a folder.
     """
 
     folder: Path
     iterations: tuple[int, ...]
     cameras: tuple[Camera, ...]
     settings: Mapping[str, Any]
+    file: Path | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file or folder that was opened."""
+        return self.folder if self.file is None else self.file
+
+    def check(self, iteration: int) -> None:
+        """Refuse an iteration that the folder does not have; a single file counts as any iteration.
+
+        Raises:
+            SplatFolderError: if the iteration does not exist. The message lists the available ones.
+        """
+        if self.file is None:
+            self.ply(iteration)
 
     def ply(self, iteration: int | None = None) -> Path:
         """Return the path of an iteration's PLY file; `None` selects the last iteration.
@@ -52,26 +69,33 @@ class SplatFolder:
         return self.folder / "point_cloud" / f"iteration_{wanted}" / _PLY
 
     def gaussians(self, iteration: int | None = None) -> GaussianCloud:
-        """Read the Gaussians of an iteration; `None` selects the last iteration.
+        """Read the Gaussians of an iteration; `None` selects the last iteration. A single file has no others.
 
         Raises:
             SplatFolderError: if the iteration does not exist.
-            PlyError: if its file cannot be read.
+            PlyError, SplatFileError: if its file cannot be read.
         """
+        if self.file is not None:
+            return read_gaussians(self.file)
         return read_gaussian_ply(self.ply(iteration))
 
 
 def open_splat_folder(folder: Path | str) -> SplatFolder:
     """Open the output folder of a splat training. Gaussians are read on demand, with `SplatFolder.gaussians`.
 
+    A single file of Gaussians, of any format that `read_gaussians` reads, is opened as well, with the `cameras.json`
+    and `cfg_args` of its run, if it is `point_cloud/iteration_N/NAME`, or else of its own folder.
+
     Raises:
         SplatFolderError: if the folder does not exist, has no iterations, or contains an unreadable file.
     """
     folder = Path(folder).expanduser()
+    if folder.is_file() or is_sog_folder(folder):
+        return _single_file(folder)
     if not folder.is_dir():
         msg = (
-            f"{folder} is not a folder: pass the output folder of a splat training (it contains "
-            "point_cloud/iteration_N)"
+            f"{folder} is not a folder or file: pass the output folder of a splat training (it contains "
+            "point_cloud/iteration_N), or a file of Gaussians"
         )
         raise SplatFolderError(msg)
     # fullmatch ignores folders such as iteration_7000_backup.
@@ -84,14 +108,27 @@ def open_splat_folder(folder: Path | str) -> SplatFolder:
             "output folder of a splat training, or train from photos with -s"
         )
         raise SplatFolderError(msg)
+    return _opened(folder, tuple(iterations))
+
+
+def _single_file(file: Path) -> SplatFolder:
+    parent = file.absolute().parent
+    match = _ITERATION.fullmatch(parent.name)
+    if match and parent.parent.name == "point_cloud":
+        return _opened(parent.parent.parent, (int(match[1]),), file)
+    return _opened(file.parent, (), file)
+
+
+def _opened(folder: Path, iterations: tuple[int, ...], file: Path | None = None) -> SplatFolder:
     # Both files are optional: runs copied for viewing often consist of the point cloud alone.
     settings = folder / "cfg_args"
     cameras = folder / "cameras.json"
     return SplatFolder(
         folder=folder,
-        iterations=tuple(iterations),
+        iterations=iterations,
         cameras=read_splat_cameras(cameras) if cameras.is_file() else (),
         settings=parse_settings(settings.read_text("utf-8", "replace"), settings) if settings.is_file() else {},
+        file=file,
     )
 
 

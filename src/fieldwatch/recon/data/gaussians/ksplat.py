@@ -161,7 +161,8 @@ def _row(level: int, degree: int) -> np.dtype[np.void]:
 
 def _buckets(path: Path, section: np.void, partial_lengths: NDArray[np.uint32], count: int) -> NDArray[np.intp]:
     """Return each Gaussian's bucket: full buckets come first, then partial ones with their own lengths."""
-    full, buckets = int(section["full"]), int(section["buckets"])
+    full = int(section["full"])
+    buckets = int(section["buckets"])
     lengths = np.concatenate([np.full(min(full, buckets), section["bucket_size"], np.int64), partial_lengths])
     if section["bucket_bytes"] != 12 or len(lengths) != buckets or lengths.sum() < count:
         raise SplatFileError(

@@ -40,8 +40,8 @@ def precision_loss(before: RawGaussians, after: RawGaussians) -> tuple[Precision
     rest = np.pad(after.rest, ((0, 0), (0, missing), (0, 0)))
     differences = [
         ("positions", "world units", np.linalg.norm(after.means - before.means, axis=1)),
-        ("colors", "of 1", np.abs(colors_of_constants(after.constant) - colors_of_constants(before.constant))),
-        ("opacity", "of 1", np.abs(opacities_of_logits(after.logits) - opacities_of_logits(before.logits))),
+        ("colors", "in 0 to 1", np.abs(colors_of_constants(after.constant) - colors_of_constants(before.constant))),
+        ("opacity", "in 0 to 1", np.abs(opacities_of_logits(after.logits) - opacities_of_logits(before.logits))),
         ("scales", "relative", np.abs(np.expm1(after.log_scales.astype(np.float64) - before.log_scales))),
         ("rotations", "degrees", _angles(before.quaternions, after.quaternions)),
     ]

@@ -97,7 +97,7 @@ def pack_signed_2_10_10_10(quaternions: Floats) -> NDArray[np.uint32]:
     return _joined(largest, fields)
 
 
-def _joined(largest: NDArray[np.intp], fields: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _joined(largest: NDArray[np.intp], fields: NDArray[np.integer[Any]]) -> NDArray[np.uint32]:
     """Return 2 bits of the position of the largest component and 10 bits of each other as one word."""
     words = largest << 30 | fields[:, 0] << 20 | fields[:, 1] << 10 | fields[:, 2]
     return words.astype(np.uint32)

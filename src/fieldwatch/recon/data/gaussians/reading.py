@@ -112,7 +112,9 @@ def _reader_of_zip(path: Path) -> Callable[[Path], RawGaussians]:
     if META in names:
         return read_sog
     if any(name.endswith("data.pkl") for name in names):
-        kind, remedy = "a PyTorch checkpoint", "write point_cloud.ply with the program that trained it"
+        kind = "a PyTorch checkpoint"
+        remedy = "write point_cloud.ply with the program that trained it"
     else:
-        kind, remedy = f"a zip archive with {', '.join(names[:4]) or 'no files'}", "extract it and pass the file in it"
+        kind = f"a zip archive with {', '.join(names[:4]) or 'no files'}"
+        remedy = "extract it and pass the file in it"
     raise SplatFileError(f"{path}: expected {_KNOWN}, got {kind}: {remedy}")

@@ -206,8 +206,9 @@ class _Images:
 
 
 def _decoded(path: Path, meta: _Meta, images: _Images) -> RawGaussians:
-    low, high = images.rows("means", 0), images.rows("means", 1)
-    fractions = (low[:, :3] | high[:, :3].astype(np.uint16) << 8).astype(np.float64) / 65535
+    low = images.rows("means", 0)[:, :3]
+    high = images.rows("means", 1)[:, :3].astype(np.uint16)
+    fractions = (low | high << 8).astype(np.float64) / 65535
     logarithms = _between(meta, "means", fractions)
     scales = images.rows("scales")[:, :3]
     base = images.rows("sh0")
@@ -218,7 +219,8 @@ def _decoded(path: Path, meta: _Meta, images: _Images) -> RawGaussians:
     else:
         log_scales = _between(meta, "scales", scales / 255)
         values = _between(meta, "sh0", base / 255)
-        constant, logits = values[:, :3], values[:, 3]
+        constant = values[:, :3]
+        logits = values[:, 3]
     return RawGaussians(
         means=np.sign(logarithms) * np.expm1(np.abs(logarithms)),
         log_scales=log_scales,

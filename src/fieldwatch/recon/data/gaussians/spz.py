@@ -10,9 +10,10 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fieldwatch.recon.data.gaussians.error import SplatFileError
 from fieldwatch.recon.data.gaussians.quantization import (
@@ -90,7 +91,7 @@ def spz_bytes(raw: RawGaussians, *, antialiased: bool = False) -> bytes:
         )
     degree = _FUNCTIONS.index(rest.shape[1])
     fixed = np.rint(means.astype(np.float64) * (1 << bits)).astype("<i4")
-    parts = [
+    parts: list[NDArray[Any]] = [
         # The three low bytes of each little-endian number.
         np.ascontiguousarray(fixed).view(np.uint8).reshape(-1, 4)[:, :3],
         to_bytes(255 * opacities_of_logits(raw.logits)),
@@ -98,12 +99,12 @@ def spz_bytes(raw: RawGaussians, *, antialiased: bool = False) -> bytes:
         to_bytes(16 * (raw.log_scales + 10)),
         # (x, y, z, w), in contrast to every other format here.
         pack_signed_2_10_10_10(unit(quaternions)[:, [1, 2, 3, 0]]).astype("<u4"),
-        _coarse(rest, 0, 3, _SH_BITS[0]),
+        np.concatenate([_coarse(rest, 0, 3, _SH_BITS[0]), _coarse(rest, 3, None, _SH_BITS[1])], 1),
     ]
-    parts[5] = np.concatenate([parts[5], _coarse(rest, 3, None, _SH_BITS[1])], 1)
     header = _HEADER.pack(MAGIC, 3, len(means), degree, bits, _ANTIALIASED if antialiased else 0, 0)
     # wbits 31: gzip with an empty header, so that equal Gaussians give equal files.
-    stream = zlib.compressobj(9, zlib.DEFLATED, 31)
+    # Level 9 takes seven times as long for 2 % less.
+    stream = zlib.compressobj(6, zlib.DEFLATED, 31)
     pieces = [stream.compress(header), *(stream.compress(part.tobytes()) for part in parts), stream.flush()]
     return b"".join(pieces)
 
@@ -195,7 +196,7 @@ def _decompressed(path: Path, file: BinaryIO, compressed: int, declared: int, ex
 
     pyarrow decompresses it: the Python library has Zstandard from 3.14 on only.
     """
-    import pyarrow as pa  # noqa: PLC0415  an extra, and 0.3 s
+    import pyarrow as pa  # noqa: PLC0415  optional, and 0.3 s
 
     piece = file.read(min(compressed, path.stat().st_size))
     if declared != expected or len(piece) < compressed:

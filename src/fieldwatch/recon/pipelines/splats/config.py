@@ -258,8 +258,10 @@ class SplatsConfig:
             names, or the built-in scene.
         images: folder of the photos, if they are not in the scene folder.
         masks: folder of the masks, if it is not ``masks`` in the scene folder; black pixels are ignored in training.
-        checkpoint_path: folder of a trained 3DGS model to start from; None starts from the point cloud.
-        iteration_to_load: iteration of ``checkpoint_path`` to load; None selects 7000 if available, else the last.
+        checkpoint_path: folder of a trained 3DGS model to start from, or a file of Gaussians (.ply, .spz, .sog, .splat,
+            .ksplat); None starts from the point cloud.
+        iteration_to_load: iteration of ``checkpoint_path`` to load; None selects 7000 if available, else the last. A
+            file counts as this iteration, with None as 7000.
         skip_unreadable: skip missing or damaged photos with a note instead of rejecting the scene.
         longer_side: maximum length of a photo's longer side, in pixels; larger photos are downscaled by area averaging.
         held_out: hold out every N-th photo, by name, for evaluation; 0 holds out none.

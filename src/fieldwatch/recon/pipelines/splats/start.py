@@ -92,7 +92,12 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
         cloud=cloud,
         loaded=loaded,
         distance=source.distance,
-        notes=(*input_notes, *_antialiasing_notes(config, folder), *_device_notes(device)),
+        notes=(
+            *input_notes,
+            *_iteration_notes(config, folder),
+            *_antialiasing_notes(config, folder),
+            *_device_notes(device),
+        ),
     )
 
 
@@ -208,10 +213,21 @@ def _iteration(config: SplatsConfig, folder: SplatFolder) -> int:
     """Return the iteration to load."""
     iteration = config.iteration_to_load
     if iteration is None:
-        # SuGaR's scripts load iteration 7000 of 3DGS.
-        return COARSE_START if COARSE_START in folder.iterations else folder.iterations[-1]
-    folder.ply(iteration)  # raises if the iteration does not exist
+        # SuGaR's scripts load iteration 7000 of 3DGS; a file without an iteration counts as that.
+        known = folder.iterations and COARSE_START not in folder.iterations
+        return folder.iterations[-1] if known else COARSE_START
+    folder.check(iteration)
     return iteration
+
+
+def _iteration_notes(config: SplatsConfig, folder: SplatFolder | None) -> list[str]:
+    if folder is None or folder.iterations or config.iteration_to_load is not None:
+        return []
+    note = (
+        f"{folder.path} names no iteration: it counts as iteration {COARSE_START}, at which the coarse stage begins "
+        "(--iteration-to-load sets another one)"
+    )
+    return [note]
 
 
 def _source(config: SplatsConfig, folder: SplatFolder | None, left_out: Sequence[str] | None) -> _Source:
@@ -241,7 +257,7 @@ def _source(config: SplatsConfig, folder: SplatFolder | None, left_out: Sequence
     if not source_path or not Path(str(source_path)).is_dir():
         fault = f"trained on {source_path}, which does not exist" if source_path else "trained on an unnamed scene"
         raise InputError(
-            f"{folder.folder} was {fault}: give the folder of the scene with -s, or the folder of its photos with "
+            f"{folder.path} was {fault}: give the folder of the scene with -s, or the folder of its photos with "
             "--images"
         )
     return _Source(photos=_read(config, Path(str(source_path)), options))
@@ -285,11 +301,14 @@ def _built_in(views: int, size: int, seed: int, config: SplatsConfig) -> _Source
 
 def _antialiasing_notes(config: SplatsConfig, folder: SplatFolder | None) -> list[str]:
     """Return a note if the loaded Gaussians were trained with another filter; models without the setting had none."""
-    antialiased = False if folder is None else bool(folder.settings.get("antialiased", False))
-    if folder is None or antialiased == config.antialiased:
+    # A file without settings does not say how it was trained.
+    if folder is None or (folder.file is not None and not folder.settings):
+        return []
+    antialiased = bool(folder.settings.get("antialiased", False))
+    if antialiased == config.antialiased:
         return []
     flags = ("--antialiased", "--no-antialiased") if antialiased else ("--no-antialiased", "--antialiased")
-    return [f"{folder.folder} was trained with {flags[0]}, this run renders with {flags[1]} and has to adapt first"]
+    return [f"{folder.path} was trained with {flags[0]}, this run renders with {flags[1]} and has to adapt first"]
 
 
 def _device_notes(device: torch.device) -> list[str]:
