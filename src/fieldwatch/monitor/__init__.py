@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         is_requested_stop,
         signal_name,
     )
-    from fieldwatch.monitor.child import Attempt, end_with_parent
+    from fieldwatch.monitor.child import Attempt
     from fieldwatch.monitor.input_paths import InputPaths
     from fieldwatch.monitor.machine import MachineReader, read_machine
     from fieldwatch.monitor.machine_view import machine_line, render_machine
@@ -81,7 +81,6 @@ __all__ = [
     "cause_of_end",
     "cause_of_error",
     "cause_of_status",
-    "end_with_parent",
     "explain_silent_end",
     "heading",
     "is_requested_stop",

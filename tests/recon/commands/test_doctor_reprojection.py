@@ -75,7 +75,7 @@ def test_shuffled_poses_and_a_single_wrong_one_are_named(model, observations):
     shuffled = with_poses(model, [*range(7, count), *range(7)])
     (finding,) = reprojection_findings(shuffled, observed_points(shuffled, observations))
     assert (finding.name, finding.severity) == ("poses", "error")
-    assert f"fits the pose of {model.images[count - 7].name}" in finding.message
+    assert model.images[count - 7].name in finding.message
     one = with_poses(model, [0, 1, 2, 9, *range(4, count)])
     (finding,) = reprojection_findings(one, observed_points(one, observations))
     assert finding.message.startswith(f"1 of {count}")

@@ -260,7 +260,7 @@ def test_arrays_that_are_no_normals_are_refused(tmp_path, shape):
 def test_a_photo_is_no_normal_map(tmp_path):
     path = tmp_path / "photo.jpg"
     Image.new("RGB", (24, 24)).save(path)
-    with pytest.raises(NormalMapError, match=r"photo\.jpg: expected .*16-bit PNG, EXR or npy.* got \.jpg"):
+    with pytest.raises(NormalMapError, match=r"photo\.jpg.*EXR"):
         read_normal_file(path)
     with pytest.raises(NormalMapError, match="does not exist"):
         read_normal_file(tmp_path / "missing.jpg")

@@ -9,7 +9,7 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.checkpoint import FolderLock
-    from fieldwatch.cli.child_command import CommandResult, run_command
+    from fieldwatch.cli.child_command import run_command
     from fieldwatch.cli.commands import flag_names
     from fieldwatch.cli.compare_checkpoints import (
         Announce,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         refuse_empty_ranking,
         stored_steps,
     )
-    from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck, Severity
+    from fieldwatch.cli.doctor_report import DataFinding, DataReport, MachineCheck
     from fieldwatch.cli.entry import main
     from fieldwatch.cli.flag_help import FlagGroups, read_flags
     from fieldwatch.cli.flags import dashed, preset_of, renamed
@@ -38,7 +38,6 @@ __all__ = [
     "BadInput",
     "CheckpointRanking",
     "CheckpointRow",
-    "CommandResult",
     "DataFinding",
     "DataReport",
     "FlagGroups",
@@ -48,7 +47,6 @@ __all__ = [
     "Panel",
     "ProfileFlags",
     "RunFlags",
-    "Severity",
     "Terminal",
     "TrainingFlags",
     "check_writable",

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import orjson
 
@@ -76,18 +76,14 @@ class Record:
 
     def _finished_stages(self, path: Path) -> dict[str, StageRecord]:
         """Return the stages in a file, after comparing its input and settings with ours."""
-        try:
-            stored = orjson.loads(path.read_bytes())
-            stages = {name: StageRecord(**stage) for name, stage in stored["stages"].items()}
-            before = stored["settings"]
-            same_input = stored["input"] == self.input
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise BadInput(f"{path} is damaged ({error}): delete it to make all stages again") from error
+        stored = _read(path)
+        before = stored["settings"]
+        stages = {name: StageRecord(**stage) for name, stage in stored["stages"].items()}
         changed = [name for name in self.settings if self.settings[name] != before.get(name)]
         if changed:
             listed = ", ".join(f"{name} was {before.get(name)}, now {self.settings[name]}" for name in changed)
             raise BadInput(f"--out {self.folder} holds a reconstruction with other settings ({listed}): use another -o")
-        if not same_input:
+        if stored["input"] != self.input:
             raise BadInput(f"{self.settings['data']} has changed since {path} was written: use another -o")
         return stages
 
@@ -110,6 +106,21 @@ class Record:
         stages = {key: asdict(value) for key, value in self.stages.items()}
         facts = {"settings": self.settings, "input": self.input, "stages": stages}
         write_file(output_path(self.folder, FILE), orjson.dumps(facts, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the content of a record.
+
+    Raises:
+        BadInput: it is damaged.
+    """
+    try:
+        stored = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"{path} is damaged ({error}): delete it to make all stages again") from error
+    if not isinstance(stored, dict) or set(cast("dict[str, Any]", stored)) != {"settings", "input", "stages"}:
+        raise BadInput(f"{path} is not a record of `fieldwatch reconstruct`: delete it to make all stages again")
+    return cast("dict[str, Any]", stored)
 
 
 def digest_of(path: Path) -> str:

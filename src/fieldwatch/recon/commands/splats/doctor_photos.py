@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fieldwatch.cli.kit import DataFinding, DataReport, Severity
+from fieldwatch.cli.kit import DataFinding, DataReport
 from fieldwatch.recon.commands.splats.doctor_reprojection import (
     content_findings,
     observed_points,
@@ -18,6 +18,7 @@ from fieldwatch.recon.commands.splats.doctor_reprojection import (
 from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_colmap, read_transforms
 from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model, read_colmap_observations
 from fieldwatch.recon.geometry import Camera
+from fieldwatch.rules import Severity
 
 MODELS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})

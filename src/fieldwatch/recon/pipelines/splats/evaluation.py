@@ -29,7 +29,7 @@ NEAR_SHARE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WorstView:
+class LowestScoredView:
     """One of the views with the lowest PSNR.
 
     Attributes:
@@ -66,7 +66,7 @@ class Evaluation:
     mean_color_psnr: float
     train_psnr: float | None
     surface: dict[str, float]
-    worst: tuple[WorstView, ...]
+    worst: tuple[LowestScoredView, ...]
     sample: Pictures
     sample_name: str
 
@@ -123,7 +123,7 @@ def evaluate(  # noqa: PLR0913  independent options of an evaluation
     indices = scene.photos.test or scene.photos.train
     scores: list[ViewScore] = []
     constants: list[float] = []
-    worst: list[WorstView] = []
+    worst: list[LowestScoredView] = []
     color = _mean_color(scene)
     # Otherwise the random numbers of training would depend on when and how often it is evaluated.
     with preserve_random_state(), _on_device(lpips, scene.device):
@@ -135,7 +135,7 @@ def evaluate(  # noqa: PLR0913  independent options of an evaluation
             score, scored_image = _score_view(model, image, view, milliseconds, lpips)
             scores.append(score)
             constants.append(_constant_psnr(color, view))
-            worst.append(WorstView(index=view.index, score=score, image=scored_image.cpu()))
+            worst.append(LowestScoredView(index=view.index, score=score, image=scored_image.cpu()))
             # Truncated after every view, so that memory does not grow with the number of held-out photos.
             worst = sorted(worst, key=lambda each: each.score.psnr)[:WORST_VIEWS]
         if not scores:
