@@ -25,7 +25,7 @@ def setting_findings(
         config: settings of the training, a dataclass with further ones in its fields.
         preset: settings from which they were derived; None if they are not known, which checks nothing.
         names: settings whose magnitude decides whether the training works.
-        instead: values for settings that the preset leaves open.
+        instead: values for settings that the preset leaves open or switches off.
     """
     if preset is None:
         return []
@@ -34,7 +34,8 @@ def setting_findings(
     found: list[tuple[float, DataFinding]] = []
     for name in names:
         value = chosen.get(name)
-        normal = usual.get(name) if usual.get(name) is not None else (instead or {}).get(name)
+        # Also where the preset switches something off: its usual magnitude is that of the papers.
+        normal = usual.get(name) or (instead or {}).get(name)
         if value is not None and normal is not None and (ratio := distance(value, normal)) >= FAR:
             found.append((ratio, far_setting(f"--{name.replace('_', '-')}", value, normal, name)))
     return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])]
@@ -60,7 +61,7 @@ def far_setting(flag: str, value: float, normal: float, name: str) -> DataFindin
     return DataFinding(
         name=f"{SETTING} {flag}",
         severity="warning",
-        message=f"{flag} is {value:g}, {relation} the preset's {normal:g}{_consequence(name, high=value > normal)}.",
+        message=f"{flag} is {value:g}, {relation} the usual {normal:g}{_consequence(name, high=value > normal)}.",
         remedy=f"Use {flag} {normal:g} unless you have tested this value.",
         certain=ratio >= CERTAIN,
     )

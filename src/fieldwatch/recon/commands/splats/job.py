@@ -81,7 +81,8 @@ def check(config: SplatsConfig, scene: Scene, preset: SplatsConfig | None) -> tu
     # The built-in scene needs no check.
     known = config.data is None and config.checkpoint_path is None
     about_data = () if known else check_scene(scene.photos, config.data)
-    instead = {"growth_pull": 2e-4 if config.growth_options.growth_gradient == "signed" else 1e-3}
+    # The thresholds and the interval of 3DGS and AbsGS.
+    instead = {"growth_pull": 2e-4 if config.growth_options.growth_gradient == "signed" else 1e-3, "reset_every": 3000}
     return (*about_data, *setting_findings(config, preset, MAGNITUDES, instead=instead))
 
 
