@@ -350,14 +350,14 @@ LOOPS: tuple[Plant, ...] = (
         renewed=True,
         total=160,
     ),
-    FORECAST.plant(
-        "forecast head replaced",
+    SALES.plant(
+        "sales body replaced",
         Named(
             kind=MOVED,
             cause=r"optimizer|not (held|updated|stepped)|Unchanged|never (changes|updated)",
             fixes=(Fix(words=r"optimizer"),),
         ),
-        renewed="head",
+        renewed=True,
     ),
     REVERSAL.plant(
         "reversal encoding detached",
