@@ -79,7 +79,7 @@ HEALTHY: tuple[Healthy, ...] = (
         pipeline="splats",
         words=f"{SPLATS} --schedule-scale 0.04 --regularization none --longer-side 72 --growth none --background white",
         write=plush_scene,
-        good=16.0,
+        good=15.0,
     ).healthy("plush of 72 pixels"),
     TORUS.healthy("torus"),
     WHEEL.healthy("wheel"),
