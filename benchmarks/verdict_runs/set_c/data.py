@@ -1,4 +1,4 @@
-"""Data of the pipelines: a yard with balls, a ring and a block as meshes, a turning wheel, a film of photos."""
+"""Data of the pipelines: a yard with balls, a ring and a block as meshes, a turning wheel."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from fieldwatch.recon.data.colmap import write_colmap
 from fieldwatch.recon.data.photos import PhotoPixels
 from fieldwatch.recon.geometry import Camera, look_at
 from verdict_runs.commands import run_command
-from verdict_runs.scenes import REAL, Spoil, normal_files, observe, read_registered, write_registered
+from verdict_runs.scenes import Spoil, normal_files, observe, read_registered, write_registered
 
 Array = np.ndarray
 BALLS = ((np.array([0.7, 0.0, 0.45]), 0.45), (np.array([-0.5, 0.6, 0.35]), 0.35), (np.array([-0.3, -0.7, 0.5]), 0.5))
@@ -228,31 +228,6 @@ def wheel_frames(count: int, height: int = 24, width: int = 48) -> Spoil:
             )
 
     return write
-
-
-def photo_film(count: int, size: tuple[int, int]) -> Spoil:
-    """Return what writes real photos, each from a bit further around the plush toy, as a clip."""
-
-    def write(folder: Path) -> None:
-        folder.mkdir(parents=True)
-        files = sorted((REAL / "colmap_plush" / "images").iterdir())
-        for i, path in enumerate(files[:count]):
-            with Image.open(path) as image:
-                image.convert("RGB").resize(size, Image.Resampling.BOX).save(folder / f"{i:03d}.png")
-
-    return write
-
-
-def repeat_frames(times: int) -> Spoil:
-    """Repeat each frame, as a clip that was converted to another rate."""
-
-    def spoil(folder: Path) -> None:
-        files = sorted(folder.glob("*.png"))
-        contents = [path.read_bytes() for path in files]
-        for i, path in enumerate(files):
-            path.write_bytes(contents[i - i % times])
-
-    return spoil
 
 
 def reorder_frames(order: Callable[[int], Sequence[int]]) -> Spoil:

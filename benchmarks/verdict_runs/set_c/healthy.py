@@ -7,7 +7,7 @@ from verdict_runs.commands import SPLATS, VIDEO, Command
 from verdict_runs.scenes import bunny_frames, plush_scene
 from verdict_runs.scripts import Script
 
-from . import agents, data, sequences
+from . import agents, sequences
 from .plants import (
     ADAPTERS,
     BARS,
@@ -79,13 +79,10 @@ HEALTHY: tuple[Healthy, ...] = (
         pipeline="splats",
         words=f"{SPLATS} --schedule-scale 0.04 --regularization none --longer-side 72 --growth none --background white",
         write=plush_scene,
-        good=16.0,
+        good=15.0,
     ).healthy("plush of 72 pixels"),
     TORUS.healthy("torus"),
     WHEEL.healthy("wheel"),
-    Command(pipeline="video", words=f"{VIDEO} --epochs 40", write=data.photo_film(14, (48, 24)), good=16.0).healthy(
-        "film of photos"
-    ),
     Command(pipeline="video", words=f"{VIDEO} --epochs 40", write=bunny_frames(12, (40, 20), 4), good=20.0).healthy(
         "bunny of twelve frames"
     ),

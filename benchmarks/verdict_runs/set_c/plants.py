@@ -350,14 +350,14 @@ LOOPS: tuple[Plant, ...] = (
         renewed=True,
         total=160,
     ),
-    FORECAST.plant(
-        "forecast head replaced",
+    SALES.plant(
+        "sales body replaced",
         Named(
             kind=MOVED,
             cause=r"optimizer|not (held|updated|stepped)|Unchanged|never (changes|updated)",
             fixes=(Fix(words=r"optimizer"),),
         ),
-        renewed="head",
+        renewed=True,
     ),
     REVERSAL.plant(
         "reversal encoding detached",
@@ -594,7 +594,7 @@ YARD = Command(
     good=19.0,
 )
 YARD_VIEWS = dataclasses.replace(YARD, figure=worst_view, good=-1.7)
-TORUS = Command(pipeline="normals", words=f"{NORMALS} --steps 140", write=data.torus_normals(9, 30), good=-8.5)
+TORUS = Command(pipeline="normals", words=f"{NORMALS} --steps 140", write=data.torus_normals(9, 30), good=-6.5)
 WHEEL = Command(pipeline="video", words=f"{VIDEO} --epochs 45", write=data.wheel_frames(18), good=24.0)
 
 
@@ -660,7 +660,7 @@ PIPELINES: tuple[Plant, ...] = (
         "torus cameras in reverse", "poses shuffled", scenes.change_cameras(lambda count: [*range(count)][::-1])
     ),
     TORUS.spoilt("torus focal length / 2", "focal length", scenes.scale_cameras(-1, 0.5)),
-    TORUS.flagged("torus rate x600", "rate too high", "--lr 0.6"),
+    TORUS.flagged("torus rate x1000", "rate too high", "--lr 1"),
     TORUS.flagged("torus eikonal x3000", "regularizer too strong", '--stages "fit@0 normal=1 mask=1 eikonal=300"'),
     WHEEL.spoilt(
         "wheel frames out of order",

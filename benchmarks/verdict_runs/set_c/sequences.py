@@ -224,7 +224,6 @@ def forecast(
     gain: float = 1.0,
     clip: float | None = 1.0,
     scaled_evaluation: bool = True,
-    renewed: str = "",
     total: int = 260,
 ) -> float:
     """Forecast a season in a ``while`` loop; returns the explained share of the variance.
@@ -237,7 +236,6 @@ def forecast(
         gain: recurrent weights of a plain one.
         clip: limit of the gradient norm.
         scaled_evaluation: whether the evaluation scales its input as the training does.
-        renewed: part of the model that is replaced after the optimizer was made.
         total: number of steps.
     """
     torch.manual_seed(seed)
@@ -248,10 +246,6 @@ def forecast(
     model = Forecast(kind=kind, gain=gain)
     optimizer = torch.optim.RMSprop(model.parameters(), lr=rate)
     plateau = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.993)
-    if renewed == "head":
-        model.head = nn.Sequential(nn.Linear(32, 32), nn.SiLU(), nn.Linear(32, 1))
-    if renewed == "encoder":
-        model.encoder = nn.GRU(1, 32, batch_first=True)
 
     @torch.no_grad()
     def explained() -> float:

@@ -53,6 +53,7 @@ def table(
     leaks: bool = False,
     decay: float = 1e-3,
     frozen_from: int = -1,
+    renewed: bool = False,
     micro: int = 2,
     clears: bool = True,
     worst: bool = False,
@@ -72,6 +73,7 @@ def table(
         leaks: whether a column of the training rows holds the target.
         decay: weight decay.
         frozen_from: step at which the body is frozen; never if negative.
+        renewed: whether the body is made anew after the optimizer.
         micro: number of batches of an update.
         clears: whether gradients are cleared.
         worst: whether the figure is the negative ratio of the worst row's loss to the median one.
@@ -101,6 +103,10 @@ def table(
         lr=rate,
         weight_decay=decay,
     )
+    if renewed:
+        fresh = Table(5)
+        net.enter = fresh.enter
+        net.block = fresh.block
     order = Shuffled(rows, min(24, rows), seed=seed)
 
     def errors(numbers: Tensor, places: Tensor, truth: Tensor) -> Tensor:
