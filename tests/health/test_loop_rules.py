@@ -161,8 +161,8 @@ CASES = [
     ),
     Case(
         rule=untrained.NeverTrained(),
-        fault=settled("without_gradient", updates=32, share=0.4, **EVERY),
-        healthy=settled("without_gradient", updates=8, share=0.4, **EVERY),
+        fault=settled("without_gradient", updates=32, share=0.4, called=True, **EVERY),
+        healthy=settled("without_gradient", updates=8, share=0.4, called=True, **EVERY),
         severity="warning",
         subject="net.head.weight",
         words=("no gradient", "40%", "detach()"),

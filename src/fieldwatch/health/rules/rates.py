@@ -208,7 +208,8 @@ class GroupTooSlow(HealthRule):
         ratios = {
             group: float(np.nanmedian(history[name].values))
             for group, name in tags.UPDATE_RATIO.parts(history.names()).items()
-            if len(history[name]) >= self.count
+            # A group with a rate of its own name has been given that rate on purpose.
+            if len(history[name]) >= self.count and tags.LEARNING_RATE.tag(group) not in history
         }
         if not finished(history) or len(ratios) < 2:
             return ()

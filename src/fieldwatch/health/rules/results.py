@@ -18,6 +18,8 @@ Direction = Literal["higher", "lower"]
 _HELD_OUT = frozenset(("eval", "evaluation", "test", "validation", "valid", "val", "dev", "holdout", "heldout"))
 """Words in the names of metrics that are measured on data that was not trained on."""
 _WORDS = re.compile(r"[a-z0-9]+")
+_CROSS_ENTROPY = frozenset(("cross", "entropy", "ce", "xent", "nll", "softmax", "loss", "class", "classification"))
+"""Words in the names of terms that are cross-entropies of classes, next to a held-out accuracy."""
 _HIGHER = frozenset(
     {
         *("accuracy", "acc", "precision", "recall", "f1", "auc", "map", "r2"),
@@ -107,7 +109,8 @@ def implied_accuracy_gap(history: History, name: str, loss: float) -> float:
 
     A cross-entropy of L means that the right answers have a mean probability of at least exp(-L) (Jensen).
     """
-    if not _core(name) & {"accuracy", "acc"}:
+    terms = {word for term in tags.COMPONENT.parts(history.names()) for word in _WORDS.findall(term.lower())}
+    if not _core(name) & {"accuracy", "acc"} or not terms & _CROSS_ENTROPY:
         return 0.0
     last = float(history[name].values[-1])
     scale = 100.0 if float(np.nanmax(history[name].values)) > 1 else 1.0
@@ -276,7 +279,7 @@ class HeldOutGap(HealthRule):
         pairs = {
             name: by_words[words]
             for name in history.names()
-            if _is_training(name) and (words := _core(name)) in by_words
+            if _is_training(name) and (words := _core(name)) in by_words and self._is_pair(name, by_words[words])
         }
         for train, name in (pairs | dict(self.pairs)).items():
             if train not in history or name not in history:
@@ -287,6 +290,14 @@ class HeldOutGap(HealthRule):
             if better and self._is_far(name, seen, unseen, better):
                 text = f"{name} ended at {unseen:.4g}, {train} at {seen:.4g}: held-out data gain far less."
                 yield self.finding(int(history[name].steps[-1]), text, subject=name)
+
+    def _is_pair(self, train: str, name: str) -> bool:
+        """Return whether two metrics measure the same on other data.
+
+        A PSNR of single batches (Train/psnr) is none of evaluations: the names have to be the same apart from "train".
+        """
+        words = frozenset(_WORDS.findall(train.lower())) - _TRAINING
+        return "psnr" not in words or words == frozenset(_WORDS.findall(name.lower()))
 
     def _by_heart(self, history: History) -> Iterator[Finding]:
         """Yield held-out results that are poor although the training loss has fallen to nearly nothing."""

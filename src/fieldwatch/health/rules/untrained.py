@@ -24,7 +24,8 @@ def _listed(event: Mapping[str, Any]) -> str:
 class NeverTrained(HealthRule):
     """Parameters in an optimizer have had no gradient since the first update.
 
-    A note if they are a small part of the model, since many models have a part that a task does not use.
+    A note if they are a small part of the model, or no module that owns them is called: many models have a part that a
+    task does not use.
 
     Attributes:
         kind: kind of the events to report.
@@ -44,7 +45,7 @@ class NeverTrained(HealthRule):
         """Return the first event that counts."""
         for event in history.events(self.kind):
             if event["updates"] >= self.patience:
-                level: Severity = "warning" if event["share"] >= self.share else "note"
+                level: Severity = "warning" if event["share"] >= self.share and event["called"] else "note"
                 text = (
                     f"{event['count']} parameters in an optimizer ({event['share']:.0%} of all entries) have had no "
                     f"gradient within {event['updates']} updates: {_listed(event)}."

@@ -58,6 +58,7 @@ class LoopChecks:
     def close(self) -> None:
         """Leave the modules as they were."""
         self._forwards.close()
+        self._untrained.close()
 
     def begin(self, step: int) -> None:
         """Note the index of a step that begins."""
@@ -110,7 +111,7 @@ class LoopChecks:
         self._optimizers.add(optimizers)
         if not self._updates:
             self._begin(optimizers)
-        untrained = self._untrained.check(step)
+        untrained = self._untrained.check(step, self._modules)
         if untrained is not None:
             self._event("without_gradient", **untrained)
         if self._updates % EVERY == 0 or self._frozen.pending:

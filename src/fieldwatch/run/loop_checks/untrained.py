@@ -1,15 +1,16 @@
 """`UntrainedCheck`: parameters in an optimizer that never get a gradient; and what is frozen or coarse at the start."""
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, cast
 from weakref import ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fieldwatch.run.loop_checks.streaks import LAST, Streaks
-from fieldwatch.run.loop_checks.trainable import ModuleParameters, some_names
+from fieldwatch.run.loop_checks.streaks import FIRST, LAST, Streaks
+from fieldwatch.run.loop_checks.trainable import ModuleParameters, some_names, submodules_of
 
 COARSE = (torch.float16,)
 """Types of parameters in which usual updates are lost to rounding."""
@@ -26,6 +27,8 @@ class UntrainedCheck:
         self._total = 0
         self._streaks = Streaks()
         self._done = False
+        self._called = False
+        self._handles: list[Any] = []
 
     def begin(self, parameters: ModuleParameters, held: Collection[int]) -> None:
         """Note the parameters at the first update."""
@@ -34,8 +37,13 @@ class UntrainedCheck:
         self._waiting = [(name, ref(each)) for name, each in trained]
         self._total = sum(each.numel() for _, each in trained)
 
-    def check(self, step: int) -> dict[str, Any] | None:
-        """Return the facts of an event that has to be recorded; call it at every update."""
+    def check(self, step: int, modules: Callable[[], Mapping[str, nn.Module]]) -> dict[str, Any] | None:
+        """Return the facts of an event that has to be recorded; call it at every update.
+
+        Args:
+            step: index of the step.
+            modules: function that returns the modules by name.
+        """
         if self._done:
             return None
         waiting = [(name, each()) for name, each in self._waiting]
@@ -47,10 +55,54 @@ class UntrainedCheck:
             return None
         updates = self._streaks.hold("", step)
         self._done = updates == LAST
-        if not updates:
+        if updates == FIRST:
+            self._listen([name for name, _ in left], modules())
+        if updates in (0, FIRST):
             return None
+        self._stop_listening()
         share = sum(each.numel() for _, each in left) / max(self._total, 1)
-        return some_names([name for name, _ in left]) | {"updates": updates, "share": share}
+        return some_names([name for name, _ in left]) | {
+            "updates": updates,
+            "share": share,
+            "called": self._called,
+        }
+
+    def close(self) -> None:
+        """Leave the modules as they were."""
+        self._stop_listening()
+
+    def _listen(self, names: Sequence[str], modules: Mapping[str, nn.Module]) -> None:
+        """Note from now on whether a module that owns one of the parameters is called."""
+        owners = {name.rpartition(".")[0] for name in names}
+        for item, root in modules.items():
+            for path, module in submodules_of(root, item):
+                if path in owners:
+                    self._handles.append(module.register_forward_pre_hook(cast("Any", _Call(self))))
+
+    def note_call(self) -> None:
+        """Note that a module without gradients is used."""
+        self._called = True
+
+    def _stop_listening(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+class _Call:
+    """Forward hook that notes a call; a copy of the module does not inherit it."""
+
+    def __init__(self, check: UntrainedCheck) -> None:
+        self._check = check
+
+    def __call__(self, _module: nn.Module, _args: tuple[Any, ...]) -> None:
+        """Note the call; a compiler that traces the module must not trace this."""
+        if not torch.compiler.is_compiling():
+            self._check.note_call()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the hook behind when the module is copied."""
+        return getattr, (nullcontext(), "__exit__")
 
 
 def frozen_output(parameters: ModuleParameters, held: Collection[int]) -> dict[str, Any] | None:
