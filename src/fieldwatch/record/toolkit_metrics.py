@@ -154,7 +154,7 @@ FORWARD = (
         name="Forward/<module>_input_mean",
         unit="",
         meaning="Mean of the first input of a tracked module in a training forward, from about 2,000 entries; recorded "
-        "at the first 32 steps and every 16th.",
+        "at the first 32 steps and every 50th (detail_every).",
     ),
     Metric(
         name="Forward/<module>_input_std",

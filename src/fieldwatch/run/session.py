@@ -224,7 +224,7 @@ class Session:
         self._step = step
         self._step_began = time.perf_counter()
         self.memory.begin(step.index)
-        self._context.loop_checks.begin(step.index)
+        self._context.loop_checks.begin(step.index, detailed=step.every(self._context.detail_every))
         self.ranks.at_step(step.index)
         self.watchdog.alive("step", step.index)
         self._plan.observer.begin_step(step.index)

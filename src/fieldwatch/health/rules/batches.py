@@ -146,8 +146,8 @@ class InputIgnored(HealthRule):
         0.2, unit="times the share at first", reason="a module whose outputs are alike by nature starts low"
     )
     head: int = threshold(8, unit="recordings", reason="length of the initial median")
-    window: int = threshold(8, unit="recordings", reason="length of the final median")
-    count: int = threshold(40, unit="recordings", reason="the first steps, and at least 128 later ones")
+    window: int = threshold(4, unit="recordings", reason="length of the final median, about 200 steps")
+    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and 200 later ones (every 50th)")
     remedy: ClassVar[str] = (
         "Check that inputs and targets (labels) belong together: both have to be shuffled in the same order, and "
         "indexed by the same batch. Check also that the input is not blanked on its way, and that no regularizer is "

@@ -60,9 +60,9 @@ class LoopChecks:
         self._forwards.close()
         self._untrained.close()
 
-    def begin(self, step: int) -> None:
-        """Note the index of a step that begins."""
-        self._forwards.begin(step)
+    def begin(self, step: int, *, detailed: bool) -> None:
+        """Note the index of a step that begins, and whether it records details."""
+        self._forwards.begin(step, detailed=detailed)
         self._random.begin()
 
     def evaluation(self) -> AbstractContextManager[None]:

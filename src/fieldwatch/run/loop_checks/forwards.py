@@ -14,8 +14,6 @@ from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
 
 FIRST = 32
 """Number of first steps at which the batches are measured."""
-EVERY = 16
-"""Number of steps between two later measurements."""
 _ROWS = 32
 _COLUMNS = 64
 """About the number of rows and columns of a tensor that are read, so that the cost does not depend on its size."""
@@ -27,8 +25,8 @@ _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 class ForwardCheck:
     """Measures batches by a forward hook on each tracked module; no value is read from the device.
 
-    The hooks return at once except at the first steps, at every 16th step and in forwards without gradients. They
-    neither change nor keep a tensor of the training, and are gone after the run. A copy of a module (``deepcopy``,
+    The hooks return at once except at the first steps, at steps that record details, and in forwards without gradients.
+    They neither change nor keep a tensor of the training, and are gone after the run. A copy of a module (``deepcopy``,
     ``pickle``) does not inherit them.
     """
 
@@ -54,9 +52,9 @@ class ForwardCheck:
         self._handles = []
         self._probes = []
 
-    def begin(self, step: int) -> None:
-        """Note the index of a step that begins."""
-        due = step < FIRST or step % EVERY == 0
+    def begin(self, step: int, *, detailed: bool) -> None:
+        """Note the index of a step that begins, and whether it records details anyway."""
+        due = step < FIRST or detailed
         for probe in self._probes:
             probe.due = due
 
