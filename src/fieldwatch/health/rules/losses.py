@@ -303,6 +303,11 @@ class LossOscillating(HealthRule):
     reversals: int = threshold(
         3, unit="reversals", reason="up, down, up, down: a steady fall or a single spike reverses less often"
     )
+    floor: float = threshold(
+        0.05,
+        unit="times the highest block mean so far",
+        reason="near zero loss, single batches move the mean without any harm",
+    )
     warmup: int = threshold(4, unit="blocks", reason="the loss falls steeply at first")
     patience: int = threshold(2, unit="blocks", reason="one window with a wide range is not an oscillation")
     remedy: ClassVar[str] = "Lower the learning rate (halve it first), clip gradients, or use larger batches."
@@ -328,7 +333,9 @@ class LossOscillating(HealthRule):
         large = np.where(np.abs(moves) > 0.25 * middle[:, None], np.sign(moves), 0.0)
         # A reversal is a change of sign between two consecutive large moves.
         turns = np.count_nonzero(large[:, 1:] * large[:, :-1] < 0, axis=1)
-        wild = (extent > self.swing * middle) & (turns >= self.reversals)
+        # Highest block mean up to the end of each window.
+        highest = np.maximum.accumulate(means)[self.window - 1 :]
+        wild = (extent > self.swing * middle) & (turns >= self.reversals) & (middle > self.floor * highest)
         at = first_sustained(wild, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
