@@ -220,7 +220,7 @@ def test_a_mesh_that_is_none_is_refused(refused, tmp_path, out):
 
 def test_what_the_check_of_the_set_finds_is_told(fieldwatch, mesh, tmp_path):
     small = ("--views", "3", "--size", "32", "--depth", "none")
-    code, text, _ = fieldwatch(*COMMAND, mesh, "--out", tmp_path / "a", *small, "--noise", "5")
+    code, text, _ = fieldwatch(*COMMAND, mesh, "--out", tmp_path / "a", *small, "--noise", "10")
     assert code == 0
     assert "warning  facing: in " in text
     assert "before the noise" in text

@@ -46,7 +46,7 @@ def test_version(capsys):
         ("train", {"train normals", "train splats", "train video"}),
         ("trian normal", {"train normals"}),
         ("reprot runs/bunny", {"report"}),
-        ("splats", {"train splats", "infer splats"}),
+        ("splats", {"train splats", "infer splats", "convert splats"}),
         ("xyzzy", set()),
     ],
 )

@@ -11,6 +11,7 @@ from fieldwatch.health import HealthRule
 from fieldwatch.health.rules import (
     RULES,
     batches,
+    doubts,
     evaluations,
     finite,
     forecast,
@@ -616,5 +617,6 @@ def test_every_rule_has_a_planted_fault_and_a_healthy_twin():
     """The rules for memory, incidents and what a loop does are tested in separate files."""
     elsewhere = {*rules_in(memory), *rules_in(forecast), *rules_in(incidents)}
     elsewhere |= {rule for module in (batches, evaluations, precision, untrained) for rule in rules_in(module)}
+    elsewhere |= {*rules_in(doubts)}
     elsewhere |= {rates.AlwaysClipped, rates.GroupTooSlow, rates.RateEndsEarly}
     assert sorted(case.rule.name for case in CASES) == sorted(rule.__name__ for rule in set(RULES) - elsewhere)

@@ -7,6 +7,7 @@ from fieldwatch.lazy import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.base import protobuf
     from fieldwatch.base.arrays import ArrayFileError, ArrayHeader, read_npy, read_npz, read_npz_headers
+    from fieldwatch.base.child_process import end_with_parent
     from fieldwatch.base.errors import ExistingPathError, InputError, MissingPackageError, MissingPathError
     from fieldwatch.base.extras import missing_package
     from fieldwatch.base.files import (
@@ -46,6 +47,7 @@ __all__ = [
     "decoding",
     "disk_full",
     "duration",
+    "end_with_parent",
     "lacks_space",
     "mebibytes",
     "missing_package",

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from fieldwatch.monitor.child import end_with_parent
+from fieldwatch.base import end_with_parent
 
 _FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

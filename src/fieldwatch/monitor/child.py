@@ -1,6 +1,5 @@
 """The training process under a supervisor, and the summary of each of its starts."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from typing import Final, final
 
 import psutil
 
+from fieldwatch.base import end_with_parent
 from fieldwatch.monitor.black_box import Heartbeat, read_black_box
 from fieldwatch.monitor.causes import Death, cause_of_beat, cause_of_status, killed_for_memory, oom_kills
 from fieldwatch.monitor.post_mortem import last_checkpoint, last_stacks, read_post_mortems, write_post_mortem
@@ -24,8 +24,6 @@ GRACE: Final = 5.0
 """Seconds after its timeout that a process has to write its stack traces and end itself."""
 POLL_SECONDS: Final = 0.1
 """Interval at which the process is polled, in seconds."""
-_PR_SET_PDEATHSIG: Final = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,18 +232,6 @@ class TrainingProcess:
             self.send(signal.SIGCONT)
             time.sleep(10 * POLL_SECONDS)
         self.send(signal.SIGKILL)
-
-
-def end_with_parent(parent: int) -> None:
-    """Make the calling child process receive SIGTERM when its parent dies; called before its program starts.
-
-    Args:
-        parent: process ID of the parent.
-    """
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    # The parent may have died before prctl took effect.
-    if os.getppid() != parent:
-        os._exit(128 + signal.SIGTERM)
 
 
 def _silence(seconds: float, beat: Heartbeat) -> str:

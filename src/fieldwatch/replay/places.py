@@ -24,7 +24,8 @@ _CALLER = f"{_TOOLKIT}replay/replay.py"
 
 def _hidden_folders() -> tuple[str, ...]:
     folders = ["<frozen", f"{Path(torch.__file__).parent}/"]
-    # Decorators that only check shapes.
+    # Decorators that only check shapes, and the code that they generate.
+    folders.append("<@beartype(")
     for name in ("jaxtyping", "beartype"):
         spec = find_spec(name)
         folders += [f"{place}/" for place in (spec.submodule_search_locations or ())] if spec else []

@@ -8,15 +8,13 @@ Example: fieldwatch train splats --data colmap_scene/ --preset cpu --out runs/mi
 
 Example: fieldwatch train splats -c 3dgs_output/ -r dn_consistency --test-iterations 9000 15000
 
---data is a COLMAP folder (images/ and sparse/0/), one with transforms.json, or a film or a folder of photos, whose
-cameras are found first and kept in RUN/scene (`fieldwatch data photos` has more settings for this). -c starts from a
-trained 3DGS model.
-Iterations count as in the papers: densification until 7000, then the surface terms of --regularization, pruning at
-9000. --schedule-scale 0.2 makes the whole schedule five times shorter.
+--data is a COLMAP folder (images/ and sparse/0/), one with transforms.json, or a film or photos, whose cameras are found
+first; -c starts from trained Gaussians. Iterations count as in the papers: densification until 7000, then the surface
+terms of --regularization, pruning at 9000.
 
-The run folder also holds evaluations/ (every held-out photo), 3dgs/ (the model at 7000, as 3DGS writes it), and in
-products/ the Gaussians as PLY, SuGaR's .pt, renders, depth, normals and a turntable. The flags of the original scripts
-(-s, -c, -i, -r, --coarse_iterations, --eval True, ...) work; see also `fieldwatch migrate`.
+The run folder also holds evaluations/, 3dgs/ (the model at 7000, as 3DGS writes it), and in products/ the Gaussians as
+PLY, SuGaR's .pt, renders, depth, normals and a turntable. The flags of the original scripts (-s, -c, -i, -r,
+--coarse_iterations, --eval True, ...) work; see also `fieldwatch migrate`.
 """
 
 _MESH_COMMANDS = {

@@ -64,7 +64,7 @@ def view_losses(  # noqa: PLR0913  the inputs of both terms, and the number of v
     poses: Float[Tensor, "views 4 4"],
     options: TermOptions,
     views: int,
-) -> Float[Tensor, " views"]:
+) -> Float[Tensor, " batch_views"]:
     """Return the mean loss of each view of a batch by its normals and its mask; no value is read from the device.
 
     Args:
@@ -78,7 +78,7 @@ def view_losses(  # noqa: PLR0913  the inputs of both terms, and the number of v
     slot = torch.arange(len(batch), device=batch.view.device) // batch.rays_per_view
     zeros = rendered.opacity.new_zeros(views)
 
-    def means(values: Float[Tensor, " rays"], counted: Float[Tensor, " rays"]) -> Float[Tensor, " views"]:
+    def means(values: Float[Tensor, " rays"], counted: Float[Tensor, " rays"]) -> Float[Tensor, " batch_views"]:
         return zeros.index_add(0, slot, values * counted) / zeros.index_add(0, slot, counted).clamp_min(1e-6)
 
     losses = torch.where(zeros.index_add(0, slot, torch.ones_like(rendered.opacity)) > 0, 0.0, torch.nan)
