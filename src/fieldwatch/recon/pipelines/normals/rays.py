@@ -59,7 +59,7 @@ class Rays:
         rendered: RenderedRays,
         poses: Float[Tensor, "views 4 4"],
         options: TermOptions,
-    ) -> Float[Tensor, " views"] | None:
+    ) -> Float[Tensor, " batch_views"] | None:
         """Return the loss of each view; None if the views of a micro-batch are split."""
         count = self.batch.view_count
         rendered_batch = self.batch.first(rendered.ray_count)
