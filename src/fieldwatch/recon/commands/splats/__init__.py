@@ -8,7 +8,7 @@ Example: fieldwatch train splats --data colmap_scene/ --preset cpu --out runs/mi
 
 Example: fieldwatch train splats -c 3dgs_output/ -r dn_consistency --test-iterations 9000 15000
 
---data is a COLMAP folder (images/ and sparse/0/), one with transforms.json, or a film or photos, whose cameras are found
+--data is a COLMAP folder (images/ and sparse/0/), one with transforms.json, or a film or photos, whose cameras it finds
 first; -c starts from trained Gaussians. Iterations count as in the papers: densification until 7000, then the surface
 terms of --regularization, pruning at 9000.
 
