@@ -61,7 +61,9 @@ def torchrun(start_python, surroundings):
     def call(how, folder, *, processes=2):
         script = folder / "script.py"
         script.write_text(textwrap.dedent(SCRIPT))
-        words = ["-m", "torch.distributed.run", "--nproc-per-node", processes, script, how, folder]
+        # torchrun looks rarely, so that the other ranks can name the lost one before it ends them.
+        agent = ["-m", "torch.distributed.run", "--nproc-per-node", processes, "--monitor-interval", 4]
+        words = [*agent, script, how, folder]
         process = start_python(*words, environment=surroundings | {"FIELDWATCH_RANK_PATIENCE": str(PATIENCE)})
         if how == "SIGSTOP":
             kill_stopped(process, folder)
