@@ -86,7 +86,7 @@ CARELESS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
 
 
 def still_held(folder: Path, careless: Callable[[Path], None]) -> tuple[str, int]:
-    """Hold a folder in a child that does something careless; return what a second process is told and the code."""
+    """Lock a folder in a child that mishandles the lock; return a second process's error and the child's exit code."""
 
     def hold(say: Callable[[bytes], Any]) -> None:
         with FolderLock(folder):

@@ -1,4 +1,4 @@
-"""A training with torch's data loading is killed and goes on to the same bits; the one that cannot is told at once."""
+"""A killed training resumes its data loader to the same bits; a loader that cannot is named before the first step."""
 
 import os
 from pathlib import Path

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from fieldwatch import InputError
 from fieldwatch.cli import main
 from fieldwatch.recon.commands.reconstruct.flags import ReconstructFlags
+from fieldwatch.recon.commands.reconstruct.page import account_of
 from fieldwatch.recon.commands.reconstruct.record import Record, StageRecord
 from fieldwatch.recon.commands.reconstruct.stages import kind_of_input, stages_of
 
@@ -154,3 +156,19 @@ def test_an_interrupted_reconstruction_continues(tmp_path):
     printed, said = third.communicate(timeout=120)
     assert json.loads(printed)["files"] == outcome["files"]
     assert "done earlier" in said
+
+
+def test_the_page_shows_what_the_cameras_stage_found(tmp_path):
+    sheet = tmp_path / "sheet.png"
+    Image.new("RGB", (30, 20)).save(sheet)
+    # The keys are those that `fieldwatch data photos --json` prints.
+    found = {"registered": 24, "photos": 25, "reprojection_error": 0.481, "points": 4321}
+    outcome = found | {"files": {"contact_sheet": str(sheet)}}
+    chosen = ReconstructFlags(data=PHOTOS / "images", out=tmp_path / "out")
+    record = Record.open(chosen, ())
+    record.stages["cameras"] = StageRecord(words=["data", "photos"], seconds=1.0, code=0, outcome=outcome)
+    account = account_of(chosen, stages_of(chosen, "capture", (), on_gpu=False), record)
+    panels = {panel["id"]: panel for panel in account["panels"]}
+    assert panels["pictures"]["items"][0]["src"].startswith("data:image/jpeg;base64,")
+    assert panels["cameras"]["facts"][0]["value"] == "24 of 25"
+    assert account["verdict"]["level"] == "running"

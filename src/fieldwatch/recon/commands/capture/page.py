@@ -1,7 +1,5 @@
 """Page of a capture: cameras and points to turn around, the contact sheet, and every photo with its reason."""
 
-import base64
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from PIL import Image
 
 from fieldwatch.cli.kit import Panel, document, facts, points, table
 from fieldwatch.recon.commands.capture.outcome import CaptureOutcome
+from fieldwatch.recon.commands.picture_panel import picture_panel
 from fieldwatch.recon.data.capture import MODEL
 from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model
 
@@ -97,11 +96,8 @@ def _rounded(values: torch.Tensor) -> list[float]:
 
 
 def _sheet_panel(sheet: UInt8[np.ndarray, "height width 3"]) -> Panel:
-    file = io.BytesIO()
-    Image.fromarray(sheet).save(file, "JPEG", quality=85)
-    source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii")
-    item = {"title": "All photos", "caption": "those without a camera in a red frame", "src": source}
-    return {"id": "photos", "title": "Contact sheet", "kind": "images", "about": "", "items": [item]}
+    picture = ("All photos", "those without a camera in a red frame", Image.fromarray(sheet))
+    return picture_panel("photos", "Contact sheet", [picture])
 
 
 def _tables(outcome: CaptureOutcome) -> list[Panel]:

@@ -1,7 +1,5 @@
 """Page of a reconstruction: the pictures, the figures, and the file of every result."""
 
-import base64
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +9,7 @@ from PIL import Image
 from fieldwatch.cli.kit import Panel, document, facts, table
 from fieldwatch.cli.kit import write_page as write_document
 from fieldwatch.files import output_path
+from fieldwatch.recon.commands.picture_panel import picture_panel
 from fieldwatch.recon.commands.reconstruct.flags import ReconstructFlags
 from fieldwatch.recon.commands.reconstruct.record import Record
 from fieldwatch.recon.commands.reconstruct.stages import Stage
@@ -21,7 +20,7 @@ _PICTURE_SIDE: Final = 1400
 _PICTURES: Final = (
     ("view", "still", "Mesh", "from four sides; below, without texture"),
     ("train", "geometry", "Gaussians", "color, depth and normals of held-out photos"),
-    ("cameras", "contact sheet", "Photos", "those without a camera in a red frame"),
+    ("cameras", "contact_sheet", "Photos", "those without a camera in a red frame"),
 )
 
 
@@ -63,29 +62,29 @@ def _headline(record: Record, counted: Mapping[str, int]) -> str:
 
 
 def _pictures(record: Record) -> Iterator[Panel]:
-    items: list[dict[str, Any]] = []
-    for stage, name, title, caption in _PICTURES:
-        path = Path(record.file_of(stage, name))
-        if path.is_file():
-            items.append({"title": title, "caption": caption, "src": _embedded(path)})
-    if items:
-        yield {"id": "pictures", "title": "Pictures", "kind": "images", "about": "", "items": items}
+    found = [(title, caption, Path(record.file_of(stage, name))) for stage, name, title, caption in _PICTURES]
+    pictures = [(title, caption, _small(path)) for title, caption, path in found if path.is_file()]
+    if pictures:
+        yield picture_panel("pictures", "Pictures", pictures)
 
 
-def _embedded(path: Path) -> str:
-    """Return a picture as a data URI, scaled down."""
-    file = io.BytesIO()
+def _small(path: Path) -> Image.Image:
+    """Return a picture, scaled down."""
     with Image.open(path) as picture:
         small = picture.convert("RGB")
     small.thumbnail((_PICTURE_SIDE, _PICTURE_SIDE))
-    small.save(file, "JPEG", quality=85)
-    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    return small
 
 
 def _figures(record: Record) -> Iterator[Panel]:
     if "cameras" in record.stages:
-        known = record.stages["cameras"].outcome.get("facts", {})
-        yield facts("Cameras", [(name, str(value)) for name, value in known.items()], "")
+        known = record.stages["cameras"].outcome
+        rows = [
+            ("registered", f"{known['registered']} of {known['photos']}"),
+            ("reprojection error", f"{known['reprojection_error']:.2f} pixels (mean)"),
+            ("points", f"{known['points']:,}"),
+        ]
+        yield facts("Cameras", rows, "Cameras found for the photos.")
     if "train" in record.stages:
         metrics = record.stages["train"].outcome.get("metrics", {})
         rows = [{"metric": name, "value": value} for name, value in metrics.items()]

@@ -108,9 +108,8 @@ def _read(path: Path, open_member: Open) -> RawGaussians:
 
 
 def _meta(path: Path, content: bytes) -> _Meta:
-    version = _version(path, content)
+    version, parsed = _versioned(path, content)
     try:
-        parsed = json.loads(content)
         entries = {name: parsed[name] for name in ("means", "scales", "quats", "sh0", "shN") if parsed.get(name)}
         with_ranges = ("means",) if version == 2 else ("means", "scales", "sh0", "shN")
         with_codebooks = ("scales", "sh0", "shN") if version == 2 else ()
@@ -130,8 +129,8 @@ def _meta(path: Path, content: bytes) -> _Meta:
         ) from error
 
 
-def _version(path: Path, content: bytes) -> int:
-    """Return the version of a meta.json; the first version does not state it.
+def _versioned(path: Path, content: bytes) -> tuple[int, dict[str, Any]]:
+    """Return the version and the content of a meta.json; the first version does not state it.
 
     Raises:
         SplatFileError: if it is not JSON, or of another version.
@@ -141,9 +140,9 @@ def _version(path: Path, content: bytes) -> int:
     except ValueError as error:
         raise SplatFileError(f"{path}: {META} is not JSON ({error}): copy or write the file again") from error
     version = parsed.get("version", 1) if isinstance(parsed, dict) else "a list"
-    if version not in (1, 2):
+    if not isinstance(parsed, dict) or version not in (1, 2):
         raise SplatFileError(f"{path}: expected {META} of SOG version 1 or 2, got {version}: write it as version 2")
-    return int(version)
+    return int(version), parsed
 
 
 def _range(name: str, entry: Mapping[str, Any]) -> tuple[Floats, Floats]:
