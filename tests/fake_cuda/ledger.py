@@ -1,0 +1,64 @@
+"""What happened on the pretended device."""
+
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+
+_SOURCE = "/src/fieldwatch/"
+
+
+@dataclass(kw_only=True)
+class Ledger:
+    """Counts of a pretended device. A place is a line of the project, or "?" outside of it.
+
+    Attributes:
+        launches: kernels launched, by operation.
+        launch_places: kernels launched, by operation and place.
+        waits: times at which the host waited for the device, by cause and place.
+        unordered: sums whose order, and with it whose last bits, differ from run to run, by operation and place.
+        uploads: copies from the host to the device, by place.
+        kernels: operations with the dtypes of their tensors.
+    """
+
+    launches: Counter[str] = field(default_factory=Counter)
+    launch_places: Counter[tuple[str, str]] = field(default_factory=Counter)
+    waits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unordered: Counter[tuple[str, str]] = field(default_factory=Counter)
+    uploads: Counter[str] = field(default_factory=Counter)
+    kernels: Counter[str] = field(default_factory=Counter)
+
+    def launch(self, operation: str) -> None:
+        """Count a kernel."""
+        self.launches[operation] += 1
+        self.launch_places[operation, place()] += 1
+
+    def wait(self, cause: str) -> None:
+        """Count a wait of the host."""
+        self.waits[cause, place()] += 1
+
+    def add_unordered(self, operation: str) -> None:
+        """Count a sum in no fixed order."""
+        self.unordered[operation, place()] += 1
+
+    def upload(self) -> None:
+        """Count a copy from the host to the device."""
+        self.uploads[place()] += 1
+
+    def copy(self) -> "Ledger":
+        """Return the counts so far."""
+        return Ledger(**{name: Counter(counts) for name, counts in vars(self).items()})
+
+    def since(self, earlier: "Ledger") -> "Ledger":
+        """Return what was counted since an earlier copy."""
+        return Ledger(**{name: counts - getattr(earlier, name) for name, counts in vars(self).items()})
+
+
+def place() -> str:
+    """Return the innermost line of the project on the stack, as ``run/step.py:120 update``."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        _, inside, name = frame.f_code.co_filename.rpartition(_SOURCE)
+        if inside:
+            return f"{name}:{frame.f_lineno} {frame.f_code.co_name}"
+        frame = frame.f_back
+    return "?"

@@ -1,0 +1,300 @@
+"""Tensors of the pretended device, and the dispatch of every operation on them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from fake_cuda import operations
+from fake_cuda.ledger import Ledger
+from fake_cuda.operations import aten
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
+
+DEVICE = torch.device("cuda", 0)
+_HOST = torch.device("cpu")
+
+
+class DeviceState:
+    """The one pretended device of this process.
+
+    Attributes:
+        ledger: what happened since the device was entered.
+        generators: addresses of the generators that were made for the device.
+        random: state of the default generator of the device.
+        pinned: tensors in pinned memory of the host.
+    """
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.generators: set[int] = set()
+        self.random = torch.Generator().manual_seed(0).get_state()
+        self.pinned: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+STATE = DeviceState()
+
+
+class DeviceTensor(torch.Tensor):
+    """A tensor that reports ``cuda:0``.
+
+    Attributes:
+        values: its values on the CPU; views share them.
+    """
+
+    values: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, values: torch.Tensor) -> "DeviceTensor":
+        """Wrap values."""
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            values.size(),
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            layout=values.layout,
+            device=DEVICE,
+        )
+        made.values = values
+        return made
+
+    # Module.to() exchanges the parameters of a module for subclasses only if these can be flattened.
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        """Return the names of the plain tensors inside."""
+        return ["values"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Mapping[str, torch.Tensor], *_: object) -> "DeviceTensor":
+        """Return a tensor of plain tensors."""
+        return DeviceTensor(inner["values"])
+
+    def __repr__(self) -> str:
+        """Return the values."""
+        return f"DeviceTensor({self.values!r})"
+
+    @classmethod
+    def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Answer what never reaches the dispatcher: memory addresses and conversions."""
+        if func in _CONVERSIONS:
+            return _CONVERSIONS[func](*args, **(kwargs or {}))
+        with torch._C.DisableTorchFunctionSubclass():
+            done = func(*args, **(kwargs or {}))
+        if func is torch.Tensor.data.__set__:
+            target, value = args
+            target.values = _plain(value)
+        return done
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Run an operation on the CPU, if CUDA would run it."""
+        return _dispatch(func, args, kwargs or {})
+
+
+class DeviceMode(TorchDispatchMode):
+    """Sends operations without a tensor of the device here too, such as `torch.zeros(..., device="cuda")`."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Run an operation."""
+        return _dispatch(func, args, kwargs or {})
+
+
+class _Storage:
+    """Storage of a tensor of the device, as far as accounting asks for it."""
+
+    device = DEVICE
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self._storage = values.untyped_storage()
+        self._cdata = self._storage._cdata
+        self.data_ptr = self._storage.data_ptr
+        self.nbytes = self.size = self._storage.nbytes
+
+
+def _refuse_numpy(tensor: torch.Tensor, *_: object, **__: object) -> Any:
+    raise TypeError(f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() first.")
+
+
+def _to_list(tensor: DeviceTensor) -> Any:
+    STATE.ledger.wait("tolist()")
+    return tensor.values.tolist()
+
+
+_CONVERSIONS = {
+    torch.Tensor.numpy: _refuse_numpy,
+    torch.Tensor.__array__: _refuse_numpy,
+    torch.Tensor.tolist: _to_list,
+    torch.Tensor.data_ptr: lambda tensor: tensor.values.data_ptr(),
+    torch.Tensor.untyped_storage: lambda tensor: _Storage(tensor.values),
+    torch.Tensor.record_stream: lambda *_: None,
+    torch.Tensor.is_pinned: lambda *_: False,
+    torch.Tensor.__deepcopy__: lambda tensor, _: DeviceTensor(tensor.values.clone()).requires_grad_(
+        tensor.requires_grad
+    ),
+}
+
+
+def _plain(value: Any) -> Any:
+    return value.values if isinstance(value, DeviceTensor) else value
+
+
+def _wrapped(value: Any) -> Any:
+    return DeviceTensor(value) if isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor) else value
+
+
+def _is_cuda(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "cuda"
+
+
+def _dispatch(func: Any, args: tuple, kwargs: dict) -> Any:
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    on_device = any(isinstance(tensor, DeviceTensor) for tensor in tensors)
+    name = func._schema.name.removeprefix("aten::")
+    if not on_device and not _is_cuda(kwargs.get("device")):
+        return _on_host(func, name, args, kwargs)
+    _refuse_generator(kwargs.get("generator"), "cuda", name)
+    if on_device:
+        _refuse_strays(func, name, args, tensors)
+    if name in operations.RESHAPED_IN_PLACE:
+        raise NotImplementedError(f"{name} of a tensor on the pretended device")
+    _count(func, name, args, kwargs)
+    out = _computed(func, name, args, kwargs)
+    written = _written(func, args, kwargs)
+    if written is not None:
+        return written
+    requested = kwargs.get("device")
+    to_host = func is aten._local_scalar_dense.default or (requested is not None and not _is_cuda(requested))
+    return out if to_host else tree_map(_wrapped, out)
+
+
+def _on_host(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    """Run an operation of the host; pinned memory is remembered, not made."""
+    _refuse_generator(kwargs.get("generator"), "cpu", name)
+    pinned = kwargs.get("pin_memory") or name == "_pin_memory"
+    if name == "_pin_memory":
+        out = args[0].clone()
+    else:
+        out = func(*args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
+        pinned = pinned or (name in operations.VIEWS and args and _is_pinned(args[0]))
+    if pinned:
+        for part in tree_leaves(out):
+            STATE.pinned[part] = True
+    return out
+
+
+def _is_pinned(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value in STATE.pinned
+
+
+def _refuse_generator(generator: torch.Generator | None, wanted: str, name: str) -> None:
+    if generator is None:
+        return
+    found = "cuda" if generator._cdata in STATE.generators else "cpu"
+    if found != wanted:
+        raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{found}' ({name})")
+
+
+def _refuse_strays(func: Any, name: str, args: tuple, tensors: list[torch.Tensor]) -> None:
+    """Refuse tensors of the host among those of the device, where CUDA does."""
+    strays = [tensor for tensor in tensors if not isinstance(tensor, DeviceTensor)]
+    if not strays or func in operations.COPIES or name == "record_stream":
+        return
+    if func in operations.INDEXED:
+        # Indices may be on the host; indices of the device do not index a tensor of the host.
+        values = args[2] if len(args) > 2 else None
+        if isinstance(args[0], DeviceTensor) and (not _is_stray(values) or values.dim() == 0):
+            return
+    elif operations.takes_host_numbers(func) and all(tensor.dim() == 0 for tensor in strays):
+        return
+    shapes = ", ".join(f"{tensor.device.type}{list(tensor.shape)}" for tensor in tensors[:6])
+    raise RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+        f"({name}: {shapes})"
+    )
+
+
+def _is_stray(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor)
+
+
+def _count(func: Any, name: str, args: tuple, kwargs: dict) -> None:
+    ledger = STATE.ledger
+    if name in operations.WAITING:
+        ledger.wait(operations.WAITING[name])
+    if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
+        ledger.wait("repeat_interleave() without output_size")
+    if func in operations.INDEXED:
+        _count_indices(name, args[1])
+    if func is aten._to_copy.default:
+        _count_copy(args[0], kwargs.get("device"), blocking=not kwargs.get("non_blocking"))
+    if func is aten.copy_.default:
+        target, source, *rest = args
+        blocking = not (rest[0] if rest else kwargs.get("non_blocking", False))
+        pinned_target = _is_pinned(target)
+        _count_copy(source, target.device, blocking=blocking, pinned_target=pinned_target)
+    if name in operations.VIEWS:
+        return
+    ledger.launch(name)
+    accumulates = "index_put" in name and bool(kwargs.get("accumulate", args[3] if len(args) > 3 else False))
+    if not accumulates and operations.adds_unordered(name, args, kwargs):
+        ledger.add_unordered(name)  # index_put(accumulate=True) sorts, and repeats
+    dtypes = {str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves((args, kwargs)) if _has_dtype(leaf)}
+    ledger.kernels[f"{func.name()} {','.join(sorted(dtypes))}"] += 1
+
+
+def _has_dtype(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _count_indices(name: str, indices: Any) -> None:
+    for index in indices:
+        if _is_stray(index) and index.dim() > 0:
+            STATE.ledger.upload()
+            STATE.ledger.wait(f"{name} by indices on the host")
+        elif isinstance(index, DeviceTensor) and index.dtype in (torch.bool, torch.uint8):
+            STATE.ledger.wait(f"{name} by a mask")
+
+
+def _count_copy(source: torch.Tensor, target: Any, *, blocking: bool, pinned_target: bool = False) -> None:
+    from_device, to_device = isinstance(source, DeviceTensor), _is_cuda(target if target is not None else source.device)
+    if from_device and not to_device and (blocking or not pinned_target):
+        # A copy without blocking into pageable memory still waits until the values are there.
+        STATE.ledger.wait("copy to the host")
+    if to_device and not from_device:
+        STATE.ledger.upload()
+        if blocking or not _is_pinned(source):
+            STATE.ledger.wait("copy to the device" if blocking else "copy of pageable memory to the device")
+
+
+def _computed(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    plain_args = tree_map(_plain, args)
+    plain_kwargs = {key: tree_map(_plain, value) for key, value in kwargs.items() if key != "pin_memory"}
+    if plain_kwargs.get("device") is not None:
+        plain_kwargs["device"] = _HOST
+    if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
+        return _with_device_random(lambda: func(*plain_args, **plain_kwargs))
+    return func(*plain_args, **plain_kwargs)
+
+
+def _with_device_random(compute: Callable[[], Any]) -> Any:
+    """Draw from the generator of the device, not from that of the host."""
+    of_host = torch.get_rng_state()
+    torch.set_rng_state(STATE.random)
+    try:
+        return compute()
+    finally:
+        STATE.random = torch.get_rng_state()
+        torch.set_rng_state(of_host)
+
+
+def _written(func: Any, args: tuple, kwargs: dict) -> Any:
+    """Return the argument that an operation in place, or with ``out=``, returns; None for other operations."""
+    returned = func._schema.returns
+    if not any(one.alias_info is not None and one.alias_info.is_write for one in returned):
+        return None
+    written = [
+        kwargs.get(argument.name, args[index] if index < len(args) else None)
+        for index, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return written[0] if len(returned) == 1 else tuple(written)
