@@ -5,9 +5,9 @@
     cuda.ledger.waits       # what the host waited for, with the line of the project that caused it
     cuda.ledger.launches    # kernels that would have been launched, by operation
 
-The device refuses what CUDA refuses: tensors of two devices in one operation, a generator of the wrong device, `numpy()`
-of a tensor on the device. It counts what CUDA waits for, what it launches, and what it adds in no fixed order. It needs
-torch's CPU build and a C++ compiler, but neither a driver nor a GPU.
+The device refuses what CUDA refuses: tensors of two devices in one operation, a generator of the wrong device,
+`numpy()` of a tensor on the device. It counts what CUDA waits for, what it launches, and what it adds in no
+fixed order. It needs torch's CPU build and a C++ compiler, but neither a driver nor a GPU.
 
 It cannot show what kernels compute, the caching allocator, overlap and speed, NCCL, or cuDNN's choice of algorithms.
 """

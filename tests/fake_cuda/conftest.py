@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+
 from fake_cuda import DeviceTensor, FakeCuda
 
 

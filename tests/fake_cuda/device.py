@@ -9,6 +9,7 @@ from typing import Any, Self
 from unittest import mock
 
 import torch
+
 from fake_cuda import tensors
 from fake_cuda.guard import guard
 from fake_cuda.ledger import Ledger
@@ -20,7 +21,7 @@ NAME = "Pretended GPU"
 class Event:
     """A CUDA event; the device is never behind the host."""
 
-    def __init__(self, enable_timing: bool = False, **_: object) -> None:  # noqa: FBT001, FBT002  torch's own signature
+    def __init__(self, enable_timing: bool = False, **_: object) -> None:
         self.timed = enable_timing
         self.at: float | None = None
 
@@ -52,7 +53,7 @@ class Stream:
 
     device = DEVICE
 
-    def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         self.cuda_stream = id(self)
 
     def wait_stream(self, other: "Stream") -> None:
@@ -106,7 +107,7 @@ def _in_stream(stream: Stream | None) -> Iterator[None]:
 class _Generator(torch.Generator):
     """A generator that may belong to the device."""
 
-    def __new__(cls, device: Any = "cpu") -> "_Generator":
+    def __new__(cls, device: Any = "cpu") -> Self:
         made = super().__new__(cls, device="cpu")
         if torch.device(device).type == "cuda":
             STATE.generators.add(made._cdata)
@@ -119,13 +120,17 @@ class _Generator(torch.Generator):
 
 
 def _seed(seed: int) -> None:
-    STATE.random = torch.Generator().manual_seed(seed).get_state()
+    STATE.default_generator.manual_seed(seed)
+
+
+def _random_state(*_: object) -> torch.Tensor:
+    return STATE.default_generator.get_state()
 
 
 def _set_random_state(state: torch.Tensor, *_: object) -> None:
     if isinstance(state, DeviceTensor):
         raise TypeError("RNG state must be a torch.ByteTensor")
-    STATE.random = state.clone()
+    STATE.default_generator.set_state(state)
 
 
 def _set_all_random_states(states: list[torch.Tensor]) -> None:
@@ -171,7 +176,7 @@ class FakeCuda:
                 stack.enter_context(mock.patch.object(torch.cuda, name, value))
             for name in ("memory_stats_as_nested_dict", "get_allocator_backend", "memory_snapshot"):
                 stack.enter_context(mock.patch.object(torch.cuda.memory, name, getattr(torch.cuda, name)))
-            observer = mock.patch.object(torch._C, "_cuda_attach_out_of_memory_observer", lambda *_: None, create=True)
+            observer = mock.patch.object(torch._C, "_cuda_attach_out_of_memory_observer", create=True)
             stack.enter_context(observer)
             stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
             # Other threads of the autograd engine would not have the mode.
@@ -213,8 +218,9 @@ class FakeCuda:
             "default_stream": lambda *_: _DEFAULT_STREAM,
             "manual_seed": _seed,
             "manual_seed_all": _seed,
-            "get_rng_state": lambda *_: STATE.random.clone(),
-            "get_rng_state_all": lambda: [STATE.random.clone()],
+            "default_generators": (STATE.default_generator,),
+            "get_rng_state": _random_state,
+            "get_rng_state_all": lambda: [_random_state()],
             "set_rng_state": _set_random_state,
             "set_rng_state_all": _set_all_random_states,
             "mem_get_info": lambda *_: (self._memory // 2, self._memory),

@@ -1,15 +1,16 @@
 """Tensors of the pretended device, and the dispatch of every operation on them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
-from fake_cuda import operations
-from fake_cuda.ledger import Ledger
-from fake_cuda.operations import aten
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from fake_cuda import operations
+from fake_cuda.ledger import Ledger
+from fake_cuda.operations import aten
 
 DEVICE = torch.device("cuda", 0)
 _HOST = torch.device("cpu")
@@ -21,14 +22,14 @@ class DeviceState:
     Attributes:
         ledger: what happened since the device was entered.
         generators: addresses of the generators that were made for the device.
-        random: state of the default generator of the device.
+        default_generator: default generator of the device.
         pinned: tensors in pinned memory of the host.
     """
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.generators: set[int] = set()
-        self.random = torch.Generator().manual_seed(0).get_state()
+        self.default_generator = torch.Generator().manual_seed(0)
+        self.generators: set[int] = {self.default_generator._cdata}
         self.pinned: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
@@ -45,7 +46,7 @@ class DeviceTensor(torch.Tensor):
     values: torch.Tensor
 
     @staticmethod
-    def __new__(cls, values: torch.Tensor) -> "DeviceTensor":
+    def __new__(cls, values: torch.Tensor) -> Self:
         """Wrap values."""
         made = torch.Tensor._make_wrapper_subclass(
             cls,
@@ -72,6 +73,10 @@ class DeviceTensor(torch.Tensor):
     def __repr__(self) -> str:
         """Return the values."""
         return f"DeviceTensor({self.values!r})"
+
+    # torch parses the stream, which is pretended too, before it asks `__torch_function__`.
+    def record_stream(self, _: object) -> None:
+        """Keep the memory until the stream is done; here it always is."""
 
     @classmethod
     def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -126,7 +131,6 @@ _CONVERSIONS = {
     torch.Tensor.tolist: _to_list,
     torch.Tensor.data_ptr: lambda tensor: tensor.values.data_ptr(),
     torch.Tensor.untyped_storage: lambda tensor: _Storage(tensor.values),
-    torch.Tensor.record_stream: lambda *_: None,
     torch.Tensor.is_pinned: lambda *_: False,
     torch.Tensor.__deepcopy__: lambda tensor, _: DeviceTensor(tensor.values.clone()).requires_grad_(
         tensor.requires_grad
@@ -279,11 +283,11 @@ def _computed(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
 def _with_device_random(compute: Callable[[], Any]) -> Any:
     """Draw from the generator of the device, not from that of the host."""
     of_host = torch.get_rng_state()
-    torch.set_rng_state(STATE.random)
+    torch.set_rng_state(STATE.default_generator.get_state())
     try:
         return compute()
     finally:
-        STATE.random = torch.get_rng_state()
+        STATE.default_generator.set_state(torch.get_rng_state())
         torch.set_rng_state(of_host)
 
 

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     )
     from fieldwatch.recon.render.sdf_field import HashSdf
     from fieldwatch.recon.render.splats import (
-        Backend,
         DensificationStatistics,
         DepthMode,
         RenderOutput,
         View,
         apply_3d_filter,
+        gsplat_problem,
         rasterize,
         rotations,
     )
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 from fieldwatch.recon.render.similarity import ImageSimilarity, image_similarity, image_similarity_reference
 
 __all__ = [
-    "Backend",
     "BoundedRays",
     "CastBackend",
     "Cells",
@@ -97,6 +96,7 @@ __all__ = [
     "gradient_dfd",
     "gradient_fd",
     "gradients_in_chunks",
+    "gsplat_problem",
     "hash_encode_reference",
     "image_similarity",
     "image_similarity_reference",

@@ -40,7 +40,7 @@ from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
 from fieldwatch.recon.pipelines.splats.scene import Distance, Scene
 from fieldwatch.recon.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
-from fieldwatch.recon.render import native_available
+from fieldwatch.recon.render import gsplat_problem, native_available
 
 BUILT_IN = "built-in"
 """Value of `fieldwatch_scene` in the `cfg_args` of runs on the built-in scene."""
@@ -312,6 +312,16 @@ def _antialiasing_notes(config: SplatsConfig, folder: SplatFolder | None) -> lis
 
 
 def _device_notes(device: torch.device) -> list[str]:
+    """Return a note if rendering is slower than it could be on the device."""
+    if device.type == "cuda":
+        # Asked before the first step: gsplat may compile its kernels for minutes, or turn out not to work.
+        problem = gsplat_problem()
+        slower = "rendering uses torch's own operations on the GPU, several times slower than gsplat"
+        return (
+            [f"{slower}: {problem}; pip install 'fieldwatch[gpu]', with nvcc of torch's CUDA version"]
+            if problem
+            else []
+        )
     available, why = native_available()
     if device.type != "cpu" or available:
         return []

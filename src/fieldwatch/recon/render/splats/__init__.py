@@ -1,5 +1,6 @@
-"""Rasterization of Gaussian splats: one function with three backends."""
+"""Rasterization of Gaussian splats: one function with four backends."""
 
+from fieldwatch.recon.render.splats.cuda import gsplat_problem
 from fieldwatch.recon.render.splats.densification_statistics import DensificationStatistics
 from fieldwatch.recon.render.splats.projection import apply_3d_filter, rotations
 from fieldwatch.recon.render.splats.rasterization import Backend, DepthMode, RenderOutput, rasterize
@@ -12,6 +13,7 @@ __all__ = [
     "RenderOutput",
     "View",
     "apply_3d_filter",
+    "gsplat_problem",
     "rasterize",
     "rotations",
 ]

@@ -1,5 +1,6 @@
 """CUDA rasterization with the public functions of gsplat (Apache-2.0); projection and SH are plain torch."""
 
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ from fieldwatch.recon.render.splats.spherical_harmonics import sh_colors
 from fieldwatch.recon.render.splats.stages import (
     THRESHOLD,
     BlendedImage,
+    GaussianTensors,
     ProjectedGaussians,
     RasterBackend,
     RasterOptions,
@@ -27,10 +29,35 @@ def _gsplat() -> ModuleType:
         import gsplat  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  optional: it needs CUDA
     except ImportError as error:
         raise InputError(
-            "rendering splats on CUDA needs gsplat, which is not installed: pip install 'fieldwatch[gpu]', move the "
-            "Gaussians to the CPU, or pass backend='reference'"
+            "the backend 'gsplat' needs gsplat, which is not installed: pip install 'fieldwatch[gpu]', or pass "
+            "backend='batched'"
         ) from error
     return gsplat
+
+
+@functools.cache
+def gsplat_problem() -> str | None:
+    """Return why gsplat cannot rasterize on the current CUDA device; None if it can.
+
+    The first call may compile the kernels of gsplat, which takes minutes.
+    """
+    device = torch.device("cuda")
+    view = View(camera_from_world=torch.eye(4, device=device), fx=8.0, fy=8.0, cx=4.0, cy=4.0, width=8, height=8)
+    means = torch.tensor([[0.0, 0.0, 2.0]], device=device)
+    quaternions = torch.tensor([[1.0, 0.0, 0.0, 0.0]], device=device)
+    gaussian = GaussianTensors(means, quaternions, torch.full_like(means, 0.1), torch.full_like(means[:, 0], 0.5))
+    options = RasterOptions()
+    try:
+        blended = blend(torch.ones_like(means), project(gaussian, view, options), view, options)
+        torch.cuda.synchronize()
+    except InputError:
+        return "gsplat is not installed"
+    # Without a matching nvcc, gsplat imports, but its module of kernels is None (AttributeError), or its compilation
+    # fails (RuntimeError, OSError); kernels for another card fail at their launch (RuntimeError).
+    except (AttributeError, RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        return f"gsplat is installed, but its CUDA kernels do not work ({reason[0]})"
+    return None if bool(torch.isfinite(blended.features).all()) else "gsplat renders values that are not finite"
 
 
 def _conics(whitening: Float[Tensor, "visible 3"]) -> Float[Tensor, "visible 3"]:
@@ -58,7 +85,7 @@ def blend(
         ValueError: `options.median` is set.
     """
     if options.median:
-        raise ValueError("gsplat does not support median=True: use the expected depth, or backend='reference'")
+        raise ValueError("gsplat does not support median=True: use the expected depth, or backend='batched'")
     gsplat: Any = _gsplat()
     # Rounded up: the last tiles may extend beyond the image.
     columns = -(-view.width // _TILE)

@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fieldwatch.recon.render.native import native_available
-from fieldwatch.recon.render.splats.cuda import GSPLAT
+from fieldwatch.recon.render.splats.batched import BATCHED
+from fieldwatch.recon.render.splats.cuda import GSPLAT, gsplat_problem
 from fieldwatch.recon.render.splats.native import NATIVE
 from fieldwatch.recon.render.splats.reference import REFERENCE
 from fieldwatch.recon.render.splats.spherical_harmonics import MAX_DEGREE
@@ -22,10 +23,10 @@ from fieldwatch.recon.render.splats.stages import (
 )
 from fieldwatch.recon.render.splats.view import View
 
-Backend = Literal["auto", "reference", "native", "gsplat"]
+Backend = Literal["auto", "reference", "native", "gsplat", "batched"]
 DepthMode = Literal["center", "planar"]
 
-_BACKENDS = {"reference": REFERENCE, "native": NATIVE, "gsplat": GSPLAT}
+_BACKENDS = {"reference": REFERENCE, "native": NATIVE, "gsplat": GSPLAT, "batched": BATCHED}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,8 +107,8 @@ def rasterize(  # noqa: PLR0913  four tensors are the Gaussians, the rest are op
         eps2d: low-pass dilation, the variance added to every Gaussian in image space, in squared pixels.
         antialiased: whether to compensate the opacity for the dilation (the 2D filter of Mip-Splatting, Yu 2024).
         absgrad: whether to sum absolute view-space gradients (AbsGS, Ye 2024); not supported by the reference.
-        backend: "auto" selects gsplat on CUDA; on the CPU the native kernels for float32 if `native_available`, else
-            the reference.
+        backend: "auto" selects gsplat on CUDA if `gsplat_problem` finds none, else "batched", plain torch operations
+            over all tiles at once; on the CPU the native kernels for float32 if `native_available`, else the reference.
 
     Raises:
         ValueError: there is nothing to blend, the degree exceeds the coefficients, or the backend does not support an
@@ -141,7 +142,7 @@ def _choose_backend(name: str, means: Tensor) -> RasterBackend:
     if name != "auto":
         return _BACKENDS[name]
     if means.device.type == "cuda":
-        return GSPLAT
+        return BATCHED if gsplat_problem() else GSPLAT
     # The native kernels are single precision only; double precision runs in the reference.
     return NATIVE if means.dtype == torch.float32 and native_available()[0] else REFERENCE
 

@@ -68,7 +68,7 @@ def blend(
     # Stable, so that Gaussians of equal depth have the same order as in the kernels.
     order = torch.argsort(projected.depths.detach(), stable=True)
     with torch.no_grad():
-        low, high = _boxes(projected)
+        low, high = image_boxes(projected)
     # Filter by rows first, then by columns: each tile then tests only the Gaussians of its strip.
     strips: list[tuple[Tensor, ...]] = []
     for top in range(0, view.height, _TILE):
@@ -84,7 +84,7 @@ def blend(
     return BlendedImage(features, alpha, median.to(torch.int32) if options.median else None, None)
 
 
-def _boxes(projected: ProjectedGaussians) -> tuple[Float[Tensor, "visible 2"], Float[Tensor, "visible 2"]]:
+def image_boxes(projected: ProjectedGaussians) -> tuple[Float[Tensor, "visible 2"], Float[Tensor, "visible 2"]]:
     """Return image boxes outside which alpha is below the threshold, slightly widened against rounding."""
     l1, l2, l3 = projected.whitening.unbind(-1)
     # Distance in standard deviations at which alpha falls to the threshold.
