@@ -91,16 +91,25 @@ class Camera:
         """Return the camera with width and height multiplied by `factor`, rounded, and at least one pixel."""
         return self.resized(max(round(self.width * factor), 1), max(round(self.height * factor), 1))
 
-    def pixel_centers(self) -> Float[Tensor, "height width 2"]:
-        """Return the image coordinates (x, y) of every pixel center."""
-        options = {"dtype": self.world_from_camera.dtype, "device": self.world_from_camera.device}
+    def pixel_centers(self, like: Tensor | None = None) -> Float[Tensor, "height width 2"]:
+        """Return the image coordinates (x, y) of every pixel center.
+
+        Args:
+            like: tensor with the device and dtype of the result; None means those of the pose.
+        """
+        like = self.world_from_camera if like is None else like
+        options = {"dtype": like.dtype, "device": like.device}
         down = torch.arange(self.height, **options) + 0.5
         across = torch.arange(self.width, **options) + 0.5
         return torch.stack(torch.meshgrid(across, down, indexing="xy"), -1)
 
-    def directions(self) -> Float[Tensor, "height width 3"]:
-        """Return the camera coordinates of every pixel center at depth 1; z is 1, so these are not unit vectors."""
-        x, y = self.pixel_centers().unbind(-1)
+    def directions(self, like: Tensor | None = None) -> Float[Tensor, "height width 3"]:
+        """Return the camera coordinates of every pixel center at depth 1; z is 1, so these are not unit vectors.
+
+        Args:
+            like: tensor with the device and dtype of the result; None means those of the pose.
+        """
+        x, y = self.pixel_centers(like).unbind(-1)
         return torch.stack([(x - self.cx) / self.fx, (y - self.cy) / self.fy, torch.ones_like(x)], -1)
 
     def rays(self) -> tuple[Float[Tensor, "height width 3"], Float[Tensor, "height width 3"]]:

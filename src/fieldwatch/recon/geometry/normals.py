@@ -1,5 +1,7 @@
 """Surface normals from depth maps."""
 
+from typing import Literal
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -10,9 +12,13 @@ _MIN_SQUARED_AREA = 1e-20  # world units to the fourth power
 
 
 def normals_from_depth(
-    depth: Float[Tensor, "height width"], camera: Camera, *, mask: Bool[Tensor, "height width"] | None = None
+    depth: Float[Tensor, "height width"],
+    camera: Camera,
+    *,
+    mask: Bool[Tensor, "height width"] | None = None,
+    frame: Literal["world", "camera"] = "world",
 ) -> tuple[Float[Tensor, "height width 3"], Bool[Tensor, "height width"]]:
-    """Compute world-space unit normals, facing the camera, from central differences of the unprojected depth map.
+    """Compute unit normals, facing the camera, from central differences of the unprojected depth map.
 
     A normal is valid if the pixel and its four neighbors are in the image, in the mask and in front of the camera;
     elsewhere it is 0 without gradient. No square root near 0 and no division by a cosine are involved, so gradients
@@ -22,6 +28,7 @@ def normals_from_depth(
         depth: depth along the optical axis in world units.
         camera: camera with the size of `depth`.
         mask: pixels with known depth; None means all pixels with positive depth.
+        frame: axes of the normals: those of the world, or those of the camera (x right, y down, z forward).
 
     Returns:
         Normals, and a mask of where they are valid.
@@ -40,7 +47,7 @@ def normals_from_depth(
     valid = torch.zeros_like(known)
     valid[1:-1, 1:-1] = known[1:-1, 1:-1] & known[:-2, 1:-1] & known[2:, 1:-1] & known[1:-1, :-2] & known[1:-1, 2:]
     # Camera coordinates, since far from the world origin differences of positions would lose digits.
-    directions = camera.directions().to(depth)
+    directions = camera.directions(depth)
     points = directions * depth[..., None]
     right = torch.zeros_like(points)
     down = torch.zeros_like(points)
@@ -54,4 +61,4 @@ def normals_from_depth(
     # Replacing invalid values by 1 keeps the infinite slope of rsqrt at 0 out of the graph.
     safe = torch.where(valid[..., None], squared, torch.ones_like(squared))
     unit = torch.where(valid[..., None], area, torch.zeros_like(area)) * safe.rsqrt()
-    return unit @ camera.world_from_camera[:3, :3].T.to(depth), valid
+    return (unit if frame == "camera" else unit @ camera.world_from_camera[:3, :3].T.to(depth)), valid

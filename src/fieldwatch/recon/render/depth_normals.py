@@ -1,6 +1,5 @@
 """Consistency of blended normals with the normals of the blended depth (2DGS, Huang 2024, eq. 14), fused on the CPU."""
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -95,10 +94,10 @@ def depth_normal_consistency_reference(  # noqa: PLR0913  as above
     mask: Bool[Tensor, "height width"] | None = None,
 ) -> Float[Tensor, ""]:
     """Compute `depth_normal_consistency` in plain torch, on any device and in any precision."""
-    # Blended normals are in camera axes: an identity pose keeps those from depth in the same axes.
-    camera_at_origin = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
     # Which pixels count is not differentiable.
     surface = alpha.detach() > opaque
     surface = surface if mask is None else surface & mask
-    from_depth, valid = normals_from_depth(depth / alpha.clamp_min(_LEAST_ALPHA), camera_at_origin, mask=surface)
+    mean_depth = depth / alpha.clamp_min(_LEAST_ALPHA)
+    # Blended normals are in camera axes too.
+    from_depth, valid = normals_from_depth(mean_depth, camera, mask=surface, frame="camera")
     return normal_consistency_error(normals, alpha, from_depth, valid)

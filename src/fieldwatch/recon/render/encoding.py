@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fieldwatch import InputError
 from fieldwatch.recon.render.native import call, native_available
+from fieldwatch.recon.transfers import constant
 
 _PRIMES = (1, 2654435761, 805459861)  # hash factors of the axes (eq. 4)
 _SPREAD = 1e-4  # the initial table is uniform in [-_SPREAD, _SPREAD] (section 3)
@@ -302,7 +303,7 @@ def _interpolated(
         # Per axis: weights of the lower and the upper corner.
         corner_weights = [torch.stack([1 - part, part], dim=-1) for part in fraction.unbind(-1)]
         if axis is not None:
-            slope = points.new_tensor([-1.0, 1.0]) * level.resolution
+            slope = constant((-1.0, 1.0), points) * level.resolution
             corner_weights[axis] = slope.expand_as(corner_weights[axis])
         corners = torch.einsum("ni,nj,nk->nijk", *corner_weights).flatten(1)
         per_level.append(weight * torch.einsum("nc,ncw->nw", corners, table[_rows(cell_index, level)]))

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from fieldwatch.recon.render.native import call, native_available
+from fieldwatch.recon.transfers import constant
 
 _WINDOW = 11
 _SIGMA = 1.5
@@ -80,8 +81,8 @@ def image_similarity(
 
 def _window(like: Tensor) -> Float[Tensor, " taps"]:
     # One-dimensional: the two-dimensional Gaussian is separable.
-    weights = [math.exp(-((tap - _WINDOW // 2) ** 2) / (2 * _SIGMA**2)) for tap in range(_WINDOW)]
-    return like.new_tensor(weights) / sum(weights)
+    weights = tuple(math.exp(-((tap - _WINDOW // 2) ** 2) / (2 * _SIGMA**2)) for tap in range(_WINDOW))
+    return constant(weights, like) / sum(weights)
 
 
 def _blurred(maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps height width"]:

@@ -60,7 +60,7 @@ def loss_terms(
         terms |= Terms(entropy_regularization=(surface.entropy_weight, opacity_entropy(rendered.opacities())))
     if plan.acts("depth_normal_consistency", step):
         with span("loss_depth_normal"):
-            error = depth_normal(config, scene.photos.cameras[rendered.view.index], rendered)
+            error = depth_normal(config, scene.cameras[rendered.view.index], rendered)
         terms |= Terms(depth_normal_consistency=(surface.depth_normal_weight, error))
     if plan.acts("flatness", step):
         # Relative to the scene's size: the unit of length is arbitrary, and the weight must not depend on it.

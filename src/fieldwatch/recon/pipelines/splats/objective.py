@@ -6,7 +6,7 @@ Sources: SuGaR (Guedon 2024) and its public code; for planar, 2DGS (Huang 2024) 
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self, TypedDict
 
 import torch
@@ -214,11 +214,10 @@ def depth_normal(config: SplatsConfig, camera: Camera, rendered: RenderedView) -
     blended = output.normals
     if depth is None or blended is None:
         raise ValueError("the depth-normal term requires depth and normals: render the outputs of geometry_outputs")
-    # The camera at the origin, because rendered normals are in camera axes.
-    eye = replace(camera, world_from_camera=torch.eye(4, device=depth.device))
+    # Rendered normals are in camera axes.
     if surface.literal:
         # As in SuGaR's code: neither masked nor weighted by alpha.
-        from_depth, _ = normals_from_depth(depth, eye)
+        from_depth, _ = normals_from_depth(depth, camera, frame="camera")
         return depth_normal_error(rederived_normals(blended), from_depth)
     mask = None if rendered.view.mask is None else rendered.view.mask[..., 0] > OPAQUE
     if config.regularization == "planar":
@@ -226,7 +225,7 @@ def depth_normal(config: SplatsConfig, camera: Camera, rendered: RenderedView) -
     opaque = output.alpha.detach() > OPAQUE
     opaque = opaque if mask is None else opaque & mask
     # The weight is detached: otherwise training could reduce the term by making disagreeing Gaussians transparent.
-    from_depth, valid = normals_from_depth(output.expected_depth(), eye, mask=opaque)
+    from_depth, valid = normals_from_depth(output.expected_depth(), camera, mask=opaque, frame="camera")
     return depth_normal_error(blended, from_depth, output.alpha.detach() * valid)
 
 
@@ -238,7 +237,7 @@ def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, ta
     """
     surface = config.surface
     ellipsoids = rendered.ellipsoids
-    camera = scene.photos.cameras[rendered.view.index].to(scene.device, torch.float32)
+    camera = scene.cameras[rendered.view.index]
     depth = _depth_before_background(rendered.output) if scene.plan.acts("sdf_estimation", rendered.step) else None
     candidates = rendered.visible()
     if depth is not None:

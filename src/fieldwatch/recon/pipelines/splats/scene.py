@@ -12,9 +12,11 @@ from torch import Tensor
 from fieldwatch import Shuffled
 from fieldwatch.recon.data import GaussianCloud, PhotoSet, PhotoStream
 from fieldwatch.recon.data import Photo as StoredPhoto
+from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.pipelines.splats.densification import reference_lengths
 from fieldwatch.recon.pipelines.splats.schedule import Plan
 from fieldwatch.recon.render import View
+from fieldwatch.recon.transfers import upload
 
 AHEAD = 4
 """Number of photos decoded ahead of the training loop if not all fit into memory."""
@@ -99,6 +101,11 @@ class Scene:
             PhotoError: The photo cannot be read.
         """
         return self._on_device(self.photos[index])
+
+    @cached_property
+    def cameras(self) -> tuple[Camera, ...]:
+        """Camera of every photo, in single precision on the training device."""
+        return tuple(camera.to(self.device, torch.float32) for camera in self.photos.cameras)
 
     @property
     def training_views(self) -> tuple[View, ...]:
@@ -202,4 +209,4 @@ class Scene:
         )
 
     def _unit_range(self, pixels: UInt8[Tensor, "height width *channels"]) -> Float[Tensor, "height width *channels"]:
-        return pixels.to(self.device, non_blocking=True).float() / 255
+        return upload(pixels, self.device).float() / 255

@@ -141,7 +141,7 @@ def _score(
 ) -> EvaluatedSet:
     scores: list[FrameScore] = []
     worst = torch.zeros(0)
-    worst_error = torch.tensor(-1.0, device=scene.device)
+    worst_error = torch.full((), -1.0, device=scene.device)
     for index in frames:
         stop_point()
         patches, embedding, batch = render(index)

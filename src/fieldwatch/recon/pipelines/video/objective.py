@@ -13,6 +13,7 @@ from fieldwatch.recon.pipelines.video.config import VideoConfig
 from fieldwatch.recon.pipelines.video.models import Prediction
 from fieldwatch.recon.pipelines.video.quality import psnr_from_mse
 from fieldwatch.recon.pipelines.video.scene import VideoBatch
+from fieldwatch.recon.transfers import constant, upload
 
 
 def semantic_window(config: VideoConfig, steps_per_epoch: int) -> Window | None:
@@ -43,9 +44,8 @@ def video_terms(
         if chosen:
             # A batch of one kind, the usual case, is used as it is: indexing by a list would copy all pixels.
             whole = len(chosen) == len(stands_in)
-            prediction_of_kind, truth = (
-                (prediction.rgb, batch.rgb) if whole else (prediction.rgb[chosen], batch.rgb[chosen])
-            )
+            rows = slice(None) if whole else upload(chosen, batch.rgb.device)
+            prediction_of_kind, truth = prediction.rgb[rows], batch.rgb[rows]
             with span(f"loss_{name}"):
                 terms |= Terms(**{name: (weight * len(chosen) / len(stands_in), error(prediction_of_kind, truth))})
     if prediction.embedding is not None:
@@ -72,7 +72,8 @@ def batch_metrics(
     metrics: dict[str, float | Tensor] = {"Train_Batch/clip_loss": clip, "Train_Batch/total_loss": terms.total.detach()}
     if "pixel" in terms:
         real = [i for i, stand_in in enumerate(stands_in) if not stand_in]
-        metrics["Train_Batch/PSNR"] = psnr_from_mse(errors[real]).mean()
+        trained = errors if len(real) == len(stands_in) else errors[upload(real, errors.device)]
+        metrics["Train_Batch/PSNR"] = psnr_from_mse(trained).mean()
         metrics["Train_Batch/pixel_loss"] = terms["pixel"].value.detach()
     return metrics
 
@@ -96,10 +97,9 @@ class EpochMeans:
     def add(self, values: Mapping[str, float | Tensor], *, refused: Float[Tensor, ""]) -> None:
         """Add the values of one batch."""
         sums = self._sums
-        zero = sums.new_zeros(())
-        row = torch.stack([torch.as_tensor(values.get(name, zero)).to(sums) for name in self._names]).detach()
+        row = torch.stack([_scalar(values.get(name, 0.0), sums) for name in self._names]).detach()
         # The host knows which values exist, so the counts need no sync with the device.
-        counts = torch.tensor([float(name in values) for name in self._names]).to(sums.device, non_blocking=True)
+        counts = constant(tuple(float(name in values) for name in self._names), sums)
         added = torch.stack([row, counts])
         # A multiplication by 0 would keep the NaNs of a refused step.
         self._sums = sums + torch.where(refused > 0, torch.zeros_like(added), added)
@@ -118,3 +118,7 @@ class EpochMeans:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore the sums of a partly finished epoch."""
         self._sums = state["sums"].to(self._sums.device).clone()
+
+
+def _scalar(value: float | Tensor, like: Tensor) -> Float[Tensor, ""]:
+    return value.to(like) if isinstance(value, Tensor) else like.new_full((), value)

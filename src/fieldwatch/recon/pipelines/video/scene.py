@@ -10,6 +10,7 @@ from torch import Tensor
 from fieldwatch.recon.data import Clip, PatchGrid
 from fieldwatch.recon.pipelines.video.models import Query, Unit, VideoGeometry
 from fieldwatch.recon.pipelines.video.split import FrameSplit
+from fieldwatch.recon.transfers import upload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +91,9 @@ class VideoScene:
         """Return whole frames in [0, 1] on the training device."""
         # Short clips stay on the device as uint8; long ones are decoded on demand.
         if self.resident is not None:
-            chosen = self.resident[torch.as_tensor(indices, device=self.device)]
+            chosen = self.resident[upload(indices, self.device)]
         else:
-            chosen = self.clip.batch(indices).to(self.device, non_blocking=True)
+            chosen = upload(self.clip.batch(indices), self.device)
         return chosen.float() / 255
 
     def covered(self, index: int) -> Float[Tensor, "3 height width"]:
@@ -145,7 +146,7 @@ class VideoScene:
         # The center of the frame; models of whole frames ignore it.
         half = torch.full((len(units),), 0.5, dtype=torch.float64, device=self.device)
         # In float64: at the highest frequencies of a positional encoding, float32 rounding amounts to radians.
-        t = units.to(self.device).double() / len(self.clip)
+        t = upload(units, self.device).double() / len(self.clip)
         query = Query(t=t, x=half, y=half, frames=rgb if with_frames else None)
         return VideoBatch(
             query=query,
@@ -162,9 +163,9 @@ class VideoScene:
         # Patches of one frame share it, so that each frame is read (or decoded, if streamed) only once.
         distinct_frames, frame_rows = torch.unique(frame, return_inverse=True)
         rgb, targets = self._frames_and_targets(distinct_frames.tolist(), training=training)
-        patch_rows = (frame_rows * per_frame + patch).to(self.device)
-        centers = self.grid.centers(1)[patch].to(self.device)
-        query = Query(t=frame.to(self.device).double() / len(self.clip), x=centers[:, 1], y=centers[:, 2])
+        patch_rows = upload(frame_rows * per_frame + patch, self.device)
+        centers = upload(self.grid.centers(1)[patch], self.device)
+        query = Query(t=upload(frame, self.device).double() / len(self.clip), x=centers[:, 1], y=centers[:, 2])
         embedding = targets.flatten(0, 1)[patch_rows].unsqueeze(1)
         return VideoBatch(
             query=query,
@@ -184,7 +185,7 @@ class VideoScene:
         stand_ins = self.stand_ins
         # The usual case: a single indexing operation for all frames.
         if not (training and stand_ins and any(frame in stand_ins.row_of for frame in frames)):
-            return self.frames(frames), self.targets[torch.as_tensor(frames, device=self.device)]
+            return self.frames(frames), self.targets[upload(frames, self.device)]
         pairs = [self._frame_and_target(frame, stand_ins) for frame in frames]
         return torch.stack([pixels for pixels, _ in pairs]), torch.stack([target for _, target in pairs])
 

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from fieldwatch.recon.transfers import constant
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundedRays:
@@ -69,7 +71,7 @@ class BoundedRays:
             moves = directions != 0
             # A ray parallel to a slab never crosses its sides: it is inside everywhere or nowhere.
             divisor = torch.where(moves, directions, 1)
-            ends = [(origins.new_tensor(corner) - origins) / divisor for corner in (low, high)]
+            ends = [(constant(corner, origins) - origins) / divisor for corner in (low, high)]
             inside_slab = (ends[0] <= 0) & (ends[1] >= 0)  # used only for axes along which the ray does not move
             enter = torch.where(moves, torch.minimum(*ends), torch.where(inside_slab, -torch.inf, torch.inf))
             leave = torch.where(moves, torch.maximum(*ends), torch.where(inside_slab, torch.inf, -torch.inf))

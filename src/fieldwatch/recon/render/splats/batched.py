@@ -1,10 +1,11 @@
 """Splat rasterization in batched torch operations, for GPUs without gsplat: all tiles at once, front to back in chunks.
 
 Every sum has a fixed order, over pixels by a matrix product and over tiles by segments, so that images and gradients
-repeat to the bit on the same device and version of torch. The host waits twice per image: for the number of pairs of a
-Gaussian and a tile, and for the number of Gaussians per tile.
+repeat to the bit on the same device and version of torch. The host waits once per image, for the number of Gaussians
+per tile.
 """
 
+import functools
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,8 @@ from fieldwatch.recon.render.splats.stages import (
 from fieldwatch.recon.render.splats.view import View
 
 _TILE = 16
-_CHUNK = 16  # Gaussians per step; a step holds some ten arrays of this many values per pixel
+_LEAST_CHUNK, _LARGEST_CHUNK = 16, 256  # Gaussians per step
+_CHUNK_VALUES = 1 << 22  # values in each of the ten or so arrays of a step: 16 MB in single precision
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,19 +62,26 @@ class _TileLists:
     depth_order: Int64[Tensor, " visible"]
     tiles_per_gaussian: Int64[Tensor, " visible"]
 
-    @property
-    def chunks(self) -> range:
-        """Offset of each chunk within the lists."""
-        return range(0, self.host_lengths[0], _CHUNK)
+    @functools.cached_property
+    def chunks(self) -> list[range]:
+        """Positions within the lists, cut into chunks; the fewer tiles have Gaussians there, the longer is a chunk."""
+        chunks: list[range] = []
+        offset, longest = 0, self.host_lengths[0]
+        while offset < longest:
+            fitting = _CHUNK_VALUES // (self.active(offset) * _TILE * _TILE)
+            size = min(max(fitting, _LEAST_CHUNK), _LARGEST_CHUNK, longest - offset)
+            chunks.append(range(offset, offset + size))
+            offset += size
+        return chunks
 
     def active(self, offset: int) -> int:
-        """Return how many of `tiles` have Gaussians at an offset of their list."""
+        """Return how many of `tiles` have Gaussians at a position of their list."""
         return bisect_left(self.host_lengths, -offset, key=lambda length: -length)
 
-    def chunk(self, offset: int) -> tuple[Int64[Tensor, "active chunk"], Bool[Tensor, "active chunk"]]:
+    def pairs(self, chunk: range) -> tuple[Int64[Tensor, "active chunk"], Bool[Tensor, "active chunk"]]:
         """Return the pairs of a chunk, and which of them exist."""
-        active = self.active(offset)
-        within = torch.arange(offset, offset + _CHUNK, device=self.tiles.device)
+        active = self.active(chunk.start)
+        within = torch.arange(chunk.start, chunk.stop, device=self.tiles.device)
         exists = within < self.lengths[:active, None]
         return torch.where(exists, self.starts[:active, None] + within, 0), exists
 
@@ -93,27 +102,50 @@ def _tile_lists(projected: ProjectedGaussians, view: View) -> _TileLists:
     )
     across = (last_column - first_column + 1).clamp_min(0)
     counts = across * (last_row - first_row + 1).clamp_min(0)
+    lengths, tiles = (
+        _box_counts((first_column, last_column), (first_row, last_row), counts, (rows, columns))
+        .flatten()
+        .sort(descending=True, stable=True)
+    )
+    host_lengths = lengths.tolist()
+    pairs = sum(host_lengths)
     ends = counts.cumsum(0)
-    pairs = int(ends[-1]) if len(ends) else 0
     ranks = torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=pairs)
     within = torch.arange(pairs, device=device) - (ends - counts)[ranks]
     tile = (first_row[ranks] + within // across[ranks]) * columns + first_column[ranks] + within % across[ranks]
     # Stable, so that the pairs of a tile stay in the order of depth.
     sorted_tile, by_tile = tile.sort(stable=True)
-    borders = torch.searchsorted(sorted_tile, torch.arange(columns * rows + 1, device=device))
-    lengths, tiles = borders.diff().sort(descending=True, stable=True)
+    starts = torch.searchsorted(sorted_tile, torch.arange(columns * rows, device=device))
     return _TileLists(
         columns=columns,
         rows=rows,
         tiles=tiles,
-        starts=borders[tiles],
+        starts=starts[tiles],
         lengths=lengths,
-        host_lengths=lengths.tolist(),
+        host_lengths=host_lengths,
         gaussians=depth_order[ranks[by_tile]],
         pair_order=by_tile,
         depth_order=depth_order,
         tiles_per_gaussian=counts,
     )
+
+
+def _box_counts(
+    columns: tuple[Int64[Tensor, " visible"], Int64[Tensor, " visible"]],
+    rows: tuple[Int64[Tensor, " visible"], Int64[Tensor, " visible"]],
+    counts: Int64[Tensor, " visible"],
+    size: tuple[int, int],
+) -> Int64[Tensor, "rows columns"]:
+    """Return how many boxes cover each tile, without a list of pairs: by sums over the boxes' corners."""
+    corners = counts.new_zeros((size[0] + 1, size[1] + 1))
+    covers = (counts > 0).long()
+    (left, right), (top, bottom) = columns, rows
+    width = size[1] + 1
+    # A box that covers nothing adds 0, and may be anywhere: the clamp keeps its corners in range.
+    for row, column, sign in ((top, left, 1), (top, right + 1, -1), (bottom + 1, left, -1), (bottom + 1, right + 1, 1)):
+        at = row.clamp(0, size[0]) * width + column.clamp(0, size[1])
+        corners.view(-1).index_add_(0, at, covers, alpha=sign)
+    return corners.cumsum(0).cumsum(1)[:-1, :-1]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,12 +175,12 @@ class _Chunk:
 
 def _evaluate(
     lists: _TileLists,
-    offset: int,
+    positions: range,
     means2d: Float[Tensor, "visible 2"],
     whitening: Float[Tensor, "visible 3"],
     alphas: Float[Tensor, " visible"],
 ) -> _Chunk:
-    pairs, exists = lists.chunk(offset)
+    pairs, exists = lists.pairs(positions)
     rows = lists.gaussians[pairs]
     tiles = lists.tiles[: len(rows)]
     pixel = torch.arange(_TILE * _TILE, device=rows.device)
@@ -187,8 +219,8 @@ class _Blend(torch.autograd.Function):
         median = lists.tiles.new_full((tiles, pixels), -1)
         transmittance = packed.new_ones((tiles, pixels))
         starts: list[Tensor] = []  # transmittance in front of each chunk, of its active tiles
-        for offset in lists.chunks:
-            chunk = _evaluate(lists, offset, means2d, whitening, alphas)
+        for positions in lists.chunks:
+            chunk = _evaluate(lists, positions, means2d, whitening, alphas)
             active = len(chunk.rows)
             starts.append(transmittance[:active].clone())
             before, behind = _transmittances(chunk.alphas, starts[-1])
@@ -222,16 +254,17 @@ class _Blend(torch.autograd.Function):
         # Sum of weight times upstream gradient over the Gaussians behind a chunk.
         behind_chunk = torch.zeros_like(of_alpha)
         # Entry (j, i) is 1 if j is behind i: a product with it sums over what is behind, in a fixed order.
-        is_behind = torch.ones((_CHUNK, _CHUNK), dtype=packed.dtype, device=packed.device).tril(-1)
-        for offset, start in zip(reversed(lists.chunks), reversed(ctx.starts), strict=True):
-            chunk = _evaluate(lists, offset, means2d, whitening, alphas)
+        longest = max(map(len, lists.chunks), default=0)
+        is_behind = torch.ones((longest, longest), dtype=packed.dtype, device=packed.device).tril(-1)
+        for positions, start in zip(reversed(lists.chunks), reversed(ctx.starts), strict=True):
+            chunk = _evaluate(lists, positions, means2d, whitening, alphas)
             active = len(chunk.rows)
             before, _ = _transmittances(chunk.alphas, start)
             visible = before > OPAQUE
             weights = torch.where(visible, chunk.alphas * before, 0)
             upstream = of_features[:active] @ packed[chunk.rows].mT + of_alpha[:active, :, None]
             weighted = weights * upstream
-            behind = weighted @ is_behind + behind_chunk[:active, :, None]
+            behind = weighted @ is_behind[: len(positions), : len(positions)] + behind_chunk[:active, :, None]
             # w_i = alpha_i T_i and T_j is proportional to 1 - alpha_i for every j behind i.
             by_alpha = torch.where(visible, before * upstream - behind / (1 - chunk.alphas), 0)
             unclamped = (chunk.raw >= THRESHOLD) & (chunk.raw <= CEILING)
@@ -257,7 +290,7 @@ class _Blend(torch.autograd.Function):
                 -1,
             )
             per_pair = torch.cat([weights.mT @ of_features[:active], per_pair], -1)
-            pairs, exists = lists.chunk(offset)
+            pairs, exists = lists.pairs(positions)
             target = torch.where(exists, pairs, len(rows) - 1)
             rows.index_copy_(0, target.flatten(), per_pair.flatten(0, 1))
             behind_chunk[:active] += weighted.sum(-1)

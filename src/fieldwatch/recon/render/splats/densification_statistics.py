@@ -5,6 +5,7 @@ from torch import Tensor
 
 from fieldwatch.recon.render.splats.rasterization import RenderOutput
 from fieldwatch.recon.render.splats.view import View
+from fieldwatch.recon.transfers import constant
 
 
 class DensificationStatistics:
@@ -38,7 +39,7 @@ class DensificationStatistics:
         if gradient is None:
             raise ValueError("no gradient reached means2d: call add after backward, with means that require gradients")
         # From pixels to normalized device coordinates, which are 2 units wide.
-        half = gradient.new_tensor([view.width / 2, view.height / 2])
+        half = constant((view.width / 2, view.height / 2), gradient)
         # Norm per view first, then the sum: opposite gradients of different views must not cancel.
         norms = torch.linalg.vector_norm(gradient * half, dim=-1)
         finite = torch.isfinite(norms)

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from fieldwatch.recon.render.splats.stages import THRESHOLD, GaussianTensors, ProjectedGaussians, RasterOptions
 from fieldwatch.recon.render.splats.view import View
+from fieldwatch.recon.transfers import constant
 
 _LARGEST = 1e30  # largest determinant of a covariance that is rendered
 _THINNEST = 1e-8  # smallest scale in world units for the slope of depth
@@ -75,12 +76,12 @@ def _footprint(
     z = camera[:, 2:]
     ratios = camera[:, :2] / z
     left, right, top, bottom = view.bounds
-    low = ratios.new_tensor([left, top])
-    high = ratios.new_tensor([right, bottom])
+    low = constant((left, top), ratios)
+    high = constant((right, bottom), ratios)
     # Only the Jacobian uses the clamped ratio; the mean is projected exactly.
     clamped = torch.minimum(torch.maximum(ratios, low), high)
-    focal = ratios.new_tensor([view.fx, view.fy])
-    center = ratios.new_tensor([view.cx, view.cy])
+    focal = constant((view.fx, view.fy), ratios)
+    center = constant((view.cx, view.cy), ratios)
     # Rows of J W: change of pixel x and y per world unit along each world axis.
     jacobian = (focal / z)[:, :, None] * (world[:2, :3] - clamped[:, :, None] * world[2, :3])
     half_axes = (jacobian @ axes) * scales[:, None, :]
@@ -104,7 +105,7 @@ def _visible(gaussians: GaussianTensors, view: View, options: RasterOptions) -> 
     alphas = opacities * footprint.area / footprint.det.sqrt() if options.antialiased else opacities
     # Half the box around the ellipse at which alpha equals the threshold.
     extent = (2 * (alphas / THRESHOLD).log()).clamp_min(0).sqrt()[:, None] * footprint.variances.sqrt()
-    size = footprint.means2d.new_tensor([view.width, view.height])
+    size = constant((view.width, view.height), footprint.means2d)
     touching = (footprint.means2d + extent >= 0.5) & (footprint.means2d - extent <= size - 0.5)
     in_front = (footprint.camera[:, 2] > view.near) & (footprint.det > 0) & (footprint.det < _LARGEST)
     return in_front & (alphas >= THRESHOLD) & touching.all(-1)
@@ -141,7 +142,7 @@ def _slopes(
     local_offset = (offset[:, None, :] @ axes)[:, 0]
     precision_times_mean = (axes @ (weights * local_offset)[:, :, None])[:, :, 0] @ view.rotation.to(means).T
     mahalanobis = (weights * local_offset.square()).sum(-1).clamp_min(1e-20)
-    focal = precision_times_mean.new_tensor([view.fx, view.fy])
+    focal = constant((view.fx, view.fy), precision_times_mean)
     return -(z.square() / mahalanobis)[:, None] * precision_times_mean[:, :2] / focal
 
 

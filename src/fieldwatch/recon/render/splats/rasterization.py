@@ -22,6 +22,7 @@ from fieldwatch.recon.render.splats.stages import (
     SphericalHarmonics,
 )
 from fieldwatch.recon.render.splats.view import View
+from fieldwatch.recon.transfers import constant
 
 Backend = Literal["auto", "reference", "native", "gsplat", "batched"]
 DepthMode = Literal["center", "planar"]
@@ -173,7 +174,7 @@ def _concatenated(parts: list[Tensor]) -> Float[Tensor, "visible channels"]:
 
 
 def _image_center(view: View, like: Tensor) -> Float[Tensor, "2"]:
-    return like.new_tensor([view.width / 2, view.height / 2])
+    return constant((view.width / 2, view.height / 2), like)
 
 
 def _geometry_channels(projected: ProjectedGaussians, view: View, depth: DepthMode | None) -> list[Tensor]:
