@@ -2,6 +2,8 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 import torch
@@ -9,21 +11,31 @@ import torch
 from fake_cuda import DeviceTensor, FakeCuda
 
 
-@pytest.fixture
-def adapted(monkeypatch):
+class _Types(type):
+    def __call__(cls, value: object) -> type:
+        return torch.Tensor if isinstance(value, DeviceTensor) else type(value)
+
+    def __instancecheck__(cls, value: object) -> bool:  # annotation checks ask it
+        return isinstance(value, type)
+
+
+class _Type(metaclass=_Types):
+    """In place of `type`: a tensor of the device is a plain tensor."""
+
+
+@contextmanager
+def stored_as_tensors() -> Iterator[None]:
     """Let checkpoints store tensors of the device, which are a subclass only here."""
     from fieldwatch.checkpoint import array  # noqa: PLC0415  after the hook of the annotation checks
 
-    def kind(value: object) -> type:
-        return torch.Tensor if isinstance(value, DeviceTensor) else type(value)
-
-    monkeypatch.setattr(array, "type", kind, raising=False)
+    with mock.patch.object(array, "type", _Type, create=True):
+        yield
 
 
 @pytest.fixture
-def fake_cuda(adapted) -> Iterator[FakeCuda]:
+def fake_cuda() -> Iterator[FakeCuda]:
     """The pretended device, entered."""
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile the device guard")
-    with FakeCuda() as device:
+    with stored_as_tensors(), FakeCuda() as device:
         yield device

@@ -18,8 +18,12 @@ from fake_cuda.tensors import DEVICE, STATE, DeviceMode, DeviceTensor
 NAME = "Pretended GPU"
 
 
-class Event:
+class Event(torch.cuda.Event):
     """A CUDA event; the device is never behind the host."""
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        """Make one without the driver."""
+        return object.__new__(cls)
 
     def __init__(self, enable_timing: bool = False, **_: object) -> None:
         self.timed = enable_timing
@@ -48,10 +52,14 @@ class Event:
         return 1e3 * (end.at - self.at)
 
 
-class Stream:
+class Stream(torch.cuda.Stream):
     """A CUDA stream."""
 
     device = DEVICE
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        """Make one without the driver."""
+        return object.__new__(cls)
 
     def __init__(self, *_: object, **__: object) -> None:
         self.cuda_stream = id(self)

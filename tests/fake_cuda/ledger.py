@@ -1,6 +1,7 @@
 """What happened on the pretended device."""
 
 import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -9,7 +10,9 @@ _SOURCE = "/src/fieldwatch/"
 
 @dataclass(kw_only=True)
 class Ledger:
-    """Counts of a pretended device. A place is a line of the project, or "?" outside of it.
+    """Counts of a pretended device, of launches and waits in the main thread: others may wait.
+
+    A place is a line of the project, or "?" outside of it.
 
     Attributes:
         launches: kernels launched, by operation.
@@ -29,12 +32,15 @@ class Ledger:
 
     def launch(self, operation: str) -> None:
         """Count a kernel."""
+        if threading.current_thread() is not threading.main_thread():
+            return
         self.launches[operation] += 1
         self.launch_places[operation, place()] += 1
 
     def wait(self, cause: str) -> None:
         """Count a wait of the host."""
-        self.waits[cause, place()] += 1
+        if threading.current_thread() is threading.main_thread():
+            self.waits[cause, place()] += 1
 
     def add_unordered(self, operation: str) -> None:
         """Count a sum in no fixed order."""

@@ -135,4 +135,6 @@ def adds_unordered(name: str, arguments: tuple, keywords: dict) -> bool:
         return arguments[0].dtype.is_floating_point
     if name == "bincount":
         return len(arguments) > 1 and arguments[1] is not None  # counts of integers are exact in any order
+    if name in {"index_add", "index_add_", "scatter_add", "scatter_add_"} and not arguments[0].is_floating_point():
+        return False  # sums of integers are exact in any order too
     return name in UNORDERED

@@ -154,7 +154,7 @@ def test_optimizers_step_as_on_the_host(fake_cuda, options):
     torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
-def test_nothing_is_left_behind(adapted):
+def test_nothing_is_left_behind():
     from fake_cuda import FakeCuda  # noqa: PLC0415
 
     with FakeCuda():

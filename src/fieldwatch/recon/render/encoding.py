@@ -5,7 +5,7 @@ dMLP/dx + J^T dMLP/dF, therefore need `create_graph` for the small network only.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,7 +124,7 @@ class HashEncoding(nn.Module):
         weights = self.level_weights()
         if self._fits_kernel(points):
             return _Fused.apply(points, self.table, weights, self.lattices, False)[0]
-        return _interpolated(points, self.table, self.lattices, weights, axis=None)
+        return _interpolated_at_once(points, self.table, self.lattices, weights, axes=())[0]
 
     def with_jacobian(self, points: Float[Tensor, "n 3"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n f 3"]]:
         """Return the features and their derivatives with respect to the three coordinates.
@@ -147,7 +147,8 @@ class HashEncoding(nn.Module):
         weights = self.level_weights()
         if self._fits_kernel(points):
             return _Fused.apply(points, self.table, weights, self.lattices, True)
-        return hash_encode_reference(points, self.table, self.lattices, weights)
+        features, *slopes = _interpolated_at_once(points, self.table, self.lattices, weights, axes=(0, 1, 2))
+        return features, torch.stack(slopes, dim=-1)
 
     def activate(self, levels: float) -> None:
         """Activate the first `levels` levels; a fractional part fades in the next one.
@@ -324,3 +325,56 @@ def _rows(cell: Int64[Tensor, "n 3"], level: HashLevel) -> Int64[Tensor, "n 8"]:
     else:
         rows = x + edge * (y + edge * z)
     return level.start + rows.flatten(1)
+
+
+def _interpolated_at_once(
+    points: Float[Tensor, "n 3"],
+    table: Float[Tensor, "rows width"],
+    lattices: Sequence[HashLevel],
+    weights: Float[Tensor, "levels"],
+    *,
+    axes: Sequence[int],
+) -> list[Float[Tensor, "n f"]]:
+    """Return features and their derivatives by coordinates, for all levels and derivatives at once.
+
+    A GPU takes as long to launch an operation for one level as for all of them. The table is read once, and its
+    gradient is a single sorted sum, which repeats to the bit.
+    """
+    resolution = constant(tuple(float(level.resolution) for level in lattices), points)[:, None]
+    scaled = points[:, None, :] * resolution
+    # The clamp assigns points on the upper face of the cube to the last cell instead of one beyond it.
+    cell = torch.minimum(scaled.detach().floor().clamp_min(0), resolution - 1)
+    fraction = scaled - cell
+    # NaN does not convert to an integer: use any row, because the weights of that point are NaN anyway.
+    rows = _rows_at_once(torch.where(cell.isnan(), 0.0, cell).long(), lattices)
+    # Per axis: weights of the lower and the upper corner, then their derivatives.
+    along = torch.stack([1 - fraction, fraction], dim=-1).unbind(2)
+    slope = (constant((-1.0, 1.0), points) * resolution).expand_as(along[0])
+    factors = [along, *([slope if axis == turned else along[axis] for axis in range(3)] for turned in axes)]
+    corners = torch.stack(
+        [(x[..., :, None, None] * y[..., None, :, None] * z[..., None, None, :]).flatten(2) for x, y, z in factors], 2
+    )
+    blended = torch.einsum("nlkc,nlcw->knlw", corners, table[rows]) * weights[:, None]
+    return list(blended.flatten(2).unbind())
+
+
+def _rows_at_once(cell: Int64[Tensor, "n levels 3"], lattices: Sequence[HashLevel]) -> Int64[Tensor, "n levels 8"]:
+    """Return the table rows of the corners of cells in all levels, with z fastest."""
+
+    def per_level(numbers: Iterable[int]) -> Int64[Tensor, "levels 1"]:
+        return constant(tuple(numbers), cell)[:, None]
+
+    sides = cell[..., None] + torch.arange(2, device=cell.device)
+    x, y, z = (
+        sides[:, :, 0, :, None, None],
+        sides[:, :, 1, None, :, None],
+        sides[:, :, 2, None, None, :],
+    )
+    edge = per_level(level.resolution + 1 for level in lattices)[..., None, None]
+    rows = (x + edge * (y + edge * z)).flatten(2)
+    if any(level.hashed for level in lattices):
+        # Equation 4. The number of hashed rows is a power of two, so the mask is a modulo.
+        hashed = (x * _PRIMES[0] ^ y * _PRIMES[1] ^ z * _PRIMES[2]).flatten(2)
+        hashed = hashed & per_level(level.rows - 1 for level in lattices)
+        rows = torch.where(per_level(level.hashed for level in lattices) > 0, hashed, rows)
+    return rows + per_level(level.start for level in lattices)

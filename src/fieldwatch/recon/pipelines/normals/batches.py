@@ -12,6 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 from fieldwatch.recon.pipelines.normals.config import RayOptions
 from fieldwatch.recon.pipelines.normals.scene import Pixels
+from fieldwatch.recon.transfers import upload
 
 NEAR_SHARE = 0.75
 """Fraction of the rays outside the mask that is sampled in the band around it."""
@@ -137,9 +138,11 @@ class RaySource:
 
     def __init__(self, pixels: Pixels, options: RayOptions, *, patch: int = 1, seed: int = 0) -> None:
         self._pixels = pixels
+        self._device = pixels.mask.device
         self._options = options
         self._patch = patch
-        self._generator = torch.Generator(device=pixels.mask.device).manual_seed(seed)
+        # On the host, so that a GPU gets the same rays as the CPU, and their numbers need no read from the device.
+        self._generator = torch.Generator().manual_seed(seed)
         # Patches are shifted into the image, which is impossible for larger patches.
         if patch > int(torch.minimum(pixels.widths, pixels.heights).min()):
             raise InputError(f"--patch must not exceed the size of any view, got {patch} pixels: choose a smaller one")
@@ -155,8 +158,7 @@ class RaySource:
         options = self._options
         count = len(self._pixels)
         view_count = min(options.views_per_step or count, count)
-        # On the generator's device: a generator cannot be used for tensors of another device.
-        order = torch.randperm(count, generator=self._generator, device=self._generator.device)[:view_count]
+        order = torch.randperm(count, generator=self._generator)[:view_count]
         each = patches_of_view(options, view_count, self._patch, rays, most)
         # Sorted, so that the rays of a batch are grouped by view in ascending order.
         groups = order.sort().values.split(options.views_per_graph)
@@ -164,11 +166,11 @@ class RaySource:
 
     def jitter(self, rays: int) -> Float[Tensor, " rays"]:
         """Draw offsets of the samples of each ray, uniform in [0, 1) steps."""
-        return torch.rand(rays, generator=self._generator, device=self._generator.device)
+        return upload(torch.rand(rays, generator=self._generator), self._device)
 
     def noise(self, rays: int, columns: int) -> Float[Tensor, "rays columns"]:
         """Draw the positions of stratified samples within their strata, uniform in [0, 1)."""
-        return torch.rand(rays, columns, generator=self._generator, device=self._generator.device)
+        return upload(torch.rand(rays, columns, generator=self._generator), self._device)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the generator."""
@@ -186,7 +188,7 @@ class RaySource:
         drawn_regions: list[tuple[Tensor, Tensor]] = []
         for region, share, region_count in zip(regions, shares, self._counts(shares, count), strict=True):
             if region_count:
-                rows = torch.randint(len(region), (region_count,), generator=self._generator, device=region.device)
+                rows = upload(torch.randint(len(region), (region_count,), generator=self._generator), region.device)
                 # Fraction of the image over fraction of the rays: without it the silhouette is biased (decision 0021).
                 weight = len(region) / area / share
                 drawn_regions.append((region[rows], torch.full((region_count,), weight, device=region.device)))
@@ -200,7 +202,7 @@ class RaySource:
     def _counts(self, shares: list[float], count: int) -> list[int]:
         """Return counts that sum to ``count`` and whose expectations are the shares: systematic sampling."""
         # One random shift for all borders: each count deviates by less than one from its share and is unbiased.
-        shift = float(torch.rand((), generator=self._generator, device=self._generator.device))
+        shift = float(torch.rand((), generator=self._generator))
         ends = [int(sum(shares[: i + 1]) * count + shift) for i in range(len(shares) - 1)]
         ends = [0, *(min(end, count) for end in ends), count]
         return [last - first for first, last in pairwise(ends)]

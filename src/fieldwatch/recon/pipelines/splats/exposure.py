@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fieldwatch import InputError
 from fieldwatch.recon.render import VisibleAdam
+from fieldwatch.recon.transfers import upload
 
 RIDGE = 1e-3
 """Ridge of fitted transforms towards the identity, as the mean squared error per pixel that a deviation of 1 costs."""
@@ -63,7 +64,7 @@ class ExposureRates:
         for group in optimizer.param_groups:
             group["lr"] = rate
         # Unique and sorted, since a photo may occur in a batch more than once.
-        optimizer.visible = torch.tensor(sorted(set(indices)), device=optimizer.param_groups[0]["params"][0].device)
+        optimizer.visible = upload(sorted(set(indices)), optimizer.param_groups[0]["params"][0].device)
         return rate
 
 

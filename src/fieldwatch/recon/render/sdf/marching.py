@@ -198,11 +198,13 @@ def _occupied(
     ray = rays[row]
     middle = lattice.at(ray, begin + 0.5 * stride)
     near = cells.lookup(maps.dilated, lattice.points(ray, middle))
-    ray = ray[near]
-    begin = begin[near]
+    kept = torch.nonzero(near)[:, 0]  # once: the host waits for their number
+    ray = ray[kept]
+    begin = begin[kept]
     number = (begin[:, None] + torch.arange(stride, device=begin.device)).view(-1)
     # Expand the stretches near occupied cells into single steps.
     ray = ray.repeat_interleave(stride)
     middle = lattice.at(ray, number + 0.5)
     occupied = cells.lookup(maps.occupied, lattice.points(ray, middle)) & (middle < lattice.rays.far[ray])
-    return ray[occupied], number[occupied]
+    kept = torch.nonzero(occupied)[:, 0]
+    return ray[kept], number[kept]

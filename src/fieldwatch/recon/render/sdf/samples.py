@@ -153,8 +153,9 @@ class PackedSamples:
 
     def selected(self, mask: Bool[Tensor, " samples"]) -> "PackedSamples":
         """Return the selected samples; the number of rays does not change."""
+        rows = torch.nonzero(mask)[:, 0]  # once: the host waits for the number of rows
         return PackedSamples(
-            t_start=self.t_start[mask], t_end=self.t_end[mask], ray_index=self.ray_index[mask], n_rays=self.n_rays
+            t_start=self.t_start[rows], t_end=self.t_end[rows], ray_index=self.ray_index[rows], n_rays=self.n_rays
         )
 
     def subdivided(self, parts: int) -> "PackedSamples":

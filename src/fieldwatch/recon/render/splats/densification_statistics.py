@@ -43,9 +43,11 @@ class DensificationStatistics:
         # Norm per view first, then the sum: opposite gradients of different views must not cancel.
         norms = torch.linalg.vector_norm(gradient * half, dim=-1)
         finite = torch.isfinite(norms)
-        self.gradients.index_add_(0, output.ids, torch.where(finite, norms, 0.0))
-        self.counts.index_add_(0, output.ids, finite.to(output.radii.dtype))
-        self.radii.index_copy_(0, output.ids, torch.maximum(self.radii[output.ids], output.radii))
+        # Each id occurs once: reading and writing rows repeats to the bit on a GPU, unlike adding with atomics.
+        ids = output.ids
+        self.gradients.index_copy_(0, ids, self.gradients[ids] + torch.where(finite, norms, 0.0))
+        self.counts.index_copy_(0, ids, self.counts[ids] + finite.to(output.radii.dtype))
+        self.radii.index_copy_(0, ids, torch.maximum(self.radii[ids], output.radii))
 
     def mean_gradient(self) -> Tensor:
         """Return the mean gradient norm over the steps in which each Gaussian was visible; 0 if it never was."""

@@ -21,6 +21,7 @@ from fieldwatch.recon.pipelines.splats.densification.relocation import (
 )
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians, refuse_not_finite
 from fieldwatch.recon.pipelines.splats.optimizer_state import clear_moments
+from fieldwatch.recon.transfers import upload
 
 _MAX_OPACITY = 1 - 1e-6  # the logit of an opacity that rounds to 1 in single precision is infinite
 
@@ -150,7 +151,7 @@ def add_sgld_noise(
         rate: learning rate of the means at this step.
         generator: CPU generator; None uses torch's default.
     """
-    noise = torch.randn(len(gaussians), 3, generator=generator).to(gaussians.means)
+    noise = upload(torch.randn(len(gaussians), 3, generator=generator), gaussians.means.device).to(gaussians.means)
     axes = quaternion_to_matrix(gaussians.quaternions)
     # Covariance R S S^T R^T times the noise, without forming the matrix.
     in_axes = (noise[:, None, :] @ axes)[:, 0] * gaussians.scales.square()

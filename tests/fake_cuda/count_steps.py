@@ -1,0 +1,49 @@
+"""Count what a typical step of each training does on the pretended device, and write it to `counts.json`.
+
+    python tests/fake_cuda/count_steps.py
+
+The numbers may only fall: the command refuses to write a higher one.
+"""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fake_cuda import FakeCuda
+from fake_cuda.conftest import stored_as_tensors
+from fake_cuda.training import COUNTS, RUNS, STOP, draw_frames, train, write_scene
+
+
+def main() -> int:
+    """Count, compare, write; return 1 if a number rose."""
+    recorded = json.loads(COUNTS.read_text()) if COUNTS.is_file() else {}
+    counted: dict[str, dict[str, int]] = {}
+    with tempfile.TemporaryDirectory() as place, mock.patch.dict("os.environ", {"XDG_STATE_HOME": place}):
+        folder = Path(place)
+        scene, frames = write_scene(folder), draw_frames(folder / "frames")
+        for name, words in RUNS.items():
+            with stored_as_tensors(), FakeCuda(), contextlib.redirect_stdout(io.StringIO()):
+                counted[name] = train(words(scene, frames), folder / name, stop=STOP).typical_counts()
+            print(f"{name:15}", *(f"{count} {what}" for what, count in counted[name].items()), sep="  ")
+    risen = [
+        f"{name}: {what} rose from {recorded[name][what]} to {count}"
+        for name, counts in counted.items()
+        for what, count in counts.items()
+        if count > recorded.get(name, counts)[what]
+    ]
+    if risen:
+        print("\n".join(risen), file=sys.stderr)
+        return 1
+    COUNTS.write_text(json.dumps(counted, indent=2) + "\n")
+    print(COUNTS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Every pipeline trains on the pretended device: from the start, after a kill, after going back, and to the end."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fake_cuda.training import COUNTS, RUNS, STOP, Training, draw_frames, refused_from, train, write_scene
+from fieldwatch.record import read_events
+
+ROUNDED = {"splats-planar": 5e-4, "splats-sugar": 5e-4, "splats-mcmc": 5e-4}
+"""Largest difference of losses between CPU and device where the CPU renders with its own kernels."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Folders of photos and of frames."""
+    folder = tmp_path_factory.mktemp("data")
+    return write_scene(folder), draw_frames(folder / "frames")
+
+
+def assert_same_state(one: Training, other: Training) -> None:
+    wanted = other.weights()
+    for path, tensor in one.weights().items():
+        assert torch.equal(tensor, wanted[path]), path
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_on_the_device_is_that_on_the_cpu_and_goes_on_after_a_kill(fake_cuda, name, data, tmp_path):
+    words = RUNS[name](*data)
+    on_cpu = train(words, tmp_path / "cpu", device="cpu", stop=STOP)
+    whole = train(words, tmp_path / "whole", stop=STOP)
+    # Each kind of kernel rounds in its own way, and training amplifies it.
+    assert whole.losses[:9] == pytest.approx(on_cpu.losses[:9], rel=ROUNDED.get(name, 1e-5))
+
+    # The file is written anew when a number falls: python tests/fake_cuda/count_steps.py
+    assert whole.typical_counts() == json.loads(COUNTS.read_text())[name]
+
+    first = train(words, tmp_path / "run", stop=4)
+    second = train(words, tmp_path / "run", stop=STOP)
+    assert first.losses + second.losses == whole.losses
+    assert_same_state(second, whole)
+
+
+@pytest.mark.parametrize("name", ["splats-planar", "normals", "video"])
+def test_a_run_on_the_device_ends(fake_cuda, name, data, tmp_path):
+    words = RUNS[name](*data)
+    train(words, tmp_path / "run", stop=STOP)
+    train(words, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
+    written = {path.suffix for path in (tmp_path / "run" / "products").glob("*")}
+    assert written >= ({".ply", ".png"} if name != "video" else set())
+
+
+@pytest.mark.parametrize(("name", "spoiled", "stop"), [("splats-planar", 7, 17), ("video", 9, 20)])
+def test_a_diverged_run_goes_back_on_the_device(fake_cuda, name, spoiled, stop, data, tmp_path):  # noqa: PLR0917
+    gone_back = train(RUNS[name](*data), tmp_path / "run", stop=stop, at_step=refused_from(spoiled))
+    (event,) = [event for event in read_events(tmp_path / "run") if event["kind"] == "rolled_back"]
+    assert event["to"] < spoiled
+    assert np.isfinite(gone_back.losses).all()
+    assert len(gone_back.losses) > stop + 1

@@ -1,0 +1,199 @@
+"""Tiny trainings through the command line, in this process, so that they run on the pretended device."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median_low
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from PIL import Image
+
+from fake_cuda.ledger import Ledger
+from fake_cuda.tensors import STATE, DeviceTensor
+from fieldwatch import Checkpoints, Interrupted
+from fieldwatch.cli import main
+from fieldwatch.recon import transfers
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.data.colmap import write_colmap
+from fieldwatch.run.step import Step
+
+_EVERYWHERE = ["--threads", "1", "--no-doctor"]
+_SPLATS = (
+    "--degree 1 --schedule-scale 0.0015 --coarse-iterations 12000 --checkpoint-interval 2000 --turntable 0 "
+    "--growth-from 500 --held-out 3"
+).split()
+_NORMALS = (
+    "--views 3 --size 16 --steps 24 --nominal 240 --mesh-resolution 6 --evaluate-at 100000 --checkpoint-interval 80 "
+    "--turntable 0 --levels 3 --first-levels 1 --levels-by 200 --base-resolution 4 --finest-resolution 12 "
+    "--table-bits 10 --hidden 16 --grid-resolution 12 --grid-every 8 --grid-warmup 8 --rays 128 --sample-budget 800"
+).split()
+_VIDEO = (
+    "--rows 1 --columns 2 --batch 4 --data-split 7_7_8 --teacher descriptor --epochs 6 --eval-freq 3 "
+    "--pixel-loss-warmup-epochs 2 --checkpoint-epochs 2 --grid-cells 4 2 --grid-widths 8 8 --grid-channels 4 2 "
+    "--grid-periods 1 2 --grid-static 4 0 --grid-blocks 1 1 --grid-kernel 3"
+).split()
+
+STOP = 9
+"""Step at which trainings are compared."""
+COUNTS = Path(__file__).with_name("counts.json")
+"""Launches, waits and sums in no fixed order of the typical step of each training."""
+
+Words = Callable[[Path, Path], list[str]]
+AtStep = Callable[[Step, tuple[Any, ...]], None]
+
+
+def _splats(*more: str) -> Words:
+    return lambda scene, _: ["train", "splats", "--data", str(scene), *_SPLATS, *more]
+
+
+def _normals(*more: str) -> Words:
+    return lambda *_: ["train", "normals", *_NORMALS, *more]
+
+
+def _video(*more: str) -> Words:
+    return lambda _, frames: ["train", "video", "--data", str(frames), *_VIDEO, *more]
+
+
+RUNS: dict[str, Words] = {
+    "splats-planar": _splats("--regularization", "planar"),
+    "splats-sugar": _splats("--regularization", "sdf", "--exposure"),
+    "splats-mcmc": _splats("--regularization", "none", "--growth", "mcmc", "--growth-cap", "400"),
+    "normals": _normals(),
+    "normals-poses": _normals("--preset", "poses", "--poses-from", "20", "--poses-late-from", "100"),
+    "video": _video(),
+    "video-hnerv": _video("--model", "hnerv", "--modelsize", "0.02"),
+}
+"""Arguments of each training: of a COLMAP folder and a folder of frames."""
+
+
+def write_scene(folder: Path) -> Path:
+    """Write six small photos of the built-in solids as a COLMAP folder."""
+    return write_colmap(folder / "scene", solid_photos(views=6, size=32, held_out=2, points=300))
+
+
+def draw_frames(folder: Path) -> Path:
+    """Write sixteen small frames."""
+    folder.mkdir(parents=True, exist_ok=True)
+    y, x = np.mgrid[0:16, 0:32] / 16
+    for number in range(16):
+        waves = np.stack([np.sin(6 * x + number / 3), np.cos(5 * y - number / 4), np.sin(4 * (x + y))], axis=-1)
+        Image.fromarray(np.round(127.5 + 110 * waves).astype(np.uint8)).save(folder / f"{number:04d}.png")
+    return folder
+
+
+@dataclass
+class Training:
+    """A training and what its steps did on the device.
+
+    Attributes:
+        folder: the run folder.
+        steps: counts of each step, from update to update.
+        losses: total loss of each step.
+    """
+
+    folder: Path
+    steps: list[Ledger] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return all tensors of the last checkpoint, by path."""
+        found: dict[str, torch.Tensor] = {}
+        _collect("", Checkpoints(self.folder / "checkpoints").read("last"), found)
+        return found
+
+    def typical_counts(self) -> dict[str, int]:
+        """Return the medians over the steps of launches, waits and unordered sums, the lower of two."""
+        return {
+            "launches": median_low(step.launches.total() for step in self.steps),
+            "waits": median_low(step.waits.total() for step in self.steps),
+            "unordered": median_low(step.unordered.total() for step in self.steps),
+        }
+
+
+def _collect(path: str, value: Any, found: dict[str, torch.Tensor]) -> None:
+    if isinstance(value, torch.Tensor):
+        found[path] = value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            _collect(f"{path}/{key}", part, found)
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _collect(f"{path}/{index}", part, found)
+
+
+@contextmanager
+def _watched(training: Training, at_step: AtStep) -> Iterator[None]:
+    """Note the counts and the loss of each step; call ``at_step`` with the step and its optimizers before an update."""
+    update = Step.update
+    marks: list[Ledger] = []
+
+    def watched(step: Step, *optimizers: Any, **options: Any) -> Any:
+        at_step(step, optimizers)
+        updated = update(step, *optimizers, **options)
+        marks.append(STATE.ledger.copy())
+        training.steps[:] = [after.since(before) for before, after in pairwise(marks)]
+        total = step.terms.total
+        # Not a read of the device, which would count as a wait.
+        training.losses.append(float(total.values if isinstance(total, DeviceTensor) else total))
+        return updated
+
+    with mock.patch.object(Step, "update", watched):
+        yield
+
+
+def train(
+    words: list[str],
+    folder: Path,
+    *,
+    device: str = "cuda",
+    stop: int | None = None,
+    at_step: AtStep = lambda *_: None,
+) -> Training:
+    """Run a training command, or resume its run if the folder has one.
+
+    Args:
+        words: the command, from `RUNS`.
+        folder: the run folder.
+        device: value of ``--device``.
+        stop: step in which the process gets SIGTERM; None trains to the end.
+        at_step: called with each step and its optimizers, before the update.
+    """
+    training = Training(folder)
+    # Constants are copied to the device once per process; here, once per training, so that counts repeat.
+    transfers._constant.cache_clear()
+
+    def watch(step: Step, optimizers: tuple[Any, ...]) -> None:
+        at_step(step, optimizers)
+        if step.index == stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with _watched(training, watch):
+        try:
+            code = main([*words, "--device", device, *_EVERYWHERE, "--out", str(folder)])
+        except Interrupted as end:
+            code = end.code
+    # 1 means an error among the findings: so short a run may end worse than a prediction without training.
+    assert code in ({128 + signal.SIGTERM} if stop is not None else {0, 1}), code
+    return training
+
+
+def refused_from(index: int) -> AtStep:
+    """Return a function for `train`: once, ten gradients in a row are not finite, so that the run goes back."""
+    spoiled: set[int] = set()
+
+    def spoil(step: Step, optimizers: tuple[Any, ...]) -> None:
+        if index <= step.index < index + 10 and step.index not in spoiled:
+            spoiled.add(step.index)
+            for group in optimizers[0].param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad.fill_(torch.nan)
+
+    return spoil
