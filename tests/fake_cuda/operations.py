@@ -4,6 +4,8 @@ Sources: the notes on nondeterminism of `torch.use_deterministic_algorithms`, th
 execution), and the operations that refuse `torch.cuda.set_sync_debug_mode("error")`.
 """
 
+from pathlib import Path
+
 import torch
 
 aten = torch.ops.aten
@@ -120,6 +122,10 @@ INDEXED = {
 
 COPIES = {aten.copy_.default, aten.copy.default, aten._to_copy.default, aten._foreach_copy_.default}
 """Operations between two devices."""
+
+
+CPU_ONLY = set(Path(__file__).with_name("cpu_only_operations.txt").read_text("utf-8").splitlines())
+"""Operations without a kernel for CUDA, from torch's CUDA build; see `list_cpu_only_operations.py`."""
 
 
 def takes_host_numbers(operation: torch._ops.OpOverload) -> bool:

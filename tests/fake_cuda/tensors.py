@@ -159,6 +159,8 @@ def _dispatch(func: Any, args: tuple, kwargs: dict) -> Any:
     _refuse_generator(kwargs.get("generator"), "cuda", name)
     if on_device:
         _refuse_strays(func, name, args, tensors)
+    if func.name() in operations.CPU_ONLY:
+        raise NotImplementedError(f"Could not run '{func.name()}' with arguments from the 'CUDA' backend.")
     if name in operations.RESHAPED_IN_PLACE:
         raise NotImplementedError(f"{name} of a tensor on the pretended device")
     _count(func, name, args, kwargs)
