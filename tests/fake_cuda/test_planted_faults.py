@@ -108,13 +108,13 @@ def test_what_cuda_refuses_is_refused(fake_cuda, tmp_path, planted):
 
 
 def test_state_restored_on_the_host_is_refused(fake_cuda, tmp_path):
-    def restored_as_stored(loop, state):
-        loop.seen = state["seen"]
+    def restored_on_the_host(loop, state):
+        loop.seen = state["seen"].cpu()
 
     with pytest.raises(Interrupted):
         Loop().train(tmp_path / "run", fake_cuda.ledger, stop=4)
     with pytest.raises(RuntimeError):
-        Loop(load_state_dict=restored_as_stored).train(tmp_path / "run", fake_cuda.ledger)
+        Loop(load_state_dict=restored_on_the_host).train(tmp_path / "run", fake_cuda.ledger)
 
 
 def read_back(loop):
