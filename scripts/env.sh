@@ -20,21 +20,17 @@ find_python() {
     return 1
 }
 
-# PyPI's torch for Linux includes gigabytes of CUDA libraries. Without a GPU, request the CPU build explicitly: from the
-# index that pip is configured with if it has one, else from PyTorch's own. TORCH=torch overrides this.
-has_nvidia_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
-wants_cpu_build() { [ "$(uname -s)" = Linux ] && ! has_nvidia_gpu; }
-
+# PyPI's torch for Linux includes gigabytes of CUDA libraries, and needs a recent driver: ask the driver first.
+# TORCH=torch, or any other requirement, overrides the choice.
 install() {
-    local torch
-    torch=torch==$(sed -n 's/^torch==//p' constraints.txt)
-    local request=("${TORCH:-$torch}")
-    if [ -z "${TORCH:-}" ] && wants_cpu_build; then
-        request=("$torch+cpu")
-        if ! .venv/bin/pip install --dry-run --no-deps --ignore-installed "$torch+cpu" >>"$log" 2>&1; then
-            request+=(--extra-index-url https://download.pytorch.org/whl/cpu)
-        fi
+    local request
+    if [ -n "${TORCH:-}" ]; then
+        request=("$TORCH")
+    else
+        read -ra request <<<"$(PIP=.venv/bin/pip scripts/torch_build.sh "$(sed -n 's/^torch==//p' constraints.txt)")"
     fi
+    # A CUDA build serves a GPU, and splats render several times faster there with gsplat.
+    [[ ${request[0]} == *+cpu || $(uname -s) != Linux || ,$extras, == *,gpu,* ]] || extras=$extras,gpu
     echo "env: installing .[$extras] with ${request[*]} into .venv (minutes the first time; details in $log)"
     .venv/bin/pip install -e ".[$extras]" "${request[@]}" >>"$log" 2>&1
 }
@@ -50,5 +46,9 @@ if ! install; then
     echo "env: the installation failed; the last lines of $log are above. Try again with: make env" >&2
     echo "env: (torch's CPU build is on https://download.pytorch.org; for PyPI's CUDA build: make env TORCH=torch)" >&2
     exit 1
+fi
+if [[ ,$extras, == *,gpu,* ]] && ! command -v nvcc >/dev/null; then
+    echo "env: gsplat compiles its kernels with nvcc, which is not installed: without it, splats render with torch's own" >&2
+    echo "env: operations on the GPU, several times slower; install the CUDA toolkit of torch's CUDA version" >&2
 fi
 echo "env: ready ($(.venv/bin/python -c 'import sys, torch; print("Python %d.%d" % sys.version_info[:2] + ", torch " + torch.__version__)'))"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fieldwatch.cli.doctor_checks import checked
+from fieldwatch.cli.doctor_checks import checked, unused_gpu
 from fieldwatch.cli.doctor_folders import inspect_folders, shared_memory
 from fieldwatch.cli.doctor_machine import libraries_here, memory_limit, processor
 from fieldwatch.recon.commands import kernels
@@ -433,3 +433,28 @@ def test_missing_kernels_are_a_warning_with_the_reason(monkeypatch):
     assert (finding.name, finding.severity) == ("kernels", "warning")
     assert "no C compiler" in finding.message
     assert check.facts["native_kernels_reason"] == "no C compiler"
+
+
+@pytest.mark.parametrize(
+    ("visible", "cuda", "driver", "said"),
+    [
+        (None, "13.0", "535.183.01", "needs driver 580 or newer"),
+        (None, None, "580.65.06", "CUDA build of torch"),
+        ("0", "13.0", "580.65.06", "CUDA_VISIBLE_DEVICES"),
+    ],
+    ids=["old driver", "build for the CPU", "container"],
+)
+def test_a_gpu_that_auto_does_not_use_is_announced(monkeypatch, visible, cuda, driver, said):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    (note,) = unused_gpu([object()], driver)
+    assert said in note
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert unused_gpu([object()], driver) == ()
+
+
+def test_without_a_gpu_nothing_is_announced(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert unused_gpu([], None) == ()

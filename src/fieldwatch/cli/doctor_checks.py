@@ -1,7 +1,10 @@
 """Problems of a machine that affect training, and their remedies."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from fieldwatch.base import nbytes
 from fieldwatch.cli.doctor_report import DataFinding
@@ -31,6 +34,29 @@ def checked(
     ]
     order = ("error", "warning", "note")
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
+
+
+def unused_gpu(gpus: Sequence[object], driver: str | None) -> tuple[str, ...]:
+    """Return a note if "auto" trains on the CPU although the machine has a GPU, unless the user hides the GPU.
+
+    Args:
+        gpus: GPUs of the machine, from the driver.
+        driver: version of the driver.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in {"", "-1", "NoDevFiles"}
+    if hidden:
+        return ()
+    machine = {"gpus": gpus, "driver": driver}
+    software = {"torch_sees_gpu": torch.cuda.is_available(), "torch_build": torch_build()}
+    return tuple(
+        f"THE GPU IS NOT USED, the CPU trains: {finding.message}; {finding.remedy}"
+        for finding in about_the_gpu(machine, software)
+    )
+
+
+def torch_build() -> str:
+    """Return what torch was built for: a version of CUDA, or the CPU only."""
+    return f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
 
 
 def about_the_gpu(machine: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[DataFinding]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.cli.doctor_checks import checked, gibibytes
+from fieldwatch.cli.doctor_checks import checked, gibibytes, torch_build
 from fieldwatch.cli.doctor_folders import inspect_folders
 from fieldwatch.cli.doctor_report import DataFinding, MachineCheck, print_checks
 from fieldwatch.monitor import Gpu, read_machine
@@ -79,7 +79,7 @@ class MachineReport:
 
 
 def describe_machine() -> MachineReport:
-    """Describe this machine, without creating a CUDA context or importing heavy packages."""
+    """Describe this machine. If torch sees a GPU, the pipelines try it, which creates a CUDA context."""
     # No settling time: processor load is not reported here.
     reading = read_machine(settle=0.0)
     limit = memory_limit()
@@ -104,7 +104,7 @@ def describe_machine() -> MachineReport:
         "fieldwatch": version("fieldwatch"),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torch_build": f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only",
+        "torch_build": torch_build(),
         "torch_threads": torch.get_num_threads(),
         # `about_the_gpu` explains False if there is a GPU.
         "torch_sees_gpu": torch.cuda.is_available(),

@@ -16,13 +16,14 @@ from fieldwatch import Diverged
 from fieldwatch.base import InputError, missing_package
 from fieldwatch.checkpoint import CheckpointSelector
 from fieldwatch.cli.data_check import check_data
+from fieldwatch.cli.doctor_checks import unused_gpu
 from fieldwatch.cli.flags import seconds_of
 from fieldwatch.cli.output import closer_look, count, print_findings, print_json, print_paths, reading_input
 from fieldwatch.cli.progress import ProgressBar
 from fieldwatch.cli.quality import quality_of
 from fieldwatch.cli.train_flags import EXTRA_SINKS, TrainingFlags
 from fieldwatch.health import training_exit_code
-from fieldwatch.monitor import report_exit
+from fieldwatch.monitor import read_machine, report_exit
 from fieldwatch.record import Sink, Terminal, holds_run
 from fieldwatch.record.memory import MEMORY_LOG
 from fieldwatch.registry import Job, Pipeline
@@ -85,7 +86,9 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
 
     def train() -> int:
         job = prepared(pipeline, config, folder, resume, profile)
-        job = replace(job, notes=(*notes, *job.notes))
+        machine = read_machine(settle=0.0) if getattr(config, "device", "") == "auto" else None
+        unused = () if machine is None else unused_gpu(machine.gpus, machine.driver)
+        job = replace(job, notes=(*unused, *notes, *job.notes))
         # A run that continues was checked when it began.
         starts = resume == "start-over" or not holds_run(folder)
         found = check_data(job, preset, console) if starts and getattr(flags, "doctor", False) else ()

@@ -33,6 +33,7 @@ VIDEO = Pipeline(
     main_flags=_MAIN_FLAGS,
     longer="--epochs",
     check_resumable="fieldwatch.recon.pipelines.video:check_teacher",
+    machine_check="fieldwatch.recon.commands.gpu:check_gpu",
     evaluate="fieldwatch.recon.commands.video.evaluate:evaluate",
     evaluate_options="fieldwatch.recon.commands.video.options:EvaluateOptions",
     exports=("bitstream",),
