@@ -7,6 +7,8 @@ EXTRAS ?= dev
 WORKERS ?= 2
 N ?= 200
 SOAK ?= 600
+# The tests are the same on every machine: those that need a GPU are run by `make test-gpu`.
+HIDDEN := CUDA_VISIBLE_DEVICES=
 STAMP := .venv/.installed-$(EXTRAS)
 
 # One thread per process: the tests run $(WORKERS) processes, and results must not depend on the number of cores.
@@ -31,8 +33,11 @@ demo: env ## train a neural video on the built-in clip, to see what a run leaves
 	@.venv/bin/fieldwatch train video --preset demo
 
 test: env ## run the tests, those of marker machine alone at the end (WORKERS=4 for more processes; ARGS='-k journal' to choose)
-	@.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not machine" $(ARGS)
-	@.venv/bin/python -m pytest -q -m machine $(ARGS) $$(grep -rl 'mark\.machine' tests --include='test_*.py') || [ $$? -eq 5 ]
+	@$(HIDDEN) .venv/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not machine" $(ARGS)
+	@$(HIDDEN) .venv/bin/python -m pytest -q -m machine $(ARGS) $$(grep -rl 'mark\.machine' tests --include='test_*.py') || [ $$? -eq 5 ]
+
+test-gpu: env ## run the tests of the pretended GPU, and short trainings, on this machine's GPU; writes gpu-report.json
+	@.venv/bin/python benchmarks/gpu_report.py --out gpu-report.json
 
 quick: env ## what to run before a commit, in 90 seconds on two cores: lint, imports, changed types, tests that are not slow
 	@scripts/quick.sh $(WORKERS) $(ARGS)

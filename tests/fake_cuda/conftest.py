@@ -1,5 +1,6 @@
 """The pretended device as a fixture."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from fake_cuda import DeviceTensor, FakeCuda
+from fake_cuda.ledger import Ledger
 
 
 class _Types(type):
@@ -32,9 +34,25 @@ def stored_as_tensors() -> Iterator[None]:
         yield
 
 
+class RealCuda:
+    """The GPU of this machine, for `make test-gpu`; nothing is counted."""
+
+    counts = False
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+
+
 @pytest.fixture
-def fake_cuda() -> Iterator[FakeCuda]:
-    """The pretended device, entered."""
+def fake_cuda(request) -> Iterator[FakeCuda | RealCuda]:
+    """The pretended device, entered; the real one if FIELDWATCH_TEST_GPU is set."""
+    if os.environ.get("FIELDWATCH_TEST_GPU"):
+        if request.node.get_closest_marker("pretended"):
+            pytest.skip("only the pretended GPU counts and refuses")
+        if not torch.cuda.is_available():
+            pytest.fail("FIELDWATCH_TEST_GPU is set, but torch sees no GPU")
+        yield RealCuda()
+        return
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile the device guard")
     with stored_as_tensors(), FakeCuda() as device:

@@ -1,4 +1,4 @@
-"""Count what a typical step of each training does on the pretended device, and write it to `counts.json`.
+"""Count what a steady step of each training does on the pretended device, and write it to `counts.json`.
 
     python tests/fake_cuda/count_steps.py
 
@@ -29,7 +29,7 @@ def main() -> int:
         scene, frames = write_scene(folder), draw_frames(folder / "frames")
         for name, words in RUNS.items():
             with stored_as_tensors(), FakeCuda(), contextlib.redirect_stdout(io.StringIO()):
-                counted[name] = train(words(scene, frames), folder / name, stop=STOP).typical_counts()
+                counted[name] = train(words(scene, frames), folder / name, stop=STOP).steady_counts()
             print(f"{name:15}", *(f"{count} {what}" for what, count in counted[name].items()), sep="  ")
     risen = [
         f"{name}: {what} rose from {recorded[name][what]} to {count}"

@@ -162,7 +162,12 @@ class FakeCuda:
 
     Args:
         memory: size of its memory in bytes.
+
+    Attributes:
+        counts: whether launches and waits are counted.
     """
+
+    counts = True
 
     def __init__(self, memory: int = 24 << 30) -> None:
         self._memory = memory

@@ -124,6 +124,23 @@ COPIES = {aten.copy_.default, aten.copy.default, aten._to_copy.default, aten._fo
 """Operations between two devices."""
 
 
+WITHOUT_DETERMINISTIC_ALGORITHM = {
+    "_adaptive_avg_pool2d_backward",
+    "adaptive_avg_pool2d_backward",
+    "avg_pool3d_backward",
+    "cumsum",
+    "grid_sampler_2d_backward",
+    "grid_sampler_3d_backward",
+    "histc",
+    "max_unpool2d",
+    "reflection_pad2d_backward",
+    "upsample_bicubic2d_backward",
+    "upsample_bilinear2d_backward",
+    "upsample_linear1d_backward",
+    "upsample_trilinear3d_backward",
+}
+"""Those of `UNORDERED` that `torch.use_deterministic_algorithms` refuses; it has another way for the others."""
+
 CPU_ONLY = set(Path(__file__).with_name("cpu_only_operations.txt").read_text("utf-8").splitlines())
 """Operations without a kernel for CUDA, from torch's CUDA build; see `list_cpu_only_operations.py`."""
 

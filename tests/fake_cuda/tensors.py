@@ -243,7 +243,10 @@ def _count(func: Any, name: str, args: tuple, kwargs: dict) -> None:
     ledger.launch(name)
     accumulates = "index_put" in name and bool(kwargs.get("accumulate", args[3] if len(args) > 3 else False))
     if not accumulates and operations.adds_unordered(name, args, kwargs):
-        ledger.add_unordered(name)  # index_put(accumulate=True) sorts, and repeats
+        if not torch.are_deterministic_algorithms_enabled():
+            ledger.add_unordered(name)  # index_put(accumulate=True) sorts, and repeats
+        elif name in operations.WITHOUT_DETERMINISTIC_ALGORITHM:
+            raise RuntimeError(f"{name} does not have a deterministic implementation, but you set ...")
     dtypes = {str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves((args, kwargs)) if _has_dtype(leaf)}
     ledger.kernels[f"{func.name()} {','.join(sorted(dtypes))}"] += 1
 

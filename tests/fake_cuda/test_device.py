@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+pytestmark = pytest.mark.pretended
+
 
 def on_device(*shape, **options):
     return torch.ones(*shape, device="cuda", **options)

@@ -11,6 +11,8 @@ from fieldwatch import Interrupted, Outputs, Run, Saving, Terms
 
 STEPS = 10
 
+pytestmark = pytest.mark.pretended
+
 
 class Loop:
     """A training on the device; a fault replaces one of its parts."""

@@ -32,15 +32,28 @@ def test_a_run_on_the_device_is_that_on_the_cpu_and_goes_on_after_a_kill(fake_cu
     on_cpu = train(words, tmp_path / "cpu", device="cpu", stop=STOP)
     whole = train(words, tmp_path / "whole", stop=STOP)
     # Each kind of kernel rounds in its own way, and training amplifies it.
-    assert whole.losses[:9] == pytest.approx(on_cpu.losses[:9], rel=ROUNDED.get(name, 1e-5))
-
+    rounding = ROUNDED.get(name, 1e-5) if fake_cuda.counts else 0.02
+    assert whole.losses[:9] == pytest.approx(on_cpu.losses[:9], rel=rounding)
     # The file is written anew when a number falls: python tests/fake_cuda/count_steps.py
-    assert whole.typical_counts() == json.loads(COUNTS.read_text())[name]
+    if fake_cuda.counts:
+        recorded = json.loads(COUNTS.read_text())[name]
+        # The number of samples, and with it that of launches, depends on last bits, which differ between processors.
+        assert whole.steady_counts() == recorded | {"launches": pytest.approx(recorded["launches"], rel=0.02)}
 
-    first = train(words, tmp_path / "run", stop=4)
-    second = train(words, tmp_path / "run", stop=STOP)
+    # A GPU repeats to the bit only with deterministic algorithms; the pretended one computes on the CPU.
+    more = [] if fake_cuda.counts else ["--deterministic"]
+    whole = train([*words, *more], tmp_path / "repeating", stop=STOP) if more else whole
+    first = train([*words, *more], tmp_path / "run", stop=4)
+    second = train([*words, *more], tmp_path / "run", stop=STOP)
     assert first.losses + second.losses == whole.losses
     assert_same_state(second, whole)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_deterministic_run_uses_nothing_that_may_not_repeat(fake_cuda, name, data, tmp_path):
+    steps = train([*RUNS[name](*data), "--deterministic"], tmp_path / "run", stop=STOP).steps
+    assert sum(step.unordered.total() for step in steps) == 0
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.parametrize("name", ["splats-planar", "normals", "video"])

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from statistics import median_low
 from typing import Any
 from unittest import mock
 
@@ -43,7 +42,7 @@ _VIDEO = (
 STOP = 9
 """Step at which trainings are compared."""
 COUNTS = Path(__file__).with_name("counts.json")
-"""Launches, waits and sums in no fixed order of the typical step of each training."""
+"""Launches, waits and sums in no fixed order of a steady step of each training."""
 
 Words = Callable[[Path, Path], list[str]]
 AtStep = Callable[[Step, tuple[Any, ...]], None]
@@ -108,12 +107,16 @@ class Training:
         _collect("", Checkpoints(self.folder / "checkpoints").read("last"), found)
         return found
 
-    def typical_counts(self) -> dict[str, int]:
-        """Return the medians over the steps of launches, waits and unordered sums, the lower of two."""
+    def steady_counts(self) -> dict[str, int]:
+        """Return launches, waits and unordered sums of the quieter one of the last two steps.
+
+        By then, all terms are active; the other step may save, or update a grid.
+        """
+        step = min(self.steps[-2:], key=lambda step: step.launches.total())
         return {
-            "launches": median_low(step.launches.total() for step in self.steps),
-            "waits": median_low(step.waits.total() for step in self.steps),
-            "unordered": median_low(step.unordered.total() for step in self.steps),
+            "launches": step.launches.total(),
+            "waits": step.waits.total(),
+            "unordered": step.unordered.total(),
         }
 
 

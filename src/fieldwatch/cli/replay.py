@@ -22,7 +22,7 @@ from fieldwatch.registry import pipeline_name_of, pipeline_of
 from fieldwatch.replay import check_step, look_at_step, variants_of
 from fieldwatch.report.page import is_page, write_page
 from fieldwatch.report.replay import replay_account, summary_of
-from fieldwatch.run import RunChoices
+from fieldwatch.run import RunChoices, deterministic_algorithms
 
 PAGE = "replay.html"
 DATA = "replay.json"
@@ -122,7 +122,12 @@ def _loop_of_pipeline(folder: Path, words: Sequence[str]) -> Loop:
         torch.set_num_threads(threads)
     job = pipeline.load("prepare")(config)
     how = RunChoices(preset=preset, sinks=(), resume="must", profile=None, mirror="", hang_timeout=None)
-    return lambda scratch: job.train(scratch, how)
+
+    def loop(scratch: Path) -> None:
+        with deterministic_algorithms(wanted=getattr(config, "deterministic", False)):
+            job.train(scratch, how)
+
+    return loop
 
 
 def _loop_of_script(script: Path, words: Sequence[str]) -> Loop:

@@ -36,6 +36,7 @@ from fieldwatch.run import (
     RunChoices,
     check_folder,
     default_sinks,
+    deterministic_algorithms,
     leave_crash_outside,
 )
 
@@ -121,7 +122,8 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
         return code if ranks.alone else 0
 
     border = console if ranks.is_first else Terminal(stderr=True)
-    return report_failure(train, folder, border, extras=pipeline.start_command.split())
+    with deterministic_algorithms(wanted=getattr(config, "deterministic", False)):
+        return report_failure(train, folder, border, extras=pipeline.start_command.split())
 
 
 def prepared(

@@ -7,6 +7,7 @@ from fieldwatch.lazy import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.run.choices import RunChoices, RunOptions, choose_device, run_options
     from fieldwatch.run.crash import leave_crash_outside
+    from fieldwatch.run.determinism import deterministic_algorithms
     from fieldwatch.run.device import Device
     from fieldwatch.run.ending import Interrupted, ReplayEnded
     from fieldwatch.run.evaluation import EvaluationBlock
@@ -61,6 +62,7 @@ __all__ = [
     "check_folder",
     "choose_device",
     "default_sinks",
+    "deterministic_algorithms",
     "device_name",
     "leave_crash_outside",
     "machine_facts",

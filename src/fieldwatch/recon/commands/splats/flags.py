@@ -125,7 +125,7 @@ class RefineFlags(NewRunFlags):
             ),
             "run length and evaluation": ("iterations", "test_iterations", "turntable"),
             "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
-            "machine": ("device", "threads", "seed"),
+            "machine": ("device", "threads", "deterministic", "seed"),
         },
         NewRunFlags.main_flags,
     )  # fmt: skip

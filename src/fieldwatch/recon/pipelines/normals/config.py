@@ -355,6 +355,8 @@ class NormalsConfig:
         keep_last: number of newest checkpoints to keep.
         keep_best: number of best checkpoints (by mean angular error) to keep.
         threads: number of CPU threads; 0 keeps torch's default.
+        deterministic: use algorithms that repeat to the bit on a GPU, which are slower, and stop at an operation that
+            has none.
         device: training device.
         seed: seed of all random numbers.
 
@@ -392,6 +394,7 @@ class NormalsConfig:
     keep_last: int = 2
     keep_best: int = 1
     threads: int = 0
+    deterministic: bool = False
     device: Device = "auto"
     seed: int = 0
 

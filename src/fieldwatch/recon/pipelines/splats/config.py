@@ -301,6 +301,8 @@ class SplatsConfig:
         extract_test_meshes: extract a mesh at every evaluation and record its quality (`Mesh/...`); takes some seconds
             each.
         threads: number of CPU threads; 0 keeps torch's default.
+        deterministic: use algorithms that repeat to the bit on a GPU, which are slower, and stop at an operation that
+            has none.
         device: device to train on.
         seed: seed of all random numbers.
 
@@ -347,6 +349,7 @@ class SplatsConfig:
     turntable: float = 4.0
     extract_test_meshes: bool = False
     threads: int = 0
+    deterministic: bool = False
     device: Device = "auto"
     seed: int = 0
 

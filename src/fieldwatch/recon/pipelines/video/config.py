@@ -52,6 +52,8 @@ class VideoConfig:
         amp: bfloat16 autocast of the network.
         compile: compile the network with torch.compile.
         threads: number of CPU threads; 0 keeps torch's default.
+        deterministic: use algorithms that repeat to the bit on a GPU, which are slower, and stop at an operation that
+            has none.
         device: training device.
         seed: seed of weights, batch order and all other random numbers.
         cache: folder for the teacher's embeddings; None uses ~/.cache/fieldwatch/targets.
@@ -95,6 +97,7 @@ class VideoConfig:
     amp: bool = False
     compile: bool = False
     threads: int = 0
+    deterministic: bool = False
     device: Device = "auto"
     seed: int = 1
     cache: Path | None = None

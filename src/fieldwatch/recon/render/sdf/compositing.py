@@ -159,7 +159,18 @@ def _sums(alpha: Tensor, ray_index: Int64[Tensor, " samples"], n_rays: int) -> _
 
 
 def _running(terms: Tensor) -> Tensor:
-    return torch.cat([terms.new_zeros(1), terms.cumsum(0)])
+    """Return the sums of the first 0, 1, 2, ... terms."""
+    if terms.is_cuda and terms.is_floating_point() and torch.are_deterministic_algorithms_enabled():
+        # torch's `cumsum` of floating-point numbers need not repeat to the bit on a GPU: add in steps of 1, 2, 4, ...
+        # (Hillis and Steele 1986).
+        sums = terms
+        reach = 1
+        while reach < len(terms):
+            sums = torch.cat([sums[:reach], sums[reach:] + sums[:-reach]])
+            reach *= 2
+    else:
+        sums = terms.cumsum(0)
+    return torch.cat([terms.new_zeros(1), sums])
 
 
 class _Blend(torch.autograd.Function):

@@ -86,6 +86,8 @@ class RefineOptions:
         stats_every: interval between statistics of the parameters, in steps, at least 1.
         turntable: length of the turntable video rendered at the end, in seconds; 0 renders none.
         threads: number of CPU threads; 0 keeps torch's default.
+        deterministic: use algorithms that repeat to the bit on a GPU, which are slower, and stop at an operation that
+            has none.
         device: device to train on.
         seed: seed of the order of the photos.
     """
@@ -111,6 +113,7 @@ class RefineOptions:
     stats_every: int = 10
     turntable: float = 4.0
     threads: int = 0
+    deterministic: bool = False
     device: Device = "auto"
     seed: int = 0
 

@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fieldwatch.recon.transfers import constant
+
 from .options import ModelOptions
 
 
@@ -159,7 +161,25 @@ class PatchMeans(nn.Module):
         self, features: Float[Tensor, "units channels height width"]
     ) -> Float[Tensor, "units patches channels"]:
         """Return the mean channels of every patch, row-major."""
-        return functional.adaptive_avg_pool2d(features, self.grid).flatten(2).transpose(1, 2)
+        rows, columns = self.grid
+        if features.is_cuda and torch.are_deterministic_algorithms_enabled():
+            # The gradient of torch's pooling need not repeat to the bit on a GPU; a product does.
+            down = _shares(features.shape[2], rows, features)
+            across = _shares(features.shape[3], columns, features)
+            means = down @ features @ across.T
+        else:
+            means = functional.adaptive_avg_pool2d(features, self.grid)
+        return means.flatten(2).transpose(1, 2)
+
+
+def _shares(size: int, parts: int, like: Tensor) -> Float[Tensor, "parts size"]:
+    """Return the share of each pixel in the mean of each part, with the borders of `adaptive_avg_pool2d`."""
+    rows: list[float] = []
+    for part in range(parts):
+        first = part * size // parts
+        last = -(-(part + 1) * size // parts)  # rounded up
+        rows += [1 / (last - first) if first <= pixel < last else 0.0 for pixel in range(size)]
+    return constant(tuple(rows), like).view(parts, size)
 
 
 class UnitNorm(nn.Module):
