@@ -17,10 +17,10 @@ test quick slow: export MKL_NUM_THREADS := 1
 # Compiled modules are kept, whatever the environment says: the tests start a hundred processes that read them again.
 test quick slow: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help env demo test quick slow check format bench identical soak torture mutants docs pin clean
+.PHONY: help env demo test test-gpu quick slow check format bench identical soak torture mutants docs pin clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(STAMP) ## make .venv with every pinned package (EXTRAS=dev,wandb,mlflow,clip for more; PYTHON=... for another Python)
 	@:

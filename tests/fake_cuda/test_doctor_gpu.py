@@ -36,7 +36,7 @@ def test_a_gsplat_whose_kernels_were_not_built_is_reported(fake_cuda, monkeypatc
 
     module.isect_tiles = isect_tiles
     monkeypatch.setitem(sys.modules, "gsplat", module)
-    assert "'NoneType' object has no attribute 'intersect_tile'" in gpu.check_gpu().facts["gsplat_problem"]
+    assert "intersect_tile" in gpu.check_gpu().facts["gsplat_problem"]
 
 
 def test_a_step_that_fails_is_an_error(fake_cuda, monkeypatch):
@@ -48,7 +48,7 @@ def test_a_step_that_fails_is_an_error(fake_cuda, monkeypatch):
     monkeypatch.setitem(gpu._STEPS, "video", fails)
     check = gpu.check_gpu()
     assert check.facts["gpu_step"] is False
-    assert "no kernel image is available" in check.findings[0].message
+    assert "no kernel image" in check.findings[0].message
     assert "more" not in check.findings[0].message
 
 

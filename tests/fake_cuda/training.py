@@ -18,9 +18,9 @@ from fake_cuda.ledger import Ledger
 from fake_cuda.tensors import STATE, DeviceTensor
 from fieldwatch import Checkpoints, Interrupted
 from fieldwatch.cli import main
-from fieldwatch.recon import transfers
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.colmap import write_colmap
+from fieldwatch.recon.transfers import copies
 from fieldwatch.run.step import Step
 
 _EVERYWHERE = ["--threads", "1", "--no-doctor"]
@@ -170,7 +170,7 @@ def train(
     """
     training = Training(folder)
     # Constants are copied to the device once per process; here, once per training, so that counts repeat.
-    transfers._constant.cache_clear()
+    copies._constant.cache_clear()
 
     def watch(step: Step, optimizers: tuple[Any, ...]) -> None:
         at_step(step, optimizers)

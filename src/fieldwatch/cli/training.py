@@ -87,9 +87,7 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
 
     def train() -> int:
         job = prepared(pipeline, config, folder, resume, profile)
-        machine = read_machine(settle=0.0) if getattr(config, "device", "") == "auto" else None
-        unused = () if machine is None else unused_gpu(machine.gpus, machine.driver)
-        job = replace(job, notes=(*unused, *notes, *job.notes))
+        job = replace(job, notes=(*_notes_on_the_gpu(config), *notes, *job.notes))
         # A run that continues was checked when it began.
         starts = resume == "start-over" or not holds_run(folder)
         found = check_data(job, preset, console) if starts and getattr(flags, "doctor", False) else ()
@@ -124,6 +122,14 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
     border = console if ranks.is_first else Terminal(stderr=True)
     with deterministic_algorithms(wanted=getattr(config, "deterministic", False)):
         return report_failure(train, folder, border, extras=pipeline.start_command.split())
+
+
+def _notes_on_the_gpu(config: Any) -> tuple[str, ...]:
+    """Return a note if the device is chosen automatically, and a GPU of the machine cannot be used."""
+    if getattr(config, "device", "") != "auto":
+        return ()
+    machine = read_machine(settle=0.0)
+    return unused_gpu(machine.gpus, machine.driver)
 
 
 def prepared(

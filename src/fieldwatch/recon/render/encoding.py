@@ -365,11 +365,9 @@ def _rows_at_once(cell: Int64[Tensor, "n levels 3"], lattices: Sequence[HashLeve
         return constant(tuple(numbers), cell)[:, None]
 
     sides = cell[..., None] + torch.arange(2, device=cell.device)
-    x, y, z = (
-        sides[:, :, 0, :, None, None],
-        sides[:, :, 1, None, :, None],
-        sides[:, :, 2, None, None, :],
-    )
+    x = sides[:, :, 0, :, None, None]
+    y = sides[:, :, 1, None, :, None]
+    z = sides[:, :, 2, None, None, :]
     edge = per_level(level.resolution + 1 for level in lattices)[..., None, None]
     rows = (x + edge * (y + edge * z)).flatten(2)
     if any(level.hashed for level in lattices):

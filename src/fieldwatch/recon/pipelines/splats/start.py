@@ -314,14 +314,14 @@ def _antialiasing_notes(config: SplatsConfig, folder: SplatFolder | None) -> lis
 def _device_notes(device: torch.device) -> list[str]:
     """Return a note if rendering is slower than it could be on the device."""
     if device.type == "cuda":
+        slower = "rendering uses torch's own operations on the GPU, several times slower than gsplat"
+        if torch.are_deterministic_algorithms_enabled():
+            return [f"{slower}, whose gradients do not repeat to the bit (--deterministic)"]
         # Asked before the first step: gsplat may compile its kernels for minutes, or turn out not to work.
         problem = gsplat_problem()
-        slower = "rendering uses torch's own operations on the GPU, several times slower than gsplat"
-        return (
-            [f"{slower}: {problem}; pip install 'fieldwatch[gpu]', with nvcc of torch's CUDA version"]
-            if problem
-            else []
-        )
+        if problem is None:
+            return []
+        return [f"{slower}: {problem}; pip install 'fieldwatch[gpu]', with nvcc of torch's CUDA version"]
     available, why = native_available()
     if device.type != "cpu" or available:
         return []

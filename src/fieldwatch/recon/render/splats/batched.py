@@ -30,7 +30,8 @@ from fieldwatch.recon.render.splats.stages import (
 from fieldwatch.recon.render.splats.view import View
 
 _TILE = 16
-_LEAST_CHUNK, _LARGEST_CHUNK = 16, 256  # Gaussians per step
+_LEAST_CHUNK = 16  # Gaussians per step
+_LARGEST_CHUNK = 256
 _CHUNK_VALUES = 1 << 22  # values in each of the ten or so arrays of a step: 16 MB in single precision
 
 
@@ -66,7 +67,8 @@ class _TileLists:
     def chunks(self) -> list[range]:
         """Positions within the lists, cut into chunks; the fewer tiles have Gaussians there, the longer is a chunk."""
         chunks: list[range] = []
-        offset, longest = 0, self.host_lengths[0]
+        offset = 0
+        longest = self.host_lengths[0]
         while offset < longest:
             fitting = _CHUNK_VALUES // (self.active(offset) * _TILE * _TILE)
             size = min(max(fitting, _LEAST_CHUNK), _LARGEST_CHUNK, longest - offset)
@@ -139,7 +141,8 @@ def _box_counts(
     """Return how many boxes cover each tile, without a list of pairs: by sums over the boxes' corners."""
     corners = counts.new_zeros((size[0] + 1, size[1] + 1))
     covers = (counts > 0).long()
-    (left, right), (top, bottom) = columns, rows
+    left, right = columns
+    top, bottom = rows
     width = size[1] + 1
     # A box that covers nothing adds 0, and may be anywhere: the clamp keeps its corners in range.
     for row, column, sign in ((top, left, 1), (top, right + 1, -1), (bottom + 1, left, -1), (bottom + 1, right + 1, 1)):

@@ -143,7 +143,8 @@ def _choose_backend(name: str, means: Tensor) -> RasterBackend:
     if name != "auto":
         return _BACKENDS[name]
     if means.device.type == "cuda":
-        return BATCHED if gsplat_problem() else GSPLAT
+        # gsplat adds gradients in no fixed order, which torch cannot know of.
+        return BATCHED if torch.are_deterministic_algorithms_enabled() or gsplat_problem() else GSPLAT
     # The native kernels are single precision only; double precision runs in the reference.
     return NATIVE if means.dtype == torch.float32 and native_available()[0] else REFERENCE
 

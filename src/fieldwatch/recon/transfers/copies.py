@@ -1,4 +1,4 @@
-"""Values that reach a GPU without making the host wait for it.
+"""Copies of values of the host to a GPU, for which the host does not wait.
 
 A blocking copy waits until the device has finished everything that was launched before. `torch.tensor(..., device=...)`
 and `Tensor.new_tensor` are blocking copies, and so is a copy from pageable memory, even with `non_blocking=True`.
