@@ -66,14 +66,14 @@ def test_words_of_the_original_mean_the_same(theirs, ours):
 
 
 def test_words_of_the_original_change_what_they_say():
-    options = mesh_extract.parse("run -l 0.5 -v 700 --center_bbox False -b (0,0,0) -B (1,1,1)".split()).options
+    options = mesh_extract.parse("run -l 0.5 -v 700 --center_bbox False -b (0,0,0) -B (1,1,1)".split()).extraction
     assert (options.surface_level, options.vertices, options.centered) == ((0.5,), 700, False)
     assert options.bbox == ((0, 0, 0), (1, 1, 1))
     assert options.snap
 
 
 def test_corner_with_spaces_is_one_word():
-    options = mesh_extract.parse(["run", "--bboxmin", "(-1, -2, -3)", "--bboxmax", "(1, 2, 3)"]).options
+    options = mesh_extract.parse(["run", "--bboxmin", "(-1, -2, -3)", "--bboxmax", "(1, 2, 3)"]).extraction
     assert options.bbox == ((-1, -2, -3), (1, 2, 3))
 
 

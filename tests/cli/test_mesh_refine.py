@@ -118,5 +118,5 @@ def test_words_of_the_original_mean_the_same():
     ours = "r m --preset long --gaussians-per-triangle 6 --normal-consistency-weight 0.2 --iterations 9".split()
     theirs = "r m --refinement_time long -g 6 --normal_consistency_factor 0.2 -f 9".split()
     assert vars(mesh_refine.parse(theirs)[0]) == vars(mesh_refine.parse(ours)[0])
-    assert mesh_refine.parse(ours)[0].options.gaussians_per_triangle == 6
+    assert mesh_refine.parse(ours)[0].refinement.gaussians_per_triangle == 6
     assert mesh_refine.parse(theirs)[1].iterations == 15_000

@@ -98,8 +98,8 @@ def print_help(kind: type, *, prog: str, everything: bool) -> None:
     titles = {name: title for title, names in groups.items() for name in names}
     main = [flag for flag in flags if flag.name in titles or flag.default is MISSING] if titles else flags
     listed = flags if everything else main
-    # The short help names a switch once (no --no-...), and leaves out that an optional flag may be None.
-    brief = () if everything else (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
+    # The short help leaves out that an optional flag may be None.
+    brief = () if everything else (tyro.conf.DisallowNone,)
     sys.stdout.write(f"{_description(kind)}\n\n")
     about_all = f"list all {len(flags)} flags and exit" if titles else ""
     # tyro exits after it has printed the help; the line about the other flags comes after it.
@@ -212,6 +212,9 @@ def _help_field(flag: FlagField, *, brief: bool) -> tuple[str, Any, Any]:
     kind = Annotated[flag.kind, tyro.conf.arg(help=flag.text)] if flag.text else flag.kind
     if brief and (flag.default is None or flag.default is False or flag.default == ""):
         kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
+    if brief and flag.default is False:
+        # Named once, without --no-...; a switch that is on needs both names, because its text says what it does.
+        kind = Annotated[kind, tyro.conf.FlagCreatePairsOff]
     if flag.default is MISSING:
         return flag.name, kind, field()
     return flag.name, kind, field(default_factory=lambda: flag.default)

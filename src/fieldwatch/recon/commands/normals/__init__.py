@@ -27,7 +27,7 @@ _MAIN_FLAGS = {
     ),
     "run length and evaluation": ("steps", "evaluate_at", "mesh_resolution", "turntable"),
     "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
-    "machine": ("device", "threads", "deterministic", "seed"),
+    "machine": ("device", "threads", "seed"),
 }  # fmt: skip
 """Fields that `fieldwatch train normals --help` lists; the others are in ``--help-all``."""
 

@@ -58,7 +58,7 @@ _MAIN_FLAGS = {
     "method and quality": ("regularization", "growth", "growth_cap", "degree", "exposure"),
     "run length and evaluation": ("coarse_iterations", "schedule_scale", "test_iterations", "turntable"),
     "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
-    "machine": ("device", "threads", "deterministic", "seed"),
+    "machine": ("device", "threads", "seed"),
 }
 """Fields that `fieldwatch train splats --help` lists; the others are in ``--help-all``."""
 

@@ -86,13 +86,13 @@ class ExtractFlags:
 
     run: tyro.conf.Positional[Path]
     """Run folder of `fieldwatch train splats`."""
-    options: ExtractOptions = field(default_factory=ExtractOptions)
+    extraction: ExtractOptions = field(default_factory=ExtractOptions)
     checkpoint: str = "last"
     """Checkpoint: last, best (by held-out PSNR), or a step."""
     out: Path | None = None
     """Folder of the meshes; by default RUN/mesh."""
     pictures: bool = True
-    """Also render a still and a turntable film of each mesh."""
+    """Render a still and a turntable film of each mesh."""
     json: bool = False
     """Print the outcome as JSON, and nothing else on standard output."""
 
@@ -125,7 +125,7 @@ class RefineFlags(NewRunFlags):
             ),
             "run length and evaluation": ("iterations", "test_iterations", "turntable"),
             "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
-            "machine": ("device", "threads", "deterministic", "seed"),
+            "machine": ("device", "threads", "seed"),
         },
         NewRunFlags.main_flags,
     )  # fmt: skip
@@ -138,7 +138,7 @@ class RefineFlags(NewRunFlags):
     """Run folder; by default RUN/refined/<name of the mesh>-<preset>. A refinement already there is continued."""
     preset: Literal["short", "medium", "long", "parity"] = "short"
     """short, medium, long: 2000, 7000, 15,000 steps; parity: SuGaR's own 15,000 steps and start."""
-    options: RefineOptions = field(default_factory=REFINE_PRESETS["short"])
+    refinement: RefineOptions = field(default_factory=REFINE_PRESETS["short"])
 
 
 def refine_preset(words: Sequence[str]) -> RefineOptions:
@@ -156,6 +156,6 @@ def refine_flags(arguments: Sequence[str]) -> type[RefineFlags]:
     Raises:
         BadInput: there is no such preset.
     """
-    options = ("options", RefineOptions, field(default=refine_preset(translate_refine(arguments))))
+    settings = ("refinement", RefineOptions, field(default=refine_preset(translate_refine(arguments))))
     explained = {"__doc__": RefineFlags.__doc__}
-    return make_dataclass("Flags", [options], bases=(RefineFlags,), frozen=True, kw_only=True, namespace=explained)
+    return make_dataclass("Flags", [settings], bases=(RefineFlags,), frozen=True, kw_only=True, namespace=explained)

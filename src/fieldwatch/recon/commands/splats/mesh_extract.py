@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     with reading_input():
         check_writable(folder)
         with progress_bars(console) as on_progress:
-            extraction = extract_mesh(stored.model, stored.scene, chosen.options, on_progress=on_progress)
+            extraction = extract_mesh(stored.model, stored.scene, chosen.extraction, on_progress=on_progress)
         files, qualities = write_meshes(extraction, stored, chosen, folder)
     paths = {name: path.absolute() for name, path in files.items()}
     if chosen.json:
@@ -81,7 +81,7 @@ def write_meshes(
             )
             files |= {f"{name} {what}": path for what, path in pictures.items()}
         grade = grade_mesh(qualities[name])
-        about = {"run": str(chosen.run), "step": stored.step, "options": asdict(chosen.options)}
+        about = {"run": str(chosen.run), "step": stored.step, "options": asdict(chosen.extraction)}
         judgment = {"grade": asdict(grade), "quality": asdict(qualities[name])}
         facts = orjson.dumps({**about, **extraction.facts, **judgment}, option=orjson.OPT_INDENT_2) + b"\n"
         files[f"{name} facts"] = write_file(output_path(folder, f"{name}.json"), facts)

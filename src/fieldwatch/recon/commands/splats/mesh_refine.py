@@ -18,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen, preset = parse(arguments)
     return train_and_report(
         REFINED,
-        config_of(chosen, chosen.options),
+        config_of(chosen, chosen.refinement),
         chosen.out or output_path(chosen.run, PRODUCTS, f"{chosen.mesh.stem}-{chosen.preset}"),
         chosen,
         preset=config_of(chosen, preset),
