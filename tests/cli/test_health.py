@@ -70,5 +70,6 @@ def test_a_run_that_failed_without_a_finding_is_not_called_healthy(tmp_path, cap
     assert main(["health", str(tmp_path / "run")]) == 3
     printed = capsys.readouterr().out
     assert "failed" in printed
-    assert "planted" in printed
+    assert printed.count("planted") == 1
+    assert "died of exception" in printed
     assert "healthy" not in printed

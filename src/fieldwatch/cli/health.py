@@ -50,7 +50,10 @@ def run(arguments: Sequence[str]) -> int:
         console.print(Text(f"{chosen.run}: {state}"), soft_wrap=True)
         print_findings(console, findings, broken=state.broken)
         for death in deaths:
-            cause = f"{death.get('cause', 'unknown')} in step {death.get('step', '?')}: {death.get('error', '')}"
+            cause = f"{death.get('cause', 'unknown')} in step {death.get('step', '?')}"
+            error = str(death.get("error", ""))
+            # The last death's error is the state's, which stands above.
+            cause += f": {error}" if error and error not in str(state) else ""
             console.print(Text(f"died of {cause} ({death['place']})"), soft_wrap=True)
         look = closer_look(chosen.run, findings)
         if look:

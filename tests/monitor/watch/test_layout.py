@@ -93,6 +93,7 @@ def test_one_row(recorded):
     text = "\n".join(drawn(look(recorded)))
     assert "FINISHED" in text
     assert "step 1 of 1  100%" in text
+    assert "so far" not in text
     assert re.search(r"Loss/total +1.1 +▁", text)
 
 

@@ -193,7 +193,8 @@ def test_the_newest_run_is_the_one_written_last(recorded, tmp_path):
 def test_what_says_how_good_it_is_comes_first_whatever_the_loop():
     names = [
         "Loss/total", "Eval/Info/num_val_frames", "Stats/points_mean", "Population/giant", "Train/PSNR", "Model/size",
-        "Eval/Frame/train_psnr", "Test/psnr", "Statistics/samples_per_ray", "My/own", "Machine/CPU/process_MB",
+        "Eval/Frame/train_psnr", "Test/psnr", "Forward/model_input_mark",
+        "Statistics/samples_per_ray", "My/own", "Machine/CPU/process_MB",
     ]  # fmt: skip
     assert qualities_among(names) == [
         "Test/psnr", "Train/PSNR", "Statistics/samples_per_ray", "Model/size", "Eval/Frame/train_psnr",

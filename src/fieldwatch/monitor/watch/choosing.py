@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _SHOWN_ELSEWHERE: Final = re.compile(
-    r"(Loss|Gradients|Guard|Time|Memory|Machine|System|TensorProfiling|Sample|LearningRate|Parameters|Guide)/"
+    r"(Loss|Gradients|Guard|Forward|Time|Memory|Machine|System|TensorProfiling|Sample|LearningRate|Parameters|Guide)/"
     r"|Train/(Loss|Gradients)/|Model/Params/|Train_Batch/.*loss|Train/(learning_rate|clip_loss_active)"
     r"|Stats/.*_(mean|std)$|Recovery/|.*(iterations_per_sec|eta_minutes)$"
 )

@@ -79,7 +79,7 @@ def progress(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
     of = f" of {now.planned:,}" if now.planned is not None else ""
     time_left = f"ETA {clock(now.eta)}" if now.eta is not None else ""
     steps = f"step {now.done:,}{of}"
-    passed = f"{clock(now.seconds)} so far"
+    passed = f"{clock(now.seconds)} in all" if view.state.ended else f"{clock(now.seconds)} so far"
     fixed = [(steps, "bold"), (share(now.share), ""), (time_left, "bold"), (passed, "")]
     # The bar takes the columns that the texts leave, if there are enough of them.
     used = sum(len(text) + 2 for text, _ in fixed if text)
