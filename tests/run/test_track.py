@@ -230,3 +230,17 @@ def test_evaluate_returns_the_result_or_none_and_retries_in_micro_batches(tmp_pa
             assert run.evaluate("test", fails) is None
     kinds = [event["kind"] for event in read_events(tmp_path)]
     assert (kinds.count("out_of_memory"), kinds.count("validation_failed")) == (2, 1)
+
+
+def test_a_refused_call_leaves_nothing_behind(tmp_path):
+    toy = Toy()
+    both = {"weight": [toy.model.weight], "all": list(toy.model.parameters())}
+    with quiet(tmp_path / "run") as run:
+        with pytest.raises(InputError, match="share a parameter"):
+            run.track(model=toy.model, optimizer=toy.optimizer, groups=both)
+        run.track(model=toy.model, optimizer=toy.optimizer)
+        run.resume()
+        for step in run.steps(3):
+            toy.learn(step)
+    names = read_history(tmp_path / "run").names()
+    assert [name for name in names if name.endswith("_norm") and "total" not in name] == ["Gradients/model_norm"]

@@ -39,7 +39,7 @@ class ParameterGroups:
         self._counts: list[int] = []
 
     def add(self, **owners: Owner) -> None:
-        """Watch additional groups.
+        """Watch additional groups: all of them, or none if one is refused.
 
         Args:
             **owners: owner of the parameters of each group, by group name.
@@ -58,6 +58,15 @@ class ParameterGroups:
                 )
         self._owners |= owners
         # Scan all owners at once, so that an overlap with any existing group is detected.
+        try:
+            self.rescan()
+        except InputError:
+            self.remove(owners)
+            raise
+
+    def remove(self, names: Collection[str]) -> None:
+        """Stop watching groups."""
+        self._owners = {name: owner for name, owner in self._owners.items() if name not in names}
         self.rescan()
 
     def stepped_by(self, optimizers: tuple[Optimizer, ...]) -> None:

@@ -51,11 +51,16 @@ class TrackedObjects:
         taken_data = sorted(data.keys() & self.data.keys())
         if taken_data:
             raise InputError(f"run.track(data=...) got {', '.join(taken_data)} a second time: choose another name")
+        watched_before = set(self.watched.owners())
         # Add the groups first: a module whose parameters they cover gets no group itself.
         self.watched.add(**groups)
-        for name, item in items.items():
-            if isinstance(item, nn.Module) and not self._is_watched(item):
-                self.watched.add(**{name: item})
+        try:
+            for name, item in items.items():
+                if isinstance(item, nn.Module) and not self._is_watched(item):
+                    self.watched.add(**{name: item})
+        except InputError:
+            self.watched.remove(self.watched.owners().keys() - watched_before)
+            raise
         self.items |= items
         self.data |= data
         micro_batches = items.get(MICRO_BATCHES)
