@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from importlib import metadata
 
 MIB = 2**20
-EXTRAS = ("tensorboard", "parquet", "video", "mesh", "splats", "normals", "all")
+EXTRAS = ("tensorboard", "parquet", "video", "mesh", "splats", "normals", "photos", "all")
 
 
 def requirements() -> dict[str, list[str]]:

@@ -432,7 +432,7 @@ CASES = [
         fault=step_of(NORM, changed(flat(5), slice(200, None), 5000)),
         healthy=step_of(NORM, flat(500) + 50 * np.sin(STEPS)),
         at=(207, "warning", NORM),
-        words=("exploding", "5000", "above 100", "Clip"),
+        words=("exploding", "5,000", "above 100", "Clip"),
     ),
     Case(
         rule=gradients.GroupImbalance(groups=("rgb_head", "clip_head")),
@@ -530,7 +530,7 @@ CASES = [
         fault=partial(slow, ratio=1e-5),
         healthy=partial(slow, ratio=1e-3),
         at=(599, "warning", "Loss/total"),
-        words=("learning rate of 1e-06", "far too low", "learning rate 0.0001"),
+        words=("learning rate of 1e-06", "far too low", "learning rate 1e-04"),
     ),
     Case(
         rule=terms.TermNotLearned(),

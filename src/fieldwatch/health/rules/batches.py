@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.rates import highest_rate
@@ -129,7 +130,8 @@ class ConstantOutput(HealthRule):
                     f"{rate:g} were too large."
                 )
                 remedy = (
-                    f"Start with learning rate {rate / 100:.2g} and warm it up. If that does not help: {self.remedy}"
+                    f"Start with learning rate {number(rate / 100, 2)} and warm it up. If that does not help: "
+                    f"{self.remedy}"
                 )
                 finding = replace(finding, message=text, remedy=remedy)
             yield finding
@@ -170,7 +172,8 @@ class InputIgnored(HealthRule):
         if not last < min(self.share, self.fall * first):
             return None
         text = (
-            f"only {last:.1%} of the variance of the outputs of '{item}' is between samples, {first:.0%} at first: it "
+            f"only {percent(last)} of the variance of the outputs of '{item}' is between samples, "
+            f"{percent(first, 0)} at first: it "
             "has learned to predict the same for all, no better than a constant prediction."
         )
         return self.finding(history.step, text, subject=item)
@@ -218,8 +221,9 @@ class EvaluationInput(HealthRule):
             return None
         severity: Severity = "warning" if ends_poorly(history) else "note"
         text = (
-            f"the input of '{item}' has mean {seen_mean:.3g} and standard deviation {seen_std:.3g} in evaluations, but "
-            f"{mean:.3g} and {std:.3g} in training: it is normalized differently."
+            f"the input of '{item}' has mean {number(seen_mean, 3)} and standard deviation {number(seen_std, 3)} "
+            "in evaluations, but "
+            f"{number(mean, 3)} and {number(std, 3)} in training: it is normalized differently."
         )
         step = history.step if severity == "warning" else int(history[names[2]].steps[self.count - 1])
         return self.finding(step, text, subject=item, severity=severity)

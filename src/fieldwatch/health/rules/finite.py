@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
@@ -82,7 +83,10 @@ class NonFinite(HealthRule):
         grown = _growth_before(history, step)
         if grown is None:
             return finding
-        text += f" The gradient norm had exploded before, from {grown[0]:.3g} to {grown[1]:.3g}: the run diverged."
+        text += (
+            f" The gradient norm had exploded before, from {number(grown[0], 3)} to {number(grown[1], 3)}: the run "
+            "diverged."
+        )
         return replace(finding, message=text, remedy=_DIVERGED)
 
     def _is_watched(self, name: str) -> bool:
@@ -182,5 +186,7 @@ class RefusedUpdates(HealthRule):
         for mask, level in levels:
             at = first_sustained(mask)
             if at is not None:
-                text = f"{lost[at]:.0f} of the last {rows[at]} updates were refused ({lost[at] / rows[at]:.0%})."
+                text = (
+                    f"{lost[at]:.0f} of the last {rows[at]} updates were refused ({percent(lost[at] / rows[at], 0)})."
+                )
                 yield self.finding(span.step(at), text, severity=level)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import SMDEBUG, threshold
@@ -92,13 +93,16 @@ class GradientVanishing(HealthRule):
         at = first_sustained(span.values < self.low, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        text = f"{span.name} is vanishing: {span.values[at]:.3g}, below {self.low:g} {self.patience} times in a row."
+        text = (
+            f"{span.name} is vanishing: {number(span.values[at], 3)}, below {self.low:g} {self.patience} times in a "
+            "row."
+        )
         reduction = self._loss_reduction(history, span.step(at))
         began = float(np.nanmedian(span.values[: self.warmup]))
         has_faded = began > self.faded * float(span.values[at])
         if reduction < (2.0 if has_faded else self.learned):
             return self.finding(span.step(at), text, subject=span.name)
-        text += f" {self.loss} has fallen by a factor of {reduction:.3g}, so the fit may have converged."
+        text += f" {self.loss} has fallen by a factor of {number(reduction, 3)}, so the fit may have converged."
         return self.finding(span.step(at), text, subject=span.name, severity="note")
 
     def _in_depth(self, history: History) -> Iterator[Finding]:
@@ -121,8 +125,9 @@ class GradientVanishing(HealthRule):
             if at is not None:
                 group = groups[span.name]
                 text = (
-                    f"the gradient of group '{group}' vanishes: its norm is {span.values[at]:.2g}, that of the largest "
-                    f"group {largest[at]:.2g}."
+                    f"the gradient of group '{group}' vanishes: its norm is {number(span.values[at], 2)}, that of "
+                    "the largest "
+                    f"group {number(largest[at], 2)}."
                 )
                 yield self.finding(span.step(at), text, subject=group)
 
@@ -191,8 +196,10 @@ class GradientExploding(HealthRule):
         if not (peak > self.high and peak > self.peak * usual and 0 < largest < self.slow):
             return ()
         text = (
-            f"{tags.TOTAL_NORM} exploded to {peak:.4g} within the first {self.warmup} steps and is {usual:.3g} since: "
-            f"an optimizer that divides by the squares of past gradients takes tiny steps now ({largest:.2g} of the "
+            f"{tags.TOTAL_NORM} exploded to {number(peak)} within the first {self.warmup} steps and is "
+            f"{number(usual, 3)} since: "
+            "an optimizer that divides by the squares of past gradients takes tiny steps now "
+            f"({number(largest, 2)} of the "
             "parameters)."
         )
         return (self.finding(history.step, text, subject=tags.TOTAL_NORM),)
@@ -210,7 +217,7 @@ class GradientExploding(HealthRule):
         at = first_sustained(high & np.isfinite(values), patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        text = f"{span.name} is exploding: {values[at]:.4g}, above {self.high:g} {self.patience} times in a row."
+        text = f"{span.name} is exploding: {number(values[at])}, above {self.high:g} {self.patience} times in a row."
         return self.finding(span.step(at), text, subject=span.name)
 
 
@@ -255,7 +262,10 @@ class GroupImbalance(HealthRule):
         at = first_sustained(out, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        text = f"gradient ratio {subject} is {ratio[at]:.3g}, outside {self.low:g} to {self.high:g}: out of balance."
+        text = (
+            f"gradient ratio {subject} is {number(ratio[at], 3)}, outside {self.low:g} to {self.high:g}: out of "
+            "balance."
+        )
         return self.finding(span.step(at), text, subject=subject)
 
 
@@ -366,7 +376,7 @@ class UpdateRatio(HealthRule):
         warmup = int(np.searchsorted(span.series.steps, span.start + self.warmup))
         at = first_sustained(values > self.high, patience=self.patience, warmup=warmup)
         if at is not None:
-            yield at, f"too large: {values[at]:.3g} times its parameters."
+            yield at, f"too large: {number(values[at], 3)} times its parameters."
         # Exactly 0: nothing updates the group, which is no question of its rate.
         small = (values < self.low) & (values > 0)
         # Learning rates are looked up only if the cheaper test has fired.
@@ -374,7 +384,7 @@ class UpdateRatio(HealthRule):
             small &= ~decayed(history, group, span.series.steps, self.decayed)
             at = first_sustained(small, patience=self.patience, warmup=warmup)
             if at is not None:
-                yield at, f"too small: {values[at]:.3g} times its parameters."
+                yield at, f"too small: {number(values[at], 3)} times its parameters."
 
 
 @dataclass(frozen=True, kw_only=True)

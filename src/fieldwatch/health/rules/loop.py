@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number
 from fieldwatch.health.finding import Finding, Severity, first_per_subject
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
@@ -190,7 +191,9 @@ class UnclearedGradient(HealthRule):
         since = int(left.steps[at - self.patience + 1])
         text = f"gradients accumulate over updates since step {since} or earlier, because nothing clears them"
         growth = _growth(history, step)
-        text += f"; the gradient norm has gone from {growth[0]:.3g} to {growth[1]:.3g}." if growth else "."
+        text += (
+            f"; the gradient norm has gone from {number(growth[0], 3)} to {number(growth[1], 3)}." if growth else "."
+        )
         return (self.finding(step, text, subject=tags.TOTAL_NORM),)
 
 
@@ -308,7 +311,10 @@ class RateJump(HealthRule):
             if worse is None:
                 continue
             known, severity = worse
-            text = f"the learning rate of '{group}' went from {values[at - 1]:.3g} to {values[at]:.3g} at step {step}"
+            text = (
+                f"the learning rate of '{group}' went from {number(values[at - 1], 3)} to {number(values[at], 3)} at "
+                f"step {step}"
+            )
             text += ", and the loss rose." if severity == "warning" else "."
             return self.finding(known, text, subject=group, severity=severity)
         return None

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from fieldwatch.base import number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import SMDEBUG, threshold
@@ -109,7 +110,8 @@ class LossSpike(HealthRule):
             back = values[at + 1 : at + 1 + self.patience]
             if (back < 0.5 * self.ratio * base[at]).any() and self._is_unusual(history, steps[at]):
                 text = (
-                    f"{span.name} was {values[at]:.4g}, {values[at] / base[at]:.0f} times its baseline {base[at]:.4g}."
+                    f"{span.name} was {number(values[at])}, {values[at] / base[at]:.0f} times its baseline "
+                    f"{number(base[at])}."
                 )
                 return self.finding(span.step(at), text, subject=span.name)
         return None
@@ -186,7 +188,10 @@ class LossJump(HealthRule):
         if at is None:
             return None
         reach = "above the limit, " if values[at] > self.limit else ""
-        text = f"{span.name} jumped from {base[at]:.4g} to {values[at]:.4g} and stayed ({reach}{self.patience} steps)."
+        text = (
+            f"{span.name} jumped from {number(base[at])} to {number(values[at])} and stayed ({reach}{self.patience} "
+            "steps)."
+        )
         level = "error" if values[at] > self.limit else "warning"
         return self.finding(span.step(at), text, subject=span.name, severity=level)
 
@@ -267,7 +272,8 @@ class LossNotDecreasing(HealthRule):
         if self._terms_moved(history, steps[: at + 1], self.moved * began):
             return None
         text = (
-            f"{span.name} averages {means[at]:.4g}, no lower than the {began:.4g} of its first {self.head} recordings."
+            f"{span.name} averages {number(means[at])}, no lower than the {number(began)} of its first {self.head} "
+            "recordings."
         )
         return self.finding(span.step(at), text, subject=span.name)
 
@@ -339,7 +345,9 @@ class LossOscillating(HealthRule):
         at = first_sustained(wild, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        text = f"{span.name} oscillated by {extent[at]:.4g} around {middle[at]:.4g}, reversing {turns[at]} times."
+        text = (
+            f"{span.name} oscillated by {number(extent[at])} around {number(middle[at])}, reversing {turns[at]} times."
+        )
         return self.finding(int(lasts[at + self.window - 1]), text, subject=span.name)
 
     def _blocks(self, span: Span) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import decayed
@@ -124,5 +125,7 @@ class ParameterDrift(HealthRule):
         at = first_sustained(size > self.ratio * base, patience=self.patience, warmup=self.warmup)
         if at is None:
             return None
-        text = f"|mean| + std of group '{group}' has drifted from {size[self.warmup]:.3g} to {size[at]:.3g}."
+        text = (
+            f"|mean| + std of group '{group}' has drifted from {number(size[self.warmup], 3)} to {number(size[at], 3)}."
+        )
         return self.finding(span.step(at), text, subject=group)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fieldwatch.base import percent
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
@@ -41,8 +42,9 @@ class HalfUnderflow(HealthRule):
             return ()
         zeros = on_steps(history[tags.ZERO_GRADIENT], lost.steps)[at] if tags.ZERO_GRADIENT in history else np.nan
         text = (
-            f"gradients underflow in float16: {lost.values[at]:.0%} of the nonzero entries have at most five bits "
-            f"left, and {zeros:.0%} of all entries are exactly 0."
+            f"gradients underflow in float16: {percent(lost.values[at], 0)} of the nonzero entries have at most "
+            "five bits "
+            f"left, and {percent(zeros, 0)} of all entries are exactly 0."
         )
         return (self.finding(int(lost.steps[at]), text, subject=tags.TOTAL_NORM),)
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
@@ -126,12 +127,14 @@ class RateTooHigh(HealthRule):
         if largest < self.ratio or later < self.flat * early or later < self.learned * float(values[0]):
             return ()
         text = (
-            f"an update changes the parameters by {largest:.2g} of their norm, and {tags.TOTAL} stood still at "
-            f"{later:.4g} meanwhile: the learning rate of {rate:g} is far too high."
+            f"an update changes the parameters by {number(largest, 2)} of their norm, and {tags.TOTAL} stood still at "
+            f"{number(later)} meanwhile: the learning rate of {rate:g} is far too high."
         )
         # Updates are proportional to the rate.
         advised = rate * 1e-3 / largest if largest < 1 else rate / 1000
-        remedy = f"Start with learning rate {max(advised, rate / 1000):.2g}, and warm it up over the first steps."
+        remedy = (
+            f"Start with learning rate {number(max(advised, rate / 1000), 2)}, and warm it up over the first steps."
+        )
         return (replace(self.finding(history.step, text, subject=tags.TOTAL), remedy=remedy),)
 
     def _stayed_high(self, history: History, values: NDArray[np.float64]) -> bool:
@@ -146,11 +149,11 @@ class RateTooHigh(HealthRule):
         values = series.values
         times = float(np.nanmax(values)) / float(values[0])
         text = (
-            f"{name} rose from {values[0]:.4g} to {np.nanmax(values):.4g} within the first {len(values)} steps "
-            f"({times:.3g} times): the learning rate of {rate:g} is far too high."
+            f"{name} rose from {number(values[0])} to {number(np.nanmax(values))} within the first {len(values)} steps "
+            f"({number(times, 3)} times): the learning rate of {rate:g} is far too high."
         )
         advised = rate / (100 if times > self.far else 10)
-        remedy = f"Start with learning rate {advised:.2g}, warm it up over the first steps, and clip gradients."
+        remedy = f"Start with learning rate {number(advised, 2)}, warm it up over the first steps, and clip gradients."
         return replace(self.finding(int(series.steps[at]), text, subject=name), remedy=remedy)
 
 
@@ -178,12 +181,15 @@ class RateTooLow(HealthRule):
         if fallen is None or fallen > self.fall or not 0 < highest < self.ratio:
             return ()
         text = (
-            f"{tags.TOTAL} fell by {max(fallen, 0.0):.1%} in the whole run, and an update changes the parameters by "
-            f"{highest:.2g} of their norm: the learning rate of {rate:g} is far too low."
+            f"{tags.TOTAL} fell by {percent(max(fallen, 0.0))} in the whole run, and an update changes the "
+            "parameters by "
+            f"{number(highest, 2)} of their norm: the learning rate of {rate:g} is far too low."
         )
         # Updates are proportional to the rate.
         advised = rate * min(max(1e-3 / highest, 10), 1000)
-        remedy = f"Raise it to learning rate {advised:.2g}: updates of about 1e-3 of the parameter norm are usual."
+        remedy = (
+            f"Raise it to learning rate {number(advised, 2)}: updates of about 1e-3 of the parameter norm are usual."
+        )
         return (replace(self.finding(history.step, text, subject=tags.TOTAL), remedy=remedy),)
 
 
@@ -224,8 +230,8 @@ class GroupTooSlow(HealthRule):
         if any(finding.subject in (group, tags.TOTAL_NORM) for finding in GradientVanishing()(history)):
             return ()
         text = (
-            f"an update changes group '{group}' by {ratios[group]:.2g} of its norm, but '{fastest}' by "
-            f"{ratios[fastest]:.2g}: '{group}' hardly learns."
+            f"an update changes group '{group}' by {number(ratios[group], 2)} of its norm, but '{fastest}' by "
+            f"{number(ratios[fastest], 2)}: '{group}' hardly learns."
         )
         return (self.finding(history.step, text, subject=group),)
 
@@ -262,7 +268,7 @@ class RateEndsEarly(HealthRule):
         severity: Severity = "warning" if rest >= self.most or ends_poorly(history) else "note"
         text = (
             f"the learning rate has been below {self.share:g} of its highest value since step {last + 1}, for "
-            f"{rest:.0%} of the run: its schedule ended too early."
+            f"{percent(rest, 0)} of the run: its schedule ended too early."
         )
         return (self.finding(history.step, text, severity=severity),)
 
@@ -299,5 +305,7 @@ class AlwaysClipped(HealthRule):
         if len(scales) < self.least or float(np.mean(scales < self.scale)) < self.share:
             return ()
         severity: Severity = "warning" if ends_poorly(history) else "note"
-        text = f"clipping scaled the gradients by {float(np.nanmedian(scales)):.2g} (median), at nearly every step."
+        text = (
+            f"clipping scaled the gradients by {number(float(np.nanmedian(scales)), 2)} (median), at nearly every step."
+        )
         return (self.finding(history.step, text, subject=tags.CLIP_SCALE, severity=severity),)

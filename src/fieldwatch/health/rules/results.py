@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
@@ -149,7 +150,7 @@ class WorseThanNothing(HealthRule):
             if _gain(value, last, better) > self.margin * abs(value):
                 continue
             worse = "no better" if _gain(value, last, better) >= 0 else "worse"
-            text = f"{name} ended at {last:.4g}, {worse} than the trivial baseline of {value:.4g} ({source})."
+            text = f"{name} ended at {number(last)}, {worse} than the trivial baseline of {number(value)} ({source})."
             findings.append(self.finding(int(history[name].steps[-1]), text, subject=name))
         return tuple(findings)
 
@@ -212,9 +213,10 @@ class NoProgress(HealthRule):
                 return ()
         name = next(iter(judged))
         values = history[name].values
-        loss = "" if fallen is None else f", and {tags.TOTAL} fell by only {max(fallen, 0.0):.0%}"
+        loss = "" if fallen is None else f", and {tags.TOTAL} fell by only {percent(max(fallen, 0.0), 0)}"
         text = (
-            f"{name} is {values[-1]:.4g} after {len(values)} evaluations, no better than the {values[0]:.4g} of the "
+            f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the "
+            f"{number(values[0])} of the "
             f"first{loss}: training learned nothing that held-out data show."
         )
         return (self.finding(int(history[name].steps[-1]), text, subject=name),)
@@ -288,7 +290,7 @@ class HeldOutGap(HealthRule):
             seen = float(history[train].values[-1])
             unseen = float(history[name].values[-1])
             if better and self._is_far(name, seen, unseen, better):
-                text = f"{name} ended at {unseen:.4g}, {train} at {seen:.4g}: held-out data gain far less."
+                text = f"{name} ended at {number(unseen)}, {train} at {number(seen)}: held-out data gain far less."
                 yield self.finding(int(history[name].steps[-1]), text, subject=name)
 
     def _is_pair(self, train: str, name: str) -> bool:
@@ -312,7 +314,8 @@ class HeldOutGap(HealthRule):
             missed = implied_accuracy_gap(history, name, ended)
             if missed > self.share or (is_loss and last > self.high * began):
                 text = (
-                    f"{name} ended at {last:.4g}, although {tags.TOTAL} fell from {began:.4g} to {ended:.4g}: the "
+                    f"{name} ended at {number(last)}, although {tags.TOTAL} fell from {number(began)} to "
+                    f"{number(ended)}: the "
                     "training data were learned by heart, and held-out data gain far less (overfitting)."
                 )
                 yield self.finding(int(history[name].steps[-1]), text, subject=name)
@@ -346,7 +349,8 @@ class HeldOutGap(HealthRule):
             before = _mean_until(loss.values, loss.steps, float(series.steps[at]))
             if _mean_until(loss.values, loss.steps, float(series.steps[-1])) < before:
                 text = (
-                    f"{name} rose from its best, {best:.4g} at step {series.steps[at]:.0f}, to {last:.4g}, while the "
+                    f"{name} rose from its best, {number(best)} at step {series.steps[at]:.0f}, to {number(last)}, "
+                    "while the "
                     "training loss kept falling: the run is overfitting."
                 )
                 yield self.finding(int(series.steps[-1]), text, subject=name)
@@ -397,21 +401,24 @@ class WorstSample(HealthRule):
         sign = 1.0 if event["better"] == "lower" else -1.0
         ranked = sorted(scores, key=lambda name: -sign * scores[name])
         worse: dict[str, float] = {}
-        for number in range(1, int(self.most * len(scores)) + 1):
+        for count in range(1, int(self.most * len(scores)) + 1):
             # The usual spread is that of the others: with few samples, two wrong ones would hide themselves.
-            rest = np.array([scores[name] for name in ranked[number:]])
+            rest = np.array([scores[name] for name in ranked[count:]])
             middle = float(np.median(rest))
             bound = max(self.deviation * float(np.std(rest)), self.share * abs(middle))
-            if sign * (scores[ranked[number - 1]] - middle) > bound:
-                worse = {name: scores[name] for name in ranked[:number]}
+            if sign * (scores[ranked[count - 1]] - middle) > bound:
+                worse = {name: scores[name] for name in ranked[:count]}
         if not worse:
             return None
         middle = float(np.median([scores[name] for name in ranked[len(worse) :]]))
         ordered = sorted(worse.items(), key=lambda item: -sign * item[1])
-        named = ", ".join(f"'{name}' ({value:.3g})" for name, value in ordered[:5])
+        named = ", ".join(f"'{name}' ({number(value, 3)})" for name, value in ordered[:5])
         plural = "s" if len(worse) > 1 else ""
         others = len(scores) - len(worse)
-        text = f"{metric} of sample{plural} {named} is far worse than the median of the other {others} ({middle:.3g})."
+        text = (
+            f"{metric} of sample{plural} {named} is far worse than the median of the other {others} "
+            f"({number(middle, 3)})."
+        )
         return self.finding(int(event["step"]), text, subject=ordered[0][0])
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.losses import RESETS
@@ -104,7 +105,7 @@ class SampleSpike(HealthRule):
             # A loss that is still below that of most samples moves no parameter far.
             recent = visits.values[(visits.steps <= visits.steps[at]) & (visits.steps > visits.steps[at] - self.window)]
             level: Severity = "warning" if ratio > self.grave and loss > np.nanmedian(recent) else "note"
-            text = f"sample '{name}' had loss {loss:.4g}, {ratio:.2f} times its baseline (z = {scores[at]:.1f})."
+            text = f"sample '{name}' had loss {number(loss)}, {ratio:.2f} times its baseline (z = {scores[at]:.1f})."
             findings.setdefault((name, level), self.finding(int(visits.steps[at]), text, subject=name, severity=level))
         return findings.values()
 
@@ -198,11 +199,11 @@ class WrongSample(HealthRule):
         ]
         if not wrong:
             return ()
-        named = ", ".join(f"'{name}' ({value:.4g})" for name, value in ordered[: wrong[-1] + 1][:5])
+        named = ", ".join(f"'{name}' ({number(value)})" for name, value in ordered[: wrong[-1] + 1][:5])
         plural = "samples" if wrong[-1] else "sample"
         text = (
-            f"the loss of {plural} {named} is far above that of all others (median {middle:.4g}, next "
-            f"{values[wrong[-1] + 1]:.4g}) at every late visit."
+            f"the loss of {plural} {named} is far above that of all others (median {number(middle)}, next "
+            f"{number(values[wrong[-1] + 1])}) at every late visit."
         )
         return (self.finding(history.step, text, subject=ordered[0][0]),)
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
@@ -177,7 +178,10 @@ class TermDominates(HealthRule):
             return None
         term = tags.WEIGHTED.part(span.name) or span.name
         times = abs(span.values[at]) / main[at]
-        text = f"regularizer '{term}' adds {span.values[at]:.4g} to the total, {times:.1f} times the largest data term."
+        text = (
+            f"regularizer '{term}' adds {number(span.values[at])} to the total, {times:.1f} times the largest data "
+            "term."
+        )
         return self.finding(span.step(at), text, subject=term)
 
     def _unnamed(self, history: History, name: str, names: Sequence[str], warmup: int, patience: int) -> Finding | None:
@@ -199,7 +203,7 @@ class TermDominates(HealthRule):
         term = tags.WEIGHTED.part(name) or name
         times = abs(values[at]) / rest[at]
         text = (
-            f"term '{term}' dominates: it adds {values[at]:.4g} to the total, {times:.0f} times the largest other "
+            f"term '{term}' dominates: it adds {number(values[at])} to the total, {times:.0f} times the largest other "
             "term, and has not changed since the start."
         )
         return self.finding(int(series.steps[at]), text, subject=term)
@@ -251,7 +255,8 @@ class TermNotLearned(HealthRule):
                 return (self._dominated(history, term, won[0], ends, last / total),)
             if last < (1 + self.fall) * head:
                 text = (
-                    f"term '{term}' began at {head:.4g} and ended at {last:.4g}, {last / total:.0%} of the loss, while "
+                    f"term '{term}' began at {number(head)} and ended at {number(last)}, "
+                    f"{percent(last / total, 0)} of the loss, while "
                     "others fell more than tenfold: it seems to have no gradient."
                 )
                 return (replace(self.finding(history.step, text, subject=term), remedy=_DETACHED),)
@@ -262,8 +267,9 @@ class TermNotLearned(HealthRule):
     ) -> Finding:
         top, end = ends[winner]
         text = (
-            f"term '{winner}' dominates: it fell from {top:.4g} to {end:.4g}, while '{term}' stayed at "
-            f"{ends[term][1]:.4g}, {share:.0%} of the loss: the loss is minimized at its expense, or '{term}' has no "
+            f"term '{winner}' dominates: it fell from {number(top)} to {number(end)}, while '{term}' stayed at "
+            f"{number(ends[term][1])}, {percent(share, 0)} of the loss: the loss is minimized at its expense, or "
+            f"'{term}' has no "
             "gradient."
         )
         return self.finding(history.step, text, subject=winner)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import SMDEBUG, threshold
@@ -105,7 +106,10 @@ class StalledTraining(HealthRule):
             first = span.step(at)
             last = span.step(at + 1)
             if gaps[at] > self.ratio * usual and not any(first <= step <= last for step in events):
-                text = f"training stalled: {gaps[at]:.0f} s between steps {first} and {last} (usual: {usual:.3g} s)."
+                text = (
+                    f"training stalled: {gaps[at]:.0f} s between steps {first} and {last} (usual: {number(usual, 3)} "
+                    "s)."
+                )
                 return self.finding(last, text)
         return None
 
@@ -144,7 +148,7 @@ class SlowStart(HealthRule):
         usual = float(np.median(np.diff(series.seconds[: self.settled + 1])))
         if series.seconds[0] <= self.ratio * usual:
             return ()
-        text = f"the first step ended after {series.seconds[0]:.0f} s; later steps take {usual:.3g} s."
+        text = f"the first step ended after {series.seconds[0]:.0f} s; later steps take {number(usual, 3)} s."
         return (self.finding(int(series.steps[self.settled]), text),)
 
 
@@ -197,7 +201,8 @@ class StepOutlier(HealthRule):
         if at is None:
             return None
         text = (
-            f"{self.count} of the last {self.window} steps took over {self.ratio:g} times the usual {usual[at]:.3g} ms."
+            f"{self.count} of the last {self.window} steps took over {self.ratio:g} times the usual "
+            f"{number(usual[at], 3)} ms."
         )
         return self.finding(span.step(at), text)
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.results import ends_poorly
@@ -47,7 +48,8 @@ class NeverTrained(HealthRule):
             if event["updates"] >= self.patience:
                 level: Severity = "warning" if event["share"] >= self.share and event["called"] else "note"
                 text = (
-                    f"{event['count']} parameters in an optimizer ({event['share']:.0%} of all entries) have had no "
+                    f"{event['count']} parameters in an optimizer ({percent(event['share'], 0)} of all entries) "
+                    "have had no "
                     f"gradient within {event['updates']} updates: {_listed(event)}."
                 )
                 return (self.finding(int(event["step"]), text, subject=str(event["names"][0]), severity=level),)
@@ -96,7 +98,8 @@ class StaleAverage(HealthRule):
         return tuple(
             self.finding(
                 history.step,
-                f"'{item}' is evaluated, but has moved only {history[name].values[-1]:.0%} as far from its start as "
+                f"'{item}' is evaluated, but has moved only {percent(history[name].values[-1], 0)} as far from its "
+                "start as "
                 "the module that is trained: the average of the weights lags or is not updated.",
                 subject=item,
             )
@@ -148,7 +151,7 @@ class DecayTooHigh(HealthRule):
             severity: Severity = "warning" if ends_poorly(history) else "note"
             text = (
                 f"weight decay {decay:g} at learning rate {rate:g} ({event['optimizer']}) removes "
-                f"{rate * decay:.2g} of each parameter of group '{group}' per update."
+                f"{number(rate * decay, 2)} of each parameter of group '{group}' per update."
             )
             step = history.step if severity == "warning" else int(event["step"])
             yield self.finding(step, text, subject=group, severity=severity)
