@@ -55,5 +55,9 @@ def fake_cuda(request) -> Iterator[FakeCuda | RealCuda]:
         return
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile the device guard")
-    with stored_as_tensors(), FakeCuda() as device:
+    from fieldwatch.measure import out_of_memory  # noqa: PLC0415  after the hook of the annotation checks
+
+    # One notifier per process is attached to torch, once; that of other tests must not be attached to this device.
+    notifier = out_of_memory.OutOfMemoryNotifier()
+    with mock.patch.object(out_of_memory, "_NOTIFIER", notifier), stored_as_tensors(), FakeCuda() as device:
         yield device

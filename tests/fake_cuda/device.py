@@ -178,6 +178,10 @@ class FakeCuda:
         """What happened since the device was entered."""
         return STATE.ledger
 
+    def run_out_of_memory(self, after: int) -> None:
+        """Let the device run out of memory once, after a number of launches."""
+        STATE.launches_left = after
+
     def __enter__(self) -> Self:
         """Make the device available."""
         tensors.STATE.__init__()

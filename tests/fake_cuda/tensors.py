@@ -24,6 +24,7 @@ class DeviceState:
         generators: addresses of the generators that were made for the device.
         default_generator: default generator of the device.
         pinned: tensors in pinned memory of the host.
+        launches_left: launches after which the device is out of memory, once; None for never.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,7 @@ class DeviceState:
         self.default_generator = torch.Generator().manual_seed(0)
         self.generators: set[int] = {self.default_generator._cdata}
         self.pinned: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self.launches_left: int | None = None
 
 
 STATE = DeviceState()
@@ -73,6 +75,12 @@ class DeviceTensor(torch.Tensor):
     def __repr__(self) -> str:
         """Return the values."""
         return f"DeviceTensor({self.values!r})"
+
+    # Asked for in the backward passes of our own functions, too, where `__torch_function__` is off.
+    def tolist(self) -> Any:
+        """Return the values, which the host waits for."""
+        STATE.ledger.wait("tolist()")
+        return self.values.tolist()
 
     # torch parses the stream, which is pretended too, before it asks `__torch_function__`.
     def record_stream(self, _: object) -> None:
@@ -120,15 +128,9 @@ def _refuse_numpy(tensor: torch.Tensor, *_: object, **__: object) -> Any:
     raise TypeError(f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() first.")
 
 
-def _to_list(tensor: DeviceTensor) -> Any:
-    STATE.ledger.wait("tolist()")
-    return tensor.values.tolist()
-
-
 _CONVERSIONS = {
     torch.Tensor.numpy: _refuse_numpy,
     torch.Tensor.__array__: _refuse_numpy,
-    torch.Tensor.tolist: _to_list,
     torch.Tensor.data_ptr: lambda tensor: tensor.values.data_ptr(),
     torch.Tensor.untyped_storage: lambda tensor: _Storage(tensor.values),
     torch.Tensor.is_pinned: lambda *_: False,
@@ -240,6 +242,7 @@ def _count(func: Any, name: str, args: tuple, kwargs: dict) -> None:
         _count_copy(source, target.device, blocking=blocking, pinned_target=pinned_target)
     if name in operations.VIEWS:
         return
+    _use_memory()
     ledger.launch(name)
     accumulates = "index_put" in name and bool(kwargs.get("accumulate", args[3] if len(args) > 3 else False))
     if not accumulates and operations.adds_unordered(name, args, kwargs):
@@ -249,6 +252,15 @@ def _count(func: Any, name: str, args: tuple, kwargs: dict) -> None:
             raise RuntimeError(f"{name} does not have a deterministic implementation, but you set ...")
     dtypes = {str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves((args, kwargs)) if _has_dtype(leaf)}
     ledger.kernels[f"{func.name()} {','.join(sorted(dtypes))}"] += 1
+
+
+def _use_memory() -> None:
+    if STATE.launches_left is None:
+        return
+    STATE.launches_left -= 1
+    if STATE.launches_left < 0:
+        STATE.launches_left = None
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
 def _has_dtype(value: object) -> bool:

@@ -73,3 +73,20 @@ def test_a_diverged_run_goes_back_on_the_device(fake_cuda, name, spoiled, stop, 
     assert event["to"] < spoiled
     assert np.isfinite(gone_back.losses).all()
     assert len(gone_back.losses) > stop + 1
+
+
+@pytest.mark.pretended
+@pytest.mark.parametrize("name", ["splats-planar", "normals", "video"])
+def test_a_step_that_runs_out_of_memory_is_repeated_in_parts(fake_cuda, name, data, tmp_path):
+    words = RUNS[name](*data)
+
+    def exhaust(step, _):
+        if step.index == 3:
+            fake_cuda.run_out_of_memory(after=100)
+
+    run = train(words, tmp_path / "run", stop=6, at_step=exhaust)
+    kinds = [event["kind"] for event in read_events(tmp_path / "run")]
+    assert "out_of_memory" in kinds
+    whole = train(words, tmp_path / "whole", stop=6)
+    # The rays of a part are marched with those of the part only: sums are rounded differently.
+    assert run.losses == pytest.approx(whole.losses, rel=2e-2)

@@ -207,7 +207,6 @@ NEEDS = {
     "From Gaussians to a textured mesh": {"runs/garden": make_opaque},
     "See what it does": {"runs": make_two_runs},
     "Never lose a run": {"garden": make_garden},
-    "Account for memory": {},
 }
 """What the sections of README name that the reader has, made small."""
 

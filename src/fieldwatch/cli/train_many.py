@@ -53,6 +53,7 @@ def run(arguments: Sequence[str]) -> int:
             # Checked under the ledger's lock, so that no other command can finish a scene in between.
             check_begun(scenes, out)
             executor = executor_for(chosen, scenes)
+            scenes = [scene.with_gpus(executor.capacity().gpus) for scene in scenes]
             return train(chosen, Driver(scenes, out, executor, ledger, place=Path.cwd(), grace=chosen.grace), console)
     except (NoRay, OutInUse) as error:
         raise BadInput(str(error)) from error
@@ -96,8 +97,7 @@ def executor_for(chosen: TrainManyFlags, scenes: Sequence[PlannedScene]) -> Exec
         NoRay: Ray is not installed, or does not answer.
     """
     if chosen.ray == "off":
-        # Querying the driver takes time, and only GPU scenes need the count.
-        gpus = len(read_machine().gpus) if any(scene.gpus for scene in scenes) else 0
+        gpus = len(read_machine(settle=0.0).gpus)
         executor: Executor = ProcessExecutor(capacity_here(chosen.cpus, gpus, psutil.virtual_memory().total))
     else:
         executor = RayExecutor(None if chosen.ray == "local" else chosen.ray, chosen.cpus)

@@ -81,11 +81,11 @@ def check_room(scenes: Sequence[PlannedScene], capacity: Capacity, *, whole_gpus
         BadInput: a resource is too small; the message names the scene, the request and the capacity.
     """
     for scene in scenes:
-        requests = {"cpus": (scene.cpus, capacity.cpus), "gpus": (scene.gpus, capacity.gpus)}
+        requests = {"cpus": (scene.cpus, capacity.cpus), "gpus": (scene.gpus or 0.0, capacity.gpus)}
         requests["memory"] = (scene.memory_gib, capacity.memory_bytes / 2**30)
         for key, (request, available) in requests.items():
             if request > available and not capacity.grows:
                 raise BadInput(f"scene {scene.name!r}: {key} must be at most {available:g}, got {request:g}")
         # Plain processes get GPUs by CUDA_VISIBLE_DEVICES, which cannot split one.
-        if whole_gpus and scene.gpus != int(scene.gpus):
+        if whole_gpus and scene.gpus is not None and scene.gpus != int(scene.gpus):
             raise BadInput(f"scene {scene.name!r}: gpus must be a whole number without Ray, got {scene.gpus:g}")

@@ -175,7 +175,7 @@ class Driver:
                 place=self._place,
                 env=dict(scene.env),
                 cpus=scene.cpus,
-                gpus=scene.gpus,
+                gpus=scene.gpus or 0.0,
                 memory_bytes=round(scene.memory_gib * _GIBIBYTE),
                 timeout=scene.timeout,
                 grace=self._grace,
