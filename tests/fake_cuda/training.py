@@ -95,11 +95,13 @@ class Training:
         folder: the run folder.
         steps: counts of each step, from update to update.
         losses: total loss of each step.
+        optimizers: classes of the optimizers of each update, without repetitions.
     """
 
     folder: Path
     steps: list[Ledger] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    optimizers: set[str] = field(default_factory=set)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return all tensors of the last checkpoint, by path."""
@@ -142,6 +144,7 @@ def _watched(training: Training, at_step: AtStep) -> Iterator[None]:
         updated = update(step, *optimizers, **options)
         marks.append(STATE.ledger.copy())
         training.steps[:] = [after.since(before) for before, after in pairwise(marks)]
+        training.optimizers |= {type(optimizer).__name__ for optimizer in optimizers}
         total = step.terms.total
         # Not a read of the device, which would count as a wait.
         training.losses.append(float(total.values if isinstance(total, DeviceTensor) else total))
