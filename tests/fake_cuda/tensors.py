@@ -124,12 +124,19 @@ class _Storage:
         self.nbytes = self.size = self._storage.nbytes
 
 
+def _to_numpy(tensor: "DeviceTensor", *, force: bool = False) -> Any:
+    if force:
+        STATE.ledger.wait("copy to the host")
+        return tensor.values.detach().resolve_conj().resolve_neg().numpy()
+    return _refuse_numpy(tensor)
+
+
 def _refuse_numpy(tensor: torch.Tensor, *_: object, **__: object) -> Any:
     raise TypeError(f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() first.")
 
 
 _CONVERSIONS = {
-    torch.Tensor.numpy: _refuse_numpy,
+    torch.Tensor.numpy: _to_numpy,
     torch.Tensor.__array__: _refuse_numpy,
     torch.Tensor.data_ptr: lambda tensor: tensor.values.data_ptr(),
     torch.Tensor.untyped_storage: lambda tensor: _Storage(tensor.values),

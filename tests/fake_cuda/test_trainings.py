@@ -93,3 +93,17 @@ def test_a_step_that_runs_out_of_memory_is_repeated_in_parts(fake_cuda, name, da
     whole = train(words, tmp_path / "whole", stop=6)
     # The rays of a part are marched with those of the part only: sums are rounded differently.
     assert run.losses == pytest.approx(whole.losses, rel=2e-2)
+
+
+def test_a_mesh_is_refined_on_the_device(fake_cuda, data, benchmark, tmp_path):
+    train(RUNS["splats-planar"](*data), tmp_path / "run", device="cpu", stop=4)
+    sphere = benchmark("identical_runs").write_sphere(tmp_path / "sphere.obj")
+    words = "--iterations 16 --degree 1 --test-iterations 12 --checkpoint-interval 5 --turntable 0"
+    words = ["mesh", "refine", str(tmp_path / "run"), str(sphere), *words.split(), "--first-colors", "vertices"]
+    on_cpu = train(words, tmp_path / "cpu", device="cpu", stop=9)
+    whole = train(words, tmp_path / "whole", stop=9)
+    assert whole.losses == pytest.approx(on_cpu.losses, rel=1e-2)
+    train(words, tmp_path / "refined", stop=5)
+    again = train(words, tmp_path / "refined", stop=9)
+    if fake_cuda.counts:
+        assert_same_state(again, whole)
