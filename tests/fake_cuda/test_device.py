@@ -48,6 +48,7 @@ WAITS = {
     "repeat_interleave": lambda x: x.repeat_interleave(x.long()),
     "indices of the host": lambda x: x[torch.tensor([0, 1])],
     "cpu()": lambda x: x.cpu(),
+    "numpy by force": lambda x: x.numpy(force=True),
     "a tensor of numbers": lambda x: x.new_tensor([1.0, 2.0]),
     "a pageable upload": lambda _: torch.ones(3).to("cuda", non_blocking=True),
     "a pageable download": lambda x: torch.empty(3).copy_(x, non_blocking=True),
