@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from fake_cuda import FakeCuda
+from fake_cuda.conftest import stored_as_tensors
 from fake_cuda.training import COUNTS, RUNS, STOP, Training, draw_frames, refused_from, train, write_scene
 from fieldwatch.record import read_events
 
@@ -107,3 +109,18 @@ def test_a_mesh_is_refined_on_the_device(fake_cuda, data, benchmark, tmp_path):
     again = train(words, tmp_path / "refined", stop=9)
     if fake_cuda.counts:
         assert_same_state(again, whole)
+
+
+@pytest.mark.pretended
+@pytest.mark.filterwarnings("ignore:the state is of 1 CUDA devices:RuntimeWarning")
+@pytest.mark.parametrize("name", ["splats-planar", "normals"])
+def test_a_run_goes_on_when_the_gpu_comes_and_goes(name, data, tmp_path):
+    words = RUNS[name](*data)
+    with stored_as_tensors():
+        on_cpu = train(words, tmp_path / "run", device="auto", stop=3)
+        with FakeCuda():
+            on_gpu = train(words, tmp_path / "run", device="auto", stop=6)
+        again = train(words, tmp_path / "run", device="auto", stop=9)
+    losses = [*on_cpu.losses, *on_gpu.losses, *again.losses]
+    whole = train(words, tmp_path / "whole", device="cpu", stop=9)
+    assert losses == pytest.approx(whole.losses, rel=1e-2)
