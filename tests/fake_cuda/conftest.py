@@ -34,6 +34,17 @@ def stored_as_tensors() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def pretended_gpu() -> Iterator[FakeCuda]:
+    """Enter the device for code of fieldwatch, of which nothing remembers the device afterwards."""
+    from fieldwatch.measure import out_of_memory  # noqa: PLC0415  after the hook of the annotation checks
+
+    # One notifier per process is attached to torch, once; that of other tests must not be attached to this device.
+    notifier = out_of_memory.OutOfMemoryNotifier()
+    with mock.patch.object(out_of_memory, "_NOTIFIER", notifier), stored_as_tensors(), FakeCuda() as device:
+        yield device
+
+
 class RealCuda:
     """The GPU of this machine, for `make test-gpu`; nothing is counted."""
 
@@ -55,9 +66,5 @@ def fake_cuda(request) -> Iterator[FakeCuda | RealCuda]:
         return
     if shutil.which("g++") is None:
         pytest.skip("no g++ to compile the device guard")
-    from fieldwatch.measure import out_of_memory  # noqa: PLC0415  after the hook of the annotation checks
-
-    # One notifier per process is attached to torch, once; that of other tests must not be attached to this device.
-    notifier = out_of_memory.OutOfMemoryNotifier()
-    with mock.patch.object(out_of_memory, "_NOTIFIER", notifier), stored_as_tensors(), FakeCuda() as device:
+    with pretended_gpu() as device:
         yield device

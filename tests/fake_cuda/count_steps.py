@@ -15,8 +15,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fake_cuda import FakeCuda
-from fake_cuda.conftest import stored_as_tensors
+from fake_cuda.conftest import pretended_gpu
 from fake_cuda.training import COUNTS, RUNS, STOP, draw_frames, train, write_scene
 
 
@@ -28,7 +27,7 @@ def main() -> int:
         folder = Path(place)
         scene, frames = write_scene(folder), draw_frames(folder / "frames")
         for name, words in RUNS.items():
-            with stored_as_tensors(), FakeCuda(), contextlib.redirect_stdout(io.StringIO()):
+            with pretended_gpu(), contextlib.redirect_stdout(io.StringIO()):
                 counted[name] = train(words(scene, frames), folder / name, stop=STOP).steady_counts()
             print(f"{name:15}", *(f"{count} {what}" for what, count in counted[name].items()), sep="  ")
     risen = [

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fake_cuda import FakeCuda
-from fake_cuda.conftest import stored_as_tensors
+from fake_cuda.conftest import pretended_gpu, stored_as_tensors
 from fake_cuda.training import COUNTS, RUNS, STOP, Training, draw_frames, refused_from, train, write_scene
 from fieldwatch.record import read_events
 
@@ -118,7 +117,7 @@ def test_a_run_goes_on_when_the_gpu_comes_and_goes(name, data, tmp_path):
     words = RUNS[name](*data)
     with stored_as_tensors():
         on_cpu = train(words, tmp_path / "run", device="auto", stop=3)
-        with FakeCuda():
+        with pretended_gpu():
             on_gpu = train(words, tmp_path / "run", device="auto", stop=6)
         again = train(words, tmp_path / "run", device="auto", stop=9)
     losses = [*on_cpu.losses, *on_gpu.losses, *again.losses]
