@@ -1,6 +1,7 @@
 """Runs work in forked processes: a fork takes milliseconds, a new process that imports torch takes seconds.
 
-The parent must do no tensor work itself, because the threads of torch's pools do not survive a fork.
+The parent must do no tensor work itself, because the threads of torch's pools do not survive a fork. It imports what
+every child needs: torch's first optimizer imports its compiler, which takes a second in each of hundreds of children.
 """
 
 import json
@@ -13,6 +14,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch._dynamo  # noqa: F401  see above
+
+import fieldwatch.run.session  # noqa: F401  the rest of a run
 
 PATIENCE = 120.0
 """Seconds without output after which a child counts as hung."""
