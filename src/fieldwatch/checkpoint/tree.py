@@ -77,6 +77,11 @@ class Packer:
         return _plain(value, path)
 
     def _members(self, values: Sequence[object], path: Path, depth: int) -> list[Any]:
+        # Python's random state has 625 integers, and every checkpoint holds it.
+        if depth < MAX_DEPTH and set(map(type, values)) == {int}:
+            numbers = cast("Sequence[int]", values)
+            if min(numbers) >= -(2**63) and max(numbers) < 2**63:
+                return list(numbers)
         return [self.pack(value, (*path, i), depth + 1) for i, value in enumerate(values)]
 
     def _mapping(self, mapping: Mapping[object, object], path: Path, depth: int) -> dict[str, Any]:

@@ -74,6 +74,8 @@ class Unpacker:
         return value
 
     def _members(self, nodes: list[Any], depth: int) -> list[Any]:
+        if depth <= MAX_DEPTH and set(map(type, nodes)) == {int}:  # a random state has hundreds
+            return list(nodes)
         return [self.unpack(node, depth + 1) for node in nodes]
 
     def _pairs(self, node: _Node, depth: int) -> list[tuple[Any, Any]]:
