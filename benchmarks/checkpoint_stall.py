@@ -134,6 +134,16 @@ class Behind:
         self._times.writing.append(time.perf_counter() - began)
 
 
+THEIRS = "torch.save + fsync"
+OURS = "fieldwatch, background"
+METHODS: dict[str, Callable[[Scene, Path, Times], Callable[[int], bool] | None]] = {
+    "none": lambda *_: None,
+    THEIRS: lambda scene, folder, _: with_torch(scene, folder),
+    "fieldwatch, waiting": lambda scene, folder, _: waiting(scene, folder),
+    OURS: Behind,
+}
+
+
 def measure(scene: Scene, save: Callable[[int], bool] | None, times: Times, steps: int, every: int) -> None:
     """Run some steps and save at regular intervals; a pause between two saves lets the disk settle."""
     busy = (lambda: save.busy) if isinstance(save, Behind) else (lambda: False)
@@ -169,19 +179,17 @@ def table(count: int, share: float, steps: int, every: int) -> None:
     print(f"\n{count:,} Gaussians, {nbytes / 1e6:,.0f} MB with moments, saved every {every} of {steps} steps")
     print("| saving | step p50 ms | p99 | beside writing p50 | stall p50 ms | p99 | stall / torch.save |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for name in ("none", "torch.save + fsync", "fieldwatch, waiting", "fieldwatch, background"):
+    for name, make in METHODS.items():
         folder = Path(tempfile.mkdtemp(prefix="stall-"))
         times = Times()
-        ways = {"torch.save + fsync": with_torch, "fieldwatch, waiting": waiting}
-        save = ways[name](scene, folder) if name in ways else None
-        measure(scene, Behind(scene, folder, times) if name.endswith("behind") else save, times, steps, every)
+        measure(scene, make(scene, folder, times), times, steps, every)
         shutil.rmtree(folder)
         found[name] = times
-        ratio = percent(times.stalls, 99) / percent(found.get("torch.save + fsync", times).stalls, 99)
+        ratio = percent(times.stalls, 99) / percent(found.get(THEIRS, times).stalls, 99)
         figures = [percent(times.steps, 50), percent(times.steps, 99), percent(times.beside, 50)]
         figures += [percent(times.stalls, 50), percent(times.stalls, 99)]
         print(f"| {name} | " + " | ".join(f"{one:.1f}" for one in figures) + f" | {ratio:.3f} |")
-    tell(found["torch.save + fsync"], found["fieldwatch, background"])
+    tell(found[THEIRS], found[OURS])
 
 
 def tell(theirs: Times, ours: Times) -> None:
