@@ -12,7 +12,7 @@ import torch
 
 from fake_cuda import tensors
 from fake_cuda.guard import guard
-from fake_cuda.ledger import Ledger
+from fake_cuda.ledger import Ledger, Memory
 from fake_cuda.tensors import DEVICE, STATE, DeviceMode, DeviceTensor
 
 NAME = "Pretended GPU"
@@ -147,7 +147,8 @@ def _set_all_random_states(states: list[torch.Tensor]) -> None:
 
 
 def _memory_statistics(*_: object) -> dict[str, Any]:
-    part = {"current": 1 << 20, "peak": 1 << 20, "allocated": 1 << 20, "freed": 0}
+    memory = STATE.memory
+    part = {"current": memory.allocated, "peak": memory.peak, "allocated": memory.peak, "freed": 0}
     pools = {"all": part, "small_pool": part, "large_pool": part}
     kinds = ("allocation", "segment", "active", "inactive_split")
     nested: dict[str, Any] = {name: pools for kind in kinds for name in (kind, f"{kind}_bytes")}
@@ -177,6 +178,11 @@ class FakeCuda:
     def ledger(self) -> Ledger:
         """What happened since the device was entered."""
         return STATE.ledger
+
+    @property
+    def memory(self) -> Memory:
+        """What the tensors of the device hold."""
+        return STATE.memory
 
     def run_out_of_memory(self, after: int) -> None:
         """Let the device run out of memory once, after a number of launches."""
@@ -240,12 +246,12 @@ class FakeCuda:
             "get_rng_state_all": lambda: [_random_state()],
             "set_rng_state": _set_random_state,
             "set_rng_state_all": _set_all_random_states,
-            "mem_get_info": lambda *_: (self._memory // 2, self._memory),
-            "memory_allocated": lambda *_: 1 << 20,
-            "max_memory_allocated": lambda *_: 1 << 20,
-            "memory_reserved": lambda *_: 1 << 21,
-            "max_memory_reserved": lambda *_: 1 << 21,
-            "reset_peak_memory_stats": lambda *_: None,
+            "mem_get_info": lambda *_: (self._memory - STATE.memory.allocated, self._memory),
+            "memory_allocated": lambda *_: STATE.memory.allocated,
+            "max_memory_allocated": lambda *_: STATE.memory.peak,
+            "memory_reserved": lambda *_: STATE.memory.allocated,
+            "max_memory_reserved": lambda *_: STATE.memory.peak,
+            "reset_peak_memory_stats": lambda *_: STATE.memory.reset_peak(),
             "empty_cache": lambda: None,
             "memory_snapshot": lambda *_, **__: [],
             "memory_stats_as_nested_dict": _memory_statistics,

@@ -2,10 +2,57 @@
 
 import sys
 import threading
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 _SOURCE = "/src/fieldwatch/"
+
+
+_BLOCK = 512
+
+
+class Memory:
+    """Memory that tensors of the pretended device hold; views and their base hold it once.
+
+    What an operation needs while it runs, and what an allocator rounds up or cannot return, is not part of it; each
+    tensor is rounded up to 512 bytes, as in torch's allocator.
+
+    Attributes:
+        allocated: bytes in use.
+        peak: most bytes in use since `reset_peak`.
+    """
+
+    def __init__(self) -> None:
+        self.allocated = 0
+        self.peak = 0
+        self._holders: Counter[int] = Counter()
+        # Tensors end in any thread, also while one is counted here: the collector may run at any time.
+        self._lock = threading.RLock()
+
+    def hold(self, tensor: Any, storage: Any) -> None:
+        """Count a storage as used until the tensor, and all others that hold it, are gone."""
+        key = storage._cdata
+        size = -(-storage.nbytes() // _BLOCK) * _BLOCK
+        with self._lock:
+            if not self._holders[key]:
+                self.allocated += size
+                self.peak = max(self.peak, self.allocated)
+            self._holders[key] += 1
+        # The storage is kept as well: its address must not be given to another one before it is released here.
+        weakref.finalize(tensor, self._release, key, size, storage).atexit = False
+
+    def reset_peak(self) -> None:
+        """Let the peak begin at what is used now."""
+        self.peak = self.allocated
+
+    def _release(self, key: int, size: int, _storage: Any) -> None:
+        with self._lock:
+            self._holders[key] -= 1
+            if not self._holders[key]:
+                del self._holders[key]
+                self.allocated -= size
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fake_cuda import operations
-from fake_cuda.ledger import Ledger
+from fake_cuda.ledger import Ledger, Memory
 from fake_cuda.operations import aten
 
 DEVICE = torch.device("cuda", 0)
@@ -21,6 +21,7 @@ class DeviceState:
 
     Attributes:
         ledger: what happened since the device was entered.
+        memory: what its tensors hold.
         generators: addresses of the generators that were made for the device.
         default_generator: default generator of the device.
         pinned: tensors in pinned memory of the host.
@@ -29,6 +30,7 @@ class DeviceState:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
+        self.memory = Memory()
         self.default_generator = torch.Generator().manual_seed(0)
         self.generators: set[int] = {self.default_generator._cdata}
         self.pinned: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -60,6 +62,7 @@ class DeviceTensor(torch.Tensor):
             device=DEVICE,
         )
         made.values = values
+        STATE.memory.hold(made, values.untyped_storage())
         return made
 
     # Module.to() exchanges the parameters of a module for subclasses only if these can be flattened.
@@ -96,6 +99,7 @@ class DeviceTensor(torch.Tensor):
         if func is torch.Tensor.data.__set__:
             target, value = args
             target.values = _plain(value)
+            STATE.memory.hold(target, target.values.untyped_storage())
         return done
 
     @classmethod
