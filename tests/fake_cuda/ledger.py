@@ -2,14 +2,11 @@
 
 import sys
 import threading
-import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 _SOURCE = "/src/fieldwatch/"
-
-
 _BLOCK = 512
 
 
@@ -31,28 +28,44 @@ class Memory:
         # Tensors end in any thread, also while one is counted here: the collector may run at any time.
         self._lock = threading.RLock()
 
-    def hold(self, tensor: Any, storage: Any) -> None:
-        """Count a storage as used until the tensor, and all others that hold it, are gone."""
-        key = storage._cdata
-        size = -(-storage.nbytes() // _BLOCK) * _BLOCK
-        with self._lock:
-            if not self._holders[key]:
-                self.allocated += size
-                self.peak = max(self.peak, self.allocated)
-            self._holders[key] += 1
-        # The storage is kept as well: its address must not be given to another one before it is released here.
-        weakref.finalize(tensor, self._release, key, size, storage).atexit = False
+    def hold(self, storage: Any) -> "_Hold":
+        """Count a storage as used while the returned object exists, or another one for the same storage."""
+        return _Hold(self, storage)
 
     def reset_peak(self) -> None:
         """Let the peak begin at what is used now."""
         self.peak = self.allocated
 
-    def _release(self, key: int, size: int, _storage: Any) -> None:
+    def _add(self, key: int, size: int) -> None:
+        with self._lock:
+            if not self._holders[key]:
+                self.allocated += size
+                self.peak = max(self.peak, self.allocated)
+            self._holders[key] += 1
+
+    def _remove(self, key: int, size: int) -> None:
         with self._lock:
             self._holders[key] -= 1
             if not self._holders[key]:
                 del self._holders[key]
                 self.allocated -= size
+
+
+class _Hold:
+    """An attribute of a tensor, which ends with it. A weak reference would keep `Module.to` from exchanging tensors."""
+
+    def __init__(self, memory: Memory, storage: Any) -> None:
+        self._memory = memory
+        self._storage = storage  # kept: its address must not be given to another one before it is released
+        self._size = -(-storage.nbytes() // _BLOCK) * _BLOCK
+        memory._add(storage._cdata, self._size)
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Store nothing of it with a tensor."""
+        return type(None), ()
+
+    def __del__(self) -> None:
+        self._memory._remove(self._storage._cdata, self._size)
 
 
 @dataclass(kw_only=True)

@@ -45,9 +45,11 @@ class DeviceTensor(torch.Tensor):
 
     Attributes:
         values: its values on the CPU; views share them.
+        memory: counts them as memory of the device.
     """
 
     values: torch.Tensor
+    memory: object
 
     @staticmethod
     def __new__(cls, values: torch.Tensor) -> Self:
@@ -62,7 +64,7 @@ class DeviceTensor(torch.Tensor):
             device=DEVICE,
         )
         made.values = values
-        STATE.memory.hold(made, values.untyped_storage())
+        made.memory = STATE.memory.hold(values.untyped_storage())
         return made
 
     # Module.to() exchanges the parameters of a module for subclasses only if these can be flattened.
@@ -99,7 +101,7 @@ class DeviceTensor(torch.Tensor):
         if func is torch.Tensor.data.__set__:
             target, value = args
             target.values = _plain(value)
-            STATE.memory.hold(target, target.values.untyped_storage())
+            target.memory = STATE.memory.hold(target.values.untyped_storage())
         return done
 
     @classmethod

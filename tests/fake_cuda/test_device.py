@@ -165,3 +165,19 @@ def test_nothing_is_left_behind():
     assert not torch.cuda.is_available()
     with pytest.raises((AssertionError, RuntimeError)):
         torch.ones(1, device="cuda")
+
+
+def test_memory_is_what_tensors_and_saved_values_hold(fake_cuda):
+    leaf = torch.zeros(1000, device="cuda", requires_grad=True)
+    assert torch.cuda.memory_allocated() == 4096  # rounded up to blocks of 512 bytes
+    view = leaf.detach()[10:]
+    grown = leaf.exp()
+    total = grown.sin().sum()
+    assert torch.cuda.memory_allocated() == 2 * 4096 + 512  # a view has no memory of its own
+    assert torch.cuda.max_memory_allocated() == 3 * 4096 + 512  # the sine was summed, and is gone
+    del grown, view
+    assert torch.cuda.memory_allocated() == 2 * 4096 + 512  # saved for the backward pass
+    total.backward()
+    del total
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.memory_allocated() == torch.cuda.max_memory_allocated() == 2 * 4096  # the leaf and its gradient
