@@ -151,6 +151,7 @@ def critic(
         run.track(maker=maker, judge=judge, makes=makes, judges=judges)
         run.resume()
         for step in run.steps(total):
+            judged = torch.zeros(())
             for _ in range(2):
                 real, made = judge(waves(64)), judge(maker(torch.randn(64, 8)).detach())
                 if loss == "hinge":

@@ -34,7 +34,10 @@ SCHEDULE = rf"{RATE}|schedul|warm.?up|decay"
 SMALL = rf"{SCHEDULE}|updates? (is|are|ratio)|tiny|too (small|low|slow)|unchanged|hardly (move|change)|barely"
 BLOWN = r"diverg|explod|overflow|not finite|non.?finite|\bNaN\b|\bInf\b|blow|unbounded|grow|jump|spike"
 LOUD = r"dominat|share of the|outweigh|imbalance|conflict|weight"
-DEAD = r"no gradient|without (a )?gradient|zero gradient|gradients? (is|are|of) (exactly )?(0|zero)|dead|saturat|vanish|never (receive|change)|unchanged|detach|frozen"
+DEAD = (
+    r"no gradient|without (a )?gradient|zero gradient|gradients? (is|are|of) (exactly )?(0|zero)|dead|saturat|vanish|"
+    r"never (receive|change)|unchanged|detach|frozen"
+)
 HELD = r"optimizer|not (held|updated|stepped|trained)|unchanged|never (changes|updated)"
 COLLAPSE = r"collaps|diversity|spread|modes?\b|degenerat|entropy|determinis"
 

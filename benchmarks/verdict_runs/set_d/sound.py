@@ -1,7 +1,7 @@
 """Signals: tones of instruments, and the load of a power grid."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -191,7 +191,7 @@ def power(
     loss: str = "huber",
     leaks: bool = False,
     broadcast: bool = False,
-    plateau: str = "",
+    plateau: Literal["", "min", "max"] = "",
     eps: float = 1e-8,
     beta: float = 0.9,
     total: int = 240,
