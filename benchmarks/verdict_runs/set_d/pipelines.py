@@ -119,7 +119,7 @@ COURT = Command(
     good=18.0,
 )
 COURT_VIEWS = dataclasses.replace(COURT, figure=worst_view, good=-2.2)
-COW = Command(pipeline="normals", words=f"{NORMALS} --steps 160", write=cow_normals, good=-12.0)
+COW = Command(pipeline="normals", words=f"{NORMALS} --steps 100", write=cow_normals, good=-12.0)
 RABBIT = Command(pipeline="video", words=f"{VIDEO} --epochs 45", write=scenes.bunny_frames(14, (48, 24), 9), good=20.0)
 RABBIT_FRAMES = dataclasses.replace(RABBIT, figure=last_value("Eval/PSNR_Stats/train_min"), good=20.0)
 
