@@ -33,6 +33,12 @@ def mirrored(pixels: Array) -> Array:
     return pixels[:, ::-1]
 
 
+def torn(pixels: Array) -> Array:
+    """Return a picture whose lines are out of order and moved sideways."""
+    lines = np.random.default_rng(5).permutation(len(pixels))
+    return np.stack([np.roll(pixels[line], 7 * line, axis=0) for line in lines])
+
+
 def change_photos(change: Callable[[Array], Array], count: int) -> Spoil:
     """Change the pixels of all photos of a scene."""
 
@@ -118,10 +124,10 @@ COURT = Command(
     write=scenes.solid_scene(13, 36, 300),
     good=18.0,
 )
-COURT_VIEWS = dataclasses.replace(COURT, figure=worst_view, good=-2.2)
+COURT_VIEWS = dataclasses.replace(COURT, figure=worst_view, good=-1.55)
 COW = Command(pipeline="normals", words=f"{NORMALS} --steps 100", write=cow_normals, good=-12.0)
-RABBIT = Command(pipeline="video", words=f"{VIDEO} --epochs 45", write=scenes.bunny_frames(14, (48, 24), 9), good=20.0)
-RABBIT_FRAMES = dataclasses.replace(RABBIT, figure=last_value("Eval/PSNR_Stats/train_min"), good=20.0)
+RABBIT = Command(pipeline="video", words=f"{VIDEO} --epochs 45", write=scenes.bunny_frames(14, (48, 24), 9), good=22.0)
+RABBIT_FRAMES = dataclasses.replace(RABBIT, figure=last_value("Eval/PSNR_Stats/train_min"), good=22.5)
 
 
 def spoilt(command: Command, name: str, fault: Fault, *spoils: Spoil, names: tuple[str, ...] = ()) -> Plant:
@@ -205,9 +211,9 @@ PIPELINES: tuple[Plant, ...] = (
     ),
     spoilt(
         RABBIT_FRAMES,
-        "rabbit one frame black",
+        "rabbit one frame with torn lines",
         PHOTO,
-        scenes.change_frame(4, lambda pixels: 0 * pixels),
+        scenes.change_frame(4, torn),
         names=("4",),
     ),
     spoilt(
