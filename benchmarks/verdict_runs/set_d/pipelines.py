@@ -176,6 +176,12 @@ PIPELINES: tuple[Plant, ...] = (
         settings(r"prun|opacit|population|fewer|number of gaussians", r"--least-opacity|--lr-opacities|prun"),
         "--least-opacity 0.6 --lr-opacities 1e-8",
     ),
+    flagged(
+        COURT,
+        "court before white instead of black",
+        settings(r"background|white|black|corner|border|mean colou?r|held.?out|worse", r"--background|background"),
+        "--background white",
+    ),
     spoilt(
         COW,
         "cow normals stored as colors",
@@ -216,19 +222,11 @@ PIPELINES: tuple[Plant, ...] = (
         scenes.change_frame(4, torn),
         names=("4",),
     ),
-    spoilt(
-        RABBIT_FRAMES,
-        "rabbit one frame upside down",
-        PHOTO,
-        scenes.change_frame(9, lambda pixels: pixels[::-1]),
-        names=("9",),
-    ),
     flagged(RABBIT, "rabbit rate x60", settings(rf"{RATE}|diverg|update|explod", RATE), "--lr 0.6"),
 )
 
 HEALTHY_PIPELINES: tuple[Healthy, ...] = (
     COURT.healthy("court"),
-    COURT.healthy("court before white", "--background white"),
     COW.healthy("cow"),
     RABBIT.healthy("rabbit"),
 )
