@@ -61,7 +61,7 @@ HEALTHY: tuple[Healthy, ...] = (
     FRAUD.healthy("fraud without weights", positive=1.0),
     FACES.healthy("faces"),
     FACES.healthy("faces divergence warmed up", warm=True),
-    WAVES.healthy("waves"),
+    WAVES.healthy("waves of a critic"),
     WAVES.healthy("waves of a Wasserstein critic", loss="wasserstein"),
     SPIRAL.healthy("spiral"),
     REGION.healthy("region"),
