@@ -14,7 +14,8 @@ applied. The figure of merit is measured on clean data, by the benchmark, and is
 that is not "healthy" is a false alarm.
 
 Rules may be tuned on sets a and b, which have the same faults with other data, models and magnitudes. Set c has other
-faults and other loops, and was written without knowledge of the rules: do not tune rules on it.
+faults and other loops, and was written without knowledge of the rules, as was set d, in yet other fields: do not tune
+rules on either.
 """
 
 import argparse

@@ -4,9 +4,21 @@ from . import healthy_a, healthy_b, plants_a, plants_b
 from .cases import Healthy, Order, Plant, Train
 from .set_c import healthy as healthy_c
 from .set_c import plants as plants_c
+from .set_d import healthy as healthy_d
+from .set_d import plants as plants_d
 
-PLANTS: dict[str, tuple[Plant, ...]] = {"a": plants_a.PLANTS, "b": plants_b.PLANTS, "c": plants_c.PLANTS}
-HEALTHY: dict[str, tuple[Healthy, ...]] = {"a": healthy_a.HEALTHY, "b": healthy_b.HEALTHY, "c": healthy_c.HEALTHY}
+PLANTS: dict[str, tuple[Plant, ...]] = {
+    "a": plants_a.PLANTS,
+    "b": plants_b.PLANTS,
+    "c": plants_c.PLANTS,
+    "d": plants_d.PLANTS,
+}
+HEALTHY: dict[str, tuple[Healthy, ...]] = {
+    "a": healthy_a.HEALTHY,
+    "b": healthy_b.HEALTHY,
+    "c": healthy_c.HEALTHY,
+    "d": healthy_d.HEALTHY,
+}
 
 
 def all_plants() -> dict[str, Plant]:

@@ -86,6 +86,17 @@ def test_a_healthy_run_of_set_c_is_sound(verdicts, tmp_path):
     assert run.train(tmp_path / "run", 0) >= run.good
 
 
+def test_a_plant_of_set_d_breaks_its_run_and_its_repair_mends_it(verdicts, tmp_path):
+    (plant,) = [plant for plant in verdicts.PLANTS["d"] if plant.name == "films factors begin at zero"]
+    assert plant.broken(tmp_path / "broken", 0) < plant.good
+    assert plant.repaired("initialize the factors")(tmp_path / "repaired", 0) >= plant.good
+
+
+def test_a_healthy_run_of_set_d_is_sound(verdicts, tmp_path):
+    (run,) = [run for run in verdicts.HEALTHY["d"] if run.name == "films with Adagrad"]
+    assert run.train(tmp_path / "run", 0) >= run.good
+
+
 @pytest.mark.parametrize(
     ("advice", "settings"),
     [

@@ -1,0 +1,1 @@
+"""Set d: faults in programs of other fields, written without knowledge of the rules."""
