@@ -116,7 +116,10 @@ SPLATS = Pipeline(
         DataKind(
             name="photos",
             title="photos with cameras",
-            wanted="photos with cameras (images/ and sparse/0/; or transforms.json)",
+            wanted=(
+                "photos with cameras (images/ and sparse/0/; transforms.json; or an export of Metashape, RealityScan, "
+                "Polycam or Record3D)"
+            ),
             recognize="fieldwatch.recon.commands.splats.recognize:is_photos",
             report="fieldwatch.recon.commands.splats.doctor_photos:photos_report",
         ),

@@ -81,7 +81,7 @@ def palette_of(rows: Floats, size: int) -> tuple[Floats, NDArray[np.intp]]:
 
 def _sums(rows: Floats, groups: NDArray[np.intp], count: int) -> NDArray[np.float64]:
     """Return the sums of the rows of each group, shape (count, dimensions)."""
-    return np.stack([np.bincount(groups, rows[:, i], count) for i in range(rows.shape[1])], 1)
+    return np.array([np.bincount(groups, rows[:, i], count) for i in range(rows.shape[1])], np.float64).T
 
 
 def _along_principal_axes(
