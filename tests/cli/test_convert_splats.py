@@ -56,7 +56,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_written(refused, tmp
 def test_output_is_never_the_input_a_folder_or_of_an_unknown_format(refused, tmp_path):
     path = tmp_path / "a.ply"
     path.write_bytes((FILES / "scene.ply").read_bytes())
-    assert "--to" in refused("convert", "splats", path, "-o", tmp_path / "a.sog")
+    assert "--to" in refused("convert", "splats", path, "-o", tmp_path / "a.ksplat")
     assert "folder" in refused("convert", "splats", path, "-o", tmp_path, "--to", "spz")
     assert str(path) in refused("convert", "splats", path, "-o", path)
     assert path.read_bytes() == (FILES / "scene.ply").read_bytes()

@@ -18,7 +18,9 @@ from fieldwatch.cli.doctor_machine import libraries_here, memory_limit, processo
 from fieldwatch.recon.commands import kernels
 from fieldwatch.recon.data import (
     GaussianCloud,
+    PhotoOptions,
     SolidUnion,
+    read_colmap,
     solid_photos,
     synthetic_normal_maps,
     write_gaussian_ply,
@@ -282,6 +284,40 @@ def test_healthy_photos(examined, scene):
     code, found, names = examined(scene)
     assert (code, names) == (0, [])
     assert (found["facts"]["photos"], found["facts"]["held out"], found["facts"]["points"]) == (6, 1, 200)
+
+
+def exported(scene, folder):
+    """The scene as Polycam exports it."""
+    photos = read_colmap(scene, PhotoOptions(held_out=0))
+    for part in ("cameras", "images"):
+        (folder / "keyframes" / part).mkdir(parents=True)
+    for camera in photos.cameras:
+        matrix = camera.world_from_camera.clone()
+        matrix[:3, 1:3] *= -1
+        values = {f"t_{i}{j}": float(matrix[i, j]) for i in range(3) for j in range(4)}
+        values |= {name: getattr(camera, name) for name in ("width", "height", "fx", "fy", "cx", "cy")}
+        name = Path(camera.name).stem
+        (folder / "keyframes" / "cameras" / f"{name}.json").write_text(json.dumps(values))
+        shutil.copy(scene / "images" / camera.name, folder / "keyframes" / "images")
+    return folder
+
+
+def test_cameras_of_another_program(examined, scene, tmp_path):
+    code, found, names = examined(exported(scene, tmp_path / "scan"))
+    assert (code, names, found["facts"]["photos"]) == (0, [], 6)
+    assert any("Polycam" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("train", "splats"), ("reconstruct", "-o", "out")])
+def test_a_project_of_another_program_is_named(refused, tmp_path, command):
+    (tmp_path / "scan.psx").write_text("")
+    message = (
+        refused(*command, "--data", tmp_path / "scan.psx")
+        if command[0] != "reconstruct"
+        else refused("reconstruct", tmp_path / "scan.psx", "-o", tmp_path / "out")
+    )
+    assert "Metashape" in message
+    assert "Export Cameras" in message
 
 
 def test_points_beside_the_photos_unused_ones_and_odd_exposure_are_findings(examined, scene, tmp_path):

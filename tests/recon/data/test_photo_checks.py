@@ -111,6 +111,23 @@ def test_seventeen_of_sixty_seven_photos_may_be_missing(tmp_path):
     assert all(name in found.notes[0] for name in found.left_out)
 
 
+def test_of_many_photos_some_are_decoded_and_the_others_must_have_an_end(tmp_path):
+    candidates = []
+    for number in range(8):
+        path = tmp_path / f"{number}.jpg"
+        data = bytes_of(picture(seed=number), "jpg")
+        path.write_bytes(data)
+        candidates.append(PhotoCandidate(name=path.name, path=path))
+    # A phone appended further data.
+    (tmp_path / "6.jpg").write_bytes(bytes_of(picture(seed=6), "jpg") + b"SEFT" * 200)
+    assert len(sift(candidates, most_decoded=2).photos) == 8
+    whole = bytes_of(picture(seed=5), "jpg")
+    (tmp_path / "5.jpg").write_bytes(whole[: len(whole) // 2])
+    for most in (0, 2, None):
+        with pytest.raises(PhotoError, match=r"5\.jpg"):
+            sift(candidates, most_decoded=most)
+
+
 @pytest.mark.machine
 def test_checking_a_jpeg_costs_a_fraction_of_decoding_it(tmp_path):
     path = tmp_path / "a.jpg"

@@ -47,6 +47,7 @@ def read_splat_photos(
         [_candidate(camera.name, photo_folder, mask_folder) for camera in folder.cameras],
         skip=options.skip_unreadable,
         leave_out=options.leave_out,
+        most_decoded=options.most_decoded,
         source=f"the splats in {folder.folder}",
         where=photo_folder.holds,
     )

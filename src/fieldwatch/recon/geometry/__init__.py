@@ -6,7 +6,7 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.recon.geometry.cameras import Camera, camera_extent, far_cameras, near_cameras
-    from fieldwatch.recon.geometry.lenses import LENS_MODELS, Lens, LensError
+    from fieldwatch.recon.geometry.lenses import BROWN, LENS_MODELS, Lens, LensError
     from fieldwatch.recon.geometry.neighbor_cache import cached_neighbors, neighbor_cache_folder
     from fieldwatch.recon.geometry.neighbor_refresh import NeighborRefresher
     from fieldwatch.recon.geometry.neighbors import NeighborTable, nearest_neighbors
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 from fieldwatch.recon.geometry.rigid_motion import inverse_rigid, rigid, transform_points
 
 __all__ = [
+    "BROWN",
     "LENS_MODELS",
     "MAX_DEGREE",
     "Camera",

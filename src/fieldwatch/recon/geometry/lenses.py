@@ -1,7 +1,7 @@
 """Lens distortion for COLMAP's camera models."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -45,6 +45,9 @@ LENS_MODELS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 """COLMAP's id and ordered parameter names of every model that can be undistorted to a pinhole camera."""
 
+BROWN = "BROWN"
+"""Brown's model as photogrammetry programs use it, which COLMAP lacks: k1 to k4 (r^2 to r^8), p1, p2 and skew."""
+
 _RADIUS_STEPS = 4096  # number of radii at which the distortion is checked for monotonicity
 _MIN_SQUARED_RADIUS = 1e-12  # squared radius below which distortion is replaced by its limit at the axis
 
@@ -58,7 +61,7 @@ class Lens:
     """Calibrated intrinsics of a camera: size, focal lengths, principal point and distortion.
 
     Attributes:
-        model: camera model, a key of `LENS_MODELS`.
+        model: camera model, a key of `LENS_MODELS` or `BROWN`.
         width: image width in pixels.
         height: image height in pixels.
         fx: horizontal focal length in pixels.
@@ -120,6 +123,17 @@ class Lens:
         intrinsics = {"fx": fx, "fy": fy or fx, "cx": cx, "cy": cy}
         return cls(model=model, width=width, height=height, **intrinsics, distortion=tuple(values.items()))
 
+    def with_distortion(self, model: str, distortion: Mapping[str, float]) -> Self:
+        """Return the lens with another model and its parameters by name.
+
+        Raises:
+            LensError: if a value is not finite.
+        """
+        if not all(map(math.isfinite, distortion.values())):
+            msg = f"expected finite distortion parameters of model {model}, got {dict(distortion)}: export them again"
+            raise LensError(msg)
+        return replace(self, model=model, distortion=tuple(distortion.items()))
+
     @property
     def distorts(self) -> bool:
         """Whether the lens differs from a pinhole camera."""
@@ -143,7 +157,11 @@ class Lens:
         distorted = points * self._radial(squared, k)
         # RAD_TAN evaluates tangential and prism terms at the radially distorted point, the others at the original one.
         shifted = distorted if self.model.startswith("RAD_TAN") else points
-        return distorted + _tangential(shifted, k) + _prism(shifted, k)
+        distorted = distorted + _tangential(shifted, k) + _prism(shifted, k)
+        if skew := k.get("skew", 0.0):
+            # Axes of the sensor that are not perpendicular; only photogrammetry programs calibrate it.
+            distorted = torch.stack([distorted[..., 0] + skew * distorted[..., 1], distorted[..., 1]], -1)
+        return distorted
 
     def project(self, points: Float[Tensor, "*n 2"]) -> tuple[Float[Tensor, "*n 2"], Bool[Tensor, "*n"]]:
         """Project normalized image coordinates (x / z, y / z) to pixels; return pixels and which are in the image.

@@ -9,7 +9,8 @@ from fieldwatch.cli.kit import BadInput
 from fieldwatch.files import output_path
 from fieldwatch.recon.commands.normals.recognize import is_normal_maps
 from fieldwatch.recon.commands.reconstruct.flags import Goal, ReconstructFlags
-from fieldwatch.recon.commands.splats.recognize import is_photos
+from fieldwatch.recon.commands.splats.recognize import has_cameras
+from fieldwatch.recon.data.exports import unread_export
 
 Kind = Literal["capture", "photos", "normals"]
 """Kind of input: a film or photos without cameras, photos with cameras, or normal maps."""
@@ -43,13 +44,17 @@ def kind_of_input(path: Path) -> Kind:
     """Return the kind of input.
 
     Raises:
-        BadInput: the path does not exist.
+        BadInput: the path does not exist, or belongs to a program whose files are not read.
     """
     if not path.exists():
         raise BadInput(f"{path} does not exist: expected a film, a folder of photos, or a folder of normal maps")
     if is_normal_maps(path):
         return "normals"
-    return "photos" if is_photos(path) else "capture"
+    if has_cameras(path):
+        return "photos"
+    if path.is_file() and (named := unread_export(path)):
+        raise BadInput(named)
+    return "capture"
 
 
 def goal_of(chosen: ReconstructFlags, kind: Kind) -> Goal:

@@ -75,7 +75,7 @@ SPLATS = Pipeline(
     inputs=("data", "images", "masks", "checkpoint-path"),
     longer="--coarse-iterations",
     evaluate="fieldwatch.recon.commands.splats.evaluate:evaluate_run",
-    exports=("ply", "compressed-ply", "spz", "splat", "3dgs", "pt"),
+    exports=("ply", "compressed-ply", "spz", "sog", "splat", "3dgs", "pt"),
     export="fieldwatch.recon.commands.splats.export:export_splats",
     rank="fieldwatch.recon.commands.splats.rank:rank",
     rules="fieldwatch.recon.pipelines.splats:SPLATS_RULES",
@@ -103,7 +103,7 @@ SPLATS = Pipeline(
         "convert splats": Command(
             run="fieldwatch.recon.commands.splats.convert:run",
             flags="fieldwatch.recon.commands.splats.flags:ConvertSplatsFlags",
-            about="write Gaussians in another format: .ply, compressed .ply, .spz, .splat; with the loss",
+            about="write Gaussians in another format: .ply, compressed .ply, .spz, .sog, .splat; with the loss",
         ),
         **_MESH_COMMANDS,
         "migrate": Command(
@@ -116,7 +116,10 @@ SPLATS = Pipeline(
         DataKind(
             name="photos",
             title="photos with cameras",
-            wanted="photos with cameras (images/ and sparse/0/; or transforms.json)",
+            wanted=(
+                "photos with cameras (images/ and sparse/0/; transforms.json; or an export of Metashape, RealityScan, "
+                "Polycam or Record3D)"
+            ),
             recognize="fieldwatch.recon.commands.splats.recognize:is_photos",
             report="fieldwatch.recon.commands.splats.doctor_photos:photos_report",
         ),
@@ -144,7 +147,7 @@ REFINED = Pipeline(
     longer="--iterations",
     check_resumable="fieldwatch.recon.commands.splats.refined_job:check_resumable",
     evaluate="fieldwatch.recon.commands.splats.evaluate:evaluate_run",
-    exports=("ply", "compressed-ply", "spz", "splat", "3dgs", "pt"),
+    exports=("ply", "compressed-ply", "spz", "sog", "splat", "3dgs", "pt"),
     export="fieldwatch.recon.commands.splats.export:export_splats",
     rules="fieldwatch.recon.pipelines.splats:SPLATS_RULES",
     metrics="fieldwatch.recon.pipelines.splats:REFINED_METRICS",

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from fieldwatch.recon.commands.splats.doctor_reprojection import (
     observed_points,
     reprojection_findings,
 )
-from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_colmap, read_transforms
+from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_camera_export, read_colmap, read_transforms
 from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model, read_colmap_observations
+from fieldwatch.recon.data.exports import is_camera_export
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.rules import Severity
 
@@ -25,6 +27,9 @@ PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 _FOLDERS = ("images", "input", "rgb", "photos")
 # Exposure: number of photos that are decoded, their longer side in pixels, and the tolerance in stops.
 _MAX_DECODED, _BRIGHTNESS_SIDE = 40, 96
+# Number of photos that are decoded to prove that they are complete, longer side at which pixels are compared, and
+# number of points whose visibility is checked.
+_MAX_CHECKED, _COMPARED_SIDE, _MAX_PROJECTED = 200, 1024, 5000
 _MAX_STOPS = 1.0
 # A single exposure: so many robust deviations from the median, with a smallest spread in stops, for so few photos.
 _FAR_EXPOSURE, _MIN_SPREAD, _MAX_FAR_SHARE = 5.0, 0.1, 0.1
@@ -47,25 +52,34 @@ def photos_report(path: Path, _options: None) -> DataReport:
     Raises:
         ColmapError: the model is missing or damaged.
         TransformsError: transforms.json cannot be read.
+        ExportError: the export of another program cannot be read.
         PhotoError: photos are missing or unreadable, or their sizes do not match the cameras.
         PlyError: the point cloud named in transforms.json cannot be read.
     """
-    # Full size: the check must see what the files hold, whatever a training would scale down to.
-    options = PhotoOptions(longer_side=1 << 16)
-    model = None
-    if path.is_file() or has_transforms(path):
-        photos = read_transforms(path, options)
+    # Full size: the facts are those of the files, whatever a training would scale down to.
+    options = PhotoOptions(longer_side=1 << 16, most_decoded=_MAX_CHECKED)
+    if not (has_colmap(path) or has_transforms(path)) and is_camera_export(path):
+        read: Callable[[Path, PhotoOptions], PhotoSet] = read_camera_export
+        kind = "photos with cameras of another program"
+    elif path.is_file() or has_transforms(path):
+        read = read_transforms
         kind = "photos with cameras (transforms.json)"
     else:
-        photos = read_colmap(path, options)
+        read = read_colmap
         kind = "photos with cameras (COLMAP)"
-        model = _model(path)
+    model = _model(path) if read is read_colmap else None
+    photos = read(path, options)
+    notes = photos.notes
+    if len(photos) > _MAX_CHECKED:
+        notes += (f"{_MAX_CHECKED} of {len(photos)} photos were decoded completely; a training decodes all of them",)
+    # Pixels are compared at a smaller size: undistorting photos of 12 megapixels takes seconds each.
+    compared = read(path, replace(options, longer_side=_COMPARED_SIDE, most_decoded=0))
     return DataReport(
         path=path,
         kind=kind,
         facts=photo_facts(photos, model),
-        notes=photos.notes,
-        findings=scene_findings(photos, path, model),
+        notes=notes,
+        findings=scene_findings(compared, path, model),
         command=f"fieldwatch train splats --data {path}",
     )
 
@@ -214,9 +228,10 @@ def model_findings(photos: PhotoSet, model: ColmapModel) -> Iterator[DataFinding
 
 def point_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Check points without tracks: each one must project into some photo."""
-    in_some_photo = torch.zeros(len(photos.points), dtype=torch.bool)
+    points = photos.points[:: -(-len(photos.points) // _MAX_PROJECTED)]
+    in_some_photo = torch.zeros(len(points), dtype=torch.bool)
     for camera in photos.cameras:
-        pixels, depth = camera.project(photos.points.to(camera.world_from_camera))
+        pixels, depth = camera.project(points.to(camera.world_from_camera))
         limits = torch.tensor([camera.width, camera.height])
         in_some_photo |= (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
     unseen = int((~in_some_photo).sum())
@@ -250,7 +265,8 @@ def unused_findings(path: Path, photos: PhotoSet) -> Iterator[DataFinding]:
 def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Compare the brightness of at most about forty photos, evenly spaced over the set."""
     indices = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
-    stops = {photos.names[i]: _brightness(photos[i].image) for i in indices}
+    names = photos.names
+    stops = {names[i]: _brightness(photos[i].image) for i in indices}
     values = torch.tensor(list(stops.values()), dtype=torch.float64)
     median = float(values.median())
     if black := [name for name, value in stops.items() if value == -math.inf]:

@@ -36,7 +36,7 @@ def export_splats(chosen: RunFlags, to: str, out: Path | None, _options: None) -
 
     Args:
         chosen: flags, with run, checkpoint and device.
-        to: format: ply, compressed-ply, spz, splat, 3dgs or pt.
+        to: format: ply, compressed-ply, spz, sog, splat, 3dgs or pt.
         out: file or folder; None means RUN/products.
 
     Raises:

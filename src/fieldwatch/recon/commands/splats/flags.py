@@ -62,8 +62,8 @@ class ConvertSplatsFlags:
     gaussians: tyro.conf.Positional[Path]
     """File of Gaussians, or the folder of an unbundled SOG."""
     out: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
-    """File to write: NAME.ply, NAME.compressed.ply, NAME.spz or NAME.splat."""
-    to: Literal["ply", "compressed-ply", "spz", "splat"] | None = None
+    """File to write: NAME.ply, NAME.compressed.ply, NAME.spz, NAME.sog or NAME.splat."""
+    to: Literal["ply", "compressed-ply", "spz", "sog", "splat"] | None = None
     """Format to write; by default that of the ending of --out."""
     json: bool = False
     """Print the result as JSON, and nothing else on standard output."""

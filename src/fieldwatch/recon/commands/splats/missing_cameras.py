@@ -12,6 +12,7 @@ from fieldwatch.recon.commands.capture.outcome import print_outcome
 from fieldwatch.recon.commands.capture.photos import find_cameras
 from fieldwatch.recon.commands.splats.doctor_photos import has_colmap, has_transforms
 from fieldwatch.recon.data.capture import CaptureSettings, image_files
+from fieldwatch.recon.data.exports import is_camera_export, unread_export
 from fieldwatch.recon.pipelines.splats import SplatsConfig
 
 SCENE = "scene"
@@ -44,7 +45,9 @@ def convert(config: SplatsConfig, folder: Path) -> tuple[SplatsConfig, Callable[
 
     def make() -> None:
         console = Terminal(stderr=True)
-        console.print(Text(f"{data} has no cameras: finding them, into {scene}"), soft_wrap=True)
+        # Cameras that exist are better and faster than those found anew.
+        why = f"{named}. Instead of that" if (named := unread_export(data)) else f"{data} has no cameras"
+        console.print(Text(f"{why}: finding them, into {scene}"), soft_wrap=True)
         settings = CaptureSettings(threads=config.threads, seed=config.seed)
         print_outcome(console, find_cameras(data, scene, settings, console))
 
@@ -56,5 +59,7 @@ def lacks_cameras(data: Path) -> bool:
     if data.is_file():
         return data.suffix.lower() in FILM_SUFFIXES
     if not data.is_dir() or has_colmap(data) or has_transforms(data) or (data / "sparse").exists():
+        return False
+    if is_camera_export(data):
         return False
     return bool(image_files(data))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from fieldwatch import InputError
 from fieldwatch.recon.commands.splats.doctor_photos import has_colmap, has_transforms
+from fieldwatch.recon.data.exports import is_camera_export, unread_export
 from fieldwatch.recon.data.gaussians import SUFFIXES, is_sog_folder
 
 
@@ -25,7 +26,20 @@ def is_gaussians(path: Path) -> int:
 
 
 def is_photos(path: Path) -> int:
-    """Return 2 for a folder with COLMAP's model or transforms.json, or for that file; else 0."""
+    """Return 2 for photos with cameras: COLMAP's model, transforms.json or the export of another program; else 0.
+
+    Raises:
+        InputError: the cameras are those of a program whose files are not read.
+    """
+    if has_cameras(path):
+        return 2
+    if named := unread_export(path):
+        raise InputError(named)
+    return 0
+
+
+def has_cameras(path: Path) -> bool:
+    """Return whether a folder or file holds cameras that can be read."""
     if path.is_dir():
-        return 2 if has_transforms(path) or has_colmap(path) else 0
-    return 2 if path.suffix.lower() == ".json" else 0
+        return has_transforms(path) or has_colmap(path) or is_camera_export(path)
+    return path.suffix.lower() == ".json" or is_camera_export(path)

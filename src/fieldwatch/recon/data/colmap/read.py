@@ -118,6 +118,7 @@ def read_colmap(
         candidates,
         skip=options.skip_unreadable,
         leave_out=options.leave_out,
+        most_decoded=options.most_decoded,
         source=f"model {model_folder}",
         where=photo_folder.holds,
     )
@@ -155,7 +156,8 @@ def _views(model: ColmapModel, usable: UsablePhotos) -> list[PosedPhoto]:
 
 def _without_held_out_points(photos: PhotoSet, model: ColmapModel, notes: list[str]) -> PhotoSet:
     image_ids = {image.name: image.image_id for image in model.images}
-    keep = _observed_by(model.points, [image_ids[photos.names[i]] for i in photos.train])
+    names = photos.names
+    keep = _observed_by(model.points, [image_ids[names[i]] for i in photos.train])
     if not len(keep):
         notes.append(f"{photos.source} has no points: Gaussians must be initialized from random points")
     if not keep.all():

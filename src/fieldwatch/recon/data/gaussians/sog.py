@@ -24,10 +24,14 @@ from fieldwatch.recon.data.gaussians.raw import RawGaussians, check_count
 META = "meta.json"
 _LARGEST_META = 1 << 24
 _LARGEST_IMAGE = 1 << 30
-_FUNCTIONS = {1: 3, 2: 8, 3: 15}  # SH functions above degree 0, by bands
-_ENTRIES_PER_ROW = 64
-_FIRST_MODE = 252
-_CODES = 256
+FUNCTIONS = {1: 3, 2: 8, 3: 15}
+"""SH functions above degree 0, by bands."""
+ENTRIES_PER_ROW = 64
+"""Entries of the palette per row of its image."""
+FIRST_MODE = 252
+"""Alpha value that stands for the first of the four positions of the largest component of a quaternion."""
+CODES = 256
+"""Numbers of a codebook."""
 Open = Callable[[str, int], bytes]
 """Returns the content of a member by its name, up to a number of bytes."""
 
@@ -153,8 +157,8 @@ def _range(name: str, entry: Mapping[str, Any]) -> tuple[Floats, Floats]:
 
 
 def _codebook(values: Sequence[float | None]) -> Floats:
-    if len(values) != _CODES:
-        raise ValueError(f"a codebook must have {_CODES} values, got {len(values)}")
+    if len(values) != CODES:
+        raise ValueError(f"a codebook must have {CODES} values, got {len(values)}")
     # Some writers leave out the first entry, which continues the slope of the others.
     missing = values[0] is None
     book = np.array([0.0, *values[1:]] if missing else values, np.float32)
@@ -238,7 +242,7 @@ def _between(meta: _Meta, attribute: str, fractions: Floats) -> Floats:
 
 
 def _quaternions(path: Path, pixels: Bytes) -> Floats:
-    modes = pixels[:, 3].astype(np.intp) - _FIRST_MODE
+    modes = pixels[:, 3].astype(np.intp) - FIRST_MODE
     if (modes < 0).any():
         raise SplatFileError(
             f"{path}: expected modes of quaternions of 252 to 255, got {int(pixels[:, 3].min())}: the images were "
@@ -253,10 +257,10 @@ def _rest(path: Path, meta: _Meta, images: _Images) -> Floats:
         return np.zeros((meta.count, 0, 3), np.float32)
     centroids = images.pixels("shN", 0)
     width = centroids.shape[1]
-    functions = width // _ENTRIES_PER_ROW if meta.bands is None else _FUNCTIONS.get(meta.bands, 0)
-    if functions not in _FUNCTIONS.values() or width != functions * _ENTRIES_PER_ROW:
+    functions = width // ENTRIES_PER_ROW if meta.bands is None else FUNCTIONS.get(meta.bands, 0)
+    if functions not in FUNCTIONS.values() or width != functions * ENTRIES_PER_ROW:
         raise SplatFileError(
-            f"{path}: expected a palette of {_ENTRIES_PER_ROW} x 3, 8 or 15 pixels in width, got {width} for "
+            f"{path}: expected a palette of {ENTRIES_PER_ROW} x 3, 8 or 15 pixels in width, got {width} for "
             f"{meta.bands} bands: the file is damaged, write it again"
         )
     palette = centroids[..., :3].reshape(-1, functions, 3)

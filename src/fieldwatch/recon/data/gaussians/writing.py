@@ -16,6 +16,7 @@ from fieldwatch.recon.data.gaussians.ply import write_elements
 from fieldwatch.recon.data.gaussians.precision import PrecisionLoss, precision_loss
 from fieldwatch.recon.data.gaussians.raw import RawGaussians
 from fieldwatch.recon.data.gaussians.reading import read_gaussians
+from fieldwatch.recon.data.gaussians.sog_writing import sog_bytes
 from fieldwatch.recon.data.gaussians.spz import spz_bytes
 
 
@@ -63,10 +64,15 @@ def _write_dot_splat(path: Path, raw: RawGaussians, _antialiased: bool) -> None:
     write_file(path, dot_splat_bytes(raw))
 
 
+def _write_sog(path: Path, raw: RawGaussians, antialiased: bool) -> None:  # noqa: FBT001
+    write_file(path, sog_bytes(raw, antialiased=antialiased))
+
+
 _WRITERS = {
     "ply": _Writer(suffix=".ply", order=None, write=_write_ply),
     "compressed-ply": _Writer(suffix=".compressed.ply", order=compressed_order, write=_write_compressed),
     "spz": _Writer(suffix=".spz", order=None, write=_write_spz),
+    "sog": _Writer(suffix=".sog", order=compressed_order, write=_write_sog),
     "splat": _Writer(suffix=".splat", order=dot_splat_order, write=_write_dot_splat),
 }
 
@@ -79,14 +85,14 @@ def write_gaussians(
 ) -> WrittenGaussians:
     """Write Gaussians atomically, read the file back, and return its size and the loss of precision.
 
-    `filter_3d` is merged into scales and opacities; `extra` is left out. A compressed PLY is sorted along a Morton
-    curve, and .splat by size and opacity.
+    `filter_3d` is merged into scales and opacities; `extra` is left out. A compressed PLY and .sog are sorted along
+    a Morton curve, and .splat by size and opacity.
 
     Args:
         path: path of the file; an existing one is replaced.
         cloud: Gaussians, at least one.
         format_name: one of `WRITABLE`.
-        antialiased: whether the Gaussians were trained with antialiasing, which .spz records.
+        antialiased: whether the Gaussians were trained with antialiasing, which .spz and .sog record.
 
     Raises:
         SplatFileError: if the format cannot hold the positions.

@@ -31,6 +31,8 @@ class PhotoOptions:
         skip_unreadable: whether missing and unreadable photos are left out instead of raising an error.
         leave_out: names of exactly the photos to leave out, used to resume a run with the photos it started with. If
             None, `skip_unreadable` decides.
+        most_decoded: largest number of photos that are decoded to prove that they are complete, evenly spaced; the
+            others are only checked for a header and an end. None decodes all.
 
     Raises:
         PhotoError: if the size is below one pixel, or the background is not an RGB color.
@@ -42,6 +44,7 @@ class PhotoOptions:
     memory_budget: int = 2 * GIBIBYTE
     skip_unreadable: bool = False
     leave_out: tuple[str, ...] | None = None
+    most_decoded: int | None = None
 
     def __post_init__(self) -> None:
         """Validate size and background."""

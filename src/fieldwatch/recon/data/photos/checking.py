@@ -60,8 +60,14 @@ class UsablePhotos:
     notes: tuple[str, ...]
 
 
-def check_photos(
-    candidates: Sequence[PhotoCandidate], *, skip: bool, leave_out: Sequence[str] | None, source: str, where: str
+def check_photos(  # noqa: PLR0913 - options and names for messages
+    candidates: Sequence[PhotoCandidate],
+    *,
+    skip: bool,
+    leave_out: Sequence[str] | None,
+    source: str,
+    where: str,
+    most_decoded: int | None = None,
 ) -> UsablePhotos:
     """Check that every photo and mask exists and is complete.
 
@@ -74,6 +80,7 @@ def check_photos(
             readable now. If None, `skip` decides.
         source: human-readable origin of the photos.
         where: human-readable description of the searched folder and its contents.
+        most_decoded: largest number of photos that are decoded, evenly spaced; None decodes all.
 
     Raises:
         PhotoError: if a photo that must not be left out is missing or unreadable, or if no photo is left.
@@ -90,7 +97,7 @@ def check_photos(
         )
         raise PhotoError(msg)
     # Missing files are reported first, because decoding all photos may take minutes.
-    photos, reasons = _checked([candidate for candidate in wanted if candidate.path is not None])
+    photos, reasons = _checked([candidate for candidate in wanted if candidate.path is not None], most_decoded)
     if reasons and not skipping:
         others = f"; {len(reasons) - 1} more cannot be used" if len(reasons) > 1 else ""
         msg = f"{next(iter(reasons.values()))}{others}; use --skip-unreadable to leave out such photos"
@@ -106,29 +113,33 @@ def check_photos(
     )
 
 
-def _checked(candidates: Sequence[PhotoCandidate]) -> tuple[dict[str, CheckedPhoto], dict[str, str]]:
+def _checked(
+    candidates: Sequence[PhotoCandidate], most_decoded: int | None
+) -> tuple[dict[str, CheckedPhoto], dict[str, str]]:
     """Return the readable photos by name, and the reasons why the others cannot be read by name."""
+    every = 1 if most_decoded is None else max(-(-len(candidates) // max(most_decoded, 1)), 1)
+    decode = [most_decoded != 0 and i % every == 0 for i in range(len(candidates))]
     # Pillow's decoders release the GIL, so threads are as fast as processes.
     with ThreadPoolExecutor(os.cpu_count() or 1, "fieldwatch-check") as threads:
-        results = list(threads.map(_check, candidates))
+        results = list(threads.map(_check, candidates, decode))
     checked = list(zip(candidates, results, strict=True))
     usable = {candidate.name: result for candidate, result in checked if isinstance(result, CheckedPhoto)}
     return usable, {candidate.name: result for candidate, result in checked if isinstance(result, str)}
 
 
-def _check(candidate: PhotoCandidate) -> CheckedPhoto | str:
+def _check(candidate: PhotoCandidate, decode: bool) -> CheckedPhoto | str:  # noqa: FBT001 - one of two equal lists
     """Check one photo and its mask; return the reason as text if the photo cannot be used."""
     if candidate.path is None:
         return f"photo {candidate.name} is missing"
     try:
-        facts: PhotoFacts = check_photo(candidate.path)
+        facts: PhotoFacts = check_photo(candidate.path, decode=decode)
         if candidate.mask is not None and not candidate.mask.is_file():
             return (
                 f"mask {candidate.mask} of photo {candidate.name} does not exist: add the file, or remove the "
                 "reference to it"
             )
         # Decoding the mask also proves that it is readable.
-        blank = candidate.mask is not None and mask_is_black(candidate.mask)
+        blank = decode and candidate.mask is not None and mask_is_black(candidate.mask)
     except PhotoError as error:
         return str(error)
     return CheckedPhoto(path=candidate.path, mask=candidate.mask, transparent=facts.transparent, blank=blank)

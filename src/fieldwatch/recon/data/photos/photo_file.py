@@ -15,6 +15,7 @@ from fieldwatch.recon.data.photos.resampling import Pixels, Undistortion, by_are
 
 # Pillow's modes with an alpha channel; palettes may also have a transparent entry in `info`.
 _WITH_ALPHA = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
+_END = 4096  # bytes in which the end marker of a JPEG is looked for
 _ORIENTATION = 0x0112  # EXIF tag
 # Major brands of ISO/IEC 23008-12, at bytes 8 to 11 of a file.
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
@@ -31,11 +32,15 @@ class PhotoFacts:
     transparent: bool
 
 
-def check_photo(path: Path) -> PhotoFacts:
+def check_photo(path: Path, *, decode: bool = True) -> PhotoFacts:
     """Check that a photo is complete, as cheaply as its format allows.
 
     A JPEG is decoded at an eighth of its size, which reads all of its data. A PNG is verified by its checksums, which
     cover all of its data. Other formats are decoded.
+
+    Args:
+        path: path of the photo.
+        decode: False accepts a JPEG that has a header and an end, which one that was cut short has not.
 
     Raises:
         PhotoError: if the file is missing, not a readable image, truncated or damaged.
@@ -50,13 +55,20 @@ def check_photo(path: Path) -> PhotoFacts:
                 if image.format == "PNG":
                     # For PNG, Pillow compares the chunk checksums without inflating the pixels.
                     image.verify()
-                else:
+                elif decode or image.format != "JPEG" or not _has_end(path):
                     # In draft mode libjpeg decodes at a lower scale: it reads all data but computes few pixels.
                     image.draft(None, (max(image.width // 8, 1), max(image.height // 8, 1)))
                     image.load()
         except UndecodableError as error:
             raise PhotoError(_damaged(path, error)) from error
     return PhotoFacts(transparent=transparent)
+
+
+def _has_end(path: Path) -> bool:
+    """Return whether a JPEG has its end marker near the end of the file; some phones append further data."""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - _END, 0))
+        return b"\xff\xd9" in file.read()
 
 
 def mask_is_black(path: Path) -> bool:

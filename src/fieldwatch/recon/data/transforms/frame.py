@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.recon.data.transforms.error import TransformsError
-from fieldwatch.recon.geometry import LENS_MODELS, Lens, LensError, rigid
+from fieldwatch.recon.geometry import BROWN, LENS_MODELS, Lens, LensError, rigid
 
 Values = Mapping[str, Any]
 
@@ -86,6 +86,9 @@ def lens_of(values: Values, size: tuple[int, int], where: str) -> Lens:
         msg = f"{where} has no focal length: add fl_x (pixels) or camera_angle_x (radians, greater than 0)"
         raise TransformsError(msg)
     model = _model(values, distortion)
+    if model == BROWN:
+        lens = lens_of({**values, **dict.fromkeys(distortion, 0.0)}, size, where)
+        return lens.with_distortion(BROWN, {name: value for name, value in distortion.items() if value})
     if model not in LENS_MODELS:
         msg = (
             f"{where}: unsupported camera_model {model!r}: use PINHOLE, OPENCV or OPENCV_FISHEYE, or undistort the "
@@ -110,10 +113,13 @@ def _focal(values: Values, axis: str, pixels: int) -> float:
 
 
 def _model(values: Values, distortion: Mapping[str, float]) -> str:
-    """Return the camera model: PINHOLE, OPENCV or FULL_OPENCV by the parameters present, or the stated other one."""
+    """Return the camera model: PINHOLE, OPENCV, BROWN or FULL_OPENCV by the parameters present, or the stated one."""
     stated = str(values.get("camera_model") or ("OPENCV_FISHEYE" if values.get("is_fisheye") else "OPENCV"))
     if stated in {"OPENCV", "PINHOLE"}:
         if not any(distortion.values()):
             return "PINHOLE"
-        return "FULL_OPENCV" if any(distortion[name] for name in ("k3", "k4", "k5", "k6")) else "OPENCV"
+        if any(distortion[name] for name in ("k5", "k6")):
+            return "FULL_OPENCV"
+        # Nerfstudio's OPENCV has k3 and k4 as coefficients of r^6 and r^8; in OpenCV k4 is part of a denominator.
+        return BROWN if distortion["k4"] else "FULL_OPENCV" if distortion["k3"] else "OPENCV"
     return stated

@@ -118,6 +118,7 @@ class _TransformsFile:
             ],
             skip=self._options.skip_unreadable,
             leave_out=self._options.leave_out,
+            most_decoded=self._options.most_decoded,
             source=str(self.file),
             where=pictures.holds,
         )
@@ -129,6 +130,8 @@ class _TransformsFile:
         notes += self.photos.notes
         if "applied_transform" in self.fields:
             notes.append("poses are kept in the coordinates of the file; its applied_transform is not inverted")
+        if any("depth_file_path" in frame for frame in frames):
+            notes.append("the depth maps of the file are not used")
         return [self._view(frame, usable[frame["file_path"]]) for frame in frames if frame["file_path"] in usable]
 
     def named(self, key: str, views: Sequence[PosedPhoto]) -> set[str] | None:

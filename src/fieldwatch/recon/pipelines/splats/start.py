@@ -27,11 +27,13 @@ from fieldwatch.recon.data import (
     SolidScene,
     SplatFolder,
     open_splat_folder,
+    read_camera_export,
     read_colmap,
     read_splat_photos,
     read_transforms,
     solid_photos,
 )
+from fieldwatch.recon.data.exports import is_camera_export, unread_export
 from fieldwatch.recon.geometry import far_cameras
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.layout import SPLATS_LAYOUT
@@ -275,9 +277,9 @@ def _refuse_folders(config: SplatsConfig, folder: SplatFolder) -> None:
 
 
 def _read(config: SplatsConfig, data: Path, options: PhotoOptions) -> PhotoSet:
-    """Read a scene from transforms*.json if it has no COLMAP model, otherwise from its COLMAP model."""
-    # COLMAP's model wins if both exist: transforms.json is often derived from it.
-    sparse = (data / "sparse").is_dir() or any(data.glob("cameras.*"))
+    """Read a scene from its COLMAP model, its transforms*.json, or the export of another program, in this order."""
+    # COLMAP's model wins if several exist: transforms.json is often derived from it.
+    sparse = (data / "sparse").is_dir() or any((data / f"cameras.{ending}").is_file() for ending in ("bin", "txt"))
     if not sparse and (data.suffix == ".json" or any(data.glob("transforms*.json"))):
         for name in ("images", "masks"):
             if getattr(config, name) is not None:
@@ -285,7 +287,12 @@ def _read(config: SplatsConfig, data: Path, options: PhotoOptions) -> PhotoSet:
                     f"--{name} cannot be used with {data}: its transforms*.json contains the paths of its photos"
                 )
         return read_transforms(data, options)
-    return read_colmap(data, options, images=_absolute(config.images), masks=_absolute(config.masks))
+    folders = {"images": _absolute(config.images), "masks": _absolute(config.masks)}
+    if not sparse and is_camera_export(data):
+        return read_camera_export(data, options, **folders)
+    if not sparse and (named := unread_export(data)):
+        raise InputError(named)
+    return read_colmap(data, options, **folders)
 
 
 def _absolute(path: Path | None) -> Path | None:
