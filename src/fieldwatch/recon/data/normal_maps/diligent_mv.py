@@ -17,7 +17,7 @@ from fieldwatch.recon.data.normal_maps.axes import AXES, Channels, Choices, Conv
 from fieldwatch.recon.data.normal_maps.captures import excluded_names, files_by_name
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.folder import shortened_numbers, stated_axes
-from fieldwatch.recon.data.normal_maps.layout import NORMAL_FOLDERS, subfolder, view_of_maps
+from fieldwatch.recon.data.normal_maps.layout import NORMAL_FOLDERS, known_pixels, subfolder, view_of_maps
 from fieldwatch.recon.data.normal_maps.map_files import (
     MASK_SUFFIXES,
     NORMAL_SUFFIXES,
@@ -87,9 +87,8 @@ def read_diligent_mv(  # noqa: PLR0913 - independent options of the folder layou
     for number in sorted(set(folders) - excluded):
         content = _diligent_normals(folders[number], normals)
         mask_path = folders[number] / (masks or "mask.png")
-        mask = (
-            read_mask_file(mask_path) if reading.masks not in {"none", "normals"} else content.values.norm(dim=-1) > 0
-        )
+        has_mask = reading.masks not in {"none", "normals"}
+        mask = read_mask_file(mask_path) if has_mask else known_pixels(content)
         if mask.shape != content.not_finite.shape:
             msg = f"{mask_path} and the normals of {folders[number].name} differ in size: write one of them again"
             raise NormalMapError(msg)

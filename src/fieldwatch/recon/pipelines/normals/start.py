@@ -76,7 +76,8 @@ def refuse_unknown_poses(config: NormalsConfig, maps: NormalSet) -> None:
     if not maps.posed and config.poses.pose_start != "ring":
         raise InputError(
             f"{config.data} has maps and intrinsics but no poses: expected poses, or a ring to start from; use "
-            "--preset poses --pose-start ring (views in order around the object), or add cameras_sphere.npz, transforms.json or "
+            "--preset poses --pose-start ring (views in order around the object), or add cameras_sphere.npz, "
+            "transforms.json or "
             "COLMAP's sparse/0"
         )
 
@@ -123,7 +124,7 @@ def start_run(config: NormalsConfig, scene: NormalsScene, folder: Path, **how: U
     options = run_options(
         how,
         saving=Saving(
-            every=max(plan.step_of(every), 1) if every else None,
+            every=max(plan.total if plan.compressed else plan.step_of(every), 1) if every else None,
             keep=Retention(last=config.keep_last, best=config.keep_best, metric="mae", better="lower", name="ckpt"),
         ),
         declared=Declared(
