@@ -13,8 +13,10 @@ from torch import Tensor
 
 from fieldwatch.cli.kit import BadInput, DataFinding, DataReport
 from fieldwatch.files import whole_file
+from fieldwatch.recon.commands.normals.integrate_normals import single_report
 from fieldwatch.recon.commands.normals.options import NormalOptions
 from fieldwatch.recon.data import NormalSet, check_normal_maps, normal_layout, normal_map_sheet, open_normal_maps
+from fieldwatch.recon.data.normal_maps import is_single_view
 from fieldwatch.recon.mesh import MeshError, read_mesh
 
 KINDS = {
@@ -40,6 +42,8 @@ def normals_report(path: Path, options: NormalOptions) -> DataReport:
         BadInput: the picture cannot be written.
     """
     layout = normal_layout(path)
+    if layout is None and is_single_view(path):
+        return single_report(path)
     exclude = tuple(int(view) if view.isdecimal() else view for view in options.exclude)
     normal_set = open_normal_maps(
         path,

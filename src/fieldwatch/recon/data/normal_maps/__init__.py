@@ -1,6 +1,16 @@
 """Multi-view normal maps of one object: reading, writing, checking, synthesis and integration to depth."""
 
-from fieldwatch.recon.data.normal_maps.axes import AXES, AXES_FORM, Channels, Convention, PixelCenter, Space, read_axes
+from fieldwatch.recon.data.normal_maps.axes import (
+    AXES,
+    AXES_FORM,
+    Channels,
+    Choices,
+    Convention,
+    PixelCenter,
+    Space,
+    canonical_axes,
+    read_axes,
+)
 from fieldwatch.recon.data.normal_maps.captures import read_normal_captures
 from fieldwatch.recon.data.normal_maps.checks import NormalCheck, check_normal_maps
 from fieldwatch.recon.data.normal_maps.contact_sheet import normal_map_sheet
@@ -18,16 +28,11 @@ from fieldwatch.recon.data.normal_maps.map_files import (
 )
 from fieldwatch.recon.data.normal_maps.mesh_scene import MeshScene, unit_sphere_of
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
-from fieldwatch.recon.data.normal_maps.opening import (
-    SINGLE_NORMALS,
-    NormalLayout,
-    is_single_view,
-    normal_layout,
-    open_normal_maps,
-)
+from fieldwatch.recon.data.normal_maps.opening import NormalLayout, normal_layout, open_normal_maps
 from fieldwatch.recon.data.normal_maps.posed_frames import read_normal_frames
 from fieldwatch.recon.data.normal_maps.resize import scaled_normal_view
 from fieldwatch.recon.data.normal_maps.scene import NormalScene, PlacedShape, SolidUnion
+from fieldwatch.recon.data.normal_maps.single_view import SINGLE_NORMALS, SingleView, is_single_view, read_single_view
 from fieldwatch.recon.data.normal_maps.synthetic import ring_cameras, synthetic_normal_maps
 from fieldwatch.recon.data.normal_maps.write import write_normal_maps
 
@@ -36,6 +41,7 @@ __all__ = [
     "AXES_FORM",
     "SINGLE_NORMALS",
     "Channels",
+    "Choices",
     "Convention",
     "MeshScene",
     "NormalCheck",
@@ -47,8 +53,10 @@ __all__ = [
     "NormalView",
     "PixelCenter",
     "PlacedShape",
+    "SingleView",
     "SolidUnion",
     "Space",
+    "canonical_axes",
     "check_normal_maps",
     "integrate_normals",
     "is_single_view",
@@ -65,6 +73,7 @@ __all__ = [
     "read_normal_file",
     "read_normal_frames",
     "read_normal_maps",
+    "read_single_view",
     "read_unposed_normal_maps",
     "ring_cameras",
     "scaled_normal_view",

@@ -18,12 +18,11 @@ from fieldwatch.recon.data.normal_maps.folder import CAMERAS, DEPTH, cameras_fil
 from fieldwatch.recon.data.normal_maps.layout import MASK_FOLDERS, NORMAL_FOLDERS
 from fieldwatch.recon.data.normal_maps.model import NormalSet
 from fieldwatch.recon.data.normal_maps.posed_frames import frames_file, names_normals, read_normal_frames
+from fieldwatch.recon.data.normal_maps.single_view import is_single_view
 
 NormalLayout = Literal["cameras_sphere", "colmap", "transforms", "diligent_mv", "unposed"]
 """Layout: projection matrices (`cameras_sphere.npz` of DiLiGenT-MV, SuperNormal, PMNI; `cameras.npz` of IDR, NeuS,
 MonoSDF), a COLMAP model, frames of a `transforms.json`, DiLiGenT-MV's own folders, or intrinsics without poses."""
-SINGLE_NORMALS = ("normal_map.png", "normal_map.exr", "normal_map.npy")
-"""Names of the normal map of a single view (photometric stereo), beside mask.png and K.txt."""
 
 
 def normal_layout(folder: Path | str) -> NormalLayout | None:  # noqa: PLR0911  one return per layout
@@ -47,11 +46,6 @@ def normal_layout(folder: Path | str) -> NormalLayout | None:  # noqa: PLR0911  
     if has_masks and not photos and any(has_model(folder / name) for name in MODEL_FOLDERS):
         return "colmap"
     return None
-
-
-def is_single_view(folder: Path) -> bool:
-    """Return whether a folder holds the normal map of a single view."""
-    return folder.is_dir() and any((folder / name).is_file() for name in SINGLE_NORMALS)
 
 
 def open_normal_maps(  # noqa: PLR0913 - independent options of the folder layout

@@ -10,7 +10,6 @@ from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.stages import TERMS, TrainingStage, weights_at
 from fieldwatch.recon.render import geometric_step
 
-
 COMPRESSED = 100
 """Nominal iterations per step above which a run has no evaluations and checkpoints before its end: 60 steps of a
 schedule of 30,000 would have five checkpoints and two evaluations, which take longer than the steps."""
