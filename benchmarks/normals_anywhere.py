@@ -99,7 +99,7 @@ def subject(name: str, views: int, size: int) -> Subject:
             lambda points: scene.distance(torch.from_numpy(points)).numpy(),
             np.full(3, -1.0),
             np.full(3, 1.0),
-            resolution=128,
+            resolution=72,
         )
         return Subject(maps=synthetic_normal_maps(scene, cameras=cameras, depth="none"), truth=truth)
     path = next((ROOT / "data" / "real" / "meshes").rglob("*.obj")) if name == "spot" else Path(name)
@@ -372,7 +372,7 @@ def settings(name: str, data: Path, run: Path, steps: int) -> NormalsConfig:
     else:
         config = replace(config, data=data)
     return replace(
-        config, steps=steps, evaluate_at=0, turntable=0.0, mesh_resolution=128, checkpoint_interval=0, threads=1
+        config, steps=steps, evaluate_at=0, turntable=0.0, mesh_resolution=72, checkpoint_interval=0, threads=1
     )
 
 
@@ -394,7 +394,7 @@ def trained(config: NormalsConfig, thing: Subject, run: Path) -> Row:
     chamfer = math.nan
     if surface is not None and not surface.empty:
         mesh = in_frame_of(thing, scene.maps, surface.mesh)
-        chamfer = evaluate_mesh(mesh, thing.truth, samples=50_000).chamfer_percent
+        chamfer = evaluate_mesh(mesh, thing.truth, samples=20_000).chamfer_percent
     return Row(
         mae=measured.metrics.get("Eval/mae", math.nan),
         chamfer=chamfer,
@@ -546,9 +546,9 @@ def main() -> None:
     """Print the tables; exit with 1 if a convention is read wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--object", default="solid", help="solid, built-in, spot, or a closed mesh")
-    parser.add_argument("--views", type=int, default=12)
-    parser.add_argument("--size", type=int, default=64, help="width and height of the maps, pixels")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--views", type=int, default=10)
+    parser.add_argument("--size", type=int, default=56, help="width and height of the maps, pixels")
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--quick", action="store_true", help="read the sets and compare, without training")
     parser.add_argument("--write", type=Path, help="write the sets into this folder, and stop")
     options = parser.parse_args()

@@ -6,7 +6,7 @@ HELP = """Train a surface on normal maps with masks and cameras; without --data,
 
 Example: fieldwatch train normals --data diligent_mv/bear --preset cpu --out runs/bear
 
-Example: fieldwatch train normals --data my_object --preset poses --pose-start ring --ring-radius 4
+Example: fieldwatch train normals --data my_object --preset poses --pose-start ring
 
 Example: fieldwatch train normals --steps 2000 --stages "shape@0 mask=1 eikonal=0.1" "normals@10000+5000 normal=1
 mask=1 eikonal=0.1"
