@@ -20,7 +20,9 @@ from pathlib import Path
 
 RING_ELEVATION = ("--elevations", "20")
 """Ring of cameras for ring initialization; PMNI's ring begins at this angle."""
-RING_START = ("--pose-start", "ring", "--ring-angle", "25", "--ring-radius", "4")
+RING_START = ("--pose-start", "ring", "--ring-angle", "25")
+"""A ring that is 5 degrees higher than the true one, with a radius from masks and lenses. The order of the views is
+known, so this is no search for unknown poses."""
 KNOWN = ("--pose-start", "dataset")
 """What remains is the effect of smooth normals, which do not fit the surface in the masks, on the poses."""
 NOISE = ("--pose-start", "noisy", "--rotation-noise", "5", "--translation-noise", "0.1")

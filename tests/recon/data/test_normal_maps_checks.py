@@ -49,7 +49,37 @@ def test_nothing_is_said_about_healthy_sets(healthy, ball):
 @pytest.mark.parametrize("views", [3, 20])
 def test_nothing_is_said_about_flat_faces_few_views_or_noise(views):
     scene = SolidUnion((PlacedShape(RoundedBox((0.5, 0.4, 0.3), 0.03), np.zeros(3), np.eye(3)),))
-    assert check_normal_maps(synthetic_normal_maps(scene, views=views, size=64, noise=4, depth="none")) == ()
+    (check,) = check_normal_maps(synthetic_normal_maps(scene, views=views, size=64, noise=4, depth="none"))
+    assert (check.name, check.severity) == ("noise", "note")
+    assert float(re.search(r"about ([\d.]+) degrees", check.message)[1]) == pytest.approx(4, abs=0.5)
+
+
+@pytest.mark.parametrize("noise", [5, 10, 15])
+def test_noise_is_named_with_its_degrees_and_not_taken_for_other_axes(noise):
+    (check,) = check_normal_maps(synthetic_normal_maps(views=10, size=64, noise=noise, depth="none"))
+    assert (check.name, check.severity) == ("noise", "note" if noise < 8 else "warning")
+    assert float(re.search(r"about ([\d.]+) degrees", check.message)[1]) == pytest.approx(noise, rel=0.15)
+
+
+def test_a_black_mask_and_nan_are_named(healthy):
+    black = each(healthy, lambda i, v: replace(v, mask=v.mask & (i != 4)))
+    (check,) = [check for check in check_normal_maps(black) if check.name != "hull"]
+    assert (check.name, check.severity) == ("empty_mask", "error")
+    assert "--exclude 004" in check.remedy
+    (check,) = check_normal_maps(each(healthy, lambda i, v: replace(v, not_finite=0.02 * (i == 4))))
+    assert (check.name, check.severity) == ("not_finite", "warning")
+    assert "'004'" in check.message
+
+
+@pytest.mark.parametrize(("shift", "remedy"), [(0.5, "--pixel-center half"), (-0.5, "--pixel-center whole")])
+def test_half_a_pixel_shows_in_the_silhouettes(healthy, shift, remedy):
+    def change(_, view):
+        camera = view.camera
+        return replace(view, camera=replace(camera, cx=camera.cx + shift, cy=camera.cy + shift))
+
+    (check,) = check_normal_maps(replace(each(healthy, change)))
+    assert (check.name, check.severity) == ("pixel_center", "warning")
+    assert remedy in check.remedy
 
 
 def test_integrated_depth_passes_as_well():
@@ -71,9 +101,8 @@ def test_wrong_axes_are_named(healthy, signs, message):
     (check,) = check_normal_maps(turned)
     assert (check.name, check.severity) == ("axes", "error")
     assert message in check.message
-    assert ("--axes opencv" in check.remedy) == (signs == (1, -1, -1))
-    (check,) = check_normal_maps(turned, "opencv")
     assert ("--axes opengl" in check.remedy) == (signs == (1, -1, -1))
+    assert "--axes" in check.remedy
 
 
 def test_views_agree_again_once_the_axes_are_right(healthy):

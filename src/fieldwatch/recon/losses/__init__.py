@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fieldwatch.recon.losses.rendered_surface import (
         depth_scale,
         depth_scale_error,
+        difference_cost,
         eikonal_error,
         mask_error,
         normal_error,
@@ -55,6 +56,7 @@ __all__ = [
     "depth_normal_error",
     "depth_scale",
     "depth_scale_error",
+    "difference_cost",
     "eikonal_error",
     "find_lpips",
     "find_lpips_files",

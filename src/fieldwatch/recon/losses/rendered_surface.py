@@ -36,7 +36,8 @@ def normal_error(
     normals: Float[Tensor, "rays 3"],
     mask: Bool[Tensor, " rays"],
     *,
-    norm: Literal["l1", "l2"] = "l2",
+    norm: Literal["l1", "l2", "robust"] = "l2",
+    scale: float = 0.1,
 ) -> Float[Tensor, ""]:
     """Return the mean of ||N - n||^2 or ||N - n||_1 over rays in the mask (SuperNormal; PMNI).
 
@@ -47,11 +48,28 @@ def normal_error(
         rendered: rendered normals N in the frame of `normals`.
         normals: observed unit normals n, rotated to world axes by the pose.
         mask: rays that hit the object.
-        norm: `l2` sums squares of the three components, `l1` absolute values.
+        norm: `l2` sums squares of the three components, `l1` absolute values; `robust` is the pseudo-Huber function of
+            the length of the difference (Charbonnier et al., IEEE TIP 1997).
+        scale: difference from which `robust` grows linearly.
     """
     # Rendered normals are not normalized here, see above: their length is part of the loss.
-    difference = rendered - normals
-    return weighted_mean((difference.square() if norm == "l2" else difference.abs()).sum(-1), mask)
+    return weighted_mean(difference_cost(rendered - normals, norm, scale), mask)
+
+
+def difference_cost(
+    difference: Float[Tensor, "rays 3"], norm: Literal["l1", "l2", "robust"], scale: float
+) -> Float[Tensor, " rays"]:
+    """Return the cost of differences of normals; `robust` is 2 s^2 (sqrt(1 + d^2 / s^2) - 1), near d^2 for small d.
+
+    Args:
+        difference: differences of normals.
+        norm: kind of the cost, see `normal_error`.
+        scale: s, the difference from which `robust` grows linearly.
+    """
+    if norm == "l1":
+        return difference.abs().sum(-1)
+    squares = difference.square().sum(-1)
+    return squares if norm == "l2" else 2 * scale**2 * ((1 + squares / scale**2).sqrt() - 1)
 
 
 def mask_error(

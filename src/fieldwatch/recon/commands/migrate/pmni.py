@@ -1,4 +1,4 @@
-"""Conversion of PMNI's .conf files: every key is used, known to have no effect, or refused."""
+"""Conversion of the .conf files of PMNI and SuperNormal: every key is used, known to have no effect, or refused."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from fieldwatch import InputError
 from fieldwatch.recon.commands.migrate.pmni_hocon import Conf, ConfEntry, ConfError, read_conf
-from fieldwatch.recon.commands.migrate.pmni_keys import KEYS, STAGES, TERMS, format_value, refuse_unknown
+from fieldwatch.recon.commands.migrate.pmni_keys import KEYS, SINGLE, STAGES, TERMS, format_value, refuse_unknown
 from fieldwatch.recon.pipelines.normals import NormalsConfig
 
 Fallback = TypeVar("Fallback")
@@ -180,10 +180,20 @@ def _schedule(settings: _ConfValues) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if settings.has("train.end_iter"):
         fields["steps"] = fields["nominal"] = int(settings.value("train.end_iter", 1))
-    weights = settings.together(tuple(f"train.{term}_weight_{stage}" for stage in STAGES for term in TERMS))
+    single = tuple(f"train.{term}_weight" for term in SINGLE)
+    staged = tuple(f"train.{term}_weight_{stage}" for stage in STAGES for term in TERMS)
+    if settings.has(*single) and settings.has(*staged):
+        first = next(name for name in single if name in settings.entries)
+        raise ConfError(
+            f"{settings.where(first)} is SuperNormal's weight of all iterations, and the file has PMNI's weights of "
+            "stages, too: remove one kind"
+        )
+    if (values := settings.together(single)) is not None:
+        fields["stages"] = (_stage("fit", 0, dict(zip(SINGLE, values, strict=True))),)
+    weights = settings.together(staged)
     if weights is not None:
         fields["stages"] = _stages(settings, int(settings.value("train.add_normal_loss_epoch", 0)))
-    elif settings.has("train.add_normal_loss_epoch"):
+    elif settings.has("train.add_normal_loss_epoch") and values is None:
         where = settings.where("train.add_normal_loss_epoch")
         raise ConfError(f"{where} is given without weights of the stages (train.normal_weight_s1, ...): give both")
     return fields

@@ -1,4 +1,4 @@
-"""Table of all keys of PMNI's files: the kind of their value, and the corresponding setting."""
+"""Table of all keys of the files of PMNI and SuperNormal: the kind of their value, and the corresponding setting."""
 
 import difflib
 import math
@@ -97,6 +97,9 @@ _DATASET = {
     "data_dir": Key(kind=TEXT),
     "normal_dir": Key(kind=TEXT, field="normals"),
     "cameras_name": _fixed(TEXT, "cameras_sphere.npz", why="cameras are read from the file of this name"),
+    # NeuS's names for the same file, which SuperNormal's files repeat.
+    "render_cameras_name": _fixed(TEXT, "cameras_sphere.npz", why="cameras are read from the file of this name"),
+    "object_cameras_name": _fixed(TEXT, "cameras_sphere.npz", why="cameras are read from the file of this name"),
     "exclude_views": Key(kind=WHOLES),
     "upsample_factor": _fixed(WHOLE, 1, why="maps are never upsampled; --longer-side reduces them"),
     "depth_dir": Key(kind=TEXT, field="depth"),
@@ -145,14 +148,18 @@ TERMS = {
     "con": "consistency",
 }
 """Names of the loss terms, by PMNI's name."""
+SINGLE = ("normal", "mask", "eikonal")
+"""Names of the loss terms of SuperNormal, which has one stage."""
 STAGES = {"s1": 0, "s2": 10_000, "s3": 20_000}
 """PMNI's stages and the iterations at which they begin."""
 _WEIGHTS = {f"{term}_weight_{stage}": Key(kind=NUMBER) for stage in STAGES for term in TERMS}
+_WEIGHTS |= {f"{term}_weight": Key(kind=NUMBER) for term in SINGLE}
 _VAL = {
     "save_freq": Key(kind=COUNT, field="checkpoint_interval"),
     "val_normal_freq": Key(kind=COUNT, field="pictures_at"),
     "val_normal_resolution_level": _ignored(WHOLE, 1, 4, why="evaluations use all pixels"),
-    "gradient_method": _fixed(TEXT, "ad", why="evaluations take exact gradients"),
+    # SuperNormal evaluates with the differences that it trains with.
+    "gradient_method": _ignored(TEXT, "ad", "dfd", why="evaluations take exact gradients"),
     "val_mesh_freq": Key(kind=COUNT, field="mesh_at"),
     "val_mesh_res": Key(kind=COUNT, field="mesh_resolution"),
     "report_freq": Key(kind=COUNT),
@@ -225,7 +232,7 @@ def refuse_unknown(conf: Conf) -> Mapping[str, ConfEntry]:
     for name, entry in known.items():
         where = f"{conf.path}:{entry.line}: {name}"
         if name not in KEYS:
-            raise ConfError(f"{where} is not a key of PMNI's files{_nearest(name)}")
+            raise ConfError(f"{where} is not a key of the files of PMNI or SuperNormal{_nearest(name)}")
         key = KEYS[name]
         if not key.kind.fits(entry.value):
             raise ConfError(f"{where} must be {key.kind.wanted}, got {format_value(entry.value)}")

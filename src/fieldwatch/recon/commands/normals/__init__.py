@@ -6,13 +6,14 @@ HELP = """Train a surface on normal maps with masks and cameras; without --data,
 
 Example: fieldwatch train normals --data diligent_mv/bear --preset cpu --out runs/bear
 
-Example: fieldwatch train normals --data my_object --preset poses --pose-start ring --ring-radius 4
+Example: fieldwatch train normals --data my_object --preset poses --pose-start ring
 
 Example: fieldwatch train normals --steps 2000 --stages "shape@0 mask=1 eikonal=0.1" "normals@10000+5000 normal=1
 mask=1 eikonal=0.1"
 
---data is a folder with cameras_sphere.npz, normals and masks (DiLiGenT-MV, PMNI, SuperNormal), or with normals and
-COLMAP's sparse/0; `fieldwatch doctor --data FOLDER` checks it. Iterations in the settings are nominal, out of
+--data is a folder of normals (and masks) with cameras_sphere.npz (DiLiGenT-MV, PMNI, SuperNormal), cameras.npz
+(NeuS, MonoSDF), transforms.json (Blender, Nerfstudio) or COLMAP's sparse/0; axes, space, channels and pixel centers
+are found from the data. `fieldwatch doctor --data FOLDER` checks it. Iterations in the settings are nominal, out of
 --nominal: --steps alone makes the whole schedule shorter or longer.
 
 The run folder also holds meshes_validation/, normals/, depths/, poses/ and products/. The .conf files and flags of
@@ -20,7 +21,9 @@ PMNI's script (--conf, --obj_name, --is_continue, --gpu 0) work; see also `field
 """
 
 _MAIN_FLAGS = {
-    "data and output": ("data", "conf", "normals", "axes", "held_out", "longer_side"),
+    "data and output": (
+        "data", "conf", "normals", "masks", "axes", "space", "channels", "pixel_center", "held_out", "longer_side",
+    ),
     "method and quality": (
         "stages", "pose_start", "learn_rotation", "learn_translation", "rays",
         "finest_resolution", "lr", "lr_poses",
@@ -60,6 +63,11 @@ NORMALS = Pipeline(
             about="register a new normal map to a trained surface: pose, depth, completed normals",
             takes_run=True,
         ),
+        "data integrate-normals": Command(
+            run="fieldwatch.recon.commands.normals.integrate_normals:run",
+            flags="fieldwatch.recon.commands.normals.flags:IntegrateNormalsFlags",
+            about="integrate the normal map of one view (photometric stereo) to depth and a mesh",
+        ),
         "data render-normals": Command(
             run="fieldwatch.recon.commands.normals.render_normals:run",
             flags="fieldwatch.recon.commands.normals.flags:RenderNormalsFlags",
@@ -71,7 +79,7 @@ NORMALS = Pipeline(
             name="normals",
             title="normal maps",
             wanted="normal maps (cameras_sphere.npz with normal_camera_space_GT/ and mask/; or normals/, masks/ and "
-            "COLMAP's sparse/0/)",
+            "COLMAP's sparse/0/ or transforms.json; or normal_map.png and K.txt of a single view)",
             recognize="fieldwatch.recon.commands.normals.recognize:is_normal_maps",
             report="fieldwatch.recon.commands.normals.doctor_normals:normals_report",
             options="fieldwatch.recon.commands.normals.options:NormalOptions",

@@ -1,6 +1,7 @@
 """Checks of normal maps for ``fieldwatch doctor``."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,18 @@ from torch import Tensor
 
 from fieldwatch.cli.kit import BadInput, DataFinding, DataReport
 from fieldwatch.files import whole_file
+from fieldwatch.recon.commands.normals.integrate_normals import single_report
 from fieldwatch.recon.commands.normals.options import NormalOptions
 from fieldwatch.recon.data import NormalSet, check_normal_maps, normal_layout, normal_map_sheet, open_normal_maps
+from fieldwatch.recon.data.normal_maps import is_single_view
 from fieldwatch.recon.mesh import MeshError, read_mesh
 
 KINDS = {
     "cameras_sphere": "normal maps (cameras_sphere.npz, as DiLiGenT-MV, SuperNormal and PMNI have them)",
     "colmap": "normal maps of captures (poses from COLMAP)",
+    "transforms": "normal maps of frames (poses from transforms.json)",
+    "diligent_mv": "normal maps of DiLiGenT-MV as published (Calib_Results.mat)",
+    "unposed": "normal maps without poses (K.txt)",
 }
 # Number of vertices of the true mesh that are checked.
 _MAX_POINTS = 5000
@@ -36,11 +42,23 @@ def normals_report(path: Path, options: NormalOptions) -> DataReport:
         BadInput: the picture cannot be written.
     """
     layout = normal_layout(path)
+    if layout is None and is_single_view(path):
+        return single_report(path)
     exclude = tuple(int(view) if view.isdecimal() else view for view in options.exclude)
     normal_set = open_normal_maps(
-        path, axes=options.axes, normals=options.normals, exclude=exclude, fill_holes=options.fill_holes
+        path,
+        axes=options.axes,
+        space=options.space,
+        channels=options.channels,
+        pixel_center=options.pixel_center,
+        normals=options.normals,
+        masks=options.masks,
+        exclude=exclude,
+        fill_holes=options.fill_holes,
     )
-    findings = [*map_findings(normal_set, options.axes), *mesh_findings(normal_set)]
+    if options.noise is not None:
+        normal_set = replace(normal_set, noise=options.noise)
+    findings = [*map_findings(normal_set), *mesh_findings(normal_set)]
     if options.picture is not None:
         write_sheet(normal_set, options.picture.expanduser())
     return DataReport(
@@ -49,31 +67,31 @@ def normals_report(path: Path, options: NormalOptions) -> DataReport:
         facts=normal_facts(normal_set),
         notes=normal_set.notes,
         findings=tuple(findings),
-        command=training_command(path, options),
+        command=training_command(path, options, posed=normal_set.posed),
         files={} if options.picture is None else {"picture": options.picture.expanduser()},
     )
 
 
-def training_command(path: Path, options: NormalOptions) -> str:
+def training_command(path: Path, options: NormalOptions, *, posed: bool = True) -> str:
     """Return the command that trains on the maps as they were read here."""
     words = ["fieldwatch", "train", "normals", "--data", str(path)]
-    words += ["--axes", options.axes] if options.axes else []
-    words += ["--normals", options.normals] if options.normals else []
+    words += [] if posed else ["--preset", "poses", "--pose-start", "ring"]
+    # An argument that begins with a dash needs the equals sign.
+    words += [f"--axes={options.axes}"] if options.axes and options.axes.startswith("-") else []
+    for name in ("axes", "space", "channels", "pixel_center", "noise", "normals", "masks"):
+        value = getattr(options, name)
+        if value is not None and not str(value).startswith("-"):
+            words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else value]
     words += ["--exclude", *options.exclude] if options.exclude else []
     words += ["--fill-holes"] if options.fill_holes else []
     return " ".join(words)
 
 
-def map_findings(normal_set: NormalSet, axes: str | None) -> list[DataFinding]:
-    """Return the problems of maps, masks and cameras.
-
-    Args:
-        normal_set: the maps.
-        axes: axes with which they were read; None for those of the layout.
-    """
+def map_findings(normal_set: NormalSet) -> list[DataFinding]:
+    """Return the problems of maps, masks and cameras."""
     return [
         DataFinding(name=check.name, severity=check.severity, message=check.message, remedy=check.remedy)
-        for check in check_normal_maps(normal_set, axes)
+        for check in check_normal_maps(normal_set)
     ]
 
 

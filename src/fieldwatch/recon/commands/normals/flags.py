@@ -25,7 +25,7 @@ class InferNormalsFlags(RunFlags):
     """
 
     image: Path
-    """Normal map in camera space: 16-bit PNG, EXR or npy. It must show the whole object."""
+    """Normal map in camera space: PNG, EXR or npy. It must show the whole object."""
     mask: Path | None = None
     """Mask of the object, white inside; by default the pixels that have a normal."""
     lens: tuple[float, float, float, float] | None = None
@@ -42,6 +42,37 @@ class InferNormalsFlags(RunFlags):
     """IoU of the silhouettes below which the view does not fit."""
     out: Path | None = None
     """Folder for the files; by default RUN/products/infer-<step>-<image>."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegrateNormalsFlags:
+    """Integrate the normal map of one view (photometric stereo) to depth and a mesh.
+
+    Example: fieldwatch data integrate-normals my_object --out my_object_depth
+
+    The folder holds normal_map.png (or .exr, .npy), mask.png, and K.txt with the intrinsics.
+
+    Exit codes: 0; 2 for bad input, with nothing written.
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the view."""
+    out: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
+    """Folder to write: depth.npy (along the optical axis, NaN where unknown), depth.png, mesh.ply, integration.json."""
+    lens: tuple[float, float, float, float] | None = None
+    """FX FY CX CY in pixels, instead of K.txt; the center of the first pixel is (0, 0)."""
+    axes: str | None = None
+    """Axes of the normals: opengl, opencv, directx, or the axis of each channel (x,-y,-z); by default found."""
+    channels: Literal["rgb", "bgr"] | None = None
+    """Order of the channels; by default found."""
+    pixel_center: Literal["half", "whole"] | None = None
+    """Center of the first pixel in the intrinsics, (0.5, 0.5) or (0, 0); by default (0, 0)."""
+    sharpness: float = 2.0
+    """How easily a jump counts as a discontinuity; 0 assumes a smooth surface."""
+    median: float = 1.0
+    """Median depth of the result, which normals do not determine."""
+    json: bool = False
+    """Print the files and the facts as JSON, and nothing else on standard output."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ def check(config: NormalsConfig, scene: NormalsScene, preset: NormalsConfig | No
     """
     # The built-in object needs no check, and poses that are learned may be far off.
     known = config.data is None or config.poses.learned
-    found = [] if known else map_findings(scene.maps, config.axes)
+    found = [] if known else map_findings(scene.maps)
     found += setting_findings(config, preset, MAGNITUDES)
     return found if preset is None else [*found, *stage_findings(config, preset)]
 

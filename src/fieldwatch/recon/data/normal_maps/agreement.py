@@ -29,21 +29,6 @@ def as_read(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n
     return normals
 
 
-def from_world(*signs: float) -> NormalTransform:
-    """Assume that the normals, multiplied by `signs` to undo a negation while reading, are in world axes."""
-
-    def transform(view: NormalView, normals: Float[Tensor, "n 3"]) -> Float[Tensor, "n 3"]:
-        rotation = view.camera.world_from_camera[:3, :3].double()
-        return normals.double() * torch.tensor(signs, dtype=torch.float64) @ rotation
-
-    return transform
-
-
-def flipped(*signs: float) -> NormalTransform:
-    """Assume that the components with sign -1 are negated."""
-    return lambda view, normals: normals * torch.tensor(signs).to(normals)  # noqa: ARG005 - the same for all views
-
-
 def outward_share(views: Sequence[NormalView], transform: NormalTransform = as_read) -> tuple[float, float] | None:
     """Return how well the normals at the outlines of the masks agree with the outward directions, for x and for y.
 
@@ -53,7 +38,7 @@ def outward_share(views: Sequence[NormalView], transform: NormalTransform = as_r
     """
     products = [torch.zeros(0, 2, dtype=torch.float64)]
     for view in views:
-        edge, outwards = _outline(view.mask)
+        edge, outwards = outline_pixels(view.mask)
         edge &= view.known
         normals = transform(view, view.normals[edge])[:, :2].double()
         # The outline only constrains the direction in the image plane.
@@ -64,7 +49,7 @@ def outward_share(views: Sequence[NormalView], transform: NormalTransform = as_r
     return (float(means[:, 0].mean()), float(means[:, 1].mean())) if len(means) >= _MIN_SAMPLES else None
 
 
-def _outline(mask: Bool[Tensor, "h w"]) -> tuple[Bool[Tensor, "h w"], Float[Tensor, "h w 2"]]:
+def outline_pixels(mask: Bool[Tensor, "h w"]) -> tuple[Bool[Tensor, "h w"], Float[Tensor, "h w 2"]]:
     """Return the pixels just inside a mask's outline (without the image border) and outward unit vectors."""
     array = mask.numpy()
     # border_value=1: the image border is no outline of the object.

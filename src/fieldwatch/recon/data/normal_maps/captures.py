@@ -5,36 +5,26 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from fieldwatch.recon.data.colmap import ColmapModel, RegisteredImage, SparsePoints, binary, read_colmap_model, text
 from fieldwatch.recon.data.image_names import IMAGE_SUFFIXES, natural_key
-from fieldwatch.recon.data.normal_maps.enclosing_ball import EnclosingBall, cut_masks, object_ball, refuse_black
+from fieldwatch.recon.data.normal_maps.assembly import REACH, Reading, ViewFiles, assembled, read_maps
+from fieldwatch.recon.data.normal_maps.axes import AXES, Channels, Choices, Convention, PixelCenter, Space
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
-from fieldwatch.recon.data.normal_maps.layout import (
-    MASK_FOLDERS,
-    MESH,
-    NORMAL_FOLDERS,
-    Axes,
-    holes_filled,
-    in_opencv,
-    subfolder,
-    view_of_maps,
-)
-from fieldwatch.recon.data.normal_maps.map_files import MASK_SUFFIXES, NORMAL_SUFFIXES, read_mask_file, read_normal_file
+from fieldwatch.recon.data.normal_maps.folder import stated_axes
+from fieldwatch.recon.data.normal_maps.layout import NORMAL_FOLDERS, subfolder, view_of_maps
+from fieldwatch.recon.data.normal_maps.map_files import MASK_SUFFIXES, NORMAL_SUFFIXES, NormalFile
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
 from fieldwatch.recon.geometry import Camera, Lens
-
-REACH = 0.8
-"""Default distance that the visual hull of custom captures reaches from the origin of the unit sphere."""
 
 # Tried in this order; the first folder that contains a model is used.
 MODEL_FOLDERS = ("sparse/0", "sparse", ".", "dense/sparse", "colmap/sparse/0")
 _NUMBER = re.compile(r"(\d+)$")
-_ON_OBJECT_SHARE = 0.75  # fraction of the views whose masks must contain a sparse point of the object
 _SHAPE_TOLERANCE = 1.0  # pixels of rounding when the aspect ratios of maps and photos are compared
 
 
@@ -43,8 +33,8 @@ class _CaptureFiles:
     """Files and pose of one view."""
 
     name: str
-    normals: Path
-    mask: Path
+    normals: Path | None
+    mask: Path | None
     image: RegisteredImage
 
 
@@ -54,7 +44,10 @@ def read_normal_captures(  # noqa: PLR0913 - independent options of the folder l
     normals: str | None = None,
     masks: str | None = None,
     sparse: str | None = None,
-    axes: Axes = "auto",
+    axes: str | None = None,
+    space: Space | None = None,
+    channels: Channels | None = None,
+    pixel_center: PixelCenter | None = None,
     ratio: float = REACH,
     exclude: Sequence[str | int] = (),
     fill_holes: bool = False,
@@ -69,50 +62,47 @@ def read_normal_captures(  # noqa: PLR0913 - independent options of the folder l
 
     Args:
         folder: folder that contains normals, masks and the model.
-        normals: folder of camera-space normals; None uses the first existing one of `normals`, `normal`, ...
-        masks: folder of masks; None uses `mask` or `masks`.
+        normals: folder of normals; None uses the first existing one of `normals`, `normal`, ...
+        masks: folder of masks, `normals` for the pixels that have one, or `none`; None uses `mask` or `masks` if there
+            are any, else the pixels with a normal.
         sparse: folder of the sparse model, binary or text, with or without points; None uses the first existing one of
             `sparse/0`, `sparse`, ...
-        axes: axes of the normals in the files; `auto` detects them by the sign of z.
+        axes: axes of the normals, as of `read_normal_maps`; None or `auto` finds them from the data.
+        space: whether normals are in camera or world axes; None finds it.
+        channels: `rgb` or `bgr`; None finds it.
+        pixel_center: `half` (COLMAP's convention) or `whole`; None finds it.
         ratio: distance that the hull reaches from the origin of the unit sphere, greater than 0 and at most 1.
         exclude: photos to leave out, by name with or without extension, or by the number at the end of their names.
         fill_holes: whether to add holes of the masks that contain normals to the masks.
 
     Raises:
         NormalMapError: if a file is missing, ambiguous, unreadable or does not have the aspect ratio of its photo, a
-            lens has distortion, the axes cannot be detected, or the masks have no common point.
+            lens has distortion, or the masks have no common point.
         ColmapError: if there is no model or it is damaged.
     """
     folder = Path(folder).expanduser()
     notes = list[str]()
-    if not 0 < ratio <= 1:
-        msg = f"ratio, the extent of the object in the unit sphere, must be greater than 0 and at most 1, got {ratio}"
-        raise NormalMapError(msg)
-    normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
-    # Explicit names must exist, default names are tried in order.
-    mask_folder = subfolder(folder, (masks,) if masks else MASK_FOLDERS, "masks", notes)
+    choices = Choices(axes=stated_axes(axes), space=space, channels=channels, pixel_center=pixel_center)
+    reading = Reading(choices=choices, masks=masks, fill_holes=fill_holes, ratio=ratio)
+    mask_folder = reading.mask_folder(folder, notes)
+    normal_folder = None
+    if normals is not None or mask_folder is None or any((folder / name).is_dir() for name in NORMAL_FOLDERS):
+        normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
     model_path = model_folder(folder, sparse)
     model = _read_model(model_path)
     captures = _matched_files(folder, normal_folder, mask_folder, model, exclude)
-    views = [_view(capture, model.lenses[capture.image.camera_id], model_path, notes) for capture in captures]
-    # Black masks are reported here, since the steps below would fail on them with less specific errors.
-    refuse_black(views)
-    views = in_opencv(views, axes, folder, notes)
-    if fill_holes:
-        views = [holes_filled(view, notes) for view in views]
-    ball = object_ball(views)
-    notes += _object_notes(views, ball, model)
-    # The radius of the enclosing ball becomes `ratio` in the unit frame.
-    scale = ball.radius / ratio
-    world_from_unit = torch.diag(torch.tensor([scale, scale, scale, 1.0], dtype=torch.float64))
-    world_from_unit[:3, 3] = ball.center
-    return NormalSet(
-        views=tuple(_into_sphere(view, ball.center, scale) for view in views),
-        world_from_unit=world_from_unit,
-        mesh=folder / MESH if (folder / MESH).is_file() else None,
-        source=str(folder),
-        notes=tuple(_counted(notes)),
+    read = [_view(capture, model.lenses[capture.image.camera_id], model_path, notes) for capture in captures]
+    result = assembled(
+        [view for view, _ in read],
+        [file for _, file in read],
+        reading,
+        Convention(axes=AXES["opengl"]),
+        folder=folder,
+        masks=mask_folder,
+        notes=notes,
+        points=model.points.positions,
     )
+    return replace(result, notes=tuple(_counted(result.notes)))
 
 
 def model_folder(folder: Path, sparse: str | None = None) -> Path:
@@ -181,21 +171,27 @@ def _has_points(path: Path) -> bool:
 
 
 def _matched_files(
-    folder: Path, normal_folder: Path, mask_folder: Path, model: ColmapModel, exclude: Sequence[str | int]
+    folder: Path,
+    normal_folder: Path | None,
+    mask_folder: Path | None,
+    model: ColmapModel,
+    exclude: Sequence[str | int],
 ) -> list[_CaptureFiles]:
     """Match normals, masks and photos by name; return them in natural order.
 
     Raises:
         NormalMapError: if a file is missing or ambiguous.
     """
-    normals = _by_name(normal_folder, NORMAL_SUFFIXES)
-    masks = _by_name(mask_folder, MASK_SUFFIXES)
+    normals = files_by_name(normal_folder, NORMAL_SUFFIXES)
+    masks = files_by_name(mask_folder, MASK_SUFFIXES)
     # Maps without subfolders are matched by the file name of the photo alone.
     flat = not any("/" in name for name in (*normals, *masks))
     images = _images(model, flat=flat)
     known = set(normals) | set(masks) | set(images)
-    excluded = _excluded_names(known, exclude, folder)
-    names_by_source = {f"{normal_folder.name}/": normals, f"{mask_folder.name}/": masks, "the COLMAP model": images}
+    excluded = excluded_names(known, exclude, folder)
+    names_by_source: dict[str, dict[str, Any]] = {"the COLMAP model": images}
+    for place, files in ((normal_folder, normals), (mask_folder, masks)):
+        names_by_source |= {} if place is None else {f"{place.name}/": files}
     # All problems are collected, so that one error reports every missing file.
     lacks = {
         source: sorted(known - excluded - set(names), key=natural_key) for source, names in names_by_source.items()
@@ -203,7 +199,7 @@ def _matched_files(
     if wrong := [f"{source} lacks {_listed(names)}" for source, names in lacks.items() if names]:
         msg = (
             f"{folder}: every photo needs normals, a mask and a pose, but {'; '.join(wrong)}; files are matched by "
-            "the name of the photo: add the missing files, or leave these photos out (exclude)"
+            "the name of the photo: add the missing files, or leave these photos out (--exclude NAME ...)"
         )
         raise NormalMapError(msg)
     used = sorted(known - excluded, key=natural_key)
@@ -211,17 +207,22 @@ def _matched_files(
         msg = f"{folder}: all {len(known)} photos with normals, mask and pose are left out: exclude fewer"
         raise NormalMapError(msg)
     # View names are used as file names, so they must not contain slashes.
-    return [_CaptureFiles(name=n.replace("/", "_"), normals=normals[n], mask=masks[n], image=images[n]) for n in used]
+    return [
+        _CaptureFiles(name=n.replace("/", "_"), normals=normals.get(n), mask=masks.get(n), image=images[n])
+        for n in used
+    ]
 
 
-def _by_name(folder: Path, suffixes: frozenset[str]) -> dict[str, Path]:
-    """Return the files in a folder and its subfolders by photo name without extension."""
+def files_by_name(folder: Path | None, suffixes: frozenset[str]) -> dict[str, Path]:
+    """Return the files in a folder and its subfolders by photo name without extension; none without a folder."""
     paths = dict[str, Path]()
+    if folder is None:
+        return paths
     for path in sorted(folder.rglob("*")):
         # macOS writes hidden "._" files next to the real ones on other file systems.
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
-        name = _photo_name(path.relative_to(folder).with_suffix("").as_posix())
+        name = photo_name(path.relative_to(folder).with_suffix("").as_posix())
         if name in paths:
             msg = f"{paths[name]} and {path} both belong to photo {name!r}: remove or rename one of them"
             raise NormalMapError(msg)
@@ -234,7 +235,7 @@ def _images(model: ColmapModel, *, flat: bool) -> dict[str, RegisteredImage]:
     images = dict[str, RegisteredImage]()
     for image in model.images:
         # Models written on Windows have backslashes.
-        name = _photo_name(image.name.replace("\\", "/").removeprefix("./"))
+        name = photo_name(image.name.replace("\\", "/").removeprefix("./"))
         name = PurePosixPath(name).name if flat else name
         if name in images:
             msg = (
@@ -246,18 +247,24 @@ def _images(model: ColmapModel, *, flat: bool) -> dict[str, RegisteredImage]:
     return images
 
 
-def _photo_name(name: str) -> str:
+def photo_name(name: str) -> str:
+    """Return a name without the suffix of a picture."""
     path = PurePosixPath(name)
     return path.with_suffix("").as_posix() if path.suffix.lower() in IMAGE_SUFFIXES else name
 
 
-def _excluded_names(known: set[str], exclude: Sequence[str | int], folder: Path) -> set[str]:
+def excluded_names(known: set[str], exclude: Sequence[str | int], folder: Path) -> set[str]:
+    """Return the names of the photos to leave out, stated by name or number.
+
+    Raises:
+        NormalMapError: if a photo does not exist, or several have the number.
+    """
     excluded = set[str]()
     for wanted in exclude:
         if isinstance(wanted, int):
             matches = {name for name in known if (match := _NUMBER.search(name)) and int(match[1]) == wanted}
         else:
-            matches = {_photo_name(wanted)} & known
+            matches = {photo_name(wanted)} & known
         if len(matches) != 1:
             problem = "several photos have" if matches else "no photo has"
             choices = _listed(sorted(matches or known, key=natural_key))
@@ -267,7 +274,9 @@ def _excluded_names(known: set[str], exclude: Sequence[str | int], folder: Path)
     return excluded
 
 
-def _view(capture: _CaptureFiles, lens: Lens, model_path: Path, notes: list[str]) -> NormalView:
+def _view(
+    capture: _CaptureFiles, lens: Lens, model_path: Path, notes: list[str]
+) -> tuple[NormalView, NormalFile | None]:
     """Read one view, with its camera in model coordinates."""
     if lens.distorts:
         msg = (
@@ -276,22 +285,50 @@ def _view(capture: _CaptureFiles, lens: Lens, model_path: Path, notes: list[str]
             "images/, and use its sparse/"
         )
         raise NormalMapError(msg)
-    normals = read_normal_file(capture.normals)
-    mask = read_mask_file(capture.mask)
-    height = int(normals.shape[0])
-    width = int(normals.shape[1])
-    _same_shape(capture.normals, (width, height), f"its photo {capture.image.name!r}", (lens.width, lens.height))
-    if mask.shape != (height, width):
-        _same_shape(capture.mask, (mask.shape[1], mask.shape[0]), str(capture.normals), (width, height))
+    return posed_view(
+        ViewFiles(normals=capture.normals, mask=capture.mask),
+        Camera(
+            name=capture.name,
+            width=lens.width,
+            height=lens.height,
+            fx=lens.fx,
+            fy=lens.fy,
+            cx=lens.cx,
+            cy=lens.cy,
+            world_from_camera=capture.image.world_from_camera,
+        ),
+        f"its photo {capture.image.name!r}",
+        notes,
+    )
+
+
+def posed_view(files: ViewFiles, camera: Camera, photo: str, notes: list[str]) -> tuple[NormalView, NormalFile | None]:
+    """Read the maps of a view, and resize its camera and mask to the normals.
+
+    Args:
+        files: files of the view.
+        camera: camera of the photo.
+        photo: name of the photo, for messages.
+        notes: notes about the reading.
+
+    Raises:
+        NormalMapError: if a file is unreadable or has another aspect ratio than the photo.
+    """
+    normals, mask = read_maps(files)
+    shape = mask.shape if normals is None else normals.not_finite.shape
+    height = int(shape[0])
+    width = int(shape[1])
+    first = files.normals or files.mask
+    assert first is not None  # noqa: S101  one of them was read
+    _same_shape(first, (width, height), photo, (camera.width, camera.height))
+    if mask.shape != (height, width) and files.mask is not None:
+        _same_shape(files.mask, (mask.shape[1], mask.shape[0]), str(first), (width, height))
         mask = _resampled(mask, height, width)
         notes.append("masks were resized to their normals")
-    if (lens.width, lens.height) != (width, height):
+    if (camera.width, camera.height) != (width, height):
         notes.append("maps differ in size from their photos; their cameras were resized")
-    # COLMAP's intrinsics refer to the photo; `resized` below adapts them to the maps.
-    intrinsics = {"fx": lens.fx, "fy": lens.fy, "cx": lens.cx, "cy": lens.cy}
-    pose = capture.image.world_from_camera
-    camera = Camera(name=capture.name, width=lens.width, height=lens.height, **intrinsics, world_from_camera=pose)
-    return view_of_maps(camera.resized(width, height), normals, mask)
+    # The intrinsics refer to the photo; `resized` adapts them to the maps.
+    return view_of_maps(camera.resized(width, height), normals, mask), normals
 
 
 def _same_shape(path: Path, size: tuple[int, int], other: str, other_size: tuple[int, int]) -> None:
@@ -314,39 +351,6 @@ def _resampled(mask: Bool[Tensor, "h w"], height: int, width: int) -> Bool[Tenso
     """Resize a mask; a pixel is inside if more than half of its area is."""
     coverage = torch.nn.functional.interpolate(mask[None, None].float(), (height, width), mode="area")
     return coverage[0, 0] > 0.5
-
-
-def _into_sphere(view: NormalView, center: Float[Tensor, "3"], scale: float) -> NormalView:
-    pose = view.camera.world_from_camera.clone()
-    # The unit frame has the axes of the model, so only the position changes.
-    pose[:3, 3] = (pose[:3, 3] - center) / scale
-    return replace(view, camera=replace(view.camera, world_from_camera=pose))
-
-
-def _object_notes(views: Sequence[NormalView], ball: EnclosingBall, model: ColmapModel) -> list[str]:
-    """Return notes about the object: its enclosing ball, truncated masks, and the sparse points on it."""
-    where = ", ".join(f"{value:.4g}" for value in ball.center.tolist())
-    notes = [f"the visual hull lies within {ball.radius:.4g} units of ({where}) in model coordinates"]
-    if cut_names := cut_masks(views):
-        notes.append(
-            f"{len(cut_names)} masks touch the image edge ({_listed(cut_names)}): the object may extend beyond it"
-        )
-    points = model.points.positions
-    if not len(points):
-        return notes
-    on_object = torch.stack([_inside_mask(view, points) for view in views]).double().mean(0) >= _ON_OBJECT_SHARE
-    beyond = int((on_object & ((points - ball.center).norm(dim=-1) > ball.radius)).sum())
-    summary = f"{int(on_object.sum())} of {len(points)} sparse points lie inside the masks of most views"
-    return [*notes, summary + (f"; {beyond} of these lie outside the ball" if beyond else "")]
-
-
-def _inside_mask(view: NormalView, points: Float[Tensor, "n 3"]) -> Bool[Tensor, "n"]:
-    pixels, depth = view.camera.project(points)
-    limits = torch.tensor([view.size[1], view.size[0]])
-    in_picture = (depth > 0) & (pixels >= 0).all(-1) & (pixels < limits).all(-1)
-    # Points outside the image get index 0, which `in_picture` masks again.
-    column, row = torch.where(in_picture[:, None], pixels, torch.zeros_like(pixels)).floor().long().unbind(-1)
-    return in_picture & view.mask[row, column]
 
 
 def _counted(notes: Iterable[str]) -> list[str]:

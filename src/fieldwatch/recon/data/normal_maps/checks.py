@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
 from typing import Literal, cast
 
 import numpy as np
@@ -10,17 +9,20 @@ import torch
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from fieldwatch.recon.data.normal_maps.agreement import (
-    NormalTransform,
-    as_read,
-    flipped,
-    from_world,
-    median_disagreement,
-    outward_share,
+from fieldwatch.recon.data.normal_maps.agreement import NormalTransform, median_disagreement, outward_share
+from fieldwatch.recon.data.normal_maps.axes import Choices, Convention
+from fieldwatch.recon.data.normal_maps.conventions import (
+    GOOD,
+    Evidence,
+    best_convention,
+    converted,
+    in_file,
+    noise_of,
 )
 from fieldwatch.recon.data.normal_maps.hull import Hull, visual_hull
 from fieldwatch.recon.data.normal_maps.layout import mask_holes
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
+from fieldwatch.recon.data.normal_maps.silhouettes import silhouette_coherence
 from fieldwatch.recon.geometry import normals_from_depth
 
 # Thresholds. Fractions unless a unit is given.
@@ -30,6 +32,7 @@ _MIN_FACING_SHARE = 0.98
 _MIN_COVERED_SHARE = 0.95
 _MIN_OUTWARD = 0.6  # agreement with the mask outlines, at most 1; correct sets have 0.9
 _MAX_DISAGREEMENT = 35.0  # degrees
+_MAX_SHIFT = 0.35  # pixels of all principal points, between none and half a pixel
 _MAX_DEPTH_ANGLE = 10.0  # degrees
 _GRAZING_COSINE = 0.3
 _FRONTAL_COSINE = 0.8  # a hole whose rim faces the camera with a larger mean cosine is an error of the mask
@@ -41,16 +44,23 @@ _MAX_HULL_REACH = 1.15  # above 1, since the hull of few views is larger than th
 _MOST_LEFT_OUT = 40  # views up to which each is left out in turn, to find the one that contradicts the others
 _MIN_VIEWS = 4  # fewer have no usual agreement
 _TURNED_OUTWARD = 0.3  # agreement below which a single view is suspected
+_CLEARLY = 0.12  # lead in score of other axes that makes them the right ones
 _REWRITE = (
-    "No choice of --axes describes the files: write normals with x right, y up, z toward the viewer (red, green, blue)."
+    "No choice of --axes, --space and --channels describes the files: write normals with x right, y up, z toward the "
+    "viewer (red, green, blue)."
 )
+_SAID_NOISE = 1.5  # degrees about each axis from which noise is a finding
+_MUCH_NOISE = 8.0  # degrees from which it is a warning
+_AWAY_PER_DEGREE = 0.006  # share of normals that noise of a degree turns away from the camera
 _CONSEQUENCES = {  # checks that fail as a consequence of another one, and are not reported with it
+    "empty_mask": ("overlap", "silhouettes"),
+    "not_finite": ("overlap",),
     "overlap": ("axes", "turned", "cross_view", "depth", "holes"),
-    "axes": ("turned", "facing", "cross_view", "depth", "holes"),
+    "axes": ("turned", "facing", "cross_view", "depth", "holes", "noise"),
     "turned": ("facing", "cross_view", "depth"),
-    "rotation": ("hull", "silhouettes", "cross_view"),
-    "silhouettes": ("cross_view",),
-    "hull": ("silhouettes", "cross_view"),
+    "rotation": ("hull", "silhouettes", "cross_view", "pixel_center"),
+    "silhouettes": ("cross_view", "pixel_center"),
+    "hull": ("silhouettes", "cross_view", "pixel_center"),
 }
 
 
@@ -59,8 +69,8 @@ class NormalCheck:
     """A problem found in a set of normal maps.
 
     Attributes:
-        name: name of the check: `rotation`, `unit_length`, `facing`, `axes`, `overlap`, `holes`, `hull`,
-            `silhouettes`, `cross_view` or `depth`.
+        name: name of the check: `rotation`, `unit_length`, `empty_mask`, `not_finite`, `facing`, `axes`, `turned`,
+            `overlap`, `holes`, `hull`, `silhouettes`, `pixel_center`, `cross_view`, `depth` or `noise`.
         severity: `"error"` (training would fail or learn a wrong surface), `"warning"` (worth inspecting) or `"note"`.
         message: description of the problem with numbers.
         remedy: suggested fix.
@@ -72,33 +82,108 @@ class NormalCheck:
     remedy: str
 
 
-def check_normal_maps(normal_set: NormalSet, axes: str | None = None) -> tuple[NormalCheck, ...]:
+def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     """Check a set of normal maps and return the problems found, errors first.
 
-    Args:
-        normal_set: maps, masks and cameras.
-        axes: axes with which the files were read, ``opengl`` or ``opencv``, so that the remedy names the other ones;
-            None or ``auto`` if they were not chosen.
-
-    The checks cover camera rotations, lengths of normals, normals that face away from the camera, the axes of the
-    normals (against mask outlines and across views), normals missing in the masks, holes in the masks, the extent of
-    the visual hull and its agreement with the masks, the agreement of normals across views, and the agreement of depth
-    and normals. Problems that follow from another reported problem are omitted.
+    The checks cover camera rotations, lengths of normals, black masks, NaN, normals that face away from the camera, the
+    axes of the normals (against mask outlines and across views), normals missing in the masks, holes in the masks, the
+    extent of the visual hull and its agreement with the masks, the pixel center, the agreement of normals across views,
+    the agreement of depth and normals, and noise. Problems that follow from another reported problem are omitted, and
+    what masks or poses would be needed for is not checked in sets without them.
     """
     views = normal_set.views
-    results = [check(views) for check in (_rotation, _unit_length, _facing, _overlap, _holes, _depth)]
-    # Carving is the expensive part, so all checks share one hull.
-    hull = visual_hull(views)
-    results += [
-        _axes(views, hull, axes),
-        _turned(views),
-        *(check(views, hull) for check in (_bounds, _silhouettes, _cross_view)),
-    ]
+    has_normals = any(bool(view.known.any()) for view in views)
+    results = [_rotation(views), _empty(views)]
+    if has_normals:
+        results += [check(views) for check in (_unit_length, _not_finite, _depth)]
+        results += [_facing(views, _noise_level(normal_set)), _noise(normal_set)]
+    if has_normals and normal_set.silhouettes:
+        results += [_overlap(views), _holes(views)]
+    if normal_set.silhouettes and normal_set.posed:
+        # Carving is the expensive part, so all checks share one hull.
+        hull = visual_hull(views)
+        results += [_bounds(views, hull), _silhouettes(views, hull), _pixel_center(views)]
+        results += [_axes(normal_set, hull), _turned(views), _cross_view(views, hull)] if has_normals else []
+    elif has_normals and normal_set.silhouettes:
+        results += [_axes(normal_set, None), _turned(views)]
     checks = [check for check in results if check is not None]
     implied = set[str]().union(*(_CONSEQUENCES.get(check.name, ()) for check in checks))
     # Errors come first, because readers often act on the first line alone.
     ranks = {"error": 0, "warning": 1, "note": 2}
     return tuple(sorted((c for c in checks if c.name not in implied), key=lambda check: ranks[check.severity]))
+
+
+def _noise_level(normal_set: NormalSet) -> float:
+    """Return the noise in degrees about each axis, as stated or estimated; 0 if it is unknown."""
+    noise = noise_of(normal_set.views) if normal_set.noise is None else normal_set.noise
+    return noise or 0.0
+
+
+def _noise(normal_set: NormalSet) -> NormalCheck | None:
+    noise = _noise_level(normal_set)
+    if noise < _SAID_NOISE:
+        return None
+    return NormalCheck(
+        name="noise",
+        severity="warning" if noise >= _MUCH_NOISE else "note",
+        message=(
+            f"the normals have about {noise:.1f} degrees of noise from pixel to pixel (about each of two axes), as "
+            "maps of estimators have: fine details of the surface will be lost in it."
+        ),
+        remedy=(
+            "Training uses a robust loss for such maps. More views, or maps of more light directions, average it out; "
+            "--noise states the level yourself."
+        ),
+    )
+
+
+def _empty(views: Sequence[NormalView]) -> NormalCheck | None:
+    black = [view.name for view in views if not bool(view.mask.any())]
+    if not black:
+        return None
+    return NormalCheck(
+        name="empty_mask",
+        severity="error",
+        message=f"the masks of views {_listed(black)} ({len(black)} of {len(views)}) are black: they show no object.",
+        remedy=f"Paint the object white, or leave these views out with --exclude {' '.join(black[:8])}.",
+    )
+
+
+def _not_finite(views: Sequence[NormalView]) -> NormalCheck | None:
+    shares = {view.name: view.not_finite for view in views}
+    worst = max(shares.values())
+    return _of_views(
+        shares,
+        lambda share: share > 0,
+        name="not_finite",
+        severity="error" if worst > 1 - _MIN_COVERED_SHARE else "warning",
+        message="of the mask pixels are NaN or infinite in the normal map, and count as pixels without a normal",
+        remedy=(
+            "Write the maps again with 0 where there is no normal, or use --masks normals, which takes the pixels "
+            "with a normal as the mask."
+        ),
+    )
+
+
+def _pixel_center(views: Sequence[NormalView]) -> NormalCheck | None:
+    coherence = silhouette_coherence(views)
+    if coherence is None or abs(coherence.best) < _MAX_SHIFT or coherence.at(0.0) < 1.5 * min(coherence.missed):
+        return None
+    half = abs(abs(coherence.best) - 0.5) < 0.2
+    return NormalCheck(
+        name="pixel_center",
+        severity="warning",
+        message=(
+            f"the silhouettes fit best with principal points moved by {coherence.best:+.2f} pixels: they miss each "
+            f"other by {coherence.at(0.0):.2f} pixels now, and by {min(coherence.missed):.2f} then."
+        ),
+        remedy=(
+            "Read the intrinsics with the other pixel center "
+            f"(--pixel-center {'whole' if coherence.best > 0 else 'half'}); half a pixel costs half of the accuracy."
+            if half
+            else "Check cx and cy in the intrinsics, and that maps were not cropped or shifted."
+        ),
+    )
 
 
 def _rotation(views: Sequence[NormalView]) -> NormalCheck | None:
@@ -135,68 +220,81 @@ def _unit_length(views: Sequence[NormalView]) -> NormalCheck | None:
     )
 
 
-def _facing(views: Sequence[NormalView]) -> NormalCheck | None:
+def _facing(views: Sequence[NormalView], noise: float) -> NormalCheck | None:
     shares = {}
     for view in views:
         cosine = (view.normals * view.camera.directions().to(view.normals)).sum(-1)[view.valid]
         shares[view.name] = float((cosine > 0).double().mean()) if len(cosine) else 0.0
+    # Noise turns normals near the outline away from the camera.
+    allowed = 1 - _MIN_FACING_SHARE + _AWAY_PER_DEGREE * noise
     return _of_views(
         shares,
-        lambda share: share > 1 - _MIN_FACING_SHARE,
+        lambda share: share > allowed,
         name="facing",
         # A few normals may face away at silhouettes; more than 10 % indicates wrong axes.
-        severity="error" if max(shares.values()) > 0.1 else "warning",
+        severity="error" if max(shares.values()) > 0.1 + _AWAY_PER_DEGREE * noise else "warning",
         message="of the normals in the mask face away from the camera",
         remedy="Visible surfaces face the camera. If most normals do not, z has the wrong sign: use other --axes.",
     )
 
 
-def _axes(views: Sequence[NormalView], hull: Hull, axes: str | None) -> NormalCheck | None:
-    """Check the signs of x and y by mask outlines and of z by facing; detect swapped channels and world axes."""
-    share = outward_share(views)
-    z_values = torch.cat([view.normals[view.valid][:, 2] for view in views])
-    if share is None or not len(z_values):
+def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
+    """Check axes, space and channels by mask outlines and facing, and name those that explain the maps."""
+    views = normal_set.views
+    current = normal_set.convention or Convention()
+    raw = [in_file(view, current) for view in views]
+    evidence = Evidence(raw)
+    if evidence.empty or not evidence.has_outline:
         return None
-    # Mask outlines determine the signs of x and y; facing the camera determines that of z.
-    signs = (_sign(share[0]), _sign(share[1]), -1.0 if float((z_values > 0).double().mean()) > 0.5 else 1.0)
-    best_guess: NormalTransform = flipped(*signs)
-    best_share = abs(share[0]) + abs(share[1])
-    name = ("x", "y", "z")
-    diagnosis = (
-        "the normals have " + " and ".join(n for n, sign in zip(name, signs, strict=True) if sign < 0) + " negated"
-    )
-    other = "opengl" if axes == "opencv" else "opencv"
-    remedy = {(1.0, -1.0, -1.0): f"The files use other axes: read them with --axes {other}."}.get(signs, _REWRITE)
-    best_world = max(
-        (from_world(1, 1, 1), from_world(1, -1, -1)), key=lambda guess: sum(outward_share(views, guess) or (0, 0))
-    )
-    world_share = sum(outward_share(views, best_world) or (0, 0))
-    # World axes must fit clearly better, since for some camera arrangements both fit partly.
-    if world_share > max(best_share + 0.2, _MIN_OUTWARD):
-        best_guess = best_world
-        best_share = world_share
-        diagnosis = "the normals are in world axes, not in camera axes"
-        remedy = "Name the folder of camera-space normals with --normals, or rotate them by each camera's R."
-    elif best_share < _MIN_OUTWARD and (swapped := _swapped_channels(views)):
-        best_guess, best_share, diagnosis = swapped
-        remedy = _REWRITE
-    elif best_share < _MIN_OUTWARD:
-        diagnosis = "no choice of signs makes the normals point outward at the outlines of the masks"
+    now = evidence.score(current)
+    space = None if normal_set.posed else "camera"
+    best, score, _ = best_convention(raw, Choices(space=space), current)
+    if now.value >= GOOD and (score is None or score.value < now.value + _CLEARLY):
+        return None
+    if score is None or score.value < GOOD:
+        # Sets whose outlines tell little are only suspicious if their normals face away, too.
+        if now.outline is not None and now.outline >= _MIN_OUTWARD:
+            return None
+        diagnosis = "no choice of axes makes the normals point outward at the outlines of the masks"
         remedy = (
             f"{_REWRITE} Check that masks and normals show the same views: look at them with "
             "`fieldwatch doctor --data FOLDER --picture sheet.png`."
         )
-    elif min(signs) > 0:
-        return None
-    # The angles before and after the correction show whether the diagnosis explains the data.
-    angles = [median_disagreement(views, hull, guess) for guess in (as_read, best_guess)]
-    across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, after it by {angles[1]:.0f}"
+        after = now
+    else:
+        diagnosis = _difference(current, best)
+        same = replace(best, pixel_center=current.pixel_center) == current
+        if same:
+            return None
+        remedy = f"Read the files with {best.flags}."
+        after = score
+    across = ""
+    if hull is not None and after is not now:
+        # The angles before and after the correction show whether the diagnosis explains the data.
+        corrected = [converted(view, best) for view in raw]
+        angles = [median_disagreement(each, hull) for each in (views, corrected)]
+        across = "" if None in angles else f"; views disagree by {angles[0]:.0f} degrees, after it by {angles[1]:.0f}"
     return NormalCheck(
         name="axes",
         severity="error",
-        message=f"{diagnosis} (outline agreement {sum(share):.2f}, after correction {best_share:.2f} of 1{across}).",
+        message=f"{diagnosis} (agreement {now.value:.2f}, after correction {after.value:.2f} of 1{across}).",
         remedy=remedy,
     )
+
+
+def _difference(current: Convention, best: Convention) -> str:
+    """Describe what is wrong with a convention."""
+    if best.space != current.space:
+        return f"the normals are in {best.space} axes, not in {current.space} axes"
+    # From the axes as read to the right ones.
+    change = best.matrix @ current.matrix.T
+    order = change.abs().argmax(1).tolist()
+    if order == [0, 1, 2]:
+        names = [name for name, sign in zip("xyz", change.diagonal().tolist(), strict=True) if sign < 0]
+        return f"the normals have {' and '.join(names)} negated"
+    holds = ", ".join(f"{'xyz'[c]} in place of {'xyz'[a]}" for a, c in enumerate(order) if a != c)
+    bgr = " (BGR instead of RGB)" if best.channels != current.channels else ""
+    return f"the channels of the normals are exchanged{bgr}: {holds}"
 
 
 def _reordered(order: Sequence[int], signs: Sequence[float]) -> NormalTransform:
@@ -242,34 +340,6 @@ def _turned(views: Sequence[NormalView]) -> NormalCheck | None:
     )
 
 
-def _swapped_channels(views: Sequence[NormalView]) -> tuple[NormalTransform, float, str] | None:
-    """Find an order and signs of the channels that make the normals point outward at the outlines and to the camera.
-
-    Returns:
-        The correction, the agreement with the outlines after it, and what is wrong; None if no order fits.
-    """
-    best: tuple[float, tuple[int, ...], tuple[float, ...]] = (_MIN_OUTWARD, (0, 1, 2), (1.0, 1.0, 1.0))
-    for order in list(permutations(range(3)))[1:]:
-        share = outward_share(views, _reordered(order, (1.0, 1.0, 1.0)))
-        away = torch.cat([view.normals[view.valid][:, order[2]] for view in views])
-        # In OpenCV axes, z of what the camera sees is negative; an order in which it has both signs is wrong.
-        facing = float((away < 0).double().mean()) if len(away) else 0.5
-        if share is None or max(facing, 1 - facing) < _MIN_FACING_SHARE:
-            continue
-        signs = (_sign(share[0]), _sign(share[1]), 1.0 if facing > 0.5 else -1.0)
-        best = max(best, (abs(share[0]) + abs(share[1]), order, signs))
-    share, order, signs = best
-    if order == (0, 1, 2):
-        return None
-    # What was read as x may be y: named by what each channel of the file holds, after the axes were converted.
-    names = "xyz"
-    holds = ", ".join(
-        f"{names[channel]} in place of {names[axis]}" for axis, channel in enumerate(order) if axis != channel
-    )
-    channels = " (BGR instead of RGB)" if order == (2, 1, 0) else ""
-    return _reordered(order, signs), share, f"the channels of the normals are exchanged{channels}: {holds}"
-
-
 def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
     shares = {view.name: float(view.valid.sum() / view.mask.sum().clamp_min(1)) for view in views}
     finding = _of_views(
@@ -279,8 +349,8 @@ def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
         severity="error",
         message="of the mask pixels have a normal",
         remedy=(
-            "Mask and normals of a view must show the same image, without NaN: check the numbers in their names, or "
-            "leave these views out with --exclude."
+            "Mask and normals of a view must show the same image: check the numbers in their names, leave these views "
+            "out with --exclude, or use --masks normals."
         ),
         worst=min,
     )
@@ -334,18 +404,25 @@ def _false_holes(view: NormalView) -> int:
     if not count:
         return 0
     rays = torch.nn.functional.normalize(view.camera.directions().to(view.normals), dim=-1)
-    cosine = (view.normals * rays).sum(-1)
-    total = 0
-    # Each hole in its own window: masks may have thousands of specks.
-    for number, window in enumerate(ndimage.find_objects(labels), 1):
-        around = tuple(slice(max(side.start - 1, 0), side.stop + 1) for side in window)
-        hole = torch.from_numpy(labels[around] == number)
-        # Around a hole of the object, the surface turns away from the camera.
-        rim = torch.from_numpy(ndimage.binary_dilation(hole.numpy())) & view.valid[around]
-        faces = bool(rim.any()) and float(cosine[around][rim].mean()) < -_FRONTAL_COSINE
-        known = int((hole & view.known[around]).sum())
-        total += int(hole.sum()) if faces else known
-    return total
+    cosine = (view.normals * rays).sum(-1).numpy()
+    valid = view.valid.numpy()
+    # All holes at once: masks may have thousands of specks. Around a hole of the object, the surface turns away from
+    # the camera; the rim of a hole are the valid pixels that share a side with it.
+    sums = np.zeros(count + 1)
+    rims = np.zeros(count + 1)
+    padded = np.pad(labels, 1)
+    seen = np.zeros((4, *labels.shape), labels.dtype)
+    for side, (down, across) in enumerate(((0, 1), (2, 1), (1, 0), (1, 2))):
+        neighbor = padded[down : down + labels.shape[0], across : across + labels.shape[1]]
+        # A pixel between two arms of the same hole counts once.
+        fresh = valid & (neighbor > 0) & ~(seen[:side] == neighbor).any(0)
+        seen[side] = neighbor
+        np.add.at(rims, neighbor[fresh], 1)
+        np.add.at(sums, neighbor[fresh], cosine[fresh])
+    faces = (rims > 0) & (sums < -_FRONTAL_COSINE * rims)
+    sizes = np.bincount(labels.reshape(-1), minlength=count + 1)
+    known = np.bincount(labels[view.known.numpy()], minlength=count + 1)
+    return int(np.where(faces, sizes, known)[1:].sum())
 
 
 def _bounds(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
@@ -477,7 +554,7 @@ def _depth(views: Sequence[NormalView]) -> NormalCheck | None:
             f"depth and normals of views {_listed(wrong)} disagree: normals computed from depth differ by "
             f"up to {max(angles.values()):.0f} degrees (median of a view; 90 if most of the depth is missing)."
         ),
-        remedy="Depth must be along the optical axis and of the same view: integrate the normals again, or omit depth.",
+        remedy="Depth must be along the optical axis and of the same view: use --depth None, which integrates anew.",
     )
 
 

@@ -137,7 +137,7 @@ def refuse_black(views: Sequence[NormalView]) -> None:
     if black := [view.name for view in views if not bool(view.mask.any())]:
         msg = (
             f"the masks of views {', '.join(black[:8])} ({len(black)} of {len(views)}) are black: paint the object "
-            "white, or leave these views out (exclude)"
+            "white, or leave these views out with --exclude"
         )
         raise NormalMapError(msg)
 
@@ -191,7 +191,7 @@ def _empty_intersection(views: Sequence[NormalView], center: Float[Tensor, "3"],
     return (
         f"the {len(views)} masks have no common point: around {_numbers(center)} at most "
         f"{len(views) - len(excluding)} of them agree, without views {', '.join(excluding[:8])}: their masks or poses "
-        "are wrong (or black and white are swapped); correct them, or leave these views out (exclude)"
+        "are wrong (or black and white are swapped); correct them, or leave these views out with --exclude"
     )
 
 

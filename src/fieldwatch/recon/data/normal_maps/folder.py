@@ -1,22 +1,22 @@
-"""Read normal maps in the layout of DiLiGenT-MV, SuperNormal and PMNI."""
+"""Read normal maps with a file of projection matrices: DiLiGenT-MV, SuperNormal, PMNI, IDR, NeuS and MonoSDF."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fieldwatch.recon.data.normal_maps.assembly import Reading, ViewFiles, read_maps, silhouettes_of
+from fieldwatch.recon.data.normal_maps.axes import Channels, Choices, PixelCenter, Space, canonical_axes
 from fieldwatch.recon.data.normal_maps.cameras_file import CamerasFile
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.layout import (
-    MASK_FOLDERS,
     MESH,
     NORMAL_FOLDERS,
-    Axes,
     holes_filled,
-    in_opencv,
     subfolder,
     view_of_maps,
 )
@@ -24,110 +24,206 @@ from fieldwatch.recon.data.normal_maps.map_files import (
     DEPTH_SUFFIXES,
     MASK_SUFFIXES,
     NORMAL_SUFFIXES,
+    NormalFile,
     read_depth_file,
-    read_mask_file,
-    read_normal_file,
 )
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
+from fieldwatch.recon.data.normal_maps.settle import OPENGL, encoding_note, settled
 
 CAMERAS = "cameras_sphere.npz"
+CAMERA_FILES = (CAMERAS, "cameras.npz")
+"""Files of projection matrices: of DiLiGenT-MV, SuperNormal and PMNI, and of IDR, NeuS and MonoSDF."""
 DEPTH = "integration/depth"
 _NUMBER = re.compile(r"(\d+)$")  # view index at the end of a file stem
+_FLAT = {"normal": re.compile(r"(\d+)_normals?$"), "mask": re.compile(r"(\d+)_masks?$")}  # MonoSDF's names
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ViewFiles:
-    """Files of one view."""
+class _Sources:
+    """Files of all views by index; each source lists what it lacks.
 
-    normals: Path
-    mask: Path
-    depth: Path | None
+    Attributes:
+        normals: normal maps; None for masks only.
+        masks: masks; None if the normals show the object.
+        depth: depth maps; empty if there are none.
+        names: names of the sources, for messages.
+        folder: folder of masks; None if there is none.
+    """
+
+    normals: dict[int, Path] | None
+    masks: dict[int, Path] | None
+    depth: dict[int, Path]
+    names: dict[str, str]
+    folder: Path | None
 
 
 def read_normal_maps(  # noqa: PLR0913 - independent options of the folder layout
     folder: Path | str,
     *,
-    axes: Axes = "opengl",
+    axes: str | None = None,
+    space: Space | None = None,
+    channels: Channels | None = None,
+    pixel_center: PixelCenter | None = None,
     normals: str | None = None,
+    masks: str | None = None,
     depth: str | None = DEPTH,
     exclude: Sequence[int] = (),
     fill_holes: bool = False,
 ) -> NormalSet:
-    """Read `cameras_sphere.npz`, camera-space normals, masks and, if present, depth and the ground truth mesh.
+    """Read projection matrices, normals, masks and, if present, depth and the ground truth mesh.
 
-    Files are matched by the number at the end of their names, which is also the `<i>` of `world_mat_<i>`. Cameras are
-    transformed to the unit sphere frame, and pixel centers from integers, the convention of the layout, to +0.5.
+    The cameras are in `cameras_sphere.npz` or `cameras.npz`. Files are matched by the number at the end of their
+    names, which is also the `<i>` of `world_mat_<i>`; the names of MonoSDF (`000000_normal.npy`, `000000_mask.png` in
+    the folder itself) are read, too. Cameras are transformed to the unit sphere frame. Axes, space and channels of the
+    normals and the pixel center of the intrinsics are found from the data unless stated. The usual ones of the layout
+    are OpenGL camera axes and pixel centers at whole numbers.
 
     Args:
         folder: folder of one object.
-        axes: axes of the normals in the files: `opengl` (x right, y up, z toward the viewer; the convention of the
-            layout), `opencv` (x right, y down, z forward), or `auto` to detect them by the sign of z.
+        axes: `opengl` (x right, y up, z toward the viewer), `opencv` (x right, y down, z forward), `directx` (x right,
+            y down, z toward the viewer), or the OpenCV camera axis (or world axis) of each channel, such as `x,-y,-z`;
+            None or `auto` finds them.
+        space: whether normals are in camera or world axes; None finds it.
+        channels: `rgb` or `bgr`; None finds it.
+        pixel_center: `half` or `whole`; None finds it.
         normals: folder of normals; None uses the first existing one of `normal_camera_space_GT`, ..., `normals`.
+        masks: folder of masks, `normals` for the pixels that have one, or `none`; None uses `mask` or `masks` if there
+            are any, else the pixels with a normal.
         depth: folder of integrated depth, used if it exists; None ignores depth.
         exclude: indices of views to leave out.
         fill_holes: whether to add holes of the masks that contain normals to the masks.
 
     Raises:
-        NormalMapError: if files are missing, unreadable or differ in size, or the axes cannot be detected.
+        NormalMapError: if files are missing, unreadable or differ in size.
     """
     folder = Path(folder).expanduser()
     notes = list[str]()
-    cameras = CamerasFile(folder / CAMERAS)
-    paths = _paths(folder, cameras, normals, depth, frozenset(exclude), notes)
+    chosen = Choices(axes=stated_axes(axes), space=space, channels=channels, pixel_center=pixel_center)
+    reading = Reading(choices=chosen, masks=masks, fill_holes=fill_holes)
+    cameras = CamerasFile(cameras_file(folder) or folder / CAMERAS)
+    sources = _sources(folder, reading, normals, depth, notes)
     views: list[NormalView] = []
-    for index, files in paths.items():
-        normal_map = read_normal_file(files.normals)
-        mask = read_mask_file(files.mask)
-        _same_size(files.normals, normal_map[..., 0], files.mask, mask)
-        depth_map = None if files.depth is None else read_depth_file(files.depth)
-        if files.depth is not None and depth_map is not None:
-            _same_size(files.normals, normal_map[..., 0], files.depth, depth_map)
+    contents: list[NormalFile] = []
+    for index in _used(folder, cameras, sources, frozenset(exclude), notes):
+        files = ViewFiles(
+            normals=None if sources.normals is None else sources.normals[index],
+            mask=None if sources.masks is None else sources.masks[index],
+        )
+        first = files.normals or files.mask
+        assert first is not None  # noqa: S101  one of them is read
+        normal_map, mask = read_maps(files)
+        if normal_map is not None and files.mask is not None:
+            _same_size(first, normal_map.values[..., 0], files.mask, mask)
+        depth_path = sources.depth.get(index)
+        depth_map = None if depth_path is None else read_depth_file(depth_path)
+        if depth_path is not None and depth_map is not None:
+            _same_size(first, mask, depth_path, depth_map)
         # The cameras file does not state image sizes.
-        camera = cameras.camera(index, files.normals.stem, (mask.shape[0], mask.shape[1]))
+        name = first.stem if first.parent != folder else f"{index:03d}"
+        camera = cameras.camera(index, name, (mask.shape[0], mask.shape[1]))
         views.append(view_of_maps(camera, normal_map, mask, depth_map))
-    views = in_opencv(views, axes, folder, notes)
-    if fill_holes:
-        views = [holes_filled(view, notes) for view in views]
+        contents += [] if normal_map is None else [normal_map]
+    silhouettes = silhouettes_of(reading, views, sources.folder, notes)
+    if contents:
+        notes.append(encoding_note(contents))
+    world = sources.normals is not None and "world" in next(iter(sources.normals.values())).parent.name
+    usual = replace(OPENGL, space="world", axes="x,y,z") if world else OPENGL
+    result = settled(views, chosen, usual, notes, silhouettes=silhouettes)
+    settled_views = [holes_filled(view, notes) for view in result.views] if fill_holes else result.views
     return NormalSet(
-        views=tuple(views),
+        views=tuple(settled_views),
         # scale_mat of the layout.
         world_from_unit=torch.from_numpy(cameras.world_from_unit),
         mesh=folder / MESH if (folder / MESH).is_file() else None,
         source=str(folder),
         notes=tuple(notes),
+        convention=result.convention,
+        noise=result.noise,
+        silhouettes=silhouettes,
     )
 
 
-def _paths(  # noqa: PLR0913, PLR0917 - all options that select files
-    folder: Path,
-    cameras: CamerasFile,
-    normals: str | None,
-    depth: str | None,
-    exclude: frozenset[int],
-    notes: list[str],
-) -> dict[int, _ViewFiles]:
-    """Return the files of every view, by index.
+def cameras_file(folder: Path) -> Path | None:
+    """Return the file of projection matrices in a folder; None if there is none."""
+    return next((folder / name for name in CAMERA_FILES if (folder / name).is_file()), None)
+
+
+def stated_axes(axes: str | None) -> str | None:
+    """Return axes that are stated; None if they are to be found.
+
+    Raises:
+        NormalMapError: if the text is no description of axes.
+    """
+    return None if axes in {None, "auto"} else canonical_axes(str(axes))
+
+
+def _sources(folder: Path, reading: Reading, normals: str | None, depth: str | None, notes: list[str]) -> _Sources:
+    """Return the files of normals, masks and depth by index.
+
+    Raises:
+        NormalMapError: if there are neither normals nor masks, or a name has no number.
+    """
+    if normals is None and (flat := _flat_files(folder)):
+        # MonoSDF keeps all files in one folder.
+        masks = None if reading.masks in {"none", "normals"} else flat["mask"] or None
+        names = {"normals": "NUMBER_normal files", "masks": "NUMBER_mask files"}
+        return _Sources(normals=flat["normal"], masks=masks, depth={}, names=names, folder=folder if masks else None)
+    mask_folder = reading.mask_folder(folder, notes)
+    masks = None if mask_folder is None else numbered(mask_folder, MASK_SUFFIXES)
+    names = {"masks": "masks"}
+    normal_files = None
+    has_normals = normals is not None or any((folder / name).is_dir() for name in NORMAL_FOLDERS)
+    # Without normals, masks alone are a visual hull.
+    if has_normals or masks is None:
+        normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
+        normal_files = numbered(normal_folder, NORMAL_SUFFIXES)
+        names["normals"] = f"{normal_folder.name}/"
+    # Depth is optional, but if there is any, every view must have it.
+    depth_files = dict[int, Path]()
+    if depth is not None and (folder / depth).is_dir():
+        depth_files = numbered(folder / depth, DEPTH_SUFFIXES)
+        names["depth"] = f"{depth}/"
+    return _Sources(normals=normal_files, masks=masks, depth=depth_files, names=names, folder=mask_folder)
+
+
+def _flat_files(folder: Path) -> dict[str, dict[int, Path]]:
+    """Return MonoSDF's files by kind and index; nothing if there are no normals of that form."""
+    found: dict[str, dict[int, Path]] = {"normal": {}, "mask": {}}
+    suffixes = {"normal": NORMAL_SUFFIXES, "mask": MASK_SUFFIXES}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        for kind, pattern in _FLAT.items():
+            match = pattern.fullmatch(path.stem)
+            # Files of arrays before their pictures: previews have the same names.
+            if (match and path.suffix.lower() in suffixes[kind] and int(match[1]) not in found[kind]) or (
+                match and path.suffix.lower() in {".npy", ".exr"} and kind == "normal"
+            ):
+                found[kind][int(match[1])] = path
+    return found if found["normal"] else {}
+
+
+def _used(
+    folder: Path, cameras: CamerasFile, sources: _Sources, exclude: frozenset[int], notes: list[str]
+) -> list[int]:
+    """Return the indices of the views.
 
     Raises:
         NormalMapError: if a view lacks a file, an excluded view does not exist, or no view is left.
     """
-    normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
-    normal_files = _numbered(normal_folder, NORMAL_SUFFIXES)
-    mask_files = _numbered(subfolder(folder, MASK_FOLDERS, "masks", notes), MASK_SUFFIXES)
-    # Depth is optional, but if there is any, every view must have it.
-    depth_files = dict[int, Path]()
-    if depth is not None and (folder / depth).is_dir():
-        depth_files = _numbered(folder / depth, DEPTH_SUFFIXES)
+    files_by_source: dict[str, dict[int, Any]] = {
+        sources.names[kind]: files
+        for kind, files in (("normals", sources.normals), ("masks", sources.masks), ("depth", sources.depth or None))
+        if files is not None
+    }
+    files_by_source[cameras.path.name] = cameras.world
     # Every view mentioned by any source is expected in all of them, so that missing files are noticed.
-    known = set(normal_files) | set(mask_files) | set(cameras.world) | set(depth_files)
-    files_by_source = {f"{normal_folder.name}/": normal_files, "masks": mask_files, CAMERAS: cameras.world}
-    files_by_source |= {f"{depth}/": depth_files} if depth_files else {}
+    known = set[int]().union(*files_by_source.values())
     lacks = {source: sorted(known - exclude - set(names_by_view)) for source, names_by_view in files_by_source.items()}
     if wrong := [f"{source} lacks {shortened_numbers(numbers)}" for source, numbers in lacks.items() if numbers]:
+        numbers = sorted(set[int]().union(*map(set, lacks.values())))
         msg = (
             f"{folder}: every view needs normals, a mask and a camera, but {'; '.join(wrong)} (views "
             f"{shortened_numbers(sorted(known - exclude))} have at least one file); files are matched by the number "
-            "in their names: add the missing files, or leave these views out (exclude)"
+            f"in their names: add the missing files, or leave these views out (--exclude {' '.join(map(str, numbers))})"
         )
         raise NormalMapError(msg)
     used = sorted(known - exclude)
@@ -143,10 +239,10 @@ def _paths(  # noqa: PLR0913, PLR0917 - all options that select files
     # Gaps are allowed, but often mean that a view is missing from all folders.
     if used != list(range(used[0], used[0] + len(used))):
         notes.append(f"the indices of the views have gaps: {shortened_numbers(used)}")
-    return {i: _ViewFiles(normals=normal_files[i], mask=mask_files[i], depth=depth_files.get(i)) for i in used}
+    return used
 
 
-def _numbered(folder: Path, suffixes: frozenset[str]) -> dict[int, Path]:
+def numbered(folder: Path, suffixes: frozenset[str]) -> dict[int, Path]:
     """Return the files of a folder by the number at the end of their names.
 
     Raises:

@@ -3,6 +3,9 @@
 Pillow truncates 16-bit color to 8 bits, so PNG and EXR are read and written with FFmpeg, which is exact.
 """
 
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
@@ -28,7 +31,9 @@ DEPTH_SUFFIXES = frozenset({".npy", ".exr"})
 _MAX_PIXELS = 1 << 27  # 11,585 x 11,585
 _MAX_BYTES = 8 * 3 * _MAX_PIXELS  # normals as float64
 _WHITE_16 = 65535.0
+_WHITE_8 = 255.0
 _PNG16 = {"rgb48be", "rgb48le", "rgba64be", "rgba64le"}
+_PNG8 = {"rgb24", "rgba"}
 _PLANES = {  # pixel formats of FFmpeg's EXR decoder: value type, and the planes of R, G, B (or of a single channel)
     "gbrpf32le": ("<f4", (2, 0, 1)),
     "gbrapf32le": ("<f4", (2, 0, 1)),
@@ -39,28 +44,73 @@ _PLANES = {  # pixel formats of FFmpeg's EXR decoder: value type, and the planes
 }
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NormalFile:
+    """Contents of a normal map file, with the axes, the order of channels and the vector lengths of the file.
+
+    Attributes:
+        values: vectors; 0 where there is none or where they are not finite.
+        not_finite: pixels with NaN or infinite values.
+        encoding: format and bits, such as ``16-bit PNG``.
+        bits: bits per component: 8, 16 or 32.
+    """
+
+    values: Float32[Tensor, "h w 3"]
+    not_finite: Bool[Tensor, "h w"]
+    encoding: str
+    bits: int
+
+
 def read_normal_file(path: Path) -> Float32[Tensor, "h w 3"]:
     """Read a normal map with the axes and vector lengths of the file; missing normals are 0.
 
-    A 16-bit PNG encodes `n = p / 65535 * 2 - 1`; black pixels have no normal. Non-finite vectors become 0.
+    PNG of 8 or 16 bits encodes `n = p / white * 2 - 1`; black pixels have no normal. Non-finite vectors become 0. See
+    `load_normal_file`.
 
     Raises:
-        NormalMapError: if the file is missing, unreadable, or has another format, shape or type, such as JPEG or 8 bit.
+        NormalMapError: if the file is missing, unreadable, or has another format, shape or type, such as JPEG.
+    """
+    return load_normal_file(path).values
+
+
+def load_normal_file(path: Path) -> NormalFile:
+    """Read a normal map and what is known about its encoding.
+
+    PNG of 8 or 16 bits encodes `n = p / white * 2 - 1`; black, mid-gray and transparent pixels have no normal. Floats
+    (npy, EXR) hold the vectors, or `(n + 1) / 2` if only that gives unit lengths; npy of shape (3, height, width) is
+    transposed. Of an EXR with several layers, whatever their names, the one with unit vectors is read.
+
+    Raises:
+        NormalMapError: if the file is missing, unreadable, or has another format, shape or type, such as JPEG.
     """
     _check_present(path)
-    if path.suffix.lower() not in NORMAL_SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix not in NORMAL_SUFFIXES:
         msg = (
-            f"{path}: expected a normal map as a 16-bit PNG, EXR or npy file, got {path.suffix or 'no suffix'}: a "
+            f"{path}: expected a normal map as a PNG, EXR or npy file, got {path.suffix or 'no suffix'}: a "
             "photo holds no normals, so estimate them from it first and write them in one of these formats"
         )
         raise NormalMapError(msg)
-    values = _png_normals(path) if path.suffix.lower() == ".png" else _floats(path)
+    if suffix == ".png":
+        values, bits = _png_normals(path)
+        encoding = f"{bits}-bit PNG"
+    elif suffix == ".exr":
+        values, encoding = _exr_normals(path)
+        bits = 16 if "half" in encoding else 32
+    else:
+        values, bits = _npy_normals(path)
+        encoding = "npy" if bits == 32 else f"npy of {bits} bits"
     if values.ndim != 3 or values.shape[2] < 3:
         msg = f"{path}: expected a normal map of shape (height, width, 3), got {values.shape}"
         raise NormalMapError(msg)
     normals = torch.from_numpy(np.ascontiguousarray(values[..., :3], np.float32))
-    finite = torch.isfinite(normals).all(-1, keepdim=True)
-    return torch.where(finite, normals, torch.zeros_like(normals))
+    finite = torch.isfinite(normals).all(-1)
+    return NormalFile(
+        values=torch.where(finite[..., None], normals, torch.zeros_like(normals)),
+        not_finite=~finite,
+        encoding=encoding,
+        bits=bits,
+    )
 
 
 def read_mask_file(path: Path) -> Bool[Tensor, "h w"]:
@@ -94,6 +144,12 @@ def read_depth_file(path: Path) -> Float32[Tensor, "h w"]:
     return torch.where(known, depth, torch.zeros_like(depth))
 
 
+_SEEN = 1e-6  # squared length above which a float vector is no background
+_OFF = 0.1  # deviation from length 1 above which vectors are not unit vectors
+_EXR_MAGIC = 20000630
+_EXR_HEAD = 1 << 16  # bytes in which the list of channels is expected
+
+
 def encode_normals(normals: Float32[Tensor, "h w 3"]) -> UInt16[np.ndarray, "h w 3"]:
     """Encode normals as `round((n + 1) / 2 * 65535)`; missing normals are black."""
     values = np.rint((normals.double().numpy().clip(-1, 1) + 1) / 2 * _WHITE_16).astype(np.uint16)
@@ -115,22 +171,193 @@ def write_png16(path: Path, values: UInt16[np.ndarray, "h w 3"]) -> None:
     write_file(path, b"".join(bytes(packet) for packet in packets))
 
 
-def _png_normals(path: Path) -> NDArray[np.float32]:
+def _png_normals(path: Path) -> tuple[NDArray[np.float32], int]:
+    """Return the vectors of a PNG and its bits per component."""
     frame = _decoded(path, "png")
-    if frame.format.name not in _PNG16:
+    form = frame.format.name
+    if form not in _PNG16 | _PNG8:
         msg = (
-            f"{path} is a PNG in format {frame.format.name}, which rounds normals to half a degree or has no color: "
-            "write 16-bit RGB (n = p / 65535 * 2 - 1), EXR or npy"
+            f"{path} is a PNG in format {form}, which has no color: normals need three channels (n = p / 255 * 2 - 1); "
+            "write RGB of 8 or 16 bits, EXR or npy"
         )
         raise NormalMapError(msg)
-    # An alpha channel is ignored; missing normals are marked by color.
-    values = frame.to_ndarray(format=frame.format.name)[..., :3]
-    normals = (values.astype(np.float64) / _WHITE_16 * 2 - 1).astype(np.float32)
+    bits = 16 if form in _PNG16 else 8
+    pixels = frame.to_ndarray(format=form)
+    values = pixels[..., :3]
+    normals = (values.astype(np.float64) / (_WHITE_16 if bits == 16 else _WHITE_8) * 2 - 1).astype(np.float32)
     # Black would decode to (-1, -1, -1), which is not a unit vector.
-    normals[(values == 0).all(-1)] = 0
-    # Some datasets mark missing normals by mid-gray.
-    normals[np.square(normals).sum(-1) < 1e-6] = 0
-    return normals
+    missing = (values == 0).all(-1)
+    # The alpha of 16-bit files is ignored, as it always was; editors write transparent pixels with any color.
+    if bits == 8 and pixels.shape[-1] == 4:
+        missing |= pixels[..., 3] == 0
+    normals[missing] = 0
+    # Some datasets mark missing normals by mid-gray, which 8 bits round to +-1/255.
+    normals[np.square(normals).sum(-1) < (1e-6 if bits == 16 else 1e-4)] = 0
+    return normals, bits
+
+
+def _npy_normals(path: Path) -> tuple[NDArray[np.float32], int]:
+    """Return the vectors of an npy file, and the bits of its type."""
+    values = _npy(path)
+    if values.ndim == 3 and values.shape[0] == 3 and values.shape[2] != 3:
+        values = np.moveaxis(values, 0, 2)
+    if values.dtype in (np.uint8, np.uint16):
+        white = float(np.iinfo(values.dtype).max)
+        normals = (values.astype(np.float64) / white * 2 - 1).astype(np.float32)
+        normals[(values == 0).all(-1)] = 0
+        return normals, values.dtype.itemsize * 8
+    if not np.issubdtype(values.dtype, np.floating):
+        msg = f"{path}: expected float32 values, got {values.dtype}: write floats, in the units of the layout"
+        raise NormalMapError(msg)
+    return _unpacked(values.astype(np.float32)), 16 if values.dtype.itemsize == 2 else 32
+
+
+def _unpacked(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return vectors; those written as (n + 1) / 2 are decoded if only that gives them length 1."""
+    finite = values[np.isfinite(values).all(-1)] if values.ndim == 3 else values[:0]
+    seen = finite[np.square(finite).sum(-1) > _SEEN] if len(finite) else finite
+    if not len(seen) or float(seen.min()) < 0 or float(seen.max()) > 1:
+        return values
+    off = float(np.median(np.abs(np.linalg.norm(seen, axis=-1) - 1)))
+    off_decoded = float(np.median(np.abs(np.linalg.norm(2 * seen - 1, axis=-1) - 1)))
+    if off < _OFF or off_decoded > _OFF:
+        return values
+    decoded = 2 * values - 1
+    decoded[(values == 0).all(-1)] = 0
+    return decoded
+
+
+def _exr_normals(path: Path) -> tuple[NDArray[np.float32], str]:
+    """Return the vectors of an EXR, from the layer that holds unit vectors, and a description.
+
+    Raises:
+        NormalMapError: if no layer, or more than one, holds vectors of three components.
+    """
+    layers = exr_layers(path)
+    candidates = [name for name, channels in layers.items() if _is_vector(channels)]
+    if not candidates:
+        listed = "; ".join(f"{name or '(no layer)'}: {', '.join(channels)}" for name, channels in layers.items())
+        msg = (
+            f"{path} has no layer with channels R, G, B or X, Y, Z (found {listed or 'no channels'}): write the pass "
+            "of normals with three channels, or write npy"
+        )
+        raise NormalMapError(msg)
+    if len(candidates) == 1:
+        chosen = candidates[0]
+        values = _exr_planes(path, chosen)
+    else:
+        planes = {name: _exr_planes(path, name) for name in candidates}
+        unit = [name for name in candidates if _are_unit(_unpacked(planes[name][..., :3].astype(np.float32)))]
+        # Of several layers with unit vectors, such as shading and geometric normals, the name decides.
+        named = [name for name in unit or candidates if "norm" in name.lower()]
+        chosen_from = named if len(named) == 1 else unit
+        if len(chosen_from) != 1:
+            msg = (
+                f"{path} has {len(unit)} layers of unit vectors among {', '.join(candidates)}: expected one layer of "
+                "normals; write it to a file of its own, or name it Normal"
+            )
+            raise NormalMapError(msg)
+        chosen = chosen_from[0]
+        values = planes[chosen]
+    kind = "half" if values.dtype == np.float16 else "float"
+    named = f", layer {chosen}" if chosen else ""
+    return _unpacked(values.astype(np.float32)), f"EXR ({kind}{named})"
+
+
+def _is_vector(channels: tuple[str, ...]) -> bool:
+    return {"R", "G", "B"} <= set(channels) or {"X", "Y", "Z"} <= set(channels)
+
+
+def _are_unit(values: NDArray[np.float32]) -> bool:
+    lengths = np.linalg.norm(values[np.isfinite(values).all(-1)], axis=-1)
+    seen = lengths[lengths > _OFF]
+    return len(seen) > 0 and float(np.median(np.abs(seen - 1))) < _OFF
+
+
+def exr_layers(path: Path) -> dict[str, tuple[str, ...]]:
+    """Return the channels of an EXR by layer, in capitals; channels without a layer are those of the layer ''.
+
+    Raises:
+        NormalMapError: if the header cannot be read.
+    """
+    _check_present(path)
+    with path.open("rb") as file:
+        head = file.read(_EXR_HEAD)
+    try:
+        names = _exr_channels(head)
+    except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
+        raise _unreadable(path, f"its header is not that of an EXR: {error}") from error
+    layers: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        layer, _, channel = name.rpartition(".")
+        layers[layer] = (*layers.get(layer, ()), channel.upper())
+    return layers
+
+
+def _exr_channels(head: bytes) -> list[str]:
+    """Return the names of the channels of the first part (OpenEXR file layout: attributes of name, type, size)."""
+    if struct.unpack_from("<I", head)[0] != _EXR_MAGIC:
+        msg = "it does not begin with the magic number"
+        raise ValueError(msg)
+    place = 8
+    while head[place]:
+        name, place = _text(head, place)
+        _, place = _text(head, place)
+        (size,) = struct.unpack_from("<i", head, place)
+        place += 4
+        if name == "channels":
+            end = place + size
+            names = []
+            while place < end and head[place]:
+                channel, place = _text(head, place)
+                names.append(channel)
+                place += 16  # pixel type, linearity, sampling in x and y
+            return names
+        place += size
+    return []
+
+
+def _text(data: bytes, place: int) -> tuple[str, int]:
+    end = data.index(b"\0", place)
+    return data[place:end].decode(), end + 1
+
+
+def write_exr(path: Path, channels: Mapping[str, Float32[np.ndarray, "h w"]]) -> None:
+    """Write an uncompressed EXR of 32-bit floats with channels of any names, such as ``ViewLayer.Normal.X``.
+
+    Args:
+        path: file.
+        channels: planes of equal size by the full name of the channel.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    names = sorted(channels)
+    height, width = channels[names[0]].shape
+    window = struct.pack("<4i", 0, 0, width - 1, height - 1)
+    listed = b"".join(name.encode() + b"\0" + struct.pack("<iB3xii", 2, 0, 1, 1) for name in names) + b"\0"
+    attributes = (
+        ("channels", "chlist", listed),
+        ("compression", "compression", b"\0"),
+        ("dataWindow", "box2i", window),
+        ("displayWindow", "box2i", window),
+        ("lineOrder", "lineOrder", b"\0"),
+        ("pixelAspectRatio", "float", struct.pack("<f", 1.0)),
+        ("screenWindowCenter", "v2f", struct.pack("<2f", 0.0, 0.0)),
+        ("screenWindowWidth", "float", struct.pack("<f", 1.0)),
+    )
+    # Bit 10 of the version allows names of channels longer than 31 bytes.
+    version = 2 | (0x400 if max(map(len, names)) > 31 else 0)
+    head = struct.pack("<II", _EXR_MAGIC, version)
+    for name, kind, value in attributes:
+        head += name.encode() + b"\0" + kind.encode() + b"\0" + struct.pack("<i", len(value)) + value
+    head += b"\0"
+    size = 8 + 4 * width * len(names)
+    first = len(head) + 8 * height
+    offsets = struct.pack(f"<{height}Q", *(first + row * size for row in range(height)))
+    planes = np.stack([np.asarray(channels[name], "<f4") for name in names], 1)
+    rows = [struct.pack("<ii", row, 4 * width * len(names)) + planes[row].tobytes() for row in range(height)]
+    write_file(path, head + offsets + b"".join(rows))
 
 
 def _floats(path: Path) -> NDArray[np.floating]:
@@ -140,7 +367,15 @@ def _floats(path: Path) -> NDArray[np.floating]:
             msg = f"{path}: expected float32 values, got {values.dtype}: write floats, in the units of the layout"
             raise NormalMapError(msg)
         return values.astype(np.float32)
-    frame = _decoded(path, "exr")
+    layers = exr_layers(path)
+    # A depth pass: the layer named so, or the only one.
+    named = [name for name in layers if "depth" in name.lower()]
+    return _exr_planes(path, named[0] if len(named) == 1 else "").astype(np.float32)
+
+
+def _exr_planes(path: Path, layer: str) -> NDArray[np.float16] | NDArray[np.float32]:
+    """Return the planes of a layer of an EXR."""
+    frame = _decoded(path, "exr", {"layer": layer} if layer else {})
     if frame.format.name not in _PLANES:
         msg = (
             f"{path} is an EXR in unsupported format {frame.format.name}: write channels R, G, B (or a single one) as "
@@ -150,7 +385,7 @@ def _floats(path: Path) -> NDArray[np.floating]:
     dtype, plane_order = _PLANES[frame.format.name]
     # Rows of FFmpeg's planes may be padded beyond the image width.
     planes = [np.frombuffer(bytes(plane), dtype).reshape(frame.height, -1)[:, : frame.width] for plane in frame.planes]
-    return np.stack([planes[plane_index] for plane_index in plane_order], -1).astype(np.float32)
+    return np.stack([planes[plane_index] for plane_index in plane_order], -1)
 
 
 def _npy(path: Path) -> NDArray[np.generic]:
@@ -161,10 +396,13 @@ def _npy(path: Path) -> NDArray[np.generic]:
         raise _unreadable(path, error) from error
 
 
-def _decoded(path: Path, codec: str) -> av.VideoFrame:
+def _decoded(path: Path, codec: str, options: Mapping[str, str] | None = None) -> av.VideoFrame:
     _check_present(path)
     context = cast("av.VideoCodecContext", av.CodecContext.create(codec, "r"))
-    context.options = {"max_pixels": str(_MAX_PIXELS)}  # checked by FFmpeg before it allocates the image
+    context.options = {
+        "max_pixels": str(_MAX_PIXELS),
+        **(options or {}),
+    }  # checked by FFmpeg before it allocates the image
     try:
         # Decoding None flushes frames that the decoder buffers.
         frames = [*context.decode(av.Packet(path.read_bytes())), *context.decode(None)]
@@ -191,7 +429,7 @@ def _single_channel(values: NDArray[np.generic], path: Path, what: str) -> Tenso
 
 def _check_present(path: Path) -> None:
     if not path.is_file():
-        msg = f"{path} does not exist: add the file, or leave its view out (exclude)"
+        msg = f"{path} does not exist: add the file, or leave its view out with --exclude"
         raise NormalMapError(msg)
     if pointer := pointer_text(path):
         raise NormalMapError(pointer)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 
+from fieldwatch.recon.data.normal_maps.axes import Convention
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.geometry import Camera
 
@@ -25,6 +26,8 @@ class NormalView:
         mask: silhouette of the object.
         depth: depth along the optical axis up to one scale per view, 0 where unknown; None if there is no depth.
         off_unit: fraction of the normals in the mask whose length in the file differed from 1 by more than 2 %.
+        not_finite: fraction of the pixels in the mask that were NaN or infinite in the file.
+        bits: bits per component in the file: 8, 16 or 32; 0 if there was no file.
 
     Raises:
         NormalMapError: if a map does not have the size of the camera or contains non-finite values.
@@ -36,6 +39,8 @@ class NormalView:
     mask: Bool[Tensor, "h w"]
     depth: Float32[Tensor, "h w"] | None = None
     off_unit: float = 0.0
+    not_finite: float = 0.0
+    bits: int = 0
 
     def __post_init__(self) -> None:
         """Validate sizes and values of the maps."""
@@ -88,6 +93,10 @@ class NormalSet:
         mesh: file of the ground truth surface in the world frame; None if unknown.
         source: human-readable origin of the set, such as its path.
         notes: human-readable notes about the reading.
+        convention: how the files encode normals and cameras; None if there are no files.
+        noise: noise of the normals from pixel to pixel in degrees about each of two axes; None if unknown.
+        silhouettes: whether the masks are silhouettes; False if they only tell where normals are known.
+        posed: whether the poses are known; False for sets of maps, masks and intrinsics alone.
 
     Raises:
         NormalMapError: if there are no views, names are not unique, or `world_from_unit` is not a uniform scale and
@@ -99,6 +108,10 @@ class NormalSet:
     mesh: Path | None = None
     source: str = ""
     notes: tuple[str, ...] = ()
+    convention: Convention | None = None
+    noise: float | None = None
+    silhouettes: bool = True
+    posed: bool = True
 
     def __post_init__(self) -> None:
         """Validate names and the transformation."""

@@ -15,7 +15,7 @@ from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.evaluate import NormalsEvaluation
 from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
-from fieldwatch.recon.pipelines.normals.objective import mask_term, normal_term, staged_terms
+from fieldwatch.recon.pipelines.normals.objective import mask_term, normal_term, staged_terms, terms_for
 from fieldwatch.recon.pipelines.normals.planned_evaluations import PlannedEvaluations
 from fieldwatch.recon.pipelines.normals.products import write_products
 from fieldwatch.recon.pipelines.normals.ray_budget import RayBudget
@@ -43,11 +43,12 @@ def train_normals(
     """
     seed_everything(config.seed)  # before the model, whose initial weights use this seed
     plan = scene.schedule
+    options = terms_for(config.terms, scene.maps)  # a robust cost for noisy maps
     model = first_model(config, scene)
     learning = NormalsOptimizers(config, model, plan)
     source = RaySource(scene.pixels, config.rays, patch=config.rendering.patch, seed=config.seed)
     budget = RayBudget(config.rays)
-    view_terms = ViewTerms(scene.pixels, config.terms)
+    view_terms = ViewTerms(scene.pixels, options)
     recovery = Recovery(config.recovery, model, learning, plan.step_of(config.recovery.good_every))
     evaluations = PlannedEvaluations(config, scene, model)
     micro_batches = MicroBatches("rays")
@@ -64,15 +65,15 @@ def train_normals(
         with run.span("loss"):
             terms = staged_terms(
                 weights,
-                normal=lambda: normal_term(batch, rendered, model.poses(), config.terms),
-                depth=lambda: rays.depth_term(rendered, config.terms),  # after fitting one scale per view
-                mask=lambda: mask_term(batch, rendered, config.terms),
+                normal=lambda: normal_term(batch, rendered, model.poses(), options),
+                depth=lambda: rays.depth_term(rendered, options),  # after fitting one scale per view
+                mask=lambda: mask_term(batch, rendered, options),
                 eikonal=lambda: eikonal_error(rendered.gradients),
             )
             # Terms between views: point_cloud and surface from integrated depth, consistency from observed normals.
             terms |= view_terms.terms(weights, model, rays, rendered)
-        losses = rays.losses(weights, rendered, model.poses().detach(), config.terms)
-        return rays.output(terms, rendered, config.terms, losses)
+        losses = rays.losses(weights, rendered, model.poses().detach(), options)
+        return rays.output(terms, rendered, options, losses)
 
     with run:
         state = {"rays": source, "budget": budget, "view_terms": view_terms, "recovery": recovery}

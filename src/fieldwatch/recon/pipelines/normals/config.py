@@ -6,6 +6,7 @@ from typing import Literal
 
 from fieldwatch import InputError
 from fieldwatch.pipeline import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Device, formerly, refuse_out_of_bounds
+from fieldwatch.recon.data.normal_maps import Channels, PixelCenter, Space, read_axes
 from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, TrainingStage, read_stages, refuse_disorder
 
 PoseStart = Literal["dataset", "noisy", "ring"]
@@ -185,7 +186,8 @@ class PoseOptions:
             around the object).
         rotation_noise: standard deviation of the rotation noise, in degrees per axis.
         translation_noise: standard deviation of the position noise, in units of the scene's sphere per axis.
-        ring_radius: distance of the ring's cameras from the origin, in units of the scene's sphere.
+        ring_radius: distance of the ring's cameras from the origin, in units of the scene's sphere; None takes that at
+            which the masks, seen through the lenses, have the size of an object in the sphere.
         ring_angle: elevation of the ring's cameras above the horizon, in degrees.
         clockwise: views of the ring proceed clockwise, seen from above.
         centered: shift each camera parallel to its image until the center of its mask looks at the origin, where the
@@ -200,7 +202,7 @@ class PoseOptions:
     pose_start: PoseStart = "dataset"
     rotation_noise: float = 5.0
     translation_noise: float = 0.1
-    ring_radius: float = 4.0
+    ring_radius: float | None = None
     ring_angle: float = 25.0
     clockwise: bool = False
     centered: bool = field(default=True, metadata=formerly("centred"))
@@ -268,19 +270,26 @@ class TermOptions:
         rendered_normals: "blended" compares sum w grad f directly (PMNI), which also raises the opacity of rays in the
             mask and so inflates the surface; "direction" divides by the opacity first, so that only the direction
             counts.
-        normal_norm: "l2" squares the differences, "l1" takes absolute values.
+        normal_norm: "l2" squares the differences, "l1" takes absolute values, "robust" squares small ones and takes
+            absolute values of large ones; "auto" is "robust" for maps of 8 bits or with noise, else "l2".
+        robust_from: difference of unit normals from which "robust" grows linearly; None derives it from the noise.
         balanced: weight rays inside and outside the mask by their fraction of the image, independent of ``inside``.
         point_share: fraction of the mask pixels whose depth enters the point-cloud term (PMNI's pc_ratio 2 is 0.5).
     """
 
     rendered_normals: Literal["direction", "blended"] = "direction"
-    normal_norm: Literal["l1", "l2"] = "l2"
+    normal_norm: Literal["auto", "l1", "l2", "robust"] = "auto"
+    robust_from: float | None = None
     balanced: bool = True
     point_share: float = 0.5
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        refuse_out_of_bounds(self, ("greater than 0 and at most 1", lambda value: 0 < value <= 1, ("point_share",)))
+        refuse_out_of_bounds(
+            self,
+            ("greater than 0 and at most 1", lambda value: 0 < value <= 1, ("point_share",)),
+            (*POSITIVE, ("robust_from",)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,9 +334,16 @@ class NormalsConfig:
         normals: name of the subfolder of normal maps; None takes the first known name that exists.
         depth: subfolder of integrated depth; None ignores depth. If a set has none and a term needs it, it is
             integrated from the normals.
-        axes: axis convention of the normal files; None takes the layout's convention, OpenGL by default, and detects it
-            for custom captures.
-        exclude: indices of views to leave out entirely.
+        masks: name of the subfolder of masks; "normals" takes the pixels with a normal, "none" uses no silhouettes;
+            None takes the first known name that exists, else the pixels with a normal.
+        axes: axes of the normal files: opengl, opencv, directx, or the camera (or world) axis of each channel, such as
+            x,-y,-z; None or auto finds them from the data.
+        space: whether the normals are in camera or world axes; None finds it from the data.
+        channels: order of the channels of the normals; None finds it from the data.
+        pixel_center: center of the first pixel in the intrinsics: half (0.5, 0.5) or whole (0, 0); None finds it from
+            the silhouettes.
+        noise: noise of the normals from pixel to pixel in degrees about each of two axes; None estimates it.
+        exclude: views to leave out entirely, by number, or by name for photos and frames.
         held_out: hold out every N-th view from training and evaluate it; 0 holds out none.
         fill_holes: fill holes in the masks.
         longer_side: maximum length of the longer image side in pixels; larger maps are scaled down. None keeps all
@@ -367,8 +383,13 @@ class NormalsConfig:
     data: Path | None = None
     normals: str | None = None
     depth: str | None = "integration/depth"
-    axes: Literal["opengl", "opencv", "auto"] | None = None
-    exclude: tuple[int, ...] = ()
+    masks: str | None = None
+    axes: str | None = None
+    space: Space | None = None
+    channels: Channels | None = None
+    pixel_center: PixelCenter | None = None
+    noise: float | None = None
+    exclude: tuple[int | str, ...] = ()
     held_out: int = 0
     fill_holes: bool = False
     longer_side: int | None = None
@@ -403,15 +424,18 @@ class NormalsConfig:
         refuse_out_of_bounds(
             self,
             (*AT_LEAST_ONE, ("steps", "nominal", "longer_side", "size", "keep_last")),
-            ("between 2 and 512", lambda value: 2 <= value <= 512, ("mesh_resolution",)),
+            ("between 2 and 2048", lambda value: 2 <= value <= 2048, ("mesh_resolution",)),
             # Fewer cameras do not determine the similarity that aligns learned poses with the dataset's.
             ("at least 3", lambda value: value >= 3, ("views",)),
             # 1 would hold out every view and leave none for training.
             ("0 (none) or at least 2", lambda value: value == 0 or value >= 2, ("held_out",)),
             (*NOT_NEGATIVE, ("mesh_at", "evaluate_at", "pictures_at", "poses_at", "keep_best")),
             (*NOT_NEGATIVE, ("checkpoint_interval", "turntable")),
-            (*NOT_NEGATIVE, ("threads", "seed")),
+            (*NOT_NEGATIVE, ("threads", "seed", "noise")),
         )
+        if self.axes not in {None, "auto"}:
+            # Read here only for validation.
+            read_axes(str(self.axes))
         # Parsed here only for validation: the schedule parses the stages again when it is built.
         refuse_disorder(self.parsed_stages, self.nominal)
 

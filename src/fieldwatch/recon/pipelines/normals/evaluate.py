@@ -17,6 +17,7 @@ from fieldwatch import MicroBatches
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.mesh import MeshEvaluation, Triangles, evaluate_mesh
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
+from fieldwatch.recon.pipelines.normals.evaluation_tags import WINDOW
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.pictures import strip_of
 from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors
@@ -263,6 +264,7 @@ class _ErrorPool:
         self._poses = poses
         self._scene = scene
         self._angles: dict[str, list[Tensor]] = {"train": [], "held_out": [], "world": []}
+        self._smooth: list[Tensor] = []
 
     def add(self, comparison: ViewComparison) -> None:
         """Add a view."""
@@ -270,6 +272,8 @@ class _ErrorPool:
         # Angles are NaN where either normal is missing.
         both = comparison.angles.isfinite()
         self._angles[comparison.error.split].append(comparison.angles[both])
+        if comparison.error.split == "train" and self._scene.maps.convention is not None:
+            self._smooth.append(smooth_errors(comparison))
         if self._poses is not None:
             # Rendered normals are in the frame of the learned poses; observed ones are rotated by the dataset's pose.
             rotation = self._poses.alignment.rotation.to(comparison.rendered.normals)
@@ -285,6 +289,11 @@ class _ErrorPool:
         world = angle_statistics(_all(self._angles["world"]))
         if world:
             metrics["Eval/mae_world"] = world["mae"]
+        smooth = _all(self._smooth)
+        if len(smooth):
+            metrics["Eval/smooth_error"] = float(smooth.median())
+        if self._scene.maps.noise is not None:
+            metrics["Eval/map_noise"] = self._scene.maps.noise
         return metrics | self._depth()
 
     def _of(self, split: Split, ending: str) -> dict[str, float]:
@@ -306,6 +315,21 @@ class _ErrorPool:
         # The diameter of the bounding box; without a ground truth, that of the scene's unit sphere.
         across = 2.0 if truth is None else float(np.linalg.norm(np.ptp(truth.corners.reshape(-1, 3), axis=0)))
         return {"Eval/depth_error": mean, "Eval/depth_error_permille": 1000 * mean / across}
+
+
+def smooth_errors(comparison: ViewComparison) -> Float[Tensor, " pixels"]:
+    """Return the differences of normals averaged over a window, in degrees, at the pixels that have an angle.
+
+    Noise from pixel to pixel averages out; what is left are errors of the maps, or of the surface, that change slowly
+    over the image.
+    """
+    both = comparison.angles.isfinite()
+    difference = comparison.rendered.camera_normals - comparison.view.normals
+    planes = torch.where(both[..., None], difference, torch.zeros(())).permute(2, 0, 1)
+    counted = both.float()[None]
+    sums = torch.nn.functional.avg_pool2d(torch.cat([planes, counted])[None], WINDOW, 1, WINDOW // 2)[0]
+    means = sums[:3] / sums[3:].clamp_min(1 / WINDOW**2)
+    return torch.rad2deg(means.norm(dim=0)[both])
 
 
 def _all(angles: list[Float[Tensor, " _"]]) -> Float[Tensor, " n"]:

@@ -13,6 +13,8 @@ def _metric(name: str, unit: str, meaning: str, better: Better = "none", expecte
     return Metric(name=f"Eval/{name}", unit=unit, meaning=meaning, better=better, expected=expected)
 
 
+WINDOW = 7
+"""Side of the window, in pixels, over which differences are averaged for Eval/smooth_error."""
 _COUNTED = "over all mask pixels of the {} views that have an observed normal and a rendered surface"
 
 
@@ -51,6 +53,20 @@ def _of_views(views: str, ending: str, expected: str) -> tuple[Metric, ...]:
 EVALUATION_METRICS = (
     *_of_views("training", "", "falls; checkpoints are ranked by it"),
     *_of_views("held-out", "_held_out", "near that of the training views"),
+    _metric(
+        "smooth_error",
+        "deg",
+        f"Median of the difference between rendered and observed normals that is left after averaging over {WINDOW} x "
+        f"{WINDOW} pixels, {_COUNTED.format('training')}: errors of the maps or of the surface that do not average "
+        "out. Absent for the built-in object.",
+        "lower",
+        "far below Eval/median_error for noisy maps",
+    ),
+    _metric(
+        "map_noise",
+        "deg",
+        "Noise of the normal maps from pixel to pixel about each of two axes, as estimated or stated (--noise).",
+    ),
     _metric(
         "mae_world",
         "deg",

@@ -1,19 +1,29 @@
 """Loss terms of rendered rays (PMNI; NeuS; SuperNormal); `algorithm.py` combines them into the objective."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fieldwatch import Terms
-from fieldwatch.recon.losses import depth_scale_error, mask_error, normal_error
+from fieldwatch.recon.data import NormalSet
+from fieldwatch.recon.losses import depth_scale_error, difference_cost, mask_error, normal_error
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import TermOptions
 from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, RenderedRays
 
 _CLEAR = 1e-5
 """Distance of opacities from 0 and 1 in the losses of views, as in the mask term."""
+ROBUST_FROM = 0.1
+"""Difference of unit normals, about 6 degrees, from which the robust cost grows linearly, at least."""
+ROBUST_DEVIATIONS = 1.5
+"""The same in standard deviations of the noise about an axis."""
+NOISY = 1.5
+"""Noise in degrees about each axis from which the cost of differences of normals is robust."""
 LEAST_OPACITY = 0.05
 """Opacity below which a ray has no meaningful direction yet; the mask term has to raise it first."""
 
@@ -40,7 +50,28 @@ def normal_term(
         options: how the term is computed.
     """
     normals, observed, counted = _compared(batch, rendered, poses, options)
-    return normal_error(normals, observed, counted, norm=options.normal_norm)
+    norm, scale = norm_of(options)
+    return normal_error(normals, observed, counted, norm=norm, scale=scale)
+
+
+def norm_of(options: TermOptions) -> tuple[Literal["l1", "l2", "robust"], float]:
+    """Return the kind and the scale of the normal term; "auto" that `terms_for` did not resolve squares."""
+    norm = "l2" if options.normal_norm == "auto" else options.normal_norm
+    return norm, ROBUST_FROM if options.robust_from is None else options.robust_from
+
+
+def terms_for(options: TermOptions, maps: NormalSet) -> TermOptions:
+    """Return options whose "auto" is resolved for the maps: robust for 8 bits or noise, with a scale from the noise."""
+    noise = maps.noise or 0.0
+    coarse = any(view.bits == 8 for view in maps.views)
+    norm = options.normal_norm
+    if norm == "auto":
+        norm = "robust" if coarse or noise >= NOISY else "l2"
+    scale = options.robust_from
+    if norm == "robust" and scale is None:
+        # Differences of pure noise have a length of 1.3 deviations in the mean.
+        scale = max(ROBUST_FROM, ROBUST_DEVIATIONS * math.radians(noise))
+    return replace(options, normal_norm=norm, robust_from=scale)
 
 
 def _compared(
@@ -85,7 +116,7 @@ def view_losses(  # noqa: PLR0913  the inputs of both terms, and the number of v
     if "normal" in weights:
         normals, observed, counted = _compared(batch, rendered, poses, options)
         difference = (normals - observed).detach()
-        errors = (difference.square() if options.normal_norm == "l2" else difference.abs()).sum(-1)
+        errors = difference_cost(difference, *norm_of(options))
         losses = losses + weights["normal"] * means(errors, counted.to(errors))
     if "mask" in weights:
         opacity = rendered.opacity.detach().clamp(_CLEAR, 1 - _CLEAR)

@@ -7,9 +7,15 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from fieldwatch import InputError
 from fieldwatch.recon.data import NormalView
 from fieldwatch.recon.geometry import exponential, look_at, rigid
 from fieldwatch.recon.pipelines.normals.config import PoseOptions
+
+OBJECT_REACH = 0.8
+"""Distance that the object reaches from the origin of the scene's sphere, as in sets that are read from captures."""
+LEAST_RING = 1.2
+"""Least radius of a ring of cameras, in units of the scene's sphere."""
 
 
 class Poses(nn.Module):
@@ -81,10 +87,37 @@ def starting_poses(views: Sequence[NormalView], options: PoseOptions, seed: int)
     if options.pose_start == "dataset":
         return torch.stack([view.camera.world_from_camera.double().cpu() for view in views])
     if options.pose_start == "ring":
-        poses = ring_poses(len(views), options.ring_radius, options.ring_angle, clockwise=options.clockwise)
+        radius = ring_radius_of(views) if options.ring_radius is None else options.ring_radius
+        poses = ring_poses(len(views), radius, options.ring_angle, clockwise=options.clockwise)
     else:
         poses = _noisy(views, options, seed)
     return centered_poses(views, poses) if options.centered else poses
+
+
+def ring_radius_of(views: Sequence[NormalView]) -> float:
+    """Return the distance at which the masks have the size of an object that reaches `OBJECT_REACH` from the origin.
+
+    The largest angle between the center of a mask and its pixels is that under which a sphere around the object is
+    seen; the median over the views is used.
+
+    Args:
+        views: views with masks and lenses; at least one mask is not black.
+
+    Raises:
+        InputError: all masks are black.
+    """
+    sines: list[float] = []
+    for view in views:
+        if not bool(view.mask.any()):
+            continue
+        rays = torch.nn.functional.normalize(view.camera.directions().double().cpu()[view.mask.cpu()], dim=-1)
+        center = torch.nn.functional.normalize(rays.mean(0), dim=0)
+        cosine = float((rays @ center).min().clamp(-1, 1))
+        sines.append(math.sqrt(1 - cosine**2))
+    if not sines:
+        raise InputError("all masks are black, so the ring has no size: give masks, or its radius with --ring-radius")
+    # A camera within the sphere of the scene would see nothing of it.
+    return max(OBJECT_REACH / max(sorted(sines)[len(sines) // 2], 1e-6), LEAST_RING)
 
 
 def centered_poses(views: Sequence[NormalView], poses: Float[Tensor, "views 4 4"]) -> Float[Tensor, "views 4 4"]:

@@ -257,6 +257,41 @@ class NormalsWorseThanNothing(results.WorseThanNothing):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class MapsDisagree(HealthRule):
+    """The normal maps are noisy, or contradict each other or the surface, so that it cannot be better than they are."""
+
+    severity: ClassVar[Severity] = "note"
+    difference: str = "Eval/median_error"
+    smooth: str = "Eval/smooth_error"
+    noise: str = "Eval/map_noise"
+    degrees: float = threshold(
+        2.0, unit="degrees", reason="exact maps are met to less than 1 degree after a few thousand steps"
+    )
+    noisy: float = threshold(
+        1.5, unit="degrees", reason="about each axis; 8 bits and shape alone give less than half a degree"
+    )
+    remedy: ClassVar[str] = (
+        "Details below this angle are not in the result. Noise averages out with more views; errors that change slowly "
+        "over the picture do not, and need better maps. After a short training, they are the surface's: raise --steps."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a note with the degrees to which normals of the surface can be trusted, at the last evaluation."""
+        if self.smooth not in history or self.difference not in history:
+            return ()
+        smooth = float(history[self.smooth].values[-1])
+        noise = float(history[self.noise].values[-1]) if self.noise in history else 0.0
+        if not (smooth > self.degrees or noise >= self.noisy):
+            return ()
+        text = (
+            f"the maps differ from the surface by {float(history[self.difference].values[-1]):.1f} degrees (median), "
+            f"with {noise:.1f} degrees of noise from pixel to pixel: trust the normals of the surface to about "
+            f"{smooth:.1f} degrees, the part that changes slowly over the picture."
+        )
+        return (self.finding(int(history[self.smooth].steps[-1]), text, subject=self.smooth),)
+
+
 _VIEW = (
     "Check normals, mask, pose and focal length of the named views (`fieldwatch doctor --data FOLDER --picture "
     "sheet.png`), and leave them out with --exclude and their numbers if their data is bad."
@@ -326,6 +361,7 @@ NORMALS_RULES: tuple[HealthRule, ...] = (
     SharpnessStuck(),
     PosesRunAway(),
     GridRebuilt(),
+    MapsDisagree(),
     memory.MemoryGrowing(metrics=(memory.PARAMETERS,), explained_by=""),
 )
 """All health rules of a normals run."""

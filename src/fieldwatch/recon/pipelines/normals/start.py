@@ -25,7 +25,7 @@ from fieldwatch.recon.mesh import Triangles, implicit_surface, read_mesh
 from fieldwatch.recon.pipelines.normals.batches import patches_of_graphs
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.layout import NORMALS_LAYOUT
-from fieldwatch.recon.pipelines.normals.poses import starting_poses
+from fieldwatch.recon.pipelines.normals.poses import ring_radius_of, starting_poses
 from fieldwatch.recon.pipelines.normals.ray_budget import RayBudget
 from fieldwatch.recon.pipelines.normals.rules import NORMALS_RULES
 from fieldwatch.recon.pipelines.normals.scene import NormalsScene
@@ -51,6 +51,7 @@ def prepare_scene(config: NormalsConfig) -> NormalsScene:
     plan = NormalsSchedule(config=config)
     maps = _maps(config)
     train, test = _split(len(maps), config.held_out)
+    refuse_unknown_poses(config, maps)
     # Before normals are integrated, which takes a while.
     refuse_few_rays(config, len(train), Ranks.of_process())
     maps, notes = _with_depth(maps, plan)
@@ -62,8 +63,23 @@ def prepare_scene(config: NormalsConfig) -> NormalsScene:
         schedule=plan,
         starting_poses=starting_poses(maps.views, config.poses, config.seed),
         read_truth=_truth(config, maps),
-        notes=(*maps.notes, *notes, *_schedule_notes(config), *_device_notes(device)),
+        notes=(*maps.notes, *notes, *_pose_notes(config, maps), *_schedule_notes(config), *_device_notes(device)),
     )
+
+
+def refuse_unknown_poses(config: NormalsConfig, maps: NormalSet) -> None:
+    """Check that maps without poses are not trained with those of the data.
+
+    Raises:
+        InputError: the data has no poses, and the poses are to start from them.
+    """
+    if not maps.posed and config.poses.pose_start != "ring":
+        raise InputError(
+            f"{config.data} has maps and intrinsics but no poses: expected poses, or a ring to start from; use "
+            "--preset poses --pose-start ring (views in order around the object), or add cameras_sphere.npz, "
+            "transforms.json or "
+            "COLMAP's sparse/0"
+        )
 
 
 def refuse_few_rays(config: NormalsConfig, views: int, ranks: Ranks) -> None:
@@ -108,7 +124,7 @@ def start_run(config: NormalsConfig, scene: NormalsScene, folder: Path, **how: U
     options = run_options(
         how,
         saving=Saving(
-            every=max(plan.step_of(every), 1) if every else None,
+            every=max(plan.total if plan.compressed else plan.step_of(every), 1) if every else None,
             keep=Retention(last=config.keep_last, best=config.keep_best, metric="mae", better="lower", name="ckpt"),
         ),
         declared=Declared(
@@ -145,11 +161,17 @@ def _maps(config: NormalsConfig) -> NormalSet:
     maps = open_normal_maps(
         config.data,
         axes=config.axes,
+        space=config.space,
+        channels=config.channels,
+        pixel_center=config.pixel_center,
         normals=config.normals,
+        masks=config.masks,
         depth=config.depth,
         exclude=config.exclude,
         fill_holes=config.fill_holes,
     )
+    if config.noise is not None:
+        maps = replace(maps, noise=config.noise)
     if config.longer_side is None:
         return maps
     return replace(maps, views=tuple(_within(view, config.longer_side) for view in maps.views))
@@ -218,6 +240,13 @@ def _true_mesh(maps: NormalSet) -> Triangles:
     # The inverse of the transform from the unit sphere to the world, which scales and shifts only.
     matrix = maps.world_from_unit.double().numpy()
     return replace(mesh, vertices=(mesh.vertices - matrix[:3, 3]) / matrix[0, 0])
+
+
+def _pose_notes(config: NormalsConfig, maps: NormalSet) -> list[str]:
+    if config.poses.pose_start != "ring" or config.poses.ring_radius is not None:
+        return []
+    radius = ring_radius_of(maps.views)
+    return [f"radius of the ring: {radius:.2f}, from the masks and the lenses; --ring-radius overrules"]
 
 
 def _schedule_notes(config: NormalsConfig) -> list[str]:

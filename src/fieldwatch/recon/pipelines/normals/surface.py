@@ -16,7 +16,7 @@ from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.world import mesh_in_world
 from fieldwatch.recon.render import Chunks, evaluate_in_chunks
 
-MOST_NODES = 512
+MOST_NODES = 2048
 """Maximum number of nodes along a side, as in PMNI; twice as many take eight times as long and show no more detail."""
 BLOCK = 64
 _PART = 8  # cells along a side of a part that may be skipped after a single evaluation
@@ -61,7 +61,7 @@ def surface_mesh(model: NormalsModel, scene: NormalsScene, resolution: int, *, w
     Args:
         model: trained model.
         scene: scene, which defines the world frame.
-        resolution: nodes along a side of the field's box, 2 to 512; n nodes make n - 1 cells of 2 / (n - 1) units.
+        resolution: nodes along a side of the field's box, 2 to 2048; n nodes make n - 1 cells of 2 / (n - 1) units.
         world: return the mesh in the world frame; False keeps the frame of the scene's sphere.
 
     Raises:
@@ -90,7 +90,7 @@ def find_surface(
 
     Args:
         model: trained model.
-        resolution: nodes along a side of the field's box, 2 to 512; n nodes make n - 1 cells of 2 / (n - 1) units.
+        resolution: nodes along a side of the field's box, 2 to 2048; n nodes make n - 1 cells of 2 / (n - 1) units.
         chunks: number of points evaluated at a time.
         block: cells along a side of the blocks that are meshed one after the other.
         stop_point: called before each block; may raise to abort.

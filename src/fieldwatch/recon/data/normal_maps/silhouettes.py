@@ -1,0 +1,138 @@
+"""The pixel center of intrinsics, decided by the coherence of silhouettes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy import ndimage
+from torch import Tensor
+
+from fieldwatch.recon.data.normal_maps.model import NormalView
+from fieldwatch.recon.geometry import Camera
+
+SHIFTS = (-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75)
+"""Shifts of the principal points at which the coherence is measured, in pixels, along both axes."""
+RAYS = 60
+"""Boundary rays of each view."""
+_MOST_VIEWS = 14
+_COARSE = 48  # samples of a ray through the object
+_FINE = 9  # samples between the neighbors of the best one
+_FEWEST_VIEWS = 4
+_LIMIT = 2.0  # pixels: rays that miss by more see a part that another mask lacks, and tell nothing about half a pixel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coherence:
+    """How far boundary rays miss the silhouettes of the other views, by the shift of all principal points.
+
+    Attributes:
+        shifts: shifts in pixels.
+        missed: mean distance in pixels by which rays through the boundary of a mask miss the silhouettes of the others.
+        best: shift with the smallest distance, by a parabola through the three lowest values.
+    """
+
+    shifts: tuple[float, ...]
+    missed: tuple[float, ...]
+    best: float
+
+    def at(self, shift: float) -> float:
+        """Return the distance at a shift."""
+        return float(np.interp(shift, self.shifts, self.missed))
+
+
+def silhouette_coherence(views: Sequence[NormalView], *, radius: float = 1.0) -> Coherence | None:
+    """Measure how coherent silhouettes are for several shifts of the principal points; None if they do not tell.
+
+    The ray through the boundary of a silhouette touches the object, so it has a point that lies inside all other
+    silhouettes or on their boundary. The distance by which the best point of the ray misses the silhouettes, averaged
+    over many rays, is smallest for the right intrinsics (Hernandez, Schmitt and Cipolla, Silhouette coherence for
+    camera calibration under circular motion, PAMI 2007).
+
+    Args:
+        views: views with masks and cameras; the object lies within `radius` of the origin.
+        radius: bound of the object.
+    """
+    chosen = [view for view in views if bool(view.mask.any()) and not bool(view.mask.all())]
+    chosen = chosen[:: -(-len(chosen) // _MOST_VIEWS)] if chosen else []
+    if len(chosen) < _FEWEST_VIEWS:
+        return None
+    fields = [_signed_distance(view.mask) for view in chosen]
+    borders = [_border(view.mask) for view in chosen]
+    if min(len(border) for border in borders) < 8:
+        return None
+    missed = []
+    for shift in SHIFTS:
+        cameras = [_shifted(view.camera, shift) for view in chosen]
+        missed.append(_missed(cameras, fields, borders, radius))
+    values = np.asarray(missed)
+    # Shifts far from the best one have a linear cost; the parabola is fitted where the cost is low.
+    lowest = int(np.clip(values.argmin(), 1, len(values) - 2))
+    curve = np.polyfit(SHIFTS[lowest - 1 : lowest + 2], values[lowest - 1 : lowest + 2], 2)
+    best = -curve[1] / (2 * curve[0]) if curve[0] > 0 else SHIFTS[int(values.argmin())]
+    return Coherence(shifts=SHIFTS, missed=tuple(missed), best=float(np.clip(best, SHIFTS[0], SHIFTS[-1])))
+
+
+def _shifted(camera: Camera, shift: float) -> Camera:
+    return replace(camera, cx=camera.cx + shift, cy=camera.cy + shift)
+
+
+def _signed_distance(mask: Tensor) -> Float[Tensor, "1 1 h w"]:
+    """Return the distance of pixel centers to the outline of a mask, positive inside, in pixels."""
+    inside = mask.numpy()
+    # Distances to the nearest pixel of the other kind; the outline lies half a pixel before it.
+    distance = np.asarray(ndimage.distance_transform_edt(inside)) - np.asarray(ndimage.distance_transform_edt(~inside))
+    return torch.from_numpy(distance - 0.5 * np.sign(distance))[None, None]
+
+
+def _border(mask: Tensor) -> Float[Tensor, "n 2"]:
+    """Return points between neighboring pixels inside and outside a mask, x and y, up to `RAYS` of them."""
+    inside = mask.numpy()
+    rows, columns = np.nonzero(inside[1:] != inside[:-1])
+    vertical = np.stack([columns + 0.5, rows + 1.0], -1)
+    rows, columns = np.nonzero(inside[:, 1:] != inside[:, :-1])
+    points = np.concatenate([vertical, np.stack([columns + 1.0, rows + 0.5], -1)])
+    return torch.from_numpy(points[:: max(len(points) // RAYS, 1)])
+
+
+def _missed(cameras: list[Camera], fields: list[Tensor], borders: list[Tensor], radius: float) -> float:
+    """Return the mean distance by which boundary rays miss the silhouettes of the other views."""
+    total = 0.0
+    count = 0
+    for number, (camera, border) in enumerate(zip(cameras, borders, strict=True)):
+        directions = torch.stack(
+            [(border[:, 0] - camera.cx) / camera.fx, (border[:, 1] - camera.cy) / camera.fy, torch.ones(len(border))],
+            -1,
+        )
+        pose = camera.world_from_camera.double()
+        directions = torch.nn.functional.normalize(directions.double() @ pose[:3, :3].T, dim=-1)
+        origin = pose[:3, 3]
+        middle = -(directions @ origin)
+        others = [(cameras[i], fields[i]) for i in range(len(cameras)) if i != number]
+
+        def depth_inside(along: Tensor, origin=origin, directions=directions, others=others) -> Tensor:  # noqa: ANN001
+            points = origin + along[..., None] * directions[:, None]
+            return torch.stack([_sampled(camera, field, points) for camera, field in others]).amin(0)
+
+        steps = torch.linspace(-radius, radius, _COARSE, dtype=torch.float64)
+        inside = depth_inside(middle[:, None] + steps)
+        best = middle + steps[inside.argmax(1)]
+        width = 2 * radius / (_COARSE - 1)
+        fine = best[:, None] + torch.linspace(-width, width, _FINE, dtype=torch.float64)
+        inside = torch.maximum(inside.amax(1), depth_inside(fine).amax(1))
+        near = (-inside).clamp(0, _LIMIT)
+        total += float(near.sum())
+        count += len(near)
+    return total / max(count, 1)
+
+
+def _sampled(camera: Camera, field: Tensor, points: Float[Tensor, "n m 3"]) -> Float[Tensor, "n m"]:
+    """Return the signed distance to a silhouette at the projections of points; far outside of the picture it is low."""
+    flat = points.reshape(-1, 3)
+    pixels, depth = camera.project(flat)
+    size = torch.tensor([camera.width, camera.height], dtype=torch.float64)
+    # Pixel (0, 0) has its center at 0.5; grid_sample with align_corners=False has the same convention.
+    grid = 2 * pixels / size - 1
+    values = torch.nn.functional.grid_sample(field, grid[None, None], padding_mode="border", align_corners=False)
+    return torch.where(depth > 0, values[0, 0, 0], -torch.inf).reshape(points.shape[:-1])
