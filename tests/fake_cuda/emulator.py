@@ -35,12 +35,12 @@ class Emulator:
         self.verdicts: dict[tuple[str, int], str | None] = {}
         self._options = options
 
-    def launch(self, file: Any, kernel: Any, blocks: int, values: Sequence[Any], _: torch.device) -> None:
+    def launch(self, source: Path, kernel: Any, blocks: int, values: Sequence[Any], _: torch.device) -> None:
         """Run a kernel on the memory of its tensors, and count it as a launch."""
         use_memory()
         STATE.ledger.launch(kernel.name)
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        function = getattr(_library(file.path, self._options), f"run_{kernel.name}")
+        function = getattr(_library(source, self._options), f"run_{kernel.name}")
         function(ctypes.c_int(blocks), ctypes.c_uint64(self.order), addresses)
 
 

@@ -110,8 +110,8 @@ def _read(kept: Path) -> bytes | None:
         content = kept.read_bytes()
     except OSError:  # missing, or a folder that cannot be read: writing to it says what is wrong
         return None
-    image, digest = content[:-_DIGEST], content[-_DIGEST:]
-    return image if hashlib.sha256(image).digest() == digest else None
+    image = content[:-_DIGEST]
+    return image if hashlib.sha256(image).digest() == content[-_DIGEST:] else None
 
 
 def _keep(image: bytes, kept: Path) -> None:
@@ -161,7 +161,8 @@ def _candidates() -> list[str]:
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.nvrtcGetErrorString.restype = ctypes.c_char_p
     # Without declared types, ctypes passes addresses as 32 bits.
-    pointer, size = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
+    pointer = ctypes.c_void_p
+    size = ctypes.POINTER(ctypes.c_size_t)
     library.nvrtcCreateProgram.argtypes = [pointer, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, pointer, pointer]
     library.nvrtcCompileProgram.argtypes = [pointer, ctypes.c_int, pointer]
     for what in ("ProgramLog", "CUBIN"):
@@ -171,7 +172,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _version() -> tuple[int, int]:
-    major, minor = ctypes.c_int(), ctypes.c_int()
+    major = ctypes.c_int()
+    minor = ctypes.c_int()
     _checked(_nvrtc(), "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
 
