@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         gsplat_problem,
         rasterize,
         rotations,
+        splat_kernels_problem,
     )
     from fieldwatch.recon.render.triangles import CastBackend, Hits, cast_triangles
     from fieldwatch.recon.render.visible_adam import VisibleAdam
@@ -108,6 +109,7 @@ __all__ = [
     "rotations",
     "section_alpha",
     "section_opacities",
+    "splat_kernels_problem",
     "transmittance",
 ]
 

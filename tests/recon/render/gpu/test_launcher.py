@@ -69,9 +69,8 @@ def library(tmp_path, monkeypatch):
 def launch(request):
     file = KernelFile("machine.cu", request.path.parent)
     values = [ctypes.c_int64(1 << 40), ctypes.c_float(0.5), ctypes.c_void_p(0x7000DEADBEEF), ctypes.c_void_p()]
-    return lambda: launcher.LAUNCHER.launch(
-        file.path, file.kernels["reversed_sums"], 7, values, torch.device("cuda", 0)
-    )
+    kernel = file.kernels["reversed_sums"]
+    return lambda: launcher.LAUNCHER.launch(file.path, (), kernel, 7, values, torch.device("cuda", 0))
 
 
 def test_arguments_reach_the_driver_whole(library, launch, capfd):

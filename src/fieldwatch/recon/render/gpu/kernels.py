@@ -37,15 +37,22 @@ class KernelFile:
     Args:
         name: file name, such as ``splats.cu``.
         folder: its folder.
+        defines: macros and their values, which the source is compiled with.
     """
 
     name: str
     folder: Path = SOURCES
+    defines: tuple[tuple[str, int], ...] = ()
 
     @property
     def path(self) -> Path:
         """Path of the source."""
         return self.folder / self.name
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of the compiler that set the macros."""
+        return tuple(f"-D{name}={value}" for name, value in self.defines)
 
     @functools.cached_property
     def kernels(self) -> dict[str, KernelSignature]:
@@ -74,7 +81,7 @@ class KernelFile:
         if len(devices) != 1:
             raise ValueError(f"{name} needs tensors on one GPU, got {sorted(str(device) for device in devices)}")
         if blocks > 0:
-            launcher.LAUNCHER.launch(self.path, kernel, blocks, values, devices.pop())
+            launcher.LAUNCHER.launch(self.path, self.options, kernel, blocks, values, devices.pop())
 
 
 def kernels_problem(file: "KernelFile", trial: Callable[[], str | None]) -> str | None:

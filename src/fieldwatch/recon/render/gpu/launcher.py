@@ -24,7 +24,13 @@ class Launcher(Protocol):
     verdicts: Verdicts
 
     def launch(
-        self, source: Path, kernel: KernelSignature, blocks: int, values: Sequence[Any], device: torch.device
+        self,
+        source: Path,
+        options: tuple[str, ...],
+        kernel: KernelSignature,
+        blocks: int,
+        values: Sequence[Any],
+        device: torch.device,
     ) -> None:
         """Start a kernel on the current stream of a device, with ctypes values as arguments."""
         ...
@@ -36,11 +42,17 @@ class CudaLauncher:
     def __init__(self) -> None:
         self.verdicts: Verdicts = {}
         self._driver: CudaDriver | None = None
-        self._modules: dict[tuple[Path, int], int] = {}
-        self._functions: dict[tuple[Path, str, int], int] = {}
+        self._modules: dict[tuple[Path, tuple[str, ...], int], int] = {}
+        self._functions: dict[tuple[Path, tuple[str, ...], str, int], int] = {}
 
     def launch(
-        self, source: Path, kernel: KernelSignature, blocks: int, values: Sequence[Any], device: torch.device
+        self,
+        source: Path,
+        options: tuple[str, ...],
+        kernel: KernelSignature,
+        blocks: int,
+        values: Sequence[Any],
+        device: torch.device,
     ) -> None:
         """Start a kernel on the current stream of a device, with ctypes values as arguments.
 
@@ -50,18 +62,19 @@ class CudaLauncher:
         index = torch.cuda.current_device() if device.index is None else device.index
         with torch.cuda.device(index):
             driver = self._driver = self._driver or CudaDriver()
-            function = self._functions.get((source, kernel.name, index))
+            key = (source, options, kernel.name, index)
+            function = self._functions.get(key)
             if function is None:
-                function = self._functions[source, kernel.name, index] = self._loaded(driver, source, kernel, index)
+                module = self._module(driver, source, options, index)
+                function = self._functions[key] = driver.function(module, kernel.name)
             driver.launch(function, blocks, kernel.threads, values, torch.cuda.current_stream(index).cuda_stream)
 
-    def _loaded(self, driver: CudaDriver, source: Path, kernel: KernelSignature, index: int) -> int:
-        module = self._modules.get((source, index))
-        if module is None:
+    def _module(self, driver: CudaDriver, source: Path, options: tuple[str, ...], index: int) -> int:
+        key = (source, options, index)
+        if key not in self._modules:
             major, minor = torch.cuda.get_device_capability(index)
-            image = cubin(source, f"sm_{major}{minor}", announce=_announce)
-            module = self._modules[source, index] = driver.module(image)
-        return driver.function(module, kernel.name)
+            self._modules[key] = driver.module(cubin(source, f"sm_{major}{minor}", *options, announce=_announce))
+        return self._modules[key]
 
 
 def _announce(text: str) -> None:

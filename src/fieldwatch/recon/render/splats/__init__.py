@@ -1,9 +1,15 @@
-"""Rasterization of Gaussian splats: one function with four backends."""
+"""Rasterization of Gaussian splats: one function with several backends."""
 
 from fieldwatch.recon.render.splats.cuda import gsplat_problem
 from fieldwatch.recon.render.splats.densification_statistics import DensificationStatistics
 from fieldwatch.recon.render.splats.projection import apply_3d_filter, rotations
-from fieldwatch.recon.render.splats.rasterization import Backend, DepthMode, RenderOutput, rasterize
+from fieldwatch.recon.render.splats.rasterization import (
+    Backend,
+    DepthMode,
+    RenderOutput,
+    rasterize,
+    splat_kernels_problem,
+)
 from fieldwatch.recon.render.splats.view import View
 
 __all__ = [
@@ -16,4 +22,5 @@ __all__ = [
     "gsplat_problem",
     "rasterize",
     "rotations",
+    "splat_kernels_problem",
 ]
