@@ -35,7 +35,7 @@ class Emulator:
         self.verdicts: dict[tuple[str, int], str | None] = {}
         self._options = options
 
-    def launch(  # noqa: PLR0913, PLR0917  as the real one
+    def launch(
         self, source: Path, options: tuple[str, ...], kernel: Any, blocks: int, values: Sequence[Any], _: torch.device
     ) -> None:
         """Run a kernel on the memory of its tensors, and count it as a launch."""

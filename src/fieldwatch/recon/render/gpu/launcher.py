@@ -23,7 +23,7 @@ class Launcher(Protocol):
 
     verdicts: Verdicts
 
-    def launch(
+    def launch(  # noqa: PLR0913, PLR0917  what a driver needs for a launch
         self,
         source: Path,
         options: tuple[str, ...],
@@ -45,7 +45,7 @@ class CudaLauncher:
         self._modules: dict[tuple[Path, tuple[str, ...], int], int] = {}
         self._functions: dict[tuple[Path, tuple[str, ...], str, int], int] = {}
 
-    def launch(
+    def launch(  # noqa: PLR0913, PLR0917  what a driver needs for a launch
         self,
         source: Path,
         options: tuple[str, ...],

@@ -11,6 +11,7 @@ from fieldwatch.recon.render.splats.rasterization import (
     splat_kernels_problem,
 )
 from fieldwatch.recon.render.splats.view import View
+from fieldwatch.recon.render.splats.visible import VisibleRows, any_visible, count_visible, fill_visible
 
 __all__ = [
     "Backend",
@@ -18,7 +19,11 @@ __all__ = [
     "DepthMode",
     "RenderOutput",
     "View",
+    "VisibleRows",
+    "any_visible",
     "apply_3d_filter",
+    "count_visible",
+    "fill_visible",
     "gsplat_problem",
     "rasterize",
     "rotations",

@@ -25,6 +25,7 @@ from fieldwatch.recon.render.splats.stages import (
     SphericalHarmonics,
 )
 from fieldwatch.recon.render.splats.view import View
+from fieldwatch.recon.render.splats.visible import VisibleRows
 from fieldwatch.recon.transfers import constant
 
 Backend = Literal["auto", "reference", "native", "kernels", "gsplat", "batched"]
@@ -64,6 +65,11 @@ class RenderOutput:
     means2d: Float[Tensor, "visible 2"]
     absgrad: Float[Tensor, "visible 2"] | None
     visible: Bool[Tensor, " visible"] | None = None
+
+    @property
+    def visible_rows(self) -> VisibleRows:
+        """Rows of the visible Gaussians; or `visible`, if `ids` are all rows."""
+        return self.ids if self.visible is None else self.visible
 
     def expected_depth(self, least: float = 1e-6) -> Float[Tensor, "height width"]:
         """Return depth divided by alpha in world units; alpha is clamped to at least `least`.
