@@ -92,9 +92,14 @@ def make_optimizer(gaussians: Gaussians, rates: Rates, extent: float, *, visible
     ]
     # eps 1e-15 as in 3DGS: with a loss averaged over pixels, gradients are small compared with the default 1e-8.
     on_cpu = gaussians.means.device.type == "cpu"
-    if visible_only and (on_cpu or (splat_kernels_problem() is None and visible_adam_problem() is None)):
+    if visible_only and visible_only_on(gaussians.means.device):
         optimizer = VisibleAdam(groups, betas=(0.9, 0.999), eps=1e-15)
     else:
         optimizer = torch.optim.Adam(groups, betas=(0.9, 0.999), eps=1e-15, fused=not on_cpu)
     gaussians.stepped_by(optimizer)
     return optimizer
+
+
+def visible_only_on(device: torch.device) -> bool:
+    """Return whether only the visible Gaussians are updated on a device: on a GPU if our own kernels work."""
+    return device.type != "cuda" or (splat_kernels_problem() is None and visible_adam_problem() is None)

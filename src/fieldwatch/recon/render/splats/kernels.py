@@ -295,14 +295,14 @@ def render(  # noqa: PLR0913  four tensors are the Gaussians, the rest are optio
         settings = (pairs, (tiles, ends), view, maps, behind, options.median, absgrad)
         image, alpha, depth_map, normals, half = _Blend.apply(packed, means2d, whitening, alphas, *settings)
         needed = count.read()
-        _ROOM.needed(means2d.device, needed)
-        if needed <= room:
-            break
         if needed > _MOST_PAIRS:
             raise ValueError(
                 f"{len(means2d)} Gaussians touch more than 2^31 tiles in total: their scales have diverged, or the "
                 f"image of {view.width} x {view.height} pixels is too large for this number of Gaussians"
             )
+        _ROOM.needed(means2d.device, needed)
+        if needed <= room:
+            break
     median = None if half is None else _median_depth(half, packed.detach(), maps, view)
     return KernelRendering(
         features=image,
