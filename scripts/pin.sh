@@ -18,8 +18,8 @@ import sys
 
 packages = [entry["metadata"] for entry in json.load(open(sys.argv[1]))["install"]]
 print("# Every package of the extras dev, clip, wandb, mlflow and ray, exactly. Rewritten by: make pin (all newest: UPGRADE=1 make pin)")
-print("# No CUDA packages: the CPU build of torch needs none, and the CUDA build names its own, exactly.")
-cuda = re.compile(r"nvidia-(?!ml-py)|cuda-|triton")
+print("# No CUDA packages but the compiler of GPU kernels, for tests: torch's CUDA build names its own, exactly.")
+cuda = re.compile(r"nvidia-(?!ml-py|cuda-nvrtc)|cuda-|triton")
 for name, version in sorted((re.sub(r"[-_.]+", "-", p["name"]).lower(), p["version"].split("+")[0]) for p in packages):
     if name != "fieldwatch" and not cuda.match(name):
         print(f"{name}=={version}")

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import pytest
@@ -37,11 +37,18 @@ def stored_as_tensors() -> Iterator[None]:
 @contextmanager
 def pretended_gpu() -> Iterator[FakeCuda]:
     """Enter the device for code of fieldwatch, of which nothing remembers the device afterwards."""
-    from fieldwatch.measure import out_of_memory  # noqa: PLC0415  after the hook of the annotation checks
+    from fake_cuda.emulator import Emulator  # noqa: PLC0415  after the hook of the annotation checks
+    from fieldwatch.measure import out_of_memory  # noqa: PLC0415
+    from fieldwatch.recon.render.gpu import launcher  # noqa: PLC0415
 
-    # One notifier per process is attached to torch, once; that of other tests must not be attached to this device.
-    notifier = out_of_memory.OutOfMemoryNotifier()
-    with mock.patch.object(out_of_memory, "_NOTIFIER", notifier), stored_as_tensors(), FakeCuda() as device:
+    with ExitStack() as stack:
+        # One notifier per process is attached to torch, once; that of other tests must not be attached to this device.
+        notifier = out_of_memory.OutOfMemoryNotifier()
+        stack.enter_context(mock.patch.object(out_of_memory, "_NOTIFIER", notifier))
+        stack.enter_context(stored_as_tensors())
+        device = stack.enter_context(FakeCuda())
+        device.emulator = Emulator()
+        stack.enter_context(mock.patch.object(launcher, "LAUNCHER", device.emulator))
         yield device
 
 

@@ -166,7 +166,10 @@ class FakeCuda:
 
     Attributes:
         counts: whether launches and waits are counted.
+        emulator: runs the kernels of fieldwatch.
     """
+
+    emulator: Any
 
     counts = True
 

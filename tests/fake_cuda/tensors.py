@@ -87,6 +87,10 @@ class DeviceTensor(torch.Tensor):
         STATE.ledger.wait("tolist()")
         return self.values.tolist()
 
+    def data_ptr(self) -> int:
+        """Return the address of the values, for emulated kernels."""
+        return self.values.data_ptr()
+
     # torch parses the stream, which is pretended too, before it asks `__torch_function__`.
     def record_stream(self, _: object) -> None:
         """Keep the memory until the stream is done; here it always is."""
@@ -255,7 +259,7 @@ def _count(func: Any, name: str, args: tuple, kwargs: dict) -> None:
         _count_copy(source, target.device, blocking=blocking, pinned_target=pinned_target)
     if name in operations.VIEWS:
         return
-    _use_memory()
+    use_memory()
     ledger.launch(name)
     accumulates = "index_put" in name and bool(kwargs.get("accumulate", args[3] if len(args) > 3 else False))
     if not accumulates and operations.adds_unordered(name, args, kwargs):
@@ -267,7 +271,8 @@ def _count(func: Any, name: str, args: tuple, kwargs: dict) -> None:
     ledger.kernels[f"{func.name()} {','.join(sorted(dtypes))}"] += 1
 
 
-def _use_memory() -> None:
+def use_memory() -> None:
+    """Run out of memory if a test asked for it."""
     if STATE.launches_left is None:
         return
     STATE.launches_left -= 1

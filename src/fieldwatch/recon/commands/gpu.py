@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fieldwatch.cli.kit import DataFinding, MachineCheck
-from fieldwatch.recon.render import HashEncoding, HashSdf, View, gsplat_problem, rasterize
+from fieldwatch.recon.render import HashEncoding, HashSdf, View, gsplat_problem, rasterize, splat_kernels_problem
 
 _SIZE = 32
 _CLOSE = 5e-3
@@ -23,15 +23,17 @@ def check_gpu() -> MachineCheck:
         return MachineCheck(facts={"gpu_step": None}, label="GPU step", text="not tried: torch uses no GPU")
     began = time.perf_counter()
     findings = [problem for name, step in _STEPS.items() if (problem := _compared(name, step)) is not None]
-    slow = gsplat_problem()
-    if slow is not None:
-        remedy = "pip install 'fieldwatch[gpu]', and nvcc of torch's CUDA version, which compiles gsplat's kernels"
-        message = f"splats render with torch's own operations on the GPU, several times slower than with gsplat: {slow}"
-        findings.append(DataFinding(name="gsplat", severity="warning", message=message, remedy=remedy))
+    ours = splat_kernels_problem()
+    slow = None if ours is None else gsplat_problem()
+    if ours is not None:
+        other = "gsplat renders splats" if slow is None else f"torch's own operations render splats, slowly ({slow})"
+        message = f"our own GPU kernels do not work: {ours}; {other}"
+        remedy = "report it with the output of `fieldwatch doctor --json`; until then, pip install 'fieldwatch[gpu]'"
+        findings.append(DataFinding(name="GPU kernels", severity="warning", message=message, remedy=remedy))
     seconds = time.perf_counter() - began
     works = not any(finding.severity == "error" for finding in findings)
-    facts = {"gpu_step": works, "gpu_step_seconds": round(seconds, 3), "gsplat_problem": slow}
-    renderer = "gsplat" if slow is None else "torch"
+    facts = {"gpu_step": works, "gpu_step_seconds": round(seconds, 3), "kernels_problem": ours, "gsplat_problem": slow}
+    renderer = "our own kernels" if ours is None else "gsplat" if slow is None else "torch"
     text = f"equal to the CPU's, {seconds:.1f} s; splats by {renderer}" if works else "fails"
     return MachineCheck(facts=facts, label="GPU step", text=text, findings=tuple(findings))
 

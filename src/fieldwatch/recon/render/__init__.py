@@ -46,13 +46,18 @@ if TYPE_CHECKING:
         DepthMode,
         RenderOutput,
         View,
+        VisibleRows,
+        any_visible,
         apply_3d_filter,
+        count_visible,
+        fill_visible,
         gsplat_problem,
         rasterize,
         rotations,
+        splat_kernels_problem,
     )
     from fieldwatch.recon.render.triangles import CastBackend, Hits, cast_triangles
-    from fieldwatch.recon.render.visible_adam import VisibleAdam
+    from fieldwatch.recon.render.visible_adam import VisibleAdam, visible_adam_problem
 from fieldwatch.recon.render.similarity import ImageSimilarity, image_similarity, image_similarity_reference
 
 __all__ = [
@@ -82,15 +87,19 @@ __all__ = [
     "Sections",
     "View",
     "VisibleAdam",
+    "VisibleRows",
+    "any_visible",
     "apply_3d_filter",
     "cast_triangles",
     "composite",
     "composite_sections",
+    "count_visible",
     "depth_normal_consistency",
     "depth_normal_consistency_reference",
     "empty_share",
     "evaluate_in_chunks",
     "fill_empty",
+    "fill_visible",
     "geometric_step",
     "gradient_ad",
     "gradient_dfd",
@@ -108,7 +117,9 @@ __all__ = [
     "rotations",
     "section_alpha",
     "section_opacities",
+    "splat_kernels_problem",
     "transmittance",
+    "visible_adam_problem",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -42,7 +42,7 @@ from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
 from fieldwatch.recon.pipelines.splats.scene import Distance, Scene
 from fieldwatch.recon.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
-from fieldwatch.recon.render import gsplat_problem, native_available
+from fieldwatch.recon.render import gsplat_problem, native_available, splat_kernels_problem
 
 BUILT_IN = "built-in"
 """Value of `fieldwatch_scene` in the `cfg_args` of runs on the built-in scene."""
@@ -321,13 +321,16 @@ def _antialiasing_notes(config: SplatsConfig, folder: SplatFolder | None) -> lis
 def _device_notes(device: torch.device) -> list[str]:
     """Return a note if rendering is slower than it could be on the device."""
     if device.type == "cuda":
-        slower = "rendering uses torch's own operations on the GPU, several times slower than gsplat"
+        # Asked before the first step: kernels are compiled, and may turn out not to work.
+        ours = splat_kernels_problem()
+        if ours is None:
+            return []
+        slower = f"rendering uses torch's own operations on the GPU, many times slower than our kernels ({ours})"
         if torch.are_deterministic_algorithms_enabled():
-            return [f"{slower}, whose gradients do not repeat to the bit (--deterministic)"]
-        # Asked before the first step: gsplat may compile its kernels for minutes, or turn out not to work.
+            return [f"{slower}; gsplat's gradients do not repeat to the bit (--deterministic)"]
         problem = gsplat_problem()
         if problem is None:
-            return []
+            return [f"gsplat renders on the GPU, because our own kernels do not work: {ours}"]
         return [f"{slower}: {problem}; pip install 'fieldwatch[gpu]', with nvcc of torch's CUDA version"]
     available, why = native_available()
     if device.type != "cpu" or available:

@@ -23,6 +23,7 @@ from fieldwatch.recon.pipelines.splats.refined.preparation import Refinement
 from fieldwatch.recon.pipelines.splats.refined.products import write_refined_products
 from fieldwatch.recon.pipelines.splats.refined.start import start_refinement
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
+from fieldwatch.recon.render import count_visible
 
 
 def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
@@ -93,7 +94,9 @@ def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
                 step.update(*optimizers.both)
 
             visible = summary.visible
-            step.record({"Model/size": len(gaussians), "Model/work": len(visible), "Train/PSNR": summary.psnr})
+            step.record(
+                {"Model/size": len(gaussians), "Model/work": count_visible(visible), "Train/PSNR": summary.psnr}
+            )
             # The rows never change here, so nothing has to be restarted.
             monitor.after_update(run, step, visible)
             if step.every(config.stats_every):

@@ -4,20 +4,19 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 from torch.optim import Optimizer
 
+from fieldwatch.recon.pipelines.splats.rates import visible_only_on
 from fieldwatch.recon.pipelines.splats.refined.binding import PARAMETERS, BoundGaussians
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
-from fieldwatch.recon.render import VisibleAdam
+from fieldwatch.recon.render import VisibleAdam, VisibleRows
 
 SPATIAL_SCALE = 10.0
 """Factor of SuGaR's spatial scale: 10 extents / sqrt(number of vertices)."""
 
 
 class RefineOptimizers:
-    """Adam for the vertices, and Adam for the Gaussians, which on a CPU updates only visible rows.
+    """Adam for the vertices, and Adam for the Gaussians, which updates only visible rows.
 
     Args:
         config: settings of the refinement.
@@ -36,7 +35,7 @@ class RefineOptimizers:
             "constant": config.rates.lr_constant,
             "rest": config.rates.lr_rest,
         }
-        cpu = gaussians.vertices.device.type == "cpu"
+        device = gaussians.vertices.device
         groups = [
             {"params": [gaussians.get_parameter(name)], "name": name, "lr": self._constant[name]}
             for name in PARAMETERS[1:]
@@ -45,11 +44,16 @@ class RefineOptimizers:
         # All vertices are updated: normal consistency also moves vertices that the photo does not show.
         # eps as in 3DGS: with a loss averaged over pixels, gradients are small compared with the default 1e-8.
         self.vertices = torch.optim.Adam(
-            [{"params": [gaussians.vertices], "name": "vertices"}], lr=self._vertices_at(0), eps=1e-15, fused=not cpu
+            [{"params": [gaussians.vertices], "name": "vertices"}],
+            lr=self._vertices_at(0),
+            eps=1e-15,
+            fused=device.type != "cpu",
         )
-        self.gaussians: Optimizer = VisibleAdam(groups) if cpu else torch.optim.Adam(groups, eps=1e-15, fused=True)
+        self.gaussians: Optimizer = (
+            VisibleAdam(groups) if visible_only_on(device) else torch.optim.Adam(groups, eps=1e-15, fused=True)
+        )
 
-    def set_rates(self, step: int, visible: Int[Tensor, " visible"]) -> None:
+    def set_rates(self, step: int, visible: VisibleRows) -> None:
         """Set the learning rates and visible Gaussians of a step, 0-based."""
         if isinstance(self.gaussians, VisibleAdam):
             self.gaussians.visible = visible
