@@ -1,8 +1,10 @@
 """Presets of the splats pipeline."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fieldwatch.recon.pipelines.splats.config import DensificationOptions, RateOptions, SplatsConfig, SurfaceOptions
+from fieldwatch.recon.pipelines.splats.gpu_memory import GIB, most_gaussians
 
 
 def default() -> SplatsConfig:
@@ -49,5 +51,43 @@ def parity() -> SplatsConfig:
     return SplatsConfig(regularization="dn_consistency", longer_side=1920, degree_every=0, surface=surface)
 
 
-PRESETS: dict[str, Callable[[], SplatsConfig]] = {"default": default, "cpu": cpu, "full": full, "parity": parity}
+def _card(gigabytes: int) -> SplatsConfig:
+    """Return the settings of `full` with as many Gaussians as fit into a GPU of this memory, by `gpu_memory`."""
+    config = full()
+    # Photos of 4:3, the tallest that are common; at 80 GB, the memory allows photos of 4K.
+    longer_side = 3840 if gigabytes >= 80 else config.longer_side
+    cap = most_gaussians(gigabytes * GIB, pixels=longer_side * longer_side * 3 // 4)
+    return replace(config, longer_side=longer_side, growth_options=replace(config.growth_options, growth_cap=cap))
+
+
+def gpu_8() -> SplatsConfig:
+    """Return settings for a GPU with 8 GB: as `full`, with at most as many Gaussians as fit."""
+    return _card(8)
+
+
+def gpu_12() -> SplatsConfig:
+    """Return settings for a GPU with 12 GB: as `full`, with at most as many Gaussians as fit."""
+    return _card(12)
+
+
+def gpu_24() -> SplatsConfig:
+    """Return settings for a GPU with 24 GB: as `full`, with at most as many Gaussians as fit."""
+    return _card(24)
+
+
+def gpu_80() -> SplatsConfig:
+    """Return settings for a GPU with 80 GB: as `full`, with photos up to 3840 pixels and as many Gaussians as fit."""
+    return _card(80)
+
+
+PRESETS: dict[str, Callable[[], SplatsConfig]] = {
+    "default": default,
+    "cpu": cpu,
+    "full": full,
+    "gpu-8": gpu_8,
+    "gpu-12": gpu_12,
+    "gpu-24": gpu_24,
+    "gpu-80": gpu_80,
+    "parity": parity,
+}
 """All presets by name."""
