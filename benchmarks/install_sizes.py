@@ -89,6 +89,11 @@ def new_environment(folder: Path, beside: Path | None = None) -> Path:
     """
     venv.create(folder, with_pip=True, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
+    # Python 3.11 puts an old setuptools into each environment, which an installation may replace: not ours to count.
+    subprocess.run(
+        [str(folder / "bin" / "python"), "-m", "pip", "uninstall", "-q", "-y", "setuptools"],
+        check=True, capture_output=True,
+    )  # fmt: skip
     if beside is not None:
         (packages / "beside.pth").write_text(f"{beside}\n")
     return packages

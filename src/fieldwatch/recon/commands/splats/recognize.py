@@ -25,7 +25,7 @@ def is_gaussians(path: Path) -> int:
 
 
 def is_photos(path: Path) -> int:
-    """Return 2 for a folder with COLMAP's model or transforms.json, or for that file; else 0."""
+    """Return 2 for transforms.json and for a folder that contains it or a COLMAP model; else 0."""
     if path.is_dir():
         return 2 if has_transforms(path) or has_colmap(path) else 0
     return 2 if path.suffix.lower() == ".json" else 0

@@ -111,16 +111,17 @@ function drawPhaseNames(plot, chart) {
   ctx.font = `${10 * uPlot.pxRatio}px system-ui, sans-serif`;
   ctx.textBaseline = "top";
   ctx.textAlign = "left";
-  ctx.lineWidth = 4 * uPlot.pxRatio;
-  ctx.lineJoin = "round";
-  ctx.strokeStyle = chart.ink.paper;
-  ctx.fillStyle = chart.ink.quiet;
   for (const phase of chart.view.account.phases) {
     const from = Math.max(plot.valToPos(phase.first, "x", true), bbox.left);
     const to = Math.min(plot.valToPos(phase.last ?? chart.view.wholeRange("step")[1], "x", true), edge);
     const pad = 4 * uPlot.pxRatio;
     const name = shortened(ctx, plain(phase.name), to - from - 2 * pad);
-    ctx.strokeText(name, from + pad, bbox.top + pad);
+    // On a ground of its own: curves often start below the name, and areas fill the whole chart.
+    ctx.globalAlpha = 0.85;
+    ctx.fillStyle = chart.ink.paper;
+    if (name) ctx.fillRect(from + pad / 2, bbox.top + pad / 2, ctx.measureText(name).width + pad, 10 * uPlot.pxRatio + pad);
+    ctx.globalAlpha = 1;
+    ctx.fillStyle = chart.ink.quiet;
     ctx.fillText(name, from + pad, bbox.top + pad);
   }
 }
