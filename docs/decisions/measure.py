@@ -1,8 +1,15 @@
-"""Measure numbers of the decision pages 0003 to 0005: ``.venv/bin/python docs/decisions/measure.py``."""
+"""Measure numbers of the decision pages 0003 to 0005; with ``--lines 1dd8b72``, count the lines of page 0059.
 
+The commit of ``--lines`` must be in the history of this clone.
+"""
+
+import argparse
 import math
+import subprocess
+import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +26,11 @@ from fieldwatch.record import Block, Journal, read_history
 STEPS = 30_000
 METRICS = 24
 SPIKES = range(500, STEPS, 1000)
+REPOSITORY = Path(__file__).parents[2]
+OTHER_LANGUAGES = {".c", ".h", ".js", ".css", ".html"}
+PARTS = ("src/fieldwatch", "tests", "benchmarks")
+MOVED = {"data", "geometry", "losses", "mesh", "pipelines", "render"}
+"""Rooms that were moved into recon since the earliest commit that is compared."""
 
 
 def median_microseconds(call: Callable[[], object], repeats: int = 2000) -> float:
@@ -107,7 +119,63 @@ def ring_cost() -> None:
     print(f"0005 one .item() per value, on the CPU, where none waits: {median_microseconds(read):.0f} us")
 
 
+def lines_per_room(root: Path) -> dict[str, Counter[str]]:
+    """Return the lines of Python and of other languages by room: packages of fieldwatch, tests, benchmarks."""
+    found: dict[str, Counter[str]] = {}
+    for part in PARTS:
+        for file in sorted((root / part).rglob("*")):
+            language = "Python" if file.suffix == ".py" else "other" if file.suffix in OTHER_LANGUAGES else ""
+            inside = file.relative_to(root / part).parts[:-1]
+            # A library that is stored with the page is not ours to count.
+            if not language or "vendor" in inside or "__pycache__" in inside:
+                continue
+            if inside and inside[0] in MOVED:
+                inside = ("recon", *inside)
+            depth = 2 if inside[:1] == ("recon",) else 1
+            room = "/".join(inside[:depth]) or "fieldwatch" if part == PARTS[0] else part
+            found.setdefault(room, Counter())[language] += len(file.read_bytes().splitlines())
+    return found
+
+
+def print_lines(commit: str) -> None:
+    """Print the lines of each room at a commit and now."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder, "old.tar")
+        line = ["git", "-C", str(REPOSITORY), "archive", "-o", str(archive), commit, *PARTS]
+        subprocess.run(line, check=True)  # noqa: S603  the commit is an argument of its own
+        with tarfile.open(archive) as files:
+            files.extractall(folder, filter="data")
+        before = lines_per_room(Path(folder))
+    now = lines_per_room(REPOSITORY)
+    print(f"| room | {commit} | now | other languages, {commit} | now |\n|---|---|---|---|---|")
+    everything = sorted(before.keys() | now.keys(), key=lambda room: (room in PARTS, room))
+    sums: list[Counter[str]] = [Counter(), Counter()]
+    for room in everything:
+        counts = [before.get(room, Counter()), now.get(room, Counter())]
+        print(line_of(room, counts))
+        for total, count in zip(sums, counts, strict=True):
+            total.update(count if room not in PARTS else {})
+    print(line_of("src/fieldwatch", sums))
+
+
+def line_of(room: str, counts: list[Counter[str]]) -> str:
+    """Return a line of the table; a room without lines has empty cells."""
+    cells = [f"{count[language]:,}" if count[language] else "" for language in ("Python", "other") for count in counts]
+    return f"| {room} | {' | '.join(cells)} |"
+
+
 def main() -> None:
+    """Print what the arguments ask for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lines", metavar="COMMIT", help="count the lines per room at a commit and now")
+    commit = parser.parse_args().lines
+    if commit is None:
+        measure_all()
+    else:
+        print_lines(commit)
+
+
+def measure_all() -> None:
     """Print all measurements, each with the number of its page."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

@@ -30,9 +30,9 @@ def test_the_page_lies_beside_the_mesh(mesh, capsys):
     page = mesh.with_suffix(".html")
     assert str(page) in capsys.readouterr().out
     text = page.read_text("utf-8")
-    assert "<title>shape.ply</title>" in text
-    assert "<dt>triangles</dt><dd>4</dd>" in text
-    assert "<dt>watertight</dt><dd>yes</dd>" in text
+    assert "<title>shape.ply: " in text
+    assert '{"name":"triangles","value":"4"},' in text
+    assert '{"name":"watertight","value":"yes"},' in text
     assert sorted(path.name for path in mesh.parent.iterdir()) == ["shape.html", "shape.ply"]
 
 

@@ -120,7 +120,7 @@ def test_the_log_keeps_its_interval(train, fieldwatch):
 
 def test_an_interval_below_one_step_is_refused(run, refused):
     before = contents(run)
-    assert "--log-every 0" in refused("resume", run, "--log-every", "0")
+    assert "--log-every" in refused("resume", run, "--log-every", "0")
     assert contents(run) == before
 
 

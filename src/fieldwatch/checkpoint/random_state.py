@@ -111,7 +111,7 @@ def _set_state(name: str, generator: AnyGenerator, state: Any) -> None:
     if isinstance(generator, torch.Generator) != isinstance(state, torch.Tensor):
         kind = "torch" if isinstance(state, torch.Tensor) else "numpy"
         raise CheckpointError(
-            f"the generator {name!r} was {kind}'s when the state was saved, now it is a {type(generator)}"
+            f"expected the generator {name!r} to be of {kind}, as when its state was saved, got a {type(generator)}"
         )
     if isinstance(generator, torch.Generator):
         generator.set_state(state)

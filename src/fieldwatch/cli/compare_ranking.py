@@ -9,7 +9,7 @@ from PIL import Image
 from rich.table import Table
 from rich.text import Text
 
-from fieldwatch.base import output_path, whole_file, write_file
+from fieldwatch.base import number, output_path, whole_file, write_file
 from fieldwatch.cli.compare_checkpoints import CheckpointRanking, curves
 from fieldwatch.cli.options import options_of
 from fieldwatch.cli.output import print_json, print_paths, reading_input
@@ -76,7 +76,7 @@ def table_of(ranking: CheckpointRanking) -> Table:
         table.add_column(name, justify="right")
     for row in ranking.rows:
         values = (_written(row.figures.get(name), ranking.columns[name]) for name in columns)
-        table.add_row(str(row.step), f"{row.iteration:,}", *values, f"{row.score:.3f}")
+        table.add_row(str(row.step), number(row.iteration), *values, number(row.score, 3))
     return table
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from fieldwatch.base import duration
 from fieldwatch.cli.doctor_report import DataFinding
 from fieldwatch.cli.output import BadInput
 from fieldwatch.record import Terminal
@@ -41,7 +42,7 @@ def check_data(job: Job, preset: Any, console: Terminal) -> tuple[Mapping[str, A
     for finding in findings:
         console.print(Text(f"  {finding.severity}: {finding.message} -> {finding.remedy}"), soft_wrap=True)
     if seconds > SLOW:
-        console.print(Text(f"  the data was checked in {seconds:.1f} s; --no-doctor leaves this out"))
+        console.print(Text(f"  the data was checked in {duration(seconds)}; --no-doctor leaves this out"))
     return tuple(asdict(finding) for finding in findings)
 
 

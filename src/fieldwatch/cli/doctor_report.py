@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from fieldwatch.base import number
 from fieldwatch.cli.output import COLORS
 
 Severity = Literal["note", "warning", "error"]
@@ -111,4 +112,4 @@ def fact_text(value: Any) -> str:
         return ", ".join(f"{name}: {fact_text(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(fact_text(item) for item in value) or "none"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else str(value)

@@ -158,7 +158,7 @@ class FlagField:
 
 
 def flag_fields(kind: type, values: Any = MISSING, home: str = "") -> Iterator[FlagField]:
-    """Yield the flags of a dataclass, those of the dataclasses in it included.
+    """Yield the flags of a dataclass, including those of nested dataclasses.
 
     Args:
         kind: the dataclass.

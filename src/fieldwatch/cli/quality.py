@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
+from fieldwatch.base import number
 from fieldwatch.registry import Pipeline
 
 
@@ -19,5 +20,5 @@ def quality_table(metrics: Mapping[str, float]) -> Table:
     table = Table(title="quality", title_justify="left", show_header=False)
     # Six digits: the range of unknown metrics is unknown, too.
     for tag, value in metrics.items():
-        table.add_row(tag, f"{value:.6g}")
+        table.add_row(tag, number(value, 6))
     return table

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import tyro
 from rich.text import Text
 
+from fieldwatch.base import nbytes
 from fieldwatch.cli.flag_help import read_flags
 from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
 from fieldwatch.record import Terminal
@@ -80,8 +81,6 @@ def _print_verdict(account: dict[str, Any], path: Path) -> None:
     # Names in a run may hold control characters, which a terminal would interpret.
     title = "".join(c if c.isprintable() else "?" for c in str(verdict["title"]))
     console.print(Text(title, COLORS.get(verdict["level"], "")), soft_wrap=True, highlight=False)
-    size = path.stat().st_size / 2**20
-    console.print(
-        f"{account['run']['rows']:,} rows, {len(account['series'])} series in {size:.1f} MiB", highlight=False
-    )
+    size = nbytes(path.stat().st_size)
+    console.print(f"{account['run']['rows']:,} rows, {len(account['series'])} series in {size}", highlight=False)
     print_paths(console, {"report": path.absolute()})

@@ -97,7 +97,7 @@ def _listable(folder: Path) -> Path:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """Return a name per run: that of its folder, with as many folders above as it takes to tell it from the others."""
+    """Return a name per run: that of its folder, with as many parent folders as are needed to make it unique."""
     # Not resolved: a link's own name is the one that the user knows.
     parts = [[part for part in Path(os.path.abspath(run)).parts if part != os.sep] for run in runs]  # noqa: PTH100  a link keeps its name
     names = [_name(own, [other for other in parts if other != own]) for own in parts]

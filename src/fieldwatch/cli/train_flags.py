@@ -91,7 +91,7 @@ class TrainingFlags:
             BadInput: it is less than 1.
         """
         if self.log_every is not None and self.log_every < 1:
-            raise BadInput(f"--log-every {self.log_every}: expected 1 step or more")
+            raise BadInput(f"--log-every must be at least 1 step, got {self.log_every}")
 
 
 @dataclass(frozen=True, kw_only=True)

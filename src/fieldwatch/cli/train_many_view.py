@@ -1,6 +1,5 @@
 """Progress of many scenes: a live table in a terminal, one line per change in a log file."""
 
-import math
 import shlex
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from rich.live import Live as LiveTable
 from rich.table import Table
 from rich.text import Text
 
+from fieldwatch.base import number
 from fieldwatch.many import PlannedScene, SceneStatus
 
 COLORS = {"healthy": "green", "warnings": "yellow", "findings": "bold yellow", "stopped": "yellow", "running": "cyan"}
@@ -123,7 +123,7 @@ class SceneReporter:
                 Text(status.state, color),
                 _steps(status),
                 remaining if status.open else "-",
-                "-" if loss is None or not math.isfinite(loss) else f"{loss:.4g}",
+                number(loss),
                 f"{_attempt_number(status)} of {status.scene.retries + 1}",
             )
         if len(statuses) > len(listed):

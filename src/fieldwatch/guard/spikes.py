@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number
 from fieldwatch.guard.divergence import Rollback, TrainingDivergence
 from fieldwatch.guard.refusals import REFUSED, SKIPPED
 from fieldwatch.guard.state import BUFFERS, MOMENTS
@@ -183,9 +184,8 @@ class Spikes:
         return began
 
     def _describe_high_loss(self) -> str:
-        high = (
-            f"the loss was above {self._options.factor:g} times its usual value, up to {self._highest_ratio:.3g} times"
-        )
+        highest = number(self._highest_ratio, 3)
+        high = f"the loss was above {self._options.factor:g} times its usual value, up to {highest} times"
         return f"{high}, for {self._high_count} steps in a row from step {self._high_start}{self._high_samples}"
 
     def _read_gradient(self, block: Block, rows: slice, counts: NDArray[np.bool_], began: NDArray[np.int64]) -> None:
@@ -197,8 +197,8 @@ class Spikes:
             for index in np.flatnonzero(surging)[:1]:
                 row = rows.start + int(index)
                 step = int(block.steps[row])
-                ratio = norms[index] / baseline.value
-                cause = f"the gradient was {ratio:.3g} times its usual norm at step {step}{_samples(block, row)}"
+                ratio = float(norms[index] / baseline.value)
+                cause = f"the gradient was {number(ratio, 3)} times its usual norm at step {step}{_samples(block, row)}"
                 self._report(int(began[index]), step, cause)
             # Norms during a streak of high losses do not enter the window either.
             calm &= ~surging & (began == block.steps[rows])

@@ -8,7 +8,7 @@ from fieldwatch.record import NotARun, checkpoint_folders, holds_run, read_manif
 
 
 def replay_command(folder: Path, step: int) -> str:
-    """Return the command that makes a step of a run again; empty if no checkpoint at or before the step is left.
+    """Return the command that replays a step of a run; empty if no checkpoint at or before the step is left.
 
     For a run of a user-written loop, the command names the script as ``run.json`` does.
 

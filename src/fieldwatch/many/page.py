@@ -47,7 +47,8 @@ def scenes_account(scenes: Sequence[Summary]) -> dict[str, Any]:
         scenes: summaries as returned by `scene_summary`; their texts are untrusted.
     """
     states = sorted({scene["state"] for scene in scenes})
-    counts = [f"{sum(scene['state'] == state for scene in scenes)} {state}" for state in states]
+    words = {"findings": "with findings", "warnings": "with warnings"}
+    counts = [f"{sum(scene['state'] == state for scene in scenes)} {words.get(state, state)}" for state in states]
     retries = sum(max(len(scene["tries"]) - 1, 0) for scene in scenes)
     wall = sum(scene["wall_seconds"] for scene in scenes)
     series = {

@@ -13,7 +13,7 @@ from typing import Final, final
 
 import psutil
 
-from fieldwatch.base import end_with_parent
+from fieldwatch.base import duration, end_with_parent
 from fieldwatch.monitor.black_box import Heartbeat, read_black_box
 from fieldwatch.monitor.causes import Death, cause_of_beat, cause_of_status, killed_for_memory, oom_kills
 from fieldwatch.monitor.post_mortem import last_checkpoint, last_stacks, read_post_mortems, write_post_mortem
@@ -235,4 +235,4 @@ class TrainingProcess:
 
 
 def _silence(seconds: float, beat: Heartbeat) -> str:
-    return f"no heartbeat for {seconds:.0f} s in step {beat.step} ({beat.phase})"
+    return f"no heartbeat for {duration(seconds)} in step {beat.step} ({beat.phase})"

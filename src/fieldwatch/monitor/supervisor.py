@@ -12,7 +12,7 @@ from typing import Any, Final, Self, final
 
 import orjson
 
-from fieldwatch.base import InputError, output_path, write_file
+from fieldwatch.base import InputError, duration, output_path, write_file
 from fieldwatch.monitor.causes import STOPS, Death
 from fieldwatch.monitor.child import POLL_SECONDS, Attempt, TrainingProcess
 from fieldwatch.monitor.input_paths import InputPaths
@@ -97,7 +97,7 @@ class Supervisor:
                 # The hang may have been a slow machine: extend all timeouts.
                 self._patience *= 2.0 if death.cause in ("hang", "stopped") else 1.0
                 pause = self._restarts.next_pause()
-                again = f"restarting from {_restart_point(last)} in {pause:.3g} s"
+                again = f"restarting from {_restart_point(last)} in {duration(pause)}"
                 count = f"restart {self._restarts.recent} of at most {self._restarts.per_hour} within an hour"
                 self._announce(f"{_describe(last)}; {again} ({count})")
                 if not self._wait(pause):

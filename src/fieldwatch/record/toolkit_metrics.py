@@ -133,8 +133,8 @@ GUARD = (
     Metric(
         name="Guard/half_gradient",
         unit="",
-        meaning="Fraction of the nonzero gradient entries among them that float16 holds with at most five bits: "
-        "multiples of 2**-24 below 2**-19. 0 if most entries of that size are no multiples, as in other types.",
+        meaning="Fraction of the nonzero gradient entries that float16 stores with at most five significant bits: "
+        "multiples of 2**-24 below 2**-19, from the same entries. 0 if the gradients are not float16.",
         better="lower",
     ),
     Metric(

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, final, runtime_checkable
 
-from fieldwatch.base import DiskFullError, lacks_space
+from fieldwatch.base import DiskFullError, duration, lacks_space
 from fieldwatch.checkpoint import CheckpointError
 from fieldwatch.record.disk import DISK_FREED, DISK_FULL, FullDiskPause, WriteBacklog
 
@@ -100,7 +100,7 @@ class FullDiskReporter:
     def _report_freed(self, pause: FullDiskPause, first: int, *, last: int) -> None:
         facts = {"first": first, "last": last, "full_seconds": round(pause.seconds, 3), "rows": pause.rows, "lost": 0}
         facts |= {"writes": pause.writes, "nbytes": pause.nbytes, "dropped": pause.dropped}
-        span = f"from step {first} to {last} ({pause.seconds:.1f} s)"
+        span = f"from step {first} to {last} ({duration(pause.seconds)})"
         message = f"the disk was full {span}: {pause.rows} rows waited, 0 lost"
         if pause.dropped:
             message += f"; {pause.dropped} images, histograms or other optional files were dropped"
@@ -136,7 +136,9 @@ def retry_while_disk_full(
                 raise
             if not reported:
                 left = until - time.monotonic()
-                print_error(f"fieldwatch: the disk is full: {what} waits for free space for up to {left:.0f} s")
+                print_error(
+                    f"fieldwatch: the disk is full: {what} waits for free space for up to {duration(round(left))}"
+                )
                 reported = True
         # A run that waits for space does not hang.
         alive()

@@ -11,7 +11,7 @@ from io import FileIO
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from fieldwatch.base import open_for_append, open_new, output_path
+from fieldwatch.base import duration, open_for_append, open_new, output_path
 from fieldwatch.monitor import (
     BLACK_BOX,
     STACKS,
@@ -285,7 +285,7 @@ class Watchdog:
             faulthandler.dump_traceback_later(seconds, repeat=True, file=self._stacks, exit=exits)
 
     def _note_hang(self, seconds: float) -> None:
-        message = f"no sign of life for {seconds:.0f} s in step {self._step} ({self._phase})"
+        message = f"no sign of life for {duration(seconds)} in step {self._step} ({self._phase})"
         if self._stacks is not None:
             write = partial(self._stacks.write, f"\nIt went on: {message}\n".encode())
             try_optional(None if self._record is None else self._record.waiting, write)

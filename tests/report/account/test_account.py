@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 import pytest
 
+from fieldwatch.base import number
 from fieldwatch.health import Finding
 from fieldwatch.record import History, Metric, NotARun, read_history, read_manifest
 from fieldwatch.record.sinks import TensorBoard
@@ -135,6 +136,15 @@ def test_clipping_tells_how_often_and_how_hard_it_acted(run_folder, rows):
 def test_a_run_that_does_not_clip_has_no_charts_of_clipping(run_folder, rows):
     account = account_of(run_folder(rows.block(rows.training(40))))
     assert [one["title"] for one in panel(account, "gradients")["parts"]] == ["Norms"]
+
+
+def test_the_change_of_the_loss_does_not_depend_on_how_many_points_are_drawn(run_folder, rows):
+    # Every eighth step is a spike, which thinning keeps: most drawn points are spikes or the lowest of their bucket.
+    loss = np.where(np.arange(6000) % 8 == 3, 5.0, 1.0 + 0.1 * np.random.default_rng(1).random(6000))
+    folder = run_folder(rows.block({"Loss/total": loss}))
+    details = {account_of(folder, budget=budget)["verdict"]["detail"] for budget in (2_000, 2_000_000)}
+    assert len(details) == 1
+    assert f"to {number(float(np.median(loss[-300:])))} (lowest {number(loss.min())}" in details.pop()
 
 
 def test_nothing_recorded_is_out_of_sight(run_folder, rows):

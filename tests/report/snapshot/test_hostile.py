@@ -58,19 +58,19 @@ def test_a_call_is_refused_by_name_and_not_made(dump, tmp_path, protocol, place)
         (b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93.", "STACK_GLOBAL would import os.system"),
         (b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94]h\x00h\x01\x93.", "STACK_GLOBAL would import os.system"),
         (b"\x80\x02(X\x05\x00\x00\x00touchios\nsystem\n.", "INST would import os.system"),
-        (b"\x80\x02\x82\x01.", "EXT1 would make an object"),
-        (b"\x80\x02\x83\x01\x00.", "EXT2 would make an object"),
-        (b"\x80\x02\x84\x01\x00\x00\x00.", "EXT4 would make an object"),
-        (b"\x80\x02Psomewhere\n.", "PERSID would make an object"),
-        (persistent(), "BINPERSID would make an object"),
-        (b"\x80\x02}}b.", "BUILD would make an object"),
-        (b"\x80\x02K\x01K\x02R.", "REDUCE would make an object"),
-        (b"\x80\x02(K\x01o.", "OBJ would make an object"),
-        (b"\x80\x02})\x81.", "NEWOBJ would make an object"),
-        (b"\x80\x04})}\x92.", "NEWOBJ_EX would make an object"),
-        (pickle.dumps({1, 2}), "EMPTY_SET stands where"),
-        (pickle.dumps([b"bytes"]), "SHORT_BINBYTES stands where"),
-        (b"\x80\x02\xff.", "no pickle opcode"),
+        (b"\x80\x02\x82\x01.", "EXT1 would create or load an object"),
+        (b"\x80\x02\x83\x01\x00.", "EXT2 would create or load an object"),
+        (b"\x80\x02\x84\x01\x00\x00\x00.", "EXT4 would create or load an object"),
+        (b"\x80\x02Psomewhere\n.", "PERSID would create or load an object"),
+        (persistent(), "BINPERSID would create or load an object"),
+        (b"\x80\x02}}b.", "BUILD would create or load an object"),
+        (b"\x80\x02K\x01K\x02R.", "REDUCE would create or load an object"),
+        (b"\x80\x02(K\x01o.", "OBJ would create or load an object"),
+        (b"\x80\x02})\x81.", "NEWOBJ would create or load an object"),
+        (b"\x80\x04})}\x92.", "NEWOBJ_EX would create or load an object"),
+        (pickle.dumps({1, 2}), "EMPTY_SET does not occur"),
+        (pickle.dumps([b"bytes"]), "SHORT_BINBYTES does not occur"),
+        (b"\x80\x02\xff.", "is not an opcode"),
     ],
 )
 def test_every_opcode_that_makes_objects_is_refused(dump, code, named):
@@ -94,17 +94,17 @@ def test_a_name_that_came_through_the_scan_is_still_not_imported(dump, tmp_path,
     [
         (b"\x80\x02]r\xff\xff\xff\xff.", "memo index 4,294,967,295"),
         (b"\x80\x02" + b"}" * 100_000 + b".", "made to exhaust memory"),
-        (b"\x80\x02}" + b"K\x01" + b"\x85" * 100_000 + b"K\x01s.", "TUPLE1 stands where"),
-        (b"\x80\x02}K\x01\x85K\x01\x86K\x01s.", "TUPLE2 stands where"),
-        (b"\x80\x02\x8a\xff" + b"\x01" * 255 + b".", "LONG1 stands where"),
-        (b"\x80\x02\x8b" + struct.pack("<i", 1 << 30) + b".", "LONG4 stands where"),
+        (b"\x80\x02}" + b"K\x01" + b"\x85" * 100_000 + b"K\x01s.", "TUPLE1 does not occur"),
+        (b"\x80\x02}K\x01\x85K\x01\x86K\x01s.", "TUPLE2 does not occur"),
+        (b"\x80\x02\x8a\xff" + b"\x01" * 255 + b".", "LONG1 does not occur"),
+        (b"\x80\x02\x8b" + struct.pack("<i", 1 << 30) + b".", "LONG4 does not occur"),
         (b"\x80\x02X" + struct.pack("<I", 1 << 31) + b"a.", "truncated"),
         (b"\x80\x04\x8d" + struct.pack("<Q", 1 << 62) + b"a.", "truncated"),
         (b"\x80\x04\x95" + struct.pack("<Q", 1 << 62) + b"].", "truncated"),
-        (b"\x80\x02" + b"(" * 1000 + b".", "damaged pickle"),
+        (b"\x80\x02" + b"(" * 1000 + b".", "the pickle is damaged"),
         (b"\x80\x02}]K\x01s.", "unhashable"),
-        (b"\x80\x02h\x05.", "damaged pickle"),
-        (b"\x80\x02.", "damaged pickle"),
+        (b"\x80\x02h\x05.", "the pickle is damaged"),
+        (b"\x80\x02.", "the pickle is damaged"),
     ],
 )
 def test_bombs_are_refused_before_they_go_off(dump, code, reason):
@@ -114,14 +114,14 @@ def test_bombs_are_refused_before_they_go_off(dump, code, reason):
 
 def test_lists_nested_ten_thousand_deep_are_no_snapshot(dump):
     code = b"\x80\x02" + b"]" * 4000 + b"a" * 3999 + b"."
-    with pytest.raises(SnapshotError, match="segments\\[0\\] is list"):
+    with pytest.raises(SnapshotError, match="segments\\[0\\] to be a dict, got list"):
         read_snapshot(dump(code))
 
 
 def test_a_list_that_holds_itself_is_no_snapshot(dump):
     loop = []
     loop.append(loop)
-    with pytest.raises(SnapshotError, match="segments\\[0\\] is list"):
+    with pytest.raises(SnapshotError, match="segments\\[0\\] to be a dict, got list"):
         read_snapshot(dump(loop))
 
 
@@ -139,7 +139,7 @@ def test_a_file_that_repeats_itself_by_reference_is_not_followed(dump, shared):
     if shared == "frames":
         assert len(read_snapshot(dump(value)).stacks) == 2  # the same lists are looked at once
         return
-    with pytest.raises(SnapshotError, match="repeats itself"):
+    with pytest.raises(SnapshotError, match="has more entries than the file has bytes"):
         read_snapshot(dump(value))
 
 
@@ -153,30 +153,30 @@ def archive():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "the file is empty"),
+        (b"", "is empty"),
         (archive(), "zip archive, such as torch.save writes"),
         (b"\x1f\x8bxxxx", "gzip"),
         (b'{"segments": []}', "JSON or text"),
         (b"<!doctype html>", "HTML"),
-        (b"\x7fELF\x02", "no pickle of protocol 2 to 5: it begins with the bytes 7f 45 4c 46"),
-        (b"\x80", "no pickle"),
-        (b"\x80\x09].", "no pickle"),
-        (pickle.dumps({"a": 1}), "no memory snapshot"),
-        (pickle.dumps(3), "holds a int that is no memory snapshot"),
+        (b"\x7fELF\x02", "a pickle of protocol 2 to 5, got a file that begins with 7f 45 4c 46"),
+        (b"\x80", "a pickle of protocol"),
+        (b"\x80\x09].", "a pickle of protocol"),
+        (pickle.dumps({"a": 1}), "not a memory snapshot"),
+        (pickle.dumps(3), "got a int that is not a memory snapshot"),
     ],
 )
 def test_other_files_are_named_for_what_they_are(dump, content, reason):
     with pytest.raises(SnapshotError, match=reason) as refused:
         read_snapshot(dump(content))
-    assert "anted" in str(refused.value)
+    assert "_dump_snapshot" in str(refused.value)
 
 
 def test_a_missing_file_a_folder_and_a_large_file_are_refused(dump, tmp_path):
     for path in (tmp_path / "none.pickle", tmp_path):
-        with pytest.raises(SnapshotError, match="no such file"):
+        with pytest.raises(SnapshotError, match="does not exist"):
             read_snapshot(path)
     path = dump([SEGMENT])
-    with pytest.raises(SnapshotError, match=r"at most 16 are read.*raise max_bytes"):
+    with pytest.raises(SnapshotError, match=r"at most 16 bytes.*raise max_bytes"):
         read_snapshot(path, max_bytes=16)
     assert len(read_snapshot(path, max_bytes=path.stat().st_size).devices) == 1
 
@@ -246,23 +246,26 @@ def test_wrong_types_are_refused_with_their_place(dump, key, value):
 @pytest.mark.parametrize(
     ("change", "place"),
     [
-        ({"blocks": [{"size": "big", "state": "inactive"}]}, r"segments\[1\]\.blocks\[0\]\.size is str 'big'"),
-        ({"blocks": [{"size": -4, "state": "inactive"}]}, r"segments\[1\]\.blocks\[0\]\.size is int '-4'"),
-        ({"blocks": [{"size": 1 << 63, "state": "inactive"}]}, r"whole number from 0 to 9223372036854775807"),
-        ({"blocks": [{"size": True, "state": "inactive"}]}, r"blocks\[0\]\.size is bool"),
-        ({"blocks": [{"size": 4, "state": "odd"}]}, r"blocks\[0\]\.state is str 'odd'; wanted one of active_allocated"),
-        ({"blocks": [{"size": 4}]}, r"blocks\[0\]\.state is NoneType"),
-        ({"blocks": [{"state": "inactive"}]}, r"blocks\[0\] has no 'size'"),
-        ({"blocks": [{"size": 4, "state": "inactive", "frames": "x"}]}, r"blocks\[0\]\.frames is str"),
-        ({"blocks": [{"size": 4, "state": "inactive", "frames": [7]}]}, r"blocks\[0\]\.frames\[0\] is int"),
+        (
+            {"blocks": [{"size": "big", "state": "inactive"}]},
+            r"segments\[1\]\.blocks\[0\]\.size to be .* got str 'big'",
+        ),
+        ({"blocks": [{"size": -4, "state": "inactive"}]}, r"segments\[1\]\.blocks\[0\]\.size to be .* got int '-4'"),
+        ({"blocks": [{"size": 1 << 63, "state": "inactive"}]}, r"integer from 0 to 9223372036854775807"),
+        ({"blocks": [{"size": True, "state": "inactive"}]}, r"blocks\[0\]\.size to be .* got bool"),
+        ({"blocks": [{"size": 4, "state": "odd"}]}, r"blocks\[0\]\.state to be one of active_allocated.* got str .odd"),
+        ({"blocks": [{"size": 4}]}, r"blocks\[0\]\.state to be .* got NoneType"),
+        ({"blocks": [{"state": "inactive"}]}, r"blocks\[0\] to have an integer 'size'"),
+        ({"blocks": [{"size": 4, "state": "inactive", "frames": "x"}]}, r"blocks\[0\]\.frames to be .* got str"),
+        ({"blocks": [{"size": 4, "state": "inactive", "frames": [7]}]}, r"blocks\[0\]\.frames\[0\] to be .* got int"),
         (
             {"blocks": [{"size": 4, "state": "inactive", "frames": [{"filename": [], "line": 1, "name": ""}]}]},
-            r"frames\[0\]\.filename is list",
+            r"frames\[0\]\.filename to be .* got list",
         ),
-        ({"segment_pool_id": "0,1"}, r"segments\[1\]\.segment_pool_id is str"),
-        ({"segment_pool_id": (0, -1)}, r"segments\[1\]\.segment_pool_id is tuple"),
-        ({"total_size": None}, r"segments\[1\]\.total_size is NoneType"),
-        ({"total_size": (1 << 62) - 1}, "sizes add up to"),
+        ({"segment_pool_id": "0,1"}, r"segments\[1\]\.segment_pool_id to be .* got str"),
+        ({"segment_pool_id": (0, -1)}, r"segments\[1\]\.segment_pool_id to be .* got tuple"),
+        ({"total_size": None}, r"segments\[1\]\.total_size to be .* got NoneType"),
+        ({"total_size": (1 << 62) - 1}, "expected sizes of a real device"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(dump, change, place):
@@ -271,5 +274,5 @@ def test_a_wrong_value_is_named_with_its_place(dump, change, place):
 
 
 def test_an_event_without_its_address_is_refused(dump):
-    with pytest.raises(SnapshotError, match=r"device_traces\[1\]\[0\] has no 'addr'"):
+    with pytest.raises(SnapshotError, match=r"device_traces\[1\]\[0\] to have an integer 'addr'"):
         read_snapshot(dump({"segments": [], "device_traces": [[], [{"action": "alloc", "size": 4}]]}))

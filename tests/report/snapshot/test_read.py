@@ -197,14 +197,14 @@ def test_requests_that_failed_are_kept_with_their_numbers(dump):
 
 
 ODD = {
-    "allocated twice without a free between": [event("alloc", 8, 4), event("alloc", 8, 6)],
-    "freed twice without an allocation between": [event("free_requested", 8, 4), event("free_requested", 8, 4)],
-    "freed with another size than allocated": [event("alloc", 8, 4), event("free_requested", 8, 5)],
-    "alive in the history, but no block stands for it": [event("alloc", 8, 4)],
-    "an action of an unknown kind": [event("defragment", 8, 4)],
+    "allocated twice without a free in between": [event("alloc", 8, 4), event("alloc", 8, 6)],
+    "freed twice without an allocation in between": [event("free_requested", 8, 4), event("free_requested", 8, 4)],
+    "freed with a different size than allocated": [event("alloc", 8, 4), event("free_requested", 8, 5)],
+    "live in the history, but in no block": [event("alloc", 8, 4)],
+    "unknown action": [event("defragment", 8, 4)],
     "free_completed without free_requested": [event("alloc", 8, 4), event("free_completed", 8, 4)],
     "time runs backwards": [event("snapshot", 0, 0, time_us=9), event("snapshot", 0, 0, time_us=8)],
-    "a block of another size than its allocation": [event("alloc", 1 << 30, 4)],
+    "a block and its allocation differ in size": [event("alloc", 1 << 30, 4)],
     "more was released than reserved": [event("segment_alloc", 8, 99 * MB)],
 }
 
@@ -221,8 +221,8 @@ def test_what_does_not_fit_is_reported_once_with_its_count(dump, what):
     [
         (segment((LIVE, MB, MB), total=2 * MB), "blocks do not fill their segment"),
         (segment((LIVE, MB, MB), allocated_size=3), "allocated_size is not the sum of the blocks"),
-        (segment((LIVE, MB, 2 * MB)), "blocks are smaller than what was requested"),
-        (segment((LIVE, MB, MB), (FREE, MB, 0), total=MB), "blocks lie outside their segment or overlap"),
+        (segment((LIVE, MB, 2 * MB)), "blocks are smaller than their request"),
+        (segment((LIVE, MB, MB), (FREE, MB, 0), total=MB), "blocks are outside their segment or overlap"),
     ],
 )
 def test_a_state_that_contradicts_itself_is_reported(dump, state, what):
@@ -248,7 +248,7 @@ def test_a_label_and_a_span_for_every_event_cost_no_more_than_their_number(dump)
     assert [labels[f"step {i}"].peak for i in range(count)] == list(range(1, count + 1))
     assert {(phase.events, phase.churn) for phase in (*labels.values(), *spans.values())} == {(1, 1)}
     assert len(spans) == 1000
-    assert {found.what: found.count for found in device.inconsistencies}["more spans than are followed"] == count
+    assert {found.what: found.count for found in device.inconsistencies}["too many spans"] == count
 
 
 def test_devices_are_kept_apart(dump):

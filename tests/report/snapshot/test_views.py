@@ -57,7 +57,7 @@ def test_the_table_says_how_many_sites_it_leaves_out(training):
 
 
 def test_the_table_reports_failures_and_contradictions(dump, mosaic):
-    assert "262,144,000 B" in printed(read_snapshot(mosaic)).replace("\n", " ")
+    assert "262,144,000 B" in " ".join(printed(read_snapshot(mosaic)).split())
     failed = {"action": "oom", "size": 64 << 30, "device_free": 2 * MB, "stream": 0, "frames": []}
     text = printed(read_snapshot(dump({"segments": [], "device_traces": [[failed] * 7]})))
     assert "64.0 GiB" in text

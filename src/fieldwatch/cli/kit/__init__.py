@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from fieldwatch.base import nbytes
     from fieldwatch.checkpoint import FolderLock
     from fieldwatch.cli.child_command import run_command
     from fieldwatch.cli.commands import flag_names
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from fieldwatch.cli.train_flags import EXTRA_SINKS, NewRunFlags, TrainingFlags, merged_groups
     from fieldwatch.cli.training import check_writable, train_and_report
     from fieldwatch.record import Terminal
-    from fieldwatch.report.page import Panel, document, facts, points, table, write_page
+    from fieldwatch.report.page import Panel, PanelKind, document, facts, points, table, write_page
 
 __all__ = [
     "EXTRA_SINKS",
@@ -45,6 +46,7 @@ __all__ = [
     "MachineCheck",
     "NewRunFlags",
     "Panel",
+    "PanelKind",
     "ProfileFlags",
     "RunFlags",
     "Terminal",
@@ -57,6 +59,7 @@ __all__ = [
     "flag_names",
     "main",
     "merged_groups",
+    "nbytes",
     "open_stored",
     "points",
     "preset_of",

@@ -190,7 +190,7 @@ def _loads(
     """Return the loads of the views, and the remaining noise.
 
     With recorded work, the load of a view is the mean work of its visits; without it, the mean excess of their peaks
-    over the fit. The mean of a view with few visits is shrunk towards the mean of all views.
+    over the fit. The mean of a view with few visits is shrunk toward the mean of all views.
     """
     views = trace.views[rows]
     size = trace.size[rows]
@@ -213,7 +213,7 @@ def _loads(
     # One-way analysis of variance: within the visits to one view, and between views.
     variance_within = float(np.square(residuals).sum()) / freedom
     variance_between = max(float(np.var(means)) - variance_within * float(np.mean(1 / count[visited])), 0.0)
-    # Shrink each mean towards that of all views by the fraction of its variance that is noise.
+    # Shrink each mean toward that of all views by the fraction of its variance that is noise.
     shrunk = center + (means - center) * variance_between / np.maximum(
         variance_between + variance_within / count[visited], 1e-300
     )

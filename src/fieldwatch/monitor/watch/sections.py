@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.text import Text
 
-from fieldwatch.base import mebibytes, number
+from fieldwatch.base import mebibytes, nbytes, number
 from fieldwatch.monitor.age import age
 from fieldwatch.monitor.readings import CRITICAL, HIGH
 from fieldwatch.monitor.run_state import StateWord
@@ -198,12 +198,11 @@ def machine(view: RunView, canvas: Canvas) -> Iterator[RankedLine]:
     """Yield the current state of the GPUs, or recorded metrics of the machine if there are none."""
     for gpu in view.gpus:
         heat = f"{number(gpu.temperature_celsius, 3)} C" if gpu.temperature_celsius is not None else ""
-        used = gpu.memory_used_bytes / 2**20 if gpu.memory_used_bytes is not None else None
-        total = gpu.memory_total_bytes / 2**20 if gpu.memory_total_bytes is not None else None
+        memory = f"{nbytes(gpu.memory_used_bytes)} of {nbytes(gpu.memory_total_bytes)}"
         pieces = [
             (f"GPU {gpu.index}", "bold"),
             (f"busy {number(gpu.utilisation_percent, 3)}%" if gpu.utilisation_percent is not None else "", ""),
-            (f"{mebibytes(used)} of {mebibytes(total)}" if used is not None else "", ""),
+            (memory if gpu.memory_used_bytes is not None else "", ""),
             (f"{number(gpu.power_watts, 3)} W" if gpu.power_watts is not None else "", ""),
             (heat, ""),
             (canvas.text(f"slowed by {', '.join(gpu.limited_by)}") if gpu.throttled and gpu.limited_by else "", "red"),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fieldwatch.recon.mesh.histogram import error_histogram, error_scale
     from fieldwatch.recon.mesh.marching import implicit_surface
     from fieldwatch.recon.mesh.orientation import facing_outward
-    from fieldwatch.recon.mesh.page import mesh_page
     from fieldwatch.recon.mesh.photo_sampler import TexturePhoto
     from fieldwatch.recon.mesh.points import OrientedPoints
     from fieldwatch.recon.mesh.poisson import poisson_surface
@@ -61,7 +60,6 @@ __all__ = [
     "gaussian_fit",
     "grade_mesh",
     "implicit_surface",
-    "mesh_page",
     "mesh_quality",
     "mesh_still",
     "poisson_surface",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar, final
 
-from fieldwatch.base import DiskFullError, disk_full, lacks_space
+from fieldwatch.base import DiskFullError, disk_full, duration, lacks_space
 from fieldwatch.record.disk.reserve import ROWS_BYTES, Reserve
 
 DISK_FULL: Final = "disk_full"
@@ -290,8 +290,8 @@ class WriteBacklog:
             since = self._clock() - pause.began
             raise disk_full(
                 self._folder,
-                f"the disk has been full for {since:.0f} s; at most {self._limit:,} bytes of the record can wait in "
-                f"memory, got {self._nbytes + nbytes:,}: free disk space, then resume the run",
+                f"the disk has been full for {duration(since)}; at most {self._limit:,} bytes of the record can wait "
+                f"in memory, got {self._nbytes + nbytes:,}: free disk space, then resume the run",
             )
         queue.pending.append(write)
         self._count(write, 1)

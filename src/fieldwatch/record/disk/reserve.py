@@ -52,8 +52,8 @@ class Reserve:
             self.close()
             raise disk_full(
                 folder,
-                f"a run reserves {self._whole:,} bytes of disk space for its record: free some disk space, or choose "
-                "another run folder",
+                f"expected {self._whole:,} bytes of free disk space, which a run reserves for its record: free some "
+                "disk space, or choose another run folder",
             )
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.text import Text
 
+from fieldwatch.base import number, percent
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.digest import Digest, Report
 from fieldwatch.record.terminal import Terminal
@@ -83,12 +84,12 @@ def _line(report: Report) -> Text:
     text = Text(f"step {report.step}", "bold")
     if report.phase:
         text.append(f"  {report.phase}", "magenta")
-    text.append(f"  loss {report.total:.4g}").append(*_arrow(report.total_trend))
+    text.append(f"  loss {number(report.total)}").append(*_arrow(report.total_trend))
     for term in report.terms:
         # Dim terms that contribute less than 1 % to the total.
-        text.append(f"  {term.name} {term.value:.4g}", "dim" if term.share < 0.01 else "")
-        text.append("" if math.isnan(term.share) else f" {100 * term.share:.0f}%").append(*_arrow(term.trend))
-    return text if math.isnan(report.gradient) else text.append(f"  |grad| {report.gradient:.4g}")
+        text.append(f"  {term.name} {number(term.value)}", "dim" if term.share < 0.01 else "")
+        text.append("" if math.isnan(term.share) else f" {percent(term.share, 0)}").append(*_arrow(term.trend))
+    return text if math.isnan(report.gradient) else text.append(f"  |grad| {number(report.gradient)}")
 
 
 def _arrow(change: float) -> tuple[str, str]:
@@ -97,4 +98,4 @@ def _arrow(change: float) -> tuple[str, str]:
         return "", ""
     if abs(change) < _FLAT:
         return " →", "dim"
-    return (f" ↓{-100 * change:.1f}%", "green") if change < 0 else (f" ↑{100 * change:.1f}%", "yellow")
+    return (f" ↓{percent(-change)}", "green") if change < 0 else (f" ↑{percent(change)}", "yellow")

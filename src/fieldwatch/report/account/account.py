@@ -93,7 +93,7 @@ def account_from(  # noqa: PLR0913  each is something the caller may already hav
     return {
         "format": 1,
         "run": run_facts(folder, manifest, history, status),
-        "verdict": verdict_of(status, merged, crash, outcome=outcome_of(material.series)),
+        "verdict": verdict_of(status, merged, crash, outcome=outcome_of(history)),
         "findings": merged,
         "crash": crash,
         "phases": phases_of(manifest, events),

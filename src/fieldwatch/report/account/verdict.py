@@ -1,12 +1,13 @@
 """Verdict at the top of the report: how the run went, what went wrong, what to do."""
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
+
+import numpy as np
 
 from fieldwatch.base import number
 from fieldwatch.monitor import RunState
-from fieldwatch.record import tags
+from fieldwatch.record import History, tags
 from fieldwatch.report.account.findings import EVENT, GRAVITY
 from fieldwatch.report.account.run_status import RunStatus
 
@@ -63,18 +64,23 @@ def _open(state: RunState, steps: str, counted: str, detail: str) -> dict[str, s
     return {**_verdict(level, f"{word}, {steps} done: {state.detail}", detail), "label": word}
 
 
-def outcome_of(series: Mapping[str, Mapping[str, Any]]) -> str:
+def outcome_of(history: History) -> str:
     """Describe the change of the loss in a sentence; empty if none was recorded.
 
     The end is the median of the last steps, because a single step may have drawn a hard sample.
     """
-    total = series.get(tags.TOTAL)
-    known = [value for value in total["y"] if value is not None] if total else []
-    if total is None or len(known) < 2:
+    if tags.TOTAL not in history:
         return ""
-    lowest, step = total["min"]
-    last = median(known[-max(len(known) // _TAIL, 1) :])
-    return f"{tags.TOTAL} went from {number(known[0])} to {number(last)} (lowest {number(lowest)} in step {step:,})."
+    # All rows, not the points of the chart: thinning keeps extremes and spikes, which are no typical values.
+    total = history[tags.TOTAL]
+    finite = np.isfinite(total.values)
+    known = total.values[finite]
+    if len(known) < 2:
+        return ""
+    lowest = int(known.argmin())
+    last = float(np.median(known[-max(len(known) // _TAIL, 1) :]))
+    change = f"{tags.TOTAL} went from {number(known[0])} to {number(last)}"
+    return f"{change} (lowest {number(known[lowest])} in step {int(total.steps[finite][lowest]):,})."
 
 
 def _verdict(level: str, title: str, detail: str) -> dict[str, str]:

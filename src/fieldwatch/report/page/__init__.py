@@ -8,11 +8,12 @@ if TYPE_CHECKING:
     from fieldwatch.report.page.page import is_page, report_page, write_page
     from fieldwatch.report.page.page_document import Level, document
     from fieldwatch.report.page.panels import Panel, Row, facts, group, lines, points, slug, stack, table, text
-    from fieldwatch.report.page.script import panels_script, panels_style, text_script
+    from fieldwatch.report.page.script import PanelKind, panels_script, panels_style, text_script
 
 __all__ = [
     "Level",
     "Panel",
+    "PanelKind",
     "Row",
     "document",
     "facts",

@@ -4,19 +4,19 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from fieldwatch.base import whole_file
-from fieldwatch.report.page.script import page_frame, page_script, panels_style
+from fieldwatch.report.page.script import PanelKind, page_frame, page_script, panels_style
 
 GENERATOR: Final = '<meta name="generator" content="fieldwatch report">'
 """Element in the head of our pages by which `is_page` recognizes them."""
 _HEAD: Final = 4096
 
 
-def report_page(account: Mapping[str, Any]) -> str:
+def report_page(account: Mapping[str, Any], kinds: Sequence[PanelKind] = ()) -> str:
     """Return the page.
 
     Its content security policy forbids loading anything and allows only its own script and style, by their hashes. The
@@ -25,12 +25,13 @@ def report_page(account: Mapping[str, Any]) -> str:
 
     Args:
         account: account from `account_of`; its texts are untrusted.
+        kinds: kinds of its panels that the page's own script does not draw.
 
     Raises:
         ValueError: if the account contains NaN or infinity, which JSON cannot represent.
     """
-    script = page_script()
-    style = panels_style()
+    script = page_script(kinds)
+    style = panels_style(kinds)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -46,18 +47,19 @@ def report_page(account: Mapping[str, Any]) -> str:
     return "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))
 
 
-def write_page(account: Mapping[str, Any], path: Path) -> None:
+def write_page(account: Mapping[str, Any], path: Path, kinds: Sequence[PanelKind] = ()) -> None:
     """Write the page atomically; an existing page is replaced.
 
     Args:
         account: account from `account_of`.
         path: output file; its folder is created.
+        kinds: kinds of its panels that the page's own script does not draw.
 
     Raises:
         OSError: if the file cannot be written.
         ValueError: if the account contains NaN or infinity.
     """
-    page = report_page(account)
+    page = report_page(account, kinds)
     with whole_file(path) as draft:
         draft.write_text(page, encoding="utf-8", newline="\n")
 

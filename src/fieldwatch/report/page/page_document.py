@@ -1,10 +1,11 @@
 """Pages about something other than one run, in the form of a run's account, so that the same script draws them."""
 
+import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Literal
 
+from fieldwatch.base import moment
 from fieldwatch.report.page.panels import Panel
 
 Level = Literal["healthy", "notes", "findings", "failed", "running", "empty"]
@@ -41,13 +42,13 @@ def document(  # noqa: PLR0913  the parts of a page
         steps: first and last step of all charts.
         panels: panels in reading order.
     """
-    made = datetime.now(UTC)
+    made = moment(time.time())
     first, last = steps or (0, None)
     return {
         "format": 1,
         "run": {
             "name": title,
-            "said": [*facts, f"made {made.isoformat(timespec='minutes')}"],
+            "said": [*facts, f"made {made}"],
             "first_step": first,
             "last_step": last,
         },
@@ -58,5 +59,5 @@ def document(  # noqa: PLR0913  the parts of a page
         "marks": list(marks),
         "series": dict(series or {}),
         "panels": list(panels),
-        "json_of": f"fieldwatch {metadata.version('fieldwatch')}, {made.isoformat(timespec='seconds')}",
+        "json_of": f"fieldwatch {metadata.version('fieldwatch')}, {made}",
     }

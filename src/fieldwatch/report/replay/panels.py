@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from fieldwatch.base import nbytes, percent
 from fieldwatch.report.page import Panel, facts, group, lines, slug, table
 from fieldwatch.report.replay.sentences import Result, operation_of, pass_sentence, place_of, values_of
 
@@ -153,8 +154,8 @@ def memory_panel(result: Result) -> Panel:
         ("bytes", "allocated, MiB", True),
         ("storages", "tensors", True),
     )
-    pairs = [("peak of live memory of the step", f"{_mib(memory['peak'])} MiB")]
-    pairs += [("allocated in all", f"{_mib(memory['allocated'])} MiB")]
+    pairs = [("peak of live memory of the step", nbytes(memory["peak"]))]
+    pairs += [("allocated in all", nbytes(memory["allocated"]))]
     parts = [facts("Step", pairs, "Memory that operations of torch allocated since the step began.")]
     parts.append(table("Lines", columns, rows, about))
     return group("memory", "Memory", about, parts, "")
@@ -304,7 +305,7 @@ def _mib(count: int) -> float:
 
 def _quantile(name: str) -> str:
     ends = {"0.0": "least", "0.5": "median", "1.0": "largest"}
-    return ends.get(name, f"{100 * float(name):.0f} %")
+    return ends.get(name, percent(float(name), 0))
 
 
 def _terms(result: Result) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fieldwatch.base import duration, nbytes, number
+from fieldwatch.base import duration, nbytes, number, percent
 from fieldwatch.report.page import Level
 
 OPPOSED = -0.2
@@ -199,7 +199,7 @@ def pass_sentence(one: Mapping[str, Any]) -> str:
 
 
 def _share(share: object) -> str:
-    return f" ({100 * share:.0f}% of the loss)" if isinstance(share, float) else ""
+    return f" ({percent(share, 0)} of the loss)" if isinstance(share, float) else ""
 
 
 def _number(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Follows every allocation through the history, from the event that made it to the event that gave it back."""
+"""Matches the events of the history to allocations: the event that made each one, and the event that freed it."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -22,19 +22,24 @@ _NOWHERE = -1
 
 @dataclass(kw_only=True)
 class Mismatches:
-    """What did not fit together while allocations were followed: counts, and bytes where they mean something."""
+    """Contradictions found while following allocations, by kind.
+
+    Attributes:
+        count: number of occurrences.
+        size: total size in bytes.
+    """
 
     count: Counter[str] = field(default_factory=Counter[str])
     size: Counter[str] = field(default_factory=Counter[str])
 
     def note(self, what: str, size: int) -> None:
-        """Count one."""
+        """Count one occurrence."""
         self.count[what] += 1
         self.size[what] += size
 
 
 class _Follower:
-    """Walks over the events of one device and keeps the allocations that are alive, by address."""
+    """Goes through the events of one device, with the live allocations by address."""
 
     def __init__(self, *, requests: bool) -> None:
         self._requests = requests
@@ -46,7 +51,7 @@ class _Follower:
 
     def allocate(self, at: int, address: int, size: int, stack: int) -> None:
         if address in self.alive:
-            self._end(address, at, "allocated twice without a free between")
+            self._end(address, at, "allocated twice without a free in between")
         self.pending.discard(address)
         self.returned.discard(address)
         self.alive[address] = len(self.rows)
@@ -57,22 +62,22 @@ class _Follower:
         self.pending.add(address)
 
     def complete(self, at: int, address: int, size: int) -> None:
-        # The bytes were given back with the request; this only says that the stream is done.
+        # The request already freed the bytes; this event only says that the stream has finished with them.
         if address in self.pending:
             self.pending.discard(address)
             return
         if self._requests and address not in self.alive and address not in self.returned:
-            return  # it was requested before the history began
+            return  # freed before the history began
         self.oddities.note("free_completed without free_requested", size)
         self._give_back(at, address, size)
 
     def _give_back(self, at: int, address: int, size: int) -> None:
         if address in self.alive:
             if self.rows[self.alive[address]][0] != size:
-                self.oddities.note("freed with another size than allocated", size)
+                self.oddities.note("freed with a different size than allocated", size)
             self._end(address, at)
         elif address in self.returned:
-            self.oddities.note("freed twice without an allocation between", size)
+            self.oddities.note("freed twice without an allocation in between", size)
         else:
             self.rows.append([size, _OLDER, at, _NOWHERE, 0])
         self.returned.add(address)
@@ -84,7 +89,7 @@ class _Follower:
             self.oddities.note(why, row[0])
 
     def settle(self, blocks: Iterable[AllocatorBlock], events: int) -> None:
-        """Match what is alive with the blocks in use at the end; blocks from before the history are added."""
+        """Match the live allocations with the blocks in use at the end, and add blocks from before the history."""
         for block in blocks:
             size = block.size if block.requested is None else block.requested
             known = self.alive.pop(block.address, None)
@@ -96,17 +101,17 @@ class _Follower:
             row[3] = block.stack or row[3]
             row[4] = 1
             if row[0] != size and block.requested is not None:
-                self.oddities.note("a block of another size than its allocation", size)
+                self.oddities.note("a block and its allocation differ in size", size)
         for left in self.alive.values():
             self.rows[left][2] = events
-            self.oddities.note("alive in the history, but no block stands for it", self.rows[left][0])
+            self.oddities.note("live in the history, but in no block", self.rows[left][0])
 
 
 def follow(recorded: DeviceRecord) -> tuple[Allocations, Mismatches]:
-    """Return every allocation that the history or the final state knows, and what did not fit.
+    """Return all allocations of the history and the final state, and the contradictions between them.
 
-    A block in use counts as live from its request until ``free_requested``; where the history has no such events
-    (``skip_actions``), until ``free_completed``.
+    An allocation is live until ``free_requested``, or until ``free_completed`` if the history has no such events
+    (``skip_actions``).
     """
     trace = recorded.trace
     follower = _Follower(requests=bool((trace.action == FREE_REQUESTED).any()))
@@ -131,5 +136,5 @@ def _in_use(recorded: DeviceRecord) -> Iterable[AllocatorBlock]:
 
 
 def _names_requests(trace: AllocatorTrace) -> bool:
-    """Tell whether the history says when memory was given back, not only when it was free again."""
+    """Return whether the history records when memory was freed, and not only when it could be reused."""
     return not len(trace) or bool((trace.action == FREE_REQUESTED).any()) or not (trace.action == FREE_COMPLETED).any()

@@ -1,4 +1,4 @@
-"""A snapshot as a JSON object: the numbers, not the history."""
+"""JSON of a snapshot: its numbers, without the history."""
 
 from dataclasses import asdict
 from typing import Any
@@ -10,11 +10,11 @@ from fieldwatch.report.snapshot.sites import site_name
 
 
 def snapshot_json(snapshot: Snapshot, *, sites: int = 50) -> dict[str, Any]:
-    """Return a snapshot's numbers as a JSON object; every amount is in bytes.
+    """Return the numbers of a snapshot as a JSON object; all sizes are in bytes.
 
     Args:
         snapshot: the snapshot.
-        sites: at most this many allocation sites for each device; ``sites_total`` says how many there are.
+        sites: maximum number of allocation sites per device; ``sites_total`` is the number of all.
     """
     return {
         "file": sanitized(str(snapshot.path)),

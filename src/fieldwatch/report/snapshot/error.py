@@ -1,7 +1,7 @@
-"""What is raised where a memory snapshot cannot be read."""
+"""Error for memory snapshots that cannot be read."""
 
 from fieldwatch.base import InputError
 
 
 class SnapshotError(InputError):
-    """A file is no memory snapshot, is damaged, or would run code if it were unpickled."""
+    """A file is not a memory snapshot, is damaged, or would run code if it were unpickled."""

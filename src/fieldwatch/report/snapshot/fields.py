@@ -1,32 +1,32 @@
-"""Takes values out of the dicts of a snapshot; what is missing or of a wrong type is refused with its place."""
+"""Typed access to the dicts of a snapshot: errors name the path of a missing or wrong value."""
 
 from typing import Any, cast
 
 from fieldwatch.report.snapshot.error import SnapshotError
 
 KeyPath = tuple[str | int, ...]
-RawDict = dict[Any, Any]  # a dict of the file: even its keys may be anything
+RawDict = dict[Any, Any]  # a dict of the file, whose keys may have any type, too
 MOST = (1 << 63) - 1
 LARGEST_ADDRESS = (1 << 64) - 1
 _LONGEST = 400
 
 
 def spell(place: KeyPath) -> str:
-    """Return a place as one reads it: ``segments[3].blocks[0].size``."""
+    """Return a path in the notation of Python: ``segments[3].blocks[0].size``."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
 
 
 def wrong(place: KeyPath, value: object, wanted: str) -> SnapshotError:
-    """Make the error for a value of a wrong kind."""
+    """Return the error for a value of the wrong type or out of range."""
     shown = f" {str(value)[:60]!r}" if isinstance(value, str | int | float) else ""
-    return SnapshotError(f"{spell(place)} is {type(value).__name__}{shown}; wanted {wanted}")
+    return SnapshotError(f"expected {spell(place)} to be {wanted}, got {type(value).__name__}{shown}")
 
 
 def mapping(value: object, place: KeyPath) -> RawDict:
     """Return a value that must be a dict.
 
     Raises:
-        SnapshotError: it is not.
+        SnapshotError: if it is something else.
     """
     if type(value) is not dict:
         raise wrong(place, value, "a dict")
@@ -37,7 +37,7 @@ def items(owner: RawDict, key: str, place: KeyPath) -> list[Any]:
     """Return the list under a key; a missing key is an empty list.
 
     Raises:
-        SnapshotError: the value is no list.
+        SnapshotError: if the value is not a list.
     """
     return listed(owner[key], (*place, key)) if key in owner else []
 
@@ -46,7 +46,7 @@ def listed(value: object, place: KeyPath) -> list[Any]:
     """Return a value that must be a list.
 
     Raises:
-        SnapshotError: it is not.
+        SnapshotError: if it is something else.
     """
     if type(value) is not list:
         raise wrong(place, value, "a list")
@@ -54,33 +54,33 @@ def listed(value: object, place: KeyPath) -> list[Any]:
 
 
 def number(owner: RawDict, key: str, place: KeyPath, default: int | None = None, most: int = MOST) -> int:
-    """Return the number under a key.
+    """Return the integer under a key.
 
     Args:
-        owner: the dict.
-        key: the key.
-        place: where the dict stands.
-        default: taken where the key is missing; None means that it must be there.
-        most: the largest number allowed; the smallest is 0.
+        owner: dict of the file.
+        key: key in it.
+        place: path of the dict.
+        default: value for a missing key; None if the key is required.
+        most: largest allowed value; the smallest is 0.
 
     Raises:
-        SnapshotError: missing, no whole number, negative or too large.
+        SnapshotError: if the value is missing, not an integer, negative or too large.
     """
     value = owner.get(key, default)
     if type(value) is int and 0 <= value <= most:
         return value
     if value is None and key not in owner:
         raise SnapshotError(
-            f"{spell(place)} has no {key!r}; wanted a whole number, which every version of torch writes"
+            f"expected {spell(place)} to have an integer {key!r}, which every version of torch writes, got none"
         )
-    raise wrong((*place, key), value, f"a whole number from 0 to {most}")
+    raise wrong((*place, key), value, f"an integer from 0 to {most}")
 
 
 def text(owner: RawDict, key: str, place: KeyPath, default: str | None = None) -> str:
-    """Return the text under a key, fit to be shown: cut at 400 characters, unprintable characters replaced.
+    """Return the text under a key in printable form, at most 400 characters long.
 
     Raises:
-        SnapshotError: no text, or missing where there is no default.
+        SnapshotError: if the value is not text, or is missing and has no default.
     """
     value = owner.get(key, default)
     if type(value) is str:
@@ -89,6 +89,6 @@ def text(owner: RawDict, key: str, place: KeyPath, default: str | None = None) -
 
 
 def sanitized(value: str) -> str:
-    """Return text that a terminal and a page can show: no control characters, no half characters, not endless."""
+    """Return text that is safe to show: at most 400 characters, with a placeholder for each unprintable one."""
     value = value[:_LONGEST]
     return value if value.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in value)

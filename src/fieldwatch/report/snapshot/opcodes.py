@@ -1,10 +1,10 @@
-"""Looks through the opcodes of a pickle before it is read: only plain data may be there.
+"""Check of the opcodes of a pickle before it is loaded: only plain data is allowed.
 
-A pickle is a program. The opcodes that build dicts, lists, numbers and text are harmless; the others import names and
-call them. The scan lets the former pass and refuses the rest by name, before anything is built. What would exhaust
-memory or time while it is built is refused as well: a memo index beyond the file, numbers of more than 64 bits (as
-dict keys they can be made to collide), tuples of anything but numbers (hashing nested tuples recurses without a
-limit), and more containers than a snapshot of that size could hold.
+A pickle is a program. The opcodes that build dicts, lists, numbers and text are harmless; others import names and call
+them. The scan accepts the former and refuses all others by name, before any object is built. It also refuses pickles
+that would exhaust memory or time: memo indices beyond the size of the file, numbers of more than 64 bits (which can be
+made to collide as dict keys), tuples of anything but numbers (hashing nested tuples recurses without a limit), and more
+containers than a snapshot of that size can have.
 """
 
 import pickletools
@@ -17,9 +17,9 @@ from fieldwatch.report.snapshot.error import SnapshotError
 _INTEGER = rb"(?:K.|M..|J....|" + b"|".join(b"\x8a%c.{%d}" % (n, n) for n in range(10)) + rb")"
 # Possessive quantifiers (`*+`, `{...}+`) never backtrack: time stays linear on hostile files.
 _PLAIN = re.compile(
-    rb"(?:h.|"  # most of a snapshot refers to text it has named before
+    rb"(?:h.|"  # most of a snapshot consists of references to earlier text
     + _INTEGER
-    + rb"(?:\x85|"  # pool ids are tuples of numbers
+    + rb"(?:\x85|"  # pool IDs are tuples of numbers
     + _INTEGER
     + rb"(?:\x86|"
     + _INTEGER
@@ -41,17 +41,17 @@ _STOP = b"."[0]
 _BYTES_PER_CONTAINER = 8
 _FREE_CONTAINERS = 4096
 _OPCODES_TO_NAME = 1_000_000
-_CUT = "it ends in the middle: the file is truncated. Copy it again, or dump the snapshot again"
+_CUT = "the file is truncated: copy it again, or dump the snapshot again"
 
 
 def check_opcodes(data: bytes) -> None:
     """Refuse a pickle that is anything but plain data.
 
     Args:
-        data: the whole pickle, protocol 2 or later; what follows its end is ignored.
+        data: pickle of protocol 2 or later; bytes after its end are ignored.
 
     Raises:
-        SnapshotError: an opcode would import, call or load something, is damaged, or would exhaust memory.
+        SnapshotError: if an opcode would import, call or load something, is damaged, or would exhaust memory.
     """
     place = 0
     containers = 0
@@ -60,9 +60,11 @@ def check_opcodes(data: bytes) -> None:
         start = place
         place = _skip_plain(data, place)
         containers += data.count(b"}", start, place) + data.count(b"]", start, place)
-        # An empty container costs a hostile file one byte; those of a real snapshot hold something.
+        # A hostile file can make a container with a single byte; those of a real snapshot are not empty.
         if containers > size // _BYTES_PER_CONTAINER + _FREE_CONTAINERS:
-            raise SnapshotError(f"more than {containers:,} lists and dicts in {size:,} bytes: made to exhaust memory")
+            raise SnapshotError(
+                f"expected plain data, got {containers:,} lists and dicts in {size:,} bytes, made to exhaust memory"
+            )
         if place >= size:
             raise SnapshotError(_CUT)
         if data[place] == _STOP:
@@ -71,13 +73,13 @@ def check_opcodes(data: bytes) -> None:
 
 
 def _skip_plain(data: bytes, place: int) -> int:
-    """Return the place of the next opcode that is not plain, or of a pause after many."""
+    """Return the position of the next opcode that is not plain, or a position after many plain ones."""
     match = _PLAIN.match(data, place)
     return match.end() if match else place
 
 
 def _skip_special(data: bytes, place: int) -> int:
-    """Return the place behind an opcode whose argument must be looked at."""
+    """Check an opcode whose argument matters, and return the position after it."""
     opcode = data[place]
     if opcode in _LENGTHS:
         end = _behind_counted(data, place)
@@ -87,7 +89,9 @@ def _skip_special(data: bytes, place: int) -> int:
         end = place + 5
         index = int.from_bytes(data[place + 1 : end], "little")
         if index >= len(data):
-            raise SnapshotError(f"byte {place}: memo index {index:,} in {len(data):,} bytes: made to exhaust memory")
+            raise SnapshotError(
+                f"byte {place}: memo index {index:,} in a file of {len(data):,} bytes, made to exhaust memory"
+            )
     elif opcode in b"KMJ\x8ajhqG(" and _cut_short(data, place):
         raise SnapshotError(_CUT)
     else:
@@ -98,7 +102,7 @@ def _skip_special(data: bytes, place: int) -> int:
 
 
 def _behind_counted(data: bytes, place: int) -> int:
-    """Return the place behind text with its length before it; of a frame, behind its head."""
+    """Return the position after text that is preceded by its length; of a frame, the position after its head."""
     if data[place] == _FRAME:
         length = int.from_bytes(data[place + 1 : place + 9], "little")
         end = place + 9
@@ -110,38 +114,38 @@ def _behind_counted(data: bytes, place: int) -> int:
 
 
 def _cut_short(data: bytes, place: int) -> bool:
-    """Tell whether a plain opcode did not pass only because the file ends."""
+    """Return whether a plain opcode failed to match only because the file ends."""
     longest = 11
     return len(data) - place < longest and not (data[place] == 0x8A and place + 1 < len(data) and data[place + 1] > 9)
 
 
 def _refusal(data: bytes, place: int) -> str:
-    """Say what an opcode would have done."""
+    """Describe what a refused opcode would do."""
     opcode = data[place]
     name = _NAMES.get(opcode, f"0x{opcode:02x}")
     if opcode in _IMPORTS:
-        done = f"{name} would import {_imported(data, place)}. Nothing was run"
+        done = f"{name} would import {_imported(data, place)}; nothing was run"
     elif opcode in _OBJECTS:
-        done = f"{name} would make an object or load one from elsewhere. Nothing was run"
+        done = f"{name} would create or load an object; nothing was run"
     elif opcode in _NAMES:
-        done = f"{name} stands where a memory snapshot has none (numbers of 64 bits, text, lists, dicts only)"
+        done = f"{name} does not occur in memory snapshots, which consist of 64-bit numbers, text, lists and dicts"
     else:
-        done = f"{name} is no pickle opcode: the file is damaged"
+        done = f"{name} is not an opcode: the file is damaged"
     return f"byte {place}: {done}"
 
 
 def _imported(data: bytes, place: int) -> str:
-    """Return the dotted name that an importing opcode asks for."""
+    """Return the dotted name that an opcode would import."""
     if data[place] != 0x93:
         lines = data[place + 1 : place + 400].split(b"\n")
         names = [line.decode(errors="replace") for line in lines[:2]]
     else:
         names = _last_texts(data, place)
-    return ".".join(names).encode("unicode_escape").decode()[:200] or "a name that the file spells unreadably"
+    return ".".join(names).encode("unicode_escape").decode()[:200] or "an unreadable name"
 
 
 def _last_texts(data: bytes, place: int) -> list[str]:
-    """Return the last two texts put on the stack before a place."""
+    """Return the last two texts that were put on the stack before a position."""
     texts: deque[str] = deque(maxlen=2)
     memo: dict[int, str] = {}
     named = 0

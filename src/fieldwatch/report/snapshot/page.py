@@ -86,24 +86,24 @@ def _allocations(device: dict[str, Any], place: int) -> Panel:
     title = "Requested memory over the history"
     history = device["timeline"]
     if history is None:
-        why = "No history: call torch.cuda.memory._record_memory_history() before the snapshot is taken."
+        why = "No history: call torch.cuda.memory._record_memory_history() before taking the snapshot."
         return {"id": "allocations", "title": title, "kind": "empty", "about": "", "why": why}
     begun = "at an unknown time" if history["begin"] == "-" else history["begin"]
     about = [
-        f"{number(history['events'])} events, begun {begun}; earlier peaks are not in it.",
+        f"{number(history['events'])} events since {begun}; earlier peaks are unknown.",
         "Dashed: memory reserved from CUDA.",
-        "Drag to zoom, double-click for all. With the keyboard: arrows move, + and - zoom, Escape shows all.",
+        "Drag to zoom, double-click to show all. Keys: arrows move, + and - zoom, Escape shows all.",
     ]
     if history["rest"]:
-        about.append(f"The {number(history['rest']['count'])} smallest allocations are drawn as sums.")
+        about.append(f"The {number(history['rest']['count'])} smallest allocations are drawn as their sum.")
     return {"id": "allocations", "title": title, "kind": "allocations", "about": " ".join(about), "device": place}
 
 
 def _segments(device: dict[str, Any], place: int) -> Panel:
     title = "Segments and their blocks"
     if not device["segments"]:
-        return {"id": "segments", "title": title, "kind": "empty", "about": "", "why": "The snapshot holds no segment."}
-    about = ["Each bar is one segment, whatever its size, the largest first. Arrow keys move from block to block."]
+        return {"id": "segments", "title": title, "kind": "empty", "about": "", "why": "The snapshot has no segments."}
+    about = ["Each bar is a segment, scaled to the full width, the largest first. Arrow keys move between blocks."]
     hidden = sum(segment["hidden"] for segment in device["segments"])
     if device["segments_left"]:
         about.append(f"{number(device['segments_left'])} smaller segments are left out.")
@@ -120,7 +120,7 @@ def _sites(device: dict[str, Any]) -> Panel:
         | {key: site[key] for key in ("now", "peak", "churn", "count")}
         for site in sorted(device["sites"], key=lambda site: -site["peak"])
     ]
-    about = "The innermost call outside of torch and of libraries that pass calls on; press it to see its stack."
+    about = "The innermost call outside torch and other generic libraries; press it to see its stack."
     if device["sites_left"]:
         about += f" {number(device['sites_left'])} smaller sites are left out."
     panel = table("Allocation sites", (*columns, *more), rows, about)

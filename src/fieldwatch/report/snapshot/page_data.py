@@ -1,7 +1,7 @@
-"""Packs a snapshot into the JSON that its page draws from, within a size that a browser opens at once.
+"""Data of a snapshot's page as JSON, small enough that a browser opens it at once.
 
-What is large is kept exactly: the largest allocations with their first and last event, the largest blocks, the stacks
-with the most bytes. The rest is drawn as sums: small allocations together as 2,000 points of each layer.
+The largest allocations, blocks and stacks are kept exactly. Smaller allocations are added up, and drawn as 2,000 points
+per layer.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ _Numbers = NDArray[np.int64]
 
 
 def view_data(snapshot: Snapshot) -> dict[str, Any]:
-    """Return everything the page shows, as plain JSON values; all amounts are bytes."""
+    """Return everything that the page shows, as plain JSON values; all sizes are in bytes."""
     stacks = _PageStacks(snapshot)
     return {
         "file": sanitized(snapshot.path.name),
@@ -43,11 +43,11 @@ def view_data(snapshot: Snapshot) -> dict[str, Any]:
 
 
 class _PageStacks:
-    """The stacks the page can show: those with the most bytes, as far as their text stays small.
+    """Stacks that the page can show: those with the most bytes, up to a total length of their text.
 
     Attributes:
-        stacks: lists of places in ``frames``; the first is the empty stack.
-        frames: the calls as text, each once.
+        stacks: each stack as indices into ``frames``; the first is the empty stack.
+        frames: distinct calls as text.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -63,7 +63,7 @@ class _PageStacks:
             self._add(stack, snapshot.stacks[stack])
 
     def places(self, stacks: NDArray[np.int32] | list[int]) -> _Numbers:
-        """Return the indices in ``stacks`` of stacks of the snapshot; 0 for those left out."""
+        """Return the indices in ``stacks`` of stacks of the snapshot; 0 for stacks that were left out."""
         return self._places[np.asarray(stacks, dtype=np.int64)]
 
     def site(self, stack: int) -> str:
@@ -85,7 +85,7 @@ class _PageStacks:
 
 
 def _by_bytes(snapshot: Snapshot) -> list[int]:
-    """Return the numbers of the stacks that own bytes, most first."""
+    """Return the indices of the stacks that allocated memory, most bytes first."""
     sums = np.zeros(len(snapshot.stacks) + 1, dtype=np.int64)
     for device in snapshot.devices:
         np.add.at(sums, device.allocations.stack, device.allocations.size)
@@ -133,7 +133,7 @@ def _site(use: SiteUse) -> dict[str, Any]:
 
 
 def _timeline(device: DeviceSnapshot, stacks: _PageStacks) -> dict[str, Any]:
-    """Return the allocations with the events they begin and end at; the page adds them up itself."""
+    """Return the allocations with their first and last events; the page adds them up."""
     known = device.allocations
     events = len(device.trace)
     largest = np.sort(np.argsort(-known.size, kind="stable")[:_ALLOCATIONS])
@@ -166,7 +166,7 @@ def _timeline(device: DeviceSnapshot, stacks: _PageStacks) -> dict[str, Any]:
 
 
 def _rest(device: DeviceSnapshot, kept: NDArray[np.intp]) -> dict[str, Any] | None:
-    """Return the sum of the allocations that are not kept one by one, as points of each layer; None if all are."""
+    """Return the sum of the allocations that are not kept exactly, as points of each layer; None without any."""
     known = device.allocations
     events = len(device.trace)
     left = np.ones(len(known), dtype=np.bool_)
@@ -186,7 +186,7 @@ def _rest(device: DeviceSnapshot, kept: NDArray[np.intp]) -> dict[str, Any] | No
 
 
 def _steps(values: _Numbers) -> dict[str, list[int]]:
-    """Return where a column changes and what it is from there on; at most 2,000 changes, evenly chosen."""
+    """Return the events at which a column changes, and its new values; at most 2,000, evenly chosen."""
     changed = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
     if len(changed) > _POINTS:
         changed = changed[np.linspace(0, len(changed) - 1, _POINTS).astype(np.int64)]
@@ -194,7 +194,7 @@ def _steps(values: _Numbers) -> dict[str, list[int]]:
 
 
 def _segments(device: DeviceSnapshot, stacks: _PageStacks) -> list[dict[str, Any]]:
-    """Return the largest segments with their largest blocks; each says how many it leaves out."""
+    """Return the largest segments with their largest blocks, and the number of blocks that were left out."""
     segments = sorted(device.segments, key=lambda segment: -segment.total)[:_SEGMENTS]
     sizes = sorted((block.size for segment in segments for block in segment.blocks), reverse=True)
     smallest = sizes[_BLOCKS] + 1 if len(sizes) > _BLOCKS else 0
@@ -217,7 +217,7 @@ def _segment(segment: AllocatorSegment, smallest: int, stacks: _PageStacks, name
 
 
 def _block(block: AllocatorBlock, segment: AllocatorSegment, stacks: _PageStacks, names: dict[str, int]) -> list[int]:
-    """Return offset, size, requested (-1 unknown), state, stack and layer of a block."""
+    """Return offset, size, requested size (-1 if unknown), state, stack and layer of a block."""
     requested = -1 if block.requested is None else block.requested
     layer = names.get(stacks.site(block.stack), LAYERS)
     stack = int(stacks.places([block.stack])[0])
@@ -229,12 +229,12 @@ def _notes(device: DeviceSnapshot) -> list[dict[str, str]]:
     failed = [
         {
             "kind": "Out of memory",
-            "text": f"{nbytes(f.requested)} asked for, {nbytes(f.device_free)} free, event {f.event:,}",
+            "text": f"{nbytes(f.requested)} requested, {nbytes(f.device_free)} free, event {f.event:,}",
         }
         for f in device.out_of_memory[:50]
     ]
     phases = [
-        {"kind": "Phase", "text": f"{phase.name}: peak {nbytes(phase.peak)}, {nbytes(phase.churn)} allocated in it"}
+        {"kind": "Phase", "text": f"{phase.name}: peak {nbytes(phase.peak)}, {nbytes(phase.churn)} allocated"}
         for phase in device.phases[:50]
     ]
     odd = [{"kind": "Inconsistent", "text": found.message} for found in device.inconsistencies]

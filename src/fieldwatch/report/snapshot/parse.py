@@ -1,10 +1,11 @@
-"""Turns the plain data of a snapshot into checked records; knows the forms of the versions of torch."""
+"""Conversion of the plain data of a snapshot to validated records, for all versions of torch."""
 
 from collections import Counter
 from typing import Any, cast
 
 import numpy as np
 
+from fieldwatch.base import nbytes
 from fieldwatch.report.snapshot.error import SnapshotError
 from fieldwatch.report.snapshot.fields import (
     LARGEST_ADDRESS,
@@ -47,14 +48,14 @@ _SPARE = 4096
 
 
 def parse_snapshot(root: Any, size: int) -> tuple[tuple[DeviceRecord, ...], tuple[Stack, ...], dict[str, str]]:
-    """Check the data of a snapshot and return its devices, stacks and settings.
+    """Validate the data of a snapshot, and return its devices, stacks and settings.
 
     Args:
-        root: the dict of ``_snapshot()`` and ``_dump_snapshot()``, or the list of ``memory_snapshot()``.
-        size: bytes of the file it came from; it cannot hold more entries than that.
+        root: dict of ``_snapshot()`` or ``_dump_snapshot()``, or list of ``memory_snapshot()``.
+        size: size of the file in bytes, which is an upper limit for its number of entries.
 
     Raises:
-        SnapshotError: a value is missing or wrong; the message names its place.
+        SnapshotError: if a value is missing or wrong; the message contains its path.
     """
     whole = _whole(root)
     table = StackTable(size + _SPARE)
@@ -77,8 +78,8 @@ def _whole(root: Any) -> RawDict:
         return cast("RawDict", root)
     kind = type(cast("object", root)).__name__
     raise SnapshotError(
-        f"the file holds a {kind} that is no memory snapshot; wanted a dict with 'segments' and "
-        "'device_traces' (_dump_snapshot), or a list of segments (memory_snapshot)"
+        "expected a dict with 'segments' and 'device_traces' (_dump_snapshot) or a list of segments (memory_snapshot), "
+        f"got a {kind} that is not a memory snapshot"
     )
 
 
@@ -90,7 +91,7 @@ def _recorded(
 ) -> DeviceRecord:
     total = sum(_bound(segment) for segment in segments) + float(history[0].size.sum(dtype=np.float64))
     if total > _MOST_SUM:
-        raise SnapshotError(f"device {device}: sizes add up to {total:.3g} bytes; wanted those of a real device")
+        raise SnapshotError(f"device {device}: expected sizes of a real device, got {nbytes(total)} in all")
     own = tuple(annotation for annotation in annotations if annotation.device == device)
     return DeviceRecord(
         device=device, segments=tuple(segments), trace=history[0], out_of_memory=history[1], annotations=own
@@ -98,7 +99,7 @@ def _recorded(
 
 
 def _bound(segment: AllocatorSegment) -> int:
-    """Return no less than any amount that follows from a segment."""
+    """Return an upper limit for every sum of sizes in a segment."""
     own = segment.total + (segment.allocated or 0) + (segment.active or 0) + (segment.requested or 0)
     return own + sum(block.size + (block.requested or 0) for block in segment.blocks)
 
@@ -106,7 +107,9 @@ def _bound(segment: AllocatorSegment) -> int:
 def _device_count(root: RawDict) -> int:
     count = len(items(root, "device_traces", ()))
     if count > _MOST_DEVICES:
-        raise SnapshotError(f"device_traces has {count:,} entries; wanted one for each device, at most {_MOST_DEVICES}")
+        raise SnapshotError(
+            f"expected device_traces to have one entry per device, at most {_MOST_DEVICES}, got {count:,}"
+        )
     return count
 
 
@@ -145,7 +148,7 @@ def _optional(given: RawDict, key: str, place: KeyPath) -> int | None:
 
 def _pool(value: Any, place: KeyPath) -> tuple[int, ...]:
     if type(value) not in {list, tuple} or len(value) > 4 or not all(_is_id(part) for part in value):
-        raise wrong(place, value, "two whole numbers")
+        raise wrong(place, value, "two integers")
     return tuple(value)
 
 
@@ -159,7 +162,9 @@ def _blocks(given: RawDict, address: int, place: KeyPath, table: StackTable) -> 
     table.spend(len(values), place)
     for at, value in enumerate(values):
         block = _block(mapping(value, (*place, "blocks", at)), address, (*place, "blocks", at), table)
-        address = min(block.address + block.size, LARGEST_ADDRESS)  # the first versions gave no address: they follow
+        address = min(
+            block.address + block.size, LARGEST_ADDRESS
+        )  # without addresses, in early versions, blocks are contiguous
         blocks.append(block)
     return tuple(blocks)
 
@@ -183,13 +188,13 @@ def _block(given: RawDict, follows: int, place: KeyPath, table: StackTable) -> A
 
 
 def _allocation_of(given: RawDict, place: KeyPath) -> RawDict:
-    """Return the dict that says how a block was made: the block, or in torch 1.13 the first of its history."""
+    """Return the dict that describes the allocation: the block itself, in torch 1.13 the first entry of its history."""
     history = items(given, "history", place)
     return mapping(history[0], (*place, "history", 0)) if history and "requested_size" not in given else given
 
 
 class _Columns:
-    """The history of one device while it is read."""
+    """Columns of the history of one device, while they are read."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int, int, int, int, int]] = []
@@ -198,7 +203,7 @@ class _Columns:
         self.out_of_memory: list[FailedAllocation] = []
 
     def add(self, event: RawDict, place: KeyPath, table: StackTable) -> None:
-        """Check one event and keep it."""
+        """Validate and add an event."""
         action = event.get("action")
         code = _CODES.get(action, UNKNOWN) if type(action) is str else UNKNOWN
         if code == UNKNOWN:
@@ -241,7 +246,7 @@ def _empty_trace() -> AllocatorTrace:
 
 
 def _trace(root: RawDict, device: int, table: StackTable) -> tuple[AllocatorTrace, tuple[FailedAllocation, ...]]:
-    """Return the history of one device, and the requests in it that failed."""
+    """Return the history of one device and its failed requests."""
     events = listed(items(root, "device_traces", ())[device], ("device_traces", device))
     table.spend(len(events), ("device_traces", device))
     columns = _Columns()
@@ -252,7 +257,7 @@ def _trace(root: RawDict, device: int, table: StackTable) -> tuple[AllocatorTrac
 
 
 def _annotations(root: RawDict, table: StackTable) -> list[Annotation]:
-    """Return the marks in time, in the order of the file."""
+    """Return the annotations in the order of the file."""
     found: list[Annotation] = []
     given = items(root, "external_annotations", ())
     table.spend(len(given), ("external_annotations",))
@@ -271,7 +276,7 @@ def _annotations(root: RawDict, table: StackTable) -> list[Annotation]:
 
 
 def _settings(root: RawDict) -> dict[str, str]:
-    """Return the allocator's settings that are single values, as text."""
+    """Return the scalar settings of the allocator as text."""
     given = mapping(root.get("allocator_settings", {}), ("allocator_settings",))
     plain = {key: value for key, value in given.items() if type(key) is str and type(value) in {str, int, bool, float}}
     return {sanitized(key): sanitized(str(value)) for key, value in plain.items()}

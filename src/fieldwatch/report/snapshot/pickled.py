@@ -1,4 +1,4 @@
-"""Reads a pickle of plain data, and nothing else: no name is imported, no code of the file is run."""
+"""Reader for pickles of plain data: it imports no name and runs no code of the file."""
 
 import gc
 import io
@@ -18,9 +18,9 @@ _FORMATS = {
     b"\x28\xb5\x2f\xfd": "compressed with zstd: unpack it first",
     b"{": "JSON or text, not a pickle",
     b"[": "JSON or text, not a pickle",
-    b"<": "a page of HTML, not a pickle: give the .pickle it was made from",
+    b"<": "an HTML page, not a pickle: give the .pickle from which it was made",
 }
-_WANTED = "Wanted the file that torch.cuda.memory._dump_snapshot(path) writes"
+_WANTED = "Give a file that torch.cuda.memory._dump_snapshot(path) wrote"
 _DAMAGED = (
     pickle.UnpicklingError,
     ValueError,
@@ -35,27 +35,27 @@ _DAMAGED = (
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """The second lock, behind the scan of the opcodes: even a name that came through cannot be imported."""
+    """Unpickler that refuses imports, in case the scan of the opcodes missed one."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        raise SnapshotError(f"the pickle would import {module_name[:100]}.{global_name[:100]}. Nothing was run")
+        raise SnapshotError(f"the pickle would import {module_name[:100]}.{global_name[:100]}; nothing was run")
 
     def persistent_load(self, pid: object) -> Any:
-        raise SnapshotError(f"the pickle would load an object from elsewhere ({type(pid).__name__}). Nothing was run")
+        raise SnapshotError(f"the pickle would load an external object ({type(pid).__name__}); nothing was run")
 
 
 def read_plain_pickle(path: Path, max_bytes: int = MAX_BYTES) -> tuple[Any, int]:
-    """Read a pickle that holds only dicts, lists, tuples of numbers, numbers, text, booleans and None.
+    """Read a pickle that contains only dicts, lists, tuples of numbers, numbers, text, booleans and None.
 
     Args:
-        path: the file.
-        max_bytes: files larger than this are refused; reading takes about ten times the file in memory.
+        path: pickle file.
+        max_bytes: maximum size of the file; reading needs about ten times the file size in memory.
 
     Returns:
         The value, and the size of the file in bytes.
 
     Raises:
-        SnapshotError: the file is missing, too large, empty, truncated, no pickle, or more than plain data.
+        SnapshotError: if the file is missing, too large, empty, truncated, not a pickle, or not plain data.
     """
     data = _read(path, max_bytes)
     try:
@@ -66,42 +66,42 @@ def read_plain_pickle(path: Path, max_bytes: int = MAX_BYTES) -> tuple[Any, int]
         raise SnapshotError(f"{path}: refused: {error}. {_WANTED}") from None
     except _DAMAGED as error:
         problem = f"{type(error).__name__}: {str(error)[:200]}"
-        raise SnapshotError(f"{path}: a damaged pickle ({problem}). {_WANTED}") from error
+        raise SnapshotError(f"{path}: the pickle is damaged ({problem}). {_WANTED}") from error
 
 
 def _read(path: Path, max_bytes: int) -> bytes:
     try:
         if not path.is_file():
-            raise SnapshotError(f"{path}: there is no such file (or it is a folder). {_WANTED}")
+            raise SnapshotError(f"{path} does not exist or is a folder. {_WANTED}")
         size = path.stat().st_size
         if size > max_bytes:
             raise SnapshotError(
-                f"{path}: {size:,} bytes, and at most {max_bytes:,} are read. Record a shorter history "
-                "(max_entries of _record_memory_history), or raise max_bytes: reading takes about 10 times the file"
+                f"{path}: expected at most {max_bytes:,} bytes, got {size:,}. Record a shorter history (max_entries of "
+                "_record_memory_history), or raise max_bytes: reading needs about ten times the file size in memory"
             )
         data = path.read_bytes()
     except OSError as error:
-        raise SnapshotError(f"{path}: cannot be read ({error.strerror or error}). {_WANTED}") from error
+        raise SnapshotError(f"{path} cannot be read ({error.strerror or error}). {_WANTED}") from error
     _check_format(path, data)
     return data
 
 
 def _check_format(path: Path, data: bytes) -> None:
-    """Refuse what does not begin as a pickle of protocol 2 to 5 does."""
+    """Refuse files that do not begin like a pickle of protocol 2 to 5."""
     if not data:
-        raise SnapshotError(f"{path}: the file is empty. {_WANTED}; it may have been cut off while it was written")
+        raise SnapshotError(f"{path} is empty: it may have been cut off while it was written. {_WANTED}")
     for magic, what in _FORMATS.items():
         if data.startswith(magic):
-            raise SnapshotError(f"{path}: this is {what}. {_WANTED}")
+            raise SnapshotError(f"{path} is {what}. {_WANTED}")
     if data[0] != 0x80 or len(data) < 2 or not 2 <= data[1] <= 5:
         raise SnapshotError(
-            f"{path}: this is no pickle of protocol 2 to 5: it begins with the bytes {data[:4].hex(' ')}. {_WANTED}"
+            f"{path}: expected a pickle of protocol 2 to 5, got a file that begins with {data[:4].hex(' ')}. {_WANTED}"
         )
 
 
 @contextmanager
 def _no_collection() -> Generator[None]:
-    """Keep the garbage collector from walking the growing data again and again."""
+    """Disable the garbage collector, which would otherwise traverse the growing data again and again."""
     was_on = gc.isenabled()
     gc.disable()
     try:

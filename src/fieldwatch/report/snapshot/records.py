@@ -1,4 +1,4 @@
-"""What the file says about each device, checked, with nothing worked out yet. All amounts are bytes."""
+"""Validated content of a snapshot file by device, without derived values; all sizes are in bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ class AllocatorBlock:
     """A piece of a segment.
 
     Attributes:
-        address: where it starts.
-        size: what it takes.
-        requested: what was asked for; None where the version of torch did not say, and for free blocks 0.
-        state: used by a tensor, given back but still awaited by a stream, or free for reuse.
-        stack: number of the stack that allocated it, 0 where unknown.
+        address: start address.
+        size: rounded size.
+        requested: requested size; 0 for free blocks, None if the version of torch did not record it.
+        state: in use by a tensor, freed but still awaiting a stream, or free.
+        stack: index of the allocating stack; 0 if unknown.
     """
 
     address: int
@@ -45,17 +45,19 @@ class AllocatorBlock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllocatorSegment:
-    """Memory that the allocator got from CUDA in one piece.
+    """A contiguous piece of memory that the allocator reserved from CUDA.
 
     Attributes:
-        address: where it starts.
-        total: its size; the sum over all segments is the reserved memory.
-        allocated, active, requested: what the allocator itself counted in it; None where the version did not say.
-        stream: the stream it belongs to.
+        address: start address.
+        total: size; the sum over all segments is the reserved memory.
+        allocated: allocated bytes as counted by the allocator; None if the version of torch did not record it.
+        active: active bytes, likewise.
+        requested: requested bytes, likewise.
+        stream: CUDA stream.
         kind: ``"small"`` (requests up to 1 MiB) or ``"large"``.
-        pool: the id of its memory pool; (0, 0) is the common one, others belong to CUDA graphs or ``MemPool``.
-        expandable: whether it can grow and give back pages at its end.
-        blocks: its pieces in the order of the file.
+        pool: ID of the memory pool; (0, 0) is the common pool, others belong to CUDA graphs or ``MemPool``.
+        expandable: whether the segment can grow, and release pages at its end.
+        blocks: blocks in the order of the file.
     """
 
     address: int
@@ -71,23 +73,23 @@ class AllocatorSegment:
 
     @property
     def is_free(self) -> bool:
-        """Tell whether no block is in use, so that ``empty_cache`` gives the segment back."""
+        """Whether no block is in use, so that ``empty_cache`` releases the segment."""
         return not self.active and all(block.state == "inactive" for block in self.blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatorTrace:
-    """The recorded history as columns, one entry for each event ``[events]``, oldest first.
+    """Recorded history as columns ``[events]``, oldest event first.
 
     Attributes:
         action: index into ``ACTIONS``, uint8.
         address: uint64; 0 for an out-of-memory event.
         size: requested bytes, int64.
-        time: microseconds since 1970, int64; 0 where not recorded.
-        stack: number of the stack, int32.
-        phase: index into ``phases``, -1 where no label was set, int32.
-        phases: the labels set by ``_set_memory_metadata``.
-        unknown: actions that are not in ``ACTIONS``, with how often they came.
+        time: microseconds since 1970, int64; 0 if not recorded.
+        stack: index of the stack, int32.
+        phase: index into ``phases``, int32; -1 if no label was set.
+        phases: labels set by ``_set_memory_metadata``.
+        unknown: number of events by action, for actions that are not in ``ACTIONS``.
     """
 
     action: NDArray[np.uint8]
@@ -105,13 +107,13 @@ class AllocatorTrace:
 
 @dataclass(frozen=True, kw_only=True)
 class Annotation:
-    """A mark in time that the program or a profiler set.
+    """Begin or end of a span, set by the program or a profiler.
 
     Attributes:
-        name: its text.
-        begins: whether it opens or closes a span.
+        name: name of the span.
+        begins: True at the begin, False at the end.
         time: microseconds since 1970.
-        device: the device it is about.
+        device: device index.
     """
 
     name: str
@@ -122,14 +124,14 @@ class Annotation:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAllocation:
-    """A request that could not be met.
+    """A request for memory that failed.
 
     Attributes:
-        event: its place in the history.
-        time: microseconds since 1970, 0 where not recorded.
-        requested: bytes asked for.
-        device_free: what CUDA still reported as free; None where not recorded.
-        stack: number of the stack that asked.
+        event: index of the event in the history.
+        time: microseconds since 1970; 0 if not recorded.
+        requested: requested bytes.
+        device_free: bytes that CUDA reported as free; None if not recorded.
+        stack: index of the requesting stack.
     """
 
     event: int
@@ -141,7 +143,7 @@ class FailedAllocation:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRecord:
-    """What the file says about one device, nothing worked out yet."""
+    """Content of the file about one device."""
 
     device: int
     segments: tuple[AllocatorSegment, ...]

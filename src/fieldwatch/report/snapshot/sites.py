@@ -16,7 +16,9 @@ def sites_of(
         The sites, and the index of each allocation's site, ``[allocations]`` int32.
     """
     names, code_of_stack = _codes(allocations, stacks)
-    codes = code_of_stack[allocations.stack]  # stack -1 takes the last entry: before the history
+    codes = code_of_stack[
+        allocations.stack
+    ]  # stack -1 addresses the last entry, for allocations from before the history
     count = len(names)
     at = timeline.peak.event if timeline.peak else len(timeline.requested)
     made = allocations.start >= 0
@@ -40,7 +42,7 @@ def site_name(stack: Stack) -> str:
 
 
 def _codes(allocations: Allocations, stacks: tuple[Stack, ...]) -> tuple[list[str], NDArray[np.intp]]:
-    """Number the sites; the table maps stacks to sites, its last entry is for allocations before the history."""
+    """Return the sites, and a table from stacks to sites; its last entry is for allocations before the history."""
     numbers: dict[tuple[str, str], int] = {}
     table = np.zeros(len(stacks) + 1, dtype=np.intp)
     occurring: list[int] = np.unique(allocations.stack).tolist()

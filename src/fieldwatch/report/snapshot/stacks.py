@@ -1,4 +1,4 @@
-"""Stacks of calls, each kept once, and the sites they stand for."""
+"""Distinct call stacks, and the line of code that each of them is attributed to."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,9 +40,9 @@ class Frame:
     """One call of a stack.
 
     Attributes:
-        filename: the source file, as the snapshot gives it.
-        line: 1-based line; 0 where unknown.
-        name: the function.
+        filename: source file as in the snapshot.
+        line: 1-based line; 0 if unknown.
+        name: function.
     """
 
     filename: str
@@ -50,16 +50,16 @@ class Frame:
     name: str
 
     def __str__(self) -> str:
-        """Return ``file.py:12 function``, the file without its folders."""
+        """Return ``file.py:12 function``, without the folder of the file."""
         file = self.filename.rsplit("/", 1)[-1].rsplit("\\", 1)[-1]
         return f"{file}:{self.line} {self.name}"
 
     @property
     def is_generic(self) -> bool:
-        """Tell whether the call says nothing about who wanted the memory.
+        """Whether the call does not tell which part of the program requested the memory.
 
-        Generic are compiled code, Python's own library, and packages that only pass calls on (torch, numpy, einops,
-        trainers).
+        This is the case for compiled code, Python's standard library, and packages such as torch, numpy, einops and
+        trainers.
         """
         return _is_generic(self.filename)
 
@@ -79,22 +79,22 @@ Stack = tuple[Frame, ...]
 
 
 def site_frames(stack: Stack) -> Stack:
-    """Return the calls that tell who wanted the memory, innermost first, at most 6; generic calls are left out.
+    """Return at most six calls that tell what requested the memory, innermost first; generic calls are left out.
 
-    A stack of nothing but generic calls keeps its innermost ones.
+    Of a stack with generic calls only, the innermost ones are returned.
     """
     telling = tuple(frame for frame in stack if not frame.is_generic)
     return (telling or stack)[:_SHORT]
 
 
 class StackTable:
-    """Gives every different stack of a snapshot a number; number 0 is the empty stack.
+    """Numbers the distinct stacks of a snapshot; 0 is the empty stack.
 
-    A pickle names a stack or a frame once and refers to it afterwards, so what was seen is known by its identity.
+    A pickle contains each stack and each frame once, and then refers to it, so objects are recognized by identity.
 
     Args:
-        budget: the largest number of frames looked at. A file cannot hold more of them than it has bytes, except by
-            referring to the same list again and again.
+        budget: maximum number of entries that are read. A file has fewer entries than bytes unless it refers to the
+            same list again and again.
     """
 
     def __init__(self, budget: int) -> None:
@@ -108,22 +108,24 @@ class StackTable:
         self._seen: dict[tuple[Any, Any, Any], int] = {}
 
     def spend(self, count: int, place: KeyPath) -> None:
-        """Count entries that were looked at.
+        """Count entries that were read.
 
         Raises:
-            SnapshotError: more than the file can hold.
+            SnapshotError: if there are more than the file can contain.
         """
         self._left -= count
         if self._left < 0:
-            raise SnapshotError(f"{spell(place)}: more entries than the file has bytes: it repeats itself without end")
+            raise SnapshotError(
+                f"{spell(place)} has more entries than the file has bytes: it refers to itself again and again"
+            )
 
     def number(self, value: object, place: KeyPath) -> int:
-        """Return the number of a list of frames; the list must live as long as the table is used.
+        """Return the number of a list of frames; the list must exist as long as the table is used.
 
         Raises:
-            SnapshotError: it is no list of frames.
+            SnapshotError: if it is not a list of frames.
         """
-        # By identity: the unpickler gives one object for each memoized list, so most lookups cost nothing.
+        # By identity: the unpickler returns the same object for each reference, so most lookups cost nothing.
         known = self._lists.get(id(value))
         if known is not None:
             return known
@@ -147,7 +149,7 @@ class StackTable:
         try:
             raw = value["filename"], value["line"], value["name"]
             found = self._dicts[id(value)] = self._seen[raw]
-        except (KeyError, TypeError):  # not seen yet, or not of this form: look closely
+        except (KeyError, TypeError):  # new, or of another form: validate it
             found = self._checked(mapping(value, place), place)
         return found
 

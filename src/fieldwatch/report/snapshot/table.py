@@ -1,4 +1,4 @@
-"""A snapshot as tables for the terminal."""
+"""Tables of a snapshot for the terminal."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,18 +13,18 @@ _FAILED = 5
 
 
 def snapshot_table(snapshot: Snapshot, *, sites: int = 12) -> RenderableType:
-    """Return the tables of a snapshot, readable in 80 columns.
+    """Return the tables of a snapshot, for at least 80 columns.
 
     Args:
-        snapshot: the snapshot.
-        sites: at most this many allocation sites for each device.
+        snapshot: snapshot of the allocator.
+        sites: maximum number of allocation sites per device.
     """
     count = len(snapshot.devices)
     devices = f"{count} device{'' if count == 1 else 's'}"
     head = Text(f"{sanitized(snapshot.path.name)}: {nbytes(snapshot.size_bytes)}, {devices}", style="bold")
     parts: list[RenderableType] = [head]
     if not snapshot.devices:
-        parts.append(Text("No segment and no event: the process had not used CUDA when this was dumped."))
+        parts.append(Text("No memory: the process had not used CUDA when the snapshot was taken."))
     for device in snapshot.devices:
         parts += _device(device, sites)
     return Group(*parts)
@@ -44,16 +44,16 @@ def _device(device: DeviceSnapshot, sites: int) -> list[RenderableType]:
 
 
 def _state(device: DeviceSnapshot) -> Table:
-    """Return where the reserved memory is."""
+    """Return the table of the reserved memory and its parts."""
     totals = device.totals
     table = _table(f"cuda:{device.device}", "bytes", "of reserved", "")
     rows = (
         ("reserved", totals.reserved, f"{totals.segments} segments, {totals.blocks} blocks"),
-        ("allocated", totals.allocated, "taken by live tensors"),
-        ("rounding", totals.rounding, "taken beyond what was asked for"),
+        ("allocated", totals.allocated, "of live tensors"),
+        ("rounding", totals.rounding, "in excess of the requests"),
         ("awaiting free", totals.awaiting_free, "another stream still uses it"),
         ("not returnable", totals.not_returnable, "free pieces between live blocks"),
-        ("returnable", totals.returnable, "wholly free segments"),
+        ("returnable", totals.returnable, "completely free segments"),
         ("largest free block", totals.largest_free, f"fragmentation {percent(totals.fragmentation)}"),
     )
     for name, size, note in rows:
@@ -65,16 +65,16 @@ def _state(device: DeviceSnapshot) -> Table:
 
 
 def _history(device: DeviceSnapshot) -> Text:
-    """Return what the history says about the peak, and where it ends."""
+    """Describe the peak, and what the history covers."""
     peak = device.timeline.peak
     if peak is None:
-        return Text("No history: call torch.cuda.memory._record_memory_history() before the dump to get one.")
+        return Text("No history: call torch.cuda.memory._record_memory_history() before taking the snapshot.")
     where = "when the history began" if peak.event < 0 else f"after event {peak.event:,} of {len(device.trace):,}"
     phase = f", in {peak.phase}" if peak.phase else ""
     return Text(
         f"Peak of requested bytes: {nbytes(peak.requested)} {where}{phase} ({moment(peak.time / 1e6)}).\n"
-        f"The history is {len(device.trace):,} events long; {nbytes(device.timeline.before)} were there when it began. "
-        "A higher peak before that is not seen."
+        f"The history has {len(device.trace):,} events; {nbytes(device.timeline.before)} were allocated before it "
+        "began. An earlier peak may have been higher."
     )
 
 
@@ -110,7 +110,7 @@ def _phases(device: DeviceSnapshot) -> Table:
 
 def _failures(device: DeviceSnapshot) -> list[str]:
     lines = [
-        f"{nbytes(failed.requested)} asked for, {nbytes(failed.device_free)} free on the device, event {failed.event:,}"
+        f"{nbytes(failed.requested)} requested, {nbytes(failed.device_free)} free on the device, event {failed.event:,}"
         for failed in device.out_of_memory[:_FAILED]
     ]
     left = len(device.out_of_memory) - _FAILED

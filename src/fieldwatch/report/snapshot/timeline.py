@@ -1,4 +1,4 @@
-"""Works out how many bytes there were after each event, the highest point, and the labelled phases."""
+"""Memory after each event of the history, its peak, and the labeled phases."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -23,7 +23,7 @@ _GROWS = {SEGMENT_ALLOC: 1, SEGMENT_MAP: 1, SEGMENT_FREE: -1, SEGMENT_UNMAP: -1}
 
 
 def timeline_of(recorded: DeviceRecord, allocations: Allocations) -> Timeline:
-    """Return the timeline of one device; it ends, by construction, at what is in use in the final state."""
+    """Return the timeline of one device; by construction, it ends with the memory in use in the final state."""
     events = len(recorded.trace)
     before = int(allocations.size[allocations.start < 0].sum())
     requested = before + np.cumsum(_changes(allocations, events))
@@ -40,13 +40,13 @@ def timeline_of(recorded: DeviceRecord, allocations: Allocations) -> Timeline:
 
 
 def phases_of(recorded: DeviceRecord, timeline: Timeline) -> tuple[LabeledPhase, ...]:
-    """Return what happened under each label and in each annotated span, highest peak first."""
-    found = [*_labelled(recorded.trace, timeline), *_annotated(recorded, timeline)]
+    """Return the memory use under each label and within each annotated span, highest peak first."""
+    found = [*_labeled(recorded.trace, timeline), *_annotated(recorded, timeline)]
     return tuple(sorted(found, key=lambda phase: (-phase.peak, phase.name)))
 
 
-def _labelled(trace: AllocatorTrace, timeline: Timeline) -> Iterator[LabeledPhase]:
-    """Yield the labels on events; there may be as many as events."""
+def _labeled(trace: AllocatorTrace, timeline: Timeline) -> Iterator[LabeledPhase]:
+    """Yield the phases of the labels on events."""
     chosen = trace.phase >= 0
     code = trace.phase[chosen]
     count = len(trace.phases)
@@ -60,7 +60,7 @@ def _labelled(trace: AllocatorTrace, timeline: Timeline) -> Iterator[LabeledPhas
 
 
 def _annotated(recorded: DeviceRecord, timeline: Timeline) -> Iterator[LabeledPhase]:
-    """Yield the annotated spans."""
+    """Yield the phases of the annotated spans."""
     trace = recorded.trace
     for name, within in _spans(recorded).items():
         churn = int(trace.size[within & (trace.action == ALLOC)].sum())
@@ -69,7 +69,7 @@ def _annotated(recorded: DeviceRecord, timeline: Timeline) -> Iterator[LabeledPh
 
 
 def _changes(allocations: Allocations, events: int) -> NDArray[np.int64]:
-    """Return by how much each event changed the requested bytes ``[events]``."""
+    """Return the change of the requested bytes by each event, ``[events]``."""
     changes = np.zeros(events, dtype=np.int64)
     made = allocations.start >= 0
     ended = allocations.end < events
@@ -79,7 +79,7 @@ def _changes(allocations: Allocations, events: int) -> NDArray[np.int64]:
 
 
 def _grown(trace: AllocatorTrace) -> NDArray[np.int64]:
-    """Return by how much each event changed the memory held from CUDA ``[events]``."""
+    """Return the change of the bytes reserved from CUDA by each event, ``[events]``."""
     signs = np.zeros(256, dtype=np.int64)
     for action, sign in _GROWS.items():
         signs[action] = sign
@@ -88,7 +88,7 @@ def _grown(trace: AllocatorTrace) -> NDArray[np.int64]:
 
 def _peak(recorded: DeviceRecord, requested: NDArray[np.int64], before: int) -> Peak:
     at = int(requested.argmax())
-    # The highest point lies before the first event.
+    # The peak is before the first event.
     if requested[at] < before:
         return Peak(requested=before, event=-1, time=int(recorded.trace.time[0]), phase="")
     return Peak(
@@ -97,7 +97,7 @@ def _peak(recorded: DeviceRecord, requested: NDArray[np.int64], before: int) -> 
 
 
 def _phase_at(recorded: DeviceRecord, at: int) -> str:
-    """Return the label of an event, or the spans that are open there."""
+    """Return the label of an event, else the names of the spans that contain it."""
     trace: AllocatorTrace = recorded.trace
     if trace.phase[at] >= 0:
         return trace.phases[int(trace.phase[at])]
@@ -105,9 +105,9 @@ def _phase_at(recorded: DeviceRecord, at: int) -> str:
 
 
 def _spans(recorded: DeviceRecord) -> dict[str, NDArray[np.bool_]]:
-    """Return for each annotation which events lie in it; a span that is never closed lasts to the end.
+    """Return the events within the spans of each name; a span without an end lasts to the end of the history.
 
-    Only the first 1,000 names are followed: each costs a look at every event.
+    Only the first 1,000 names are used, because each of them is compared with all events.
     """
     time = recorded.trace.time
     marks: dict[str, list[Annotation]] = {}
@@ -117,7 +117,7 @@ def _spans(recorded: DeviceRecord) -> dict[str, NDArray[np.bool_]]:
 
 
 def _inside(time: NDArray[np.int64], marks: list[Annotation]) -> NDArray[np.bool_]:
-    """Tell for each event whether more spans were opened than closed by then; a stray end closes nothing."""
+    """Return for each event whether a span is open; an end without a begin is ignored."""
     ordered = sorted(marks, key=lambda mark: mark.time)
     depth = 0
     depths = [0]

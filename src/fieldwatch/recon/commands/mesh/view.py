@@ -8,15 +8,17 @@ from fieldwatch.cli.kit import (
     Terminal,
     check_writable,
     counting_frames,
+    nbytes,
     print_json,
     print_paths,
     read_flags,
     reading_input,
+    write_page,
 )
-from fieldwatch.files import write_file
 from fieldwatch.recon.commands.mesh.flags import ViewFlags
+from fieldwatch.recon.commands.mesh.page import mesh_account, mesh_kind
 from fieldwatch.recon.commands.mesh.pictures import frames_in, write_still, write_turntable
-from fieldwatch.recon.mesh import Triangles, grade_mesh, mesh_page, mesh_quality, read_mesh, write_glb
+from fieldwatch.recon.mesh import MeshGrade, MeshQuality, Triangles, grade_mesh, mesh_quality, read_mesh
 
 MOST_PIXELS = 4096
 """Largest width and height of a picture or film, pixels."""
@@ -35,8 +37,12 @@ def run(arguments: Sequence[str]) -> int:
         for path in filter(None, (page, chosen.still, chosen.film)):
             check_writable(path.parent)
         # Before anything is written: refuses a mesh without faces.
-        facts = facts_of(mesh, chosen.mesh)
-        files = {"page": write_page(mesh, page, title=chosen.mesh.name, facts=facts, up=upward(chosen))}
+        quality = mesh_quality(mesh, file=chosen.mesh)
+        grade = grade_mesh(quality)
+        facts = facts_of(mesh, chosen.mesh, quality, grade)
+        account = mesh_account(mesh, title=chosen.mesh.name, grade=grade, figures=facts, up=upward(chosen))
+        write_page(account, page, [mesh_kind()])
+        files = {"page": page}
         steps = (chosen.still is not None) + (0 if chosen.film is None else frames_in(chosen.seconds))
         with counting_frames(console, "drawing", steps) as on_frame:
             files |= write_pictures(chosen, mesh, on_frame)
@@ -75,14 +81,8 @@ def check_arguments(chosen: ViewFlags) -> None:
         raise BadInput(f"--up must be a direction, as in 0 0 1 for +z, got {' '.join(map(str, upward(chosen)))}")
 
 
-def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
-    """Return the facts that the page displays about a mesh.
-
-    Raises:
-        MeshError: the mesh has no faces.
-    """
-    quality = mesh_quality(mesh, file=file)
-    grade = grade_mesh(quality)
+def facts_of(mesh: Triangles, file: Path, quality: MeshQuality, grade: MeshGrade) -> dict[str, str]:
+    """Return the figures that the page lists."""
     extent = (quality.bbox_extent_x, quality.bbox_extent_y, quality.bbox_extent_z)
     colors = "none" if mesh.colors is None else "of vertices"
     if mesh.texture is not None:
@@ -95,14 +95,8 @@ def facts_of(mesh: Triangles, file: Path) -> dict[str, str]:
         "grade": f"{grade.word}, {grade.score:.0f} of 100",
         "extent": " x ".join(f"{length:.4g}" for length in extent),
         "colors": colors,
-        "file": f"{file.name}, {file.stat().st_size / 2**20:.1f} MiB",
+        "file": f"{file.name}, {nbytes(file.stat().st_size)}",
     }
-
-
-def write_page(mesh: Triangles, path: Path, *, title: str, facts: dict[str, str], up: Sequence[float]) -> Path:
-    """Write the page of a mesh, atomically."""
-    page = mesh_page(write_glb(mesh, up=tuple(up)), title=title, facts=facts)
-    return write_file(path, page.encode())
 
 
 def write_pictures(chosen: ViewFlags, mesh: Triangles, on_frame: Callable[[], None]) -> dict[str, Path]:

@@ -26,7 +26,7 @@ def rank(folder: Path, device: Device, options: RankOptions, on_step: Announce) 
         ValueError: the run or its maps cannot be read, or no checkpoint is intact.
     """
     if options.resolution is not None and not 8 <= options.resolution <= 512:
-        raise BadInput(f"--resolution {options.resolution}: expected 8 to 512 nodes along a side of the box")
+        raise BadInput(f"--resolution must be 8 to 512 nodes along a side of the box, got {options.resolution}")
     store = Checkpoints(folder / "checkpoints")
     rows: list[CheckpointRow] = []
     left_out: dict[int, str] = {}

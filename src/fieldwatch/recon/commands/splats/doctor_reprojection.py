@@ -165,7 +165,7 @@ def _systematic(model: ColmapModel, suspects: Sequence[Observed]) -> DataFinding
             name="focal",
             severity="error",
             message=(
-                f"the focal length is wrong: {first.fx:.5g} pixels are stored, the observations ask for about "
+                f"the focal length is wrong: {first.fx:.5g} pixels are stored, but the observations suggest about "
                 f"{zoom * first.fx:.5g} (reprojection error {before:.1f} pixels, {after_zoom:.2g} after it)."
             ),
             remedy="Restore cameras.bin of the COLMAP model, or run 'colmap bundle_adjuster' to refine the intrinsics.",

@@ -15,7 +15,7 @@ def about_written(written: WrittenGaussians) -> dict[str, Any]:
 
 
 def print_losses(console: Console, written: WrittenGaussians) -> None:
-    """Print what the file holds less exactly than the Gaussians, if anything."""
+    """Print which values the file stores less exactly than the Gaussians, if any."""
     if any(loss.worst for loss in written.losses):
         table = Table()
         table.add_column("loss of")

@@ -105,7 +105,7 @@ BEFORE_A_WALL = (
     SolidSpec(RoundedBox((0.6, 0.5, 0.7), 0.1), (1.2, 7.2, -0.5), (0.28, 0.46, 0.66), 0.25),
     SolidSpec(Torus(0.6, 0.2), (0.1, 5.2, -1.0), (0.34, 0.58, 0.32), 0.2),
 )
-"""Solids before a wall 10 world units away, to be viewed from one side by cameras close together."""
+"""Solids in front of a wall 10 world units away, to be viewed from one side by cameras close together."""
 
 
 class _Hits(NamedTuple):

@@ -113,7 +113,7 @@ def _focal(values: Values, axis: str, pixels: int) -> float:
 
 
 def _model(values: Values, distortion: Mapping[str, float]) -> str:
-    """Return the camera model: PINHOLE, OPENCV, BROWN or FULL_OPENCV by the parameters present, or the stated one."""
+    """Return the stated camera model; instead of PINHOLE and OPENCV, the simplest model with the nonzero parameters."""
     stated = str(values.get("camera_model") or ("OPENCV_FISHEYE" if values.get("is_fisheye") else "OPENCV"))
     if stated in {"OPENCV", "PINHOLE"}:
         if not any(distortion.values()):

@@ -100,9 +100,9 @@ EVALUATION_METRICS = (
     ),
     _metric("accuracy_percent", "%", "Mean distance from mesh to ground truth, relative to its diameter.", "lower"),
     _metric("completeness_percent", "%", "Mean distance from ground truth to mesh, relative to its diameter.", "lower"),
-    _metric("f_score", "", "F-score of mesh and ground truth at 0.5 % of the diameter.", "higher", "towards 1"),
+    _metric("f_score", "", "F-score of mesh and ground truth at 0.5 % of the diameter.", "higher", "toward 1"),
     _metric(
-        "mesh_normal_consistency", "", "Mean |cosine| between normals of mesh and ground truth.", "higher", "towards 1"
+        "mesh_normal_consistency", "", "Mean |cosine| between normals of mesh and ground truth.", "higher", "toward 1"
     ),
     _metric("watertight", "", "1 if every edge is shared by two consistently oriented faces, else 0.", "higher", "1"),
     _metric("mesh_vertices", "", "Number of mesh vertices; 0 if the field has no zero crossing."),

@@ -22,8 +22,8 @@ from fieldwatch.recon.pipelines.normals.visibility import visible
 
 EVEN = 0.97
 """Minimum length of the mean of four neighboring pixels' normals for them to be on one smooth piece of the surface,
-about 28 degrees between two pairs. Across creases and contours, interpolation gives no valid normal, and a huge
-slope."""
+about 28 degrees between two pairs. Across creases and contours, an interpolated normal is invalid, and its slope
+huge."""
 ALIKE = 0.7
 """Minimum cosine between two views' normals for them to be of the same point: 45 degrees. Pose errors are smaller; a
 larger angle means a contour that the field does not reproduce yet."""

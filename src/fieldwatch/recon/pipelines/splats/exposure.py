@@ -25,7 +25,7 @@ from fieldwatch.recon.render import VisibleAdam
 from fieldwatch.recon.transfers import upload
 
 RIDGE = 1e-3
-"""Ridge of fitted transforms towards the identity, as the mean squared error per pixel that a deviation of 1 costs."""
+"""Ridge of fitted transforms toward the identity, as the mean squared error per pixel that a deviation of 1 costs."""
 TILE = 32
 """Side of the tiles of `cross_fitted`, pixels."""
 
@@ -154,7 +154,7 @@ def fit_color(
     photo: Float[Tensor, "height width 3"],
     mask: Bool[Tensor, "height width"] | None = None,
 ) -> Float[Tensor, "3 4"]:
-    """Fit the color transform from an image to a photo, by least squares with a ridge towards the identity.
+    """Fit the color transform from an image to a photo, by least squares with a ridge toward the identity.
 
     The ridge (`RIDGE`) determines the coefficients that the colors do not: an image of a single color is fitted by
     small changes of all coefficients, and an empty mask gives the identity.

@@ -79,7 +79,7 @@ def depth_picture(
 
 
 def normal_picture(normals: Float[Tensor, "height width 3"], alpha: Float[Tensor, "height width"]) -> Picture:
-    """Return normals as colors: red to the right, green up, blue towards the camera; dark where alpha is low.
+    """Return normals as colors: red to the right, green up, blue toward the camera; dark where alpha is low.
 
     Args:
         normals: normals in camera axes (x right, y down, z forward), of any length.
@@ -87,7 +87,7 @@ def normal_picture(normals: Float[Tensor, "height width 3"], alpha: Float[Tensor
     """
     # Blended normals are shorter than 1 where alpha is low or Gaussians disagree.
     unit = normals.detach() / normals.detach().norm(dim=-1, keepdim=True).clamp_min(1e-6)
-    # Camera axes are y down and z forward: flipped, so that colors follow the usual convention y up, z towards the
+    # Camera axes are y down and z forward: flipped, so that colors follow the usual convention y up, z toward the
     # viewer.
     return _over_background((unit * unit.new_tensor([1.0, -1.0, -1.0]) + 1) / 2, alpha)
 

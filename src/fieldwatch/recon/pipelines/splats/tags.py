@@ -64,7 +64,7 @@ TEST = (
     ),
     _metric("Test/loss", "", "Mean absolute error over the held-out photos; the old name of Test/l1.", "lower"),
     _metric("Test/l1", "", "Mean absolute error over the held-out photos.", "lower", "falls"),
-    _metric("Test/ssim", "", "Mean SSIM (11 x 11 Gaussian window) over the held-out photos.", "higher", "towards 1"),
+    _metric("Test/ssim", "", "Mean SSIM (11 x 11 Gaussian window) over the held-out photos.", "higher", "toward 1"),
     _metric(
         "Test/lpips",
         "",
@@ -128,7 +128,7 @@ SURFACE = (
         "",
         "Fraction of the opaque Gaussians whose center is within 1 % of the scene's extent of the true surface.",
         "higher",
-        "rises towards 1",
+        "rises toward 1",
     ),
 )
 

@@ -72,7 +72,7 @@ TRAIN = (
         "",
         "Epoch mean of the gradient norm of the RGB head.",
         "steady",
-        "shrinks towards convergence",
+        "shrinks toward convergence",
     ),
     _epoch(
         "Train/Gradients/clip_head_norm",
@@ -156,11 +156,11 @@ def _frame_tags() -> Iterator[Metric]:
             "",
             f"Mean cosine similarity of predicted and teacher embeddings over the patches of {subset} frames.",
             "higher",
-            "towards 1 after the warm-up; compare it with Eval/Baseline"
+            "toward 1 after the warm-up; compare it with Eval/Baseline"
             if is_train
             else "above 0.85 is healthy, below 0.7 poor; compare it with Eval/Baseline, which may itself be that high",
         )
-        yield _epoch(f"Eval/Frame/{name}_clip_dist", "", f"1 - Eval/Frame/{name}_clip_sim.", "lower", "towards 0")
+        yield _epoch(f"Eval/Frame/{name}_clip_dist", "", f"1 - Eval/Frame/{name}_clip_sim.", "lower", "toward 0")
 
 
 def _statistics_tags() -> Iterator[Metric]:
@@ -236,7 +236,7 @@ def _further_tags() -> Iterator[Metric]:
         )
         for tag, measure in (("SSIM", "SSIM"), ("MS_SSIM", "MS-SSIM")):
             meaning = f"Mean whole-frame {measure} of {subset} frames."
-            yield _epoch(f"Eval/{tag}/{name}", "", meaning, "higher", "towards 1")
+            yield _epoch(f"Eval/{tag}/{name}", "", meaning, "higher", "toward 1")
         tag = f"Eval/CLIP_Stats/{name}"
         spread = f"Population standard deviation of frame cosine similarity over {subset} frames."
         yield _epoch(f"{tag}_std", "", spread, "lower", "small: all frames have similar semantic quality")

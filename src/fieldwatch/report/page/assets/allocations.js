@@ -1,9 +1,9 @@
-// Allocations of a memory snapshot over its history: stacked layers are sites, a column of pixels shows the highest moment in it.
+// Allocations of a memory snapshot over its history: one stacked layer per site. Each column of pixels shows its peak.
 
 const MARGIN = { left: 66, right: 10, top: 18, bottom: 26 };
 const ALLOCATIONS_HEIGHT = 320;
 
-/** The next larger of 1, 2, 5, 10, 20, ... */
+/** Round up to 1, 2 or 5 times a power of ten. */
 function roundStep(rough) {
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999) * power;
@@ -17,7 +17,7 @@ class AllocationsPanel extends CanvasPanel {
     this.history = this.device.timeline;
     this.alone = -1;
     this.canvas.setAttribute("aria-label", `Requested memory over ${number(this.history.events)} events, peak ${nbytes(this.device.peak.bytes)}`);
-    // From the bottom: what is still there at the end first, so that what comes and goes lies on top.
+    // Layers that are in use at the end are at the bottom, so that short-lived ones are on top.
     const now = (layer) => (layer < this.data.layers && this.device.sites[layer] ? this.device.sites[layer].now : -1);
     this.order = Array.from({ length: this.data.layers + 1 }, (_, layer) => layer).sort((a, b) => now(b) - now(a));
     this.along = chooser("Along", this.history.time ? ["events", "time"] : ["events"], () => this.whole());
@@ -36,7 +36,7 @@ class AllocationsPanel extends CanvasPanel {
     ];
   }
 
-  /** Turn differences into positions, and allocations into changes at events. */
+  /** Convert differences to positions, and allocations to changes at events. */
   unpack() {
     const { at, time, size, start, end, layer, stack } = this.history;
     const sum = (values) => { let total = 0; return Float64Array.from(values, (value) => (total += value)); };
@@ -78,7 +78,7 @@ class AllocationsPanel extends CanvasPanel {
     return row[Math.round(this.at[slot] / Math.max(1, this.history.events - 1) * (row.length - 1))];
   }
 
-  /** For each column of pixels, the layers at its highest moment, and the event of that moment. */
+  /** Return the layers at the peak of each column of pixels, and the event of that peak. */
   columns(count) {
     const layers = this.data.layers + 1, places = this.places, now = this.base.slice(), full = new Float64Array(layers);
     const values = new Float64Array(count * layers), events = new Int32Array(count).fill(-1), best = new Float64Array(count).fill(-1);
@@ -173,7 +173,7 @@ class AllocationsPanel extends CanvasPanel {
     context.restore();
   }
 
-  /** The peak, requests that failed, the cursor, and the part that is being dragged over. */
+  /** Draw the peak, failed requests, the cursor and the range that is being dragged. */
   drawMarks(context, plot) {
     context.textAlign = "left";
     const peak = this.device.peak, slot = this.slotOf(Math.max(0, peak.event)), at = this.x(this.places[slot]);
@@ -210,7 +210,7 @@ class AllocationsPanel extends CanvasPanel {
     return low;
   }
 
-  /** Show what is at a column: the layer under the pointer, or the largest one for the keyboard. */
+  /** Describe a column: the layer under the pointer, or the largest one if the keyboard is used. */
   tell(column, clientX, clientY, bytes, aloud) {
     const { values, events, layers } = this.shown, own = Array.from(values.subarray(column * layers, (column + 1) * layers));
     const total = own.reduce((sum, value) => sum + value, 0);

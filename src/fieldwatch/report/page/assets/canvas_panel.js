@@ -1,6 +1,6 @@
-// Panels that draw on a canvas of their own: what they have in common with charts, colors, and the tip at the pointer.
+// Base of panels that draw on their own canvas: the interface of charts, colors, and the tooltip.
 
-/** A canvas that the view draws, redraws and prints like its charts; it has no axis in common with them. */
+/** A canvas that the view draws, redraws and prints like its charts, but without a shared axis. */
 class CanvasPanel {
   constructor(view, height) {
     this.view = view;
@@ -39,7 +39,7 @@ class CanvasPanel {
     return getComputedStyle(this.view.root).getPropertyValue(`--${name}`).trim();
   }
 
-  /** The context of the canvas in CSS pixels, as large as the canvas is on the page. */
+  /** Resize the canvas to its size on the page, and return its context in CSS pixels. */
   context() {
     const ratio = window.devicePixelRatio || 1;
     const [width, height] = [this.canvas.clientWidth, this.canvas.clientHeight];
@@ -51,7 +51,7 @@ class CanvasPanel {
     return { context, width, height };
   }
 
-  /** Show lines beside a point; a screen reader reads them if the keyboard asked. */
+  /** Show a tooltip at a point; after a key press, screen readers announce it. */
   tip(x, y, title, lines, stack, aloud) {
     const tip = (this.view.tip ??= make("div", { class: "tip", "aria-live": "off" }));
     tip.replaceChildren(make("b", { text: title }), ...lines.map((text) => make("div", { text })), ...stack.slice(0, 10).map((text) => make("div", { class: "call", text })));
@@ -67,13 +67,13 @@ class CanvasPanel {
   }
 }
 
-/** Color of a layer: sites by their place, allocations from before the history and the other sites in grays. */
+/** Return the color of a layer: one per site, grays for other sites and for allocations from before the history. */
 function layerColor(panel, device, layer, layers) {
   if (layer >= layers) return panel.color("layer-other");
   return device.sites[layer]?.before ? panel.color("layer-before") : panel.color(`layer-${layer}`);
 }
 
-/** A choice among words, with its label before it. */
+/** Create a labeled drop-down list. */
 function chooser(label, words, changed) {
   const select = make("select", { on: { change: changed } }, words.map((word) => make("option", { value: word, text: word })));
   return { select, element: make("label", {}, `${label} `, select) };

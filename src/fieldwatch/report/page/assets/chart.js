@@ -1,9 +1,9 @@
-// One chart: lines or shares over steps, with phases behind them, event marks above them, and one range for all charts.
+// A chart of lines or shares over steps, with phases, event marks, and a range shared by all charts.
 
 const RAIL = 15; // pixels above the lines, where event marks sit
 const HEIGHT = { lines: 210, stack: 240, small: 150 };
 
-/** A chart of a panel: its element now, its canvas when it comes into sight. `view` is shared by all charts of a page. */
+/** A chart of a panel. Its element exists at once, its canvas once it becomes visible. All charts of a page share `view`. */
 class Chart {
   constructor(view, panel) {
     this.view = view;
@@ -11,7 +11,7 @@ class Chart {
     this.kind = panel.kind;
     const recorded = (name) => Object.hasOwn(view.account.series, name);
     const lines = (panel.lines ?? []).filter(recorded);
-    // Lines over stacked areas come last, so that they are drawn over the areas.
+    // Lines over stacked areas come last, so that they are drawn on top.
     this.names = [...panel.series.filter(recorded), ...lines];
     this.areaCount = this.names.length - lines.length;
     this.series = this.names.map((name) => view.account.series[name]);
@@ -79,14 +79,14 @@ class Chart {
     return entry;
   }
 
-  /** What the chart shows, in words, for those who hear the page. */
+  /** Describe the chart for screen readers. */
   #spoken() {
     const list = make("ul", { class: "unseen" });
     this.names.forEach((name, place) => list.append(make("li", { text: inWords(this.label(name), this.series[place]) })));
     return list;
   }
 
-  /** Step and every series, a row per step on which any of them has a value. */
+  /** Return the table that is copied: one row per step at which any series has a value. */
   rows() {
     const table = joined(this.series);
     return [[this.axis, ...this.names], ...table[0].map((x, row) => [x, ...table.slice(1).map((column) => column[row])])];
@@ -110,7 +110,7 @@ class Chart {
     this.drawFor(this.view.theme, this.box.clientWidth);
   }
 
-  /** Draw in the colors of a theme, so many pixels wide. */
+  /** Draw with the colors of a theme, `width` pixels wide. */
   drawFor(theme, width) {
     if (this.plot || !this.box.isConnected || !width) return;
     this.theme = theme;
@@ -122,7 +122,7 @@ class Chart {
     this.read(null);
   }
 
-  /** Which series are drawn, and the sample of each in the legend: known before anything is drawn, so that nothing moves. */
+  /** Create the legend, before anything is drawn, so that the layout does not change. */
   #choosePlaces(theme) {
     this.places = this.names.map((_, place) => place).filter((place) => this.shown(this.names[place]));
     this.entries.forEach((entry, place) => {
@@ -167,7 +167,7 @@ class Chart {
     if (scale && (scale.min !== min || scale.max !== max)) this.plot.setScale("x", { min, max });
   }
 
-  /** Show the values at the cursor in the legend; without a cursor the last ones. */
+  /** Show the values at the cursor in the legend, or the last values without a cursor. */
   read(rows) {
     const x = rows ? this.plot.data[0][this.plot.cursor.idx] : null;
     const near = rows && this.axis === "step" ? this.view.marksNear(this.plot) : "";
@@ -223,7 +223,7 @@ function withUnit(value, unit) {
   return value === null || value === undefined || !unit || unit === "1" ? shown : `${shown} ${plain(unit)}`;
 }
 
-/** A series in words: its first, last, least and greatest value. */
+/** Describe a series: its first, last, smallest and largest value. */
 function inWords(label, series) {
   const first = series.y.findIndex((value) => value !== null);
   if (first < 0) return `${label}: no finite value in ${number(series.rows)} rows`;

@@ -1,13 +1,13 @@
-// From series, each with steps of its own, to the columns of one chart.
+// Conversion of series, each with its own steps, to the columns of one chart.
 
-/** One column of steps and one per series; undefined where a series has no row, null where its value is not finite. */
+/** Return a column of steps and one per series: undefined without a row, null for values that are not finite. */
 function joined(series) {
   if (!series.length) return [[]];
   const tables = series.map((one) => [one.x, one.y]);
   return tables.length === 1 ? tables[0] : uPlot.join(tables);
 }
 
-/** A series for a logarithmic scale: what is 0 or less has no place there. */
+/** Return a series for a logarithmic scale, without values of 0 or less. */
 function positive(series) {
   return { ...series, y: series.y.map((value) => (value > 0 ? value : null)) };
 }
@@ -28,7 +28,7 @@ function shares(series) {
   return { parts, tops };
 }
 
-/** Amounts for stacked areas: like `shares`, but each in its own unit, so that the last top is the sum. */
+/** Return amounts for stacked areas: like `shares`, but not normalized, so that the top is the sum. */
 function amounts(series) {
   const steps = joined(series)[0];
   const parts = series.map((one) => along(one, steps));
@@ -55,7 +55,7 @@ function typicalGap(x) {
   return gaps[Math.floor(gaps.length / 2)] || 1;
 }
 
-/** Limits of a linear scale: from 0 where that costs little, and never of no height. */
+/** Return the limits of a linear scale: including 0 if that costs little space, and never empty. */
 function roomy(least, greatest) {
   if (least === null || greatest === null || !Number.isFinite(least + greatest)) return [0, 1];
   if (least === greatest) {
@@ -67,7 +67,7 @@ function roomy(least, greatest) {
   return [least - pad, greatest + pad];
 }
 
-/** Limits of a logarithmic scale: a little outside the values, at most eight powers of ten, or one near 0 takes all. */
+/** Return the limits of a logarithmic scale, slightly beyond the values: at most eight powers of ten, because a single value near 0 would flatten the others. */
 function roomyLog(least, greatest) {
   if (!(least > 0) || !Number.isFinite(greatest)) return [0.1, 1];
   const floor = Math.max(least, greatest / 1e8);
@@ -75,7 +75,7 @@ function roomyLog(least, greatest) {
   return [floor / pad, greatest * pad];
 }
 
-/** Values worth a line on a logarithmic axis: powers of ten, on short axes twice and five times one, or all digits. */
+/** Return the ticks of a logarithmic axis: powers of ten; on short axes also multiples by 2 and 5, or by every digit. */
 function roundValues(least, greatest) {
   const [from, to] = [Math.floor(Math.log10(least)), Math.ceil(Math.log10(greatest))];
   const every = Math.max(1, Math.round((to - from) / 6));

@@ -1,4 +1,4 @@
-// What uPlot is asked to draw, and what is drawn around its lines: phases, event marks, the chosen step.
+// Options for uPlot, and what is drawn around its lines: phases, event marks, the chosen step.
 
 const FONT = "11px system-ui, sans-serif";
 
@@ -62,7 +62,7 @@ function line(chart, place, data) {
   return { ...chart.style(place, chart.theme), width: values > chart.width ? 1 : 1.5, points };
 }
 
-/** Stacked areas, each filled down to the one below it, and the lines over them. */
+/** Return stacked areas, each filled down to the one below it, and the lines over them. */
 function areas(chart, data) {
   const stacked = chart.places.filter((place) => chart.isArea(place));
   const colors = stacked.map((place) => chart.style(place, chart.theme).stroke);
@@ -88,7 +88,7 @@ function drawPhases(plot, chart) {
   ctx.restore();
 }
 
-/** A line at every step with trouble, behind the lines of the series: a spike of one step there stays in sight. */
+/** Draw a vertical line at each problem, behind the series, so that a one-step spike remains visible. */
 function drawTrouble(plot, chart) {
   if (chart.axis !== "step") return;
   const { ctx, bbox } = plot;
@@ -103,7 +103,7 @@ function drawTrouble(plot, chart) {
   ctx.restore();
 }
 
-/** Names of phases inside the top of the chart, where they fit. */
+/** Draw the names of the phases at the top of the chart, where they fit. */
 function drawPhaseNames(plot, chart) {
   if (chart.axis !== "step") return;
   const { ctx, bbox } = plot;
@@ -111,21 +111,22 @@ function drawPhaseNames(plot, chart) {
   ctx.font = `${10 * uPlot.pxRatio}px system-ui, sans-serif`;
   ctx.textBaseline = "top";
   ctx.textAlign = "left";
-  ctx.lineWidth = 4 * uPlot.pxRatio;
-  ctx.lineJoin = "round";
-  ctx.strokeStyle = chart.ink.paper;
-  ctx.fillStyle = chart.ink.quiet;
   for (const phase of chart.view.account.phases) {
     const from = Math.max(plot.valToPos(phase.first, "x", true), bbox.left);
     const to = Math.min(plot.valToPos(phase.last ?? chart.view.wholeRange("step")[1], "x", true), edge);
     const pad = 4 * uPlot.pxRatio;
     const name = shortened(ctx, plain(phase.name), to - from - 2 * pad);
-    ctx.strokeText(name, from + pad, bbox.top + pad);
+    // On a background: curves often start here, and stacked areas fill the whole chart.
+    ctx.globalAlpha = 0.85;
+    ctx.fillStyle = chart.ink.paper;
+    if (name) ctx.fillRect(from + pad / 2, bbox.top + pad / 2, ctx.measureText(name).width + pad, 10 * uPlot.pxRatio + pad);
+    ctx.globalAlpha = 1;
+    ctx.fillStyle = chart.ink.quiet;
     ctx.fillText(name, from + pad, bbox.top + pad);
   }
 }
 
-/** As much of a text as fits in a width; nothing where that would be less than four letters. */
+/** Truncate a text to a width; return nothing if fewer than four letters would remain. */
 function shortened(ctx, text, width) {
   if (ctx.measureText(text).width <= width) return text;
   let length = Math.min(text.length, 60);
@@ -148,7 +149,7 @@ function drawMarks(plot, chart) {
   ctx.restore();
 }
 
-/** The shape of a mark above the chart; a thin stroke where its kind is crowded. */
+/** Draw a mark above the chart; as a thin line if there are many of its kind. */
 function drawMark(plot, chart, mark, crowded) {
   const { ctx, bbox } = plot;
   const x = plot.valToPos(mark.step, "x", true);
@@ -182,7 +183,7 @@ function drawChosen(plot, chart, step) {
   ctx.fillText(text, x + (right ? -4 : 4) * uPlot.pxRatio, bbox.top - 2 * uPlot.pxRatio);
 }
 
-/** A cross at the foot of the chart for every value that is not finite. */
+/** Draw a cross at the bottom of the chart for every value that is not finite. */
 function drawBad(plot, chart) {
   const { ctx, bbox } = plot;
   const shape = new Path2D(MARKS.refusal.path);

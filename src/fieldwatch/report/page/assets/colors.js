@@ -6,7 +6,7 @@ const LINES = {
 };
 const DASHES = [[], [], [], [], [7, 3], [2, 2], [7, 3, 2, 3], [12, 3]];
 
-/** Shapes of event marks in a box of 10 by 10, and which color each takes. A kind that is not here is a bar. */
+/** Shape of each kind of event mark, in a box of 10 by 10, and its color. Other kinds are bars. */
 const MARKS = {
   finding: { path: "M5 0 10 5 5 10 0 5Z", color: "bad" },
   refusal: { path: "M1 0 5 4 9 0 10 1 6 5 10 9 9 10 5 6 1 10 0 9 4 5 0 1Z", color: "bad" },
@@ -26,7 +26,7 @@ function lineStyle(place, theme) {
   return { stroke: colors[place % colors.length], dash: DASHES[place % DASHES.length] };
 }
 
-/** Lines over stacked areas: the ink of the text, so that no area's color is mistaken for them. */
+/** Return the style of a line over stacked areas: the color of text, which no area has. */
 function overStyle(place, ink) {
   return { stroke: place ? ink.quiet : ink.ink, dash: place ? [4, 3] : [] };
 }
@@ -35,7 +35,7 @@ function markStyle(kind) {
   return Object.hasOwn(MARKS, kind) ? MARKS[kind] : BAR;
 }
 
-/** The colors that canvases take from the style sheet. */
+/** Return the colors of the style sheet, for canvases. */
 function inks(root) {
   const style = getComputedStyle(root);
   const names = ["ink", "quiet", "rule", "paper", "band", "good", "bad", "warm", "cool"];

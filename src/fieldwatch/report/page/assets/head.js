@@ -1,4 +1,4 @@
-// Above and beside the panels: name and state of the run, the verdict with its findings, the contents, the legend of marks.
+// Everything but the panels: name and state of the run, verdict, findings, contents, legend of marks.
 
 const LEVELS = { healthy: "Healthy", notes: "Healthy, with notes", findings: "Findings", failed: "Failed", running: "Running", empty: "Nothing yet" };
 
@@ -36,7 +36,7 @@ function drawContents(view, sections) {
   return nav;
 }
 
-/** Show in the contents which panel is read. */
+/** Highlight the panel in view in the contents. */
 function followReading(view, nav, sections) {
   const links = new Map([...nav.querySelectorAll(".side a")].map((link) => [link.hash.slice(1), link]));
   view.reading?.disconnect();
@@ -58,16 +58,16 @@ function drawVerdict(view) {
   return make("section", { id: "verdict", class: `verdict ${level}`, "aria-label": "Verdict" },
     make("p", { class: "level", text: verdict.label ?? LEVELS[level] }), make("h2", { text: verdict.title }),
     detail ? make("p", { class: "detail", text: detail }) : null,
-    crash ? drawCrash(view, crash) : null, list, resume ? drawCommand("Go on with", resume) : null);
+    crash ? drawCrash(view, crash) : null, list, resume ? drawCommand("Resume with", resume) : null);
 }
 
-/** The lines of a text that say more than what stands below it anyway. */
+/** Return the lines of a text that the findings below do not repeat. */
 function newLines(text, told) {
   const known = told.filter(Boolean);
   return (text ?? "").split("\n").filter((line) => !known.some((one) => line.includes(one) || one.includes(line))).join("\n");
 }
 
-/** A cause, with the findings that it explains folded below it. */
+/** Draw a cause, with a folded list of the findings that it explains. */
 function drawFinding(view, finding, consequences = []) {
   const many = finding.count > 1 ? `, ${number(finding.count)} times up to step ${number(finding.last_step ?? finding.step)}` : "";
   const at = Number.isInteger(finding.step) ? make("span", { class: "at" }, "step ", stepButton(view, finding.step), many) : null;
@@ -88,7 +88,7 @@ function drawCrash(view, crash) {
   return make("div", { class: "crash" },
     make("p", { class: "what" }, make("span", { class: "severity", text: "crash" }), make("b", { text: crash.cause }), at),
     crash.error ? make("p", { class: "raised", text: crash.error }) : null, first, crash.memory ? make("p", { text: crash.memory }) : null,
-    crash.folder ? make("p", { class: "quiet", text: `All that is known of it: ${crash.folder}` }) : null, trace);
+    crash.folder ? make("p", { class: "quiet", text: `Crash report: ${crash.folder}` }) : null, trace);
 }
 
 function drawCommand(title, text) {
@@ -132,7 +132,7 @@ function drawMarkEntry(view, kind) {
   return entry;
 }
 
-/** Mark a step in all charts and bring the first of them into sight, unless one is. */
+/** Mark a step in all charts, and scroll to the first chart unless one is visible. */
 function goTo(view, step) {
   view.choose(step);
   const seen = view.charts.some((chart) => {

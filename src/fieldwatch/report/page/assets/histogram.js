@@ -1,9 +1,9 @@
-// A histogram: one bar per bin, and the bin under the cursor in words.
+// A histogram: one bar per bin, and a description of the bin at the cursor.
 
 const HISTOGRAM_HEIGHT = 210;
 const WHOLE_STEPS = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`))).flat();
 
-/** A histogram of a panel, with the methods that a view calls on its charts; its axis has values, no steps. */
+/** A histogram of a panel, with the interface of a chart; its axis has values instead of steps. */
 class Histogram {
   constructor(view, panel) {
     this.view = view;
@@ -29,7 +29,7 @@ class Histogram {
     this.drawFor(this.view.theme, this.box.clientWidth);
   }
 
-  /** Draw in the colors of a theme, so many pixels wide. */
+  /** Draw with the colors of a theme, `width` pixels wide. */
   drawFor(theme, width) {
     if (this.plot || !this.box.isConnected || !width) return;
     this.plot = new uPlot(this.#options(inks(this.view.root), theme, width), this.#data(), this.box);
@@ -49,7 +49,7 @@ class Histogram {
     if (this.plot && width && width !== this.plot.width) this.plot.setSize({ width, height: HISTOGRAM_HEIGHT });
   }
 
-  /** Left edges and counts; a last edge without a count ends the axis. */
+  /** Return left edges and counts; the last edge, which ends the axis, has no count. */
   #data() {
     const { edges, counts } = this.panel;
     return [edges, [...counts, null]];

@@ -1,4 +1,4 @@
-// The page itself: read the embedded account and draw it.
+// Read the embedded account and draw it.
 
 const root = document.getElementById("report");
 fieldwatch.draw(root, JSON.parse(document.getElementById("account").textContent));

@@ -1,7 +1,7 @@
-// The account of a run as elements: the verdict first, then its panels in their order. Nothing here is global but
-// `fieldwatch`, which script.py makes of all these files:
-//   fieldwatch.draw(root, account, options)   draw or redraw all of it into an element; options.theme: "light", "dark", null
-//   fieldwatch.panel(account, panel)          one panel, as an element to put anywhere
+// Elements of an account: the verdict, then the panels in order. The only global name is `fieldwatch`, which script.py
+// assembles from all these files:
+//   fieldwatch.draw(root, account, options)   draw or redraw the account in an element; options.theme: "light", "dark", null
+//   fieldwatch.panel(account, panel)          return one panel as an element
 
 const VIEWS = new WeakMap();
 const KINDS = { lines: drawChart, stack: drawChart, histogram: drawChart, table: drawTable, images: drawImages, facts: drawFacts, text: drawText, empty: drawEmpty, group: drawGroup, allocations: drawAllocations, segments: drawSegments, points: drawPoints };
@@ -44,7 +44,7 @@ function newView(root) {
   return view;
 }
 
-/** On paper: light, every chart drawn, as wide as the paper; afterwards as before. */
+/** Print with light colors and all charts, in the width of the paper, and restore the page afterwards. */
 function printing(view) {
   const width = 680;
   addEventListener("beforeprint", () => {
@@ -62,7 +62,7 @@ function printing(view) {
   });
 }
 
-/** Draw each chart when it comes near what is seen. */
+/** Draw each chart when it comes near the visible part of the page. */
 function watchCharts(view) {
   view.seen?.disconnect();
   const charts = new Map(view.charts.map((chart) => [chart.box, chart]));
@@ -107,7 +107,7 @@ function drawSection(view, one) {
 }
 
 function drawBody(view, one) {
-  return Object.hasOwn(KINDS, one.kind) ? KINDS[one.kind](view, one) : drawEmpty(view, { why: `This page cannot draw a panel of the kind ${one.kind}; its data are in the page.` });
+  return Object.hasOwn(KINDS, one.kind) ? KINDS[one.kind](view, one) : drawEmpty(view, { why: `This page cannot draw panels of the kind ${one.kind}; their data are in its account.` });
 }
 
 function drawGroup(view, group) {
@@ -138,7 +138,7 @@ function chartOf(view, one) {
 
 function drawChart(view, one) {
   const chart = chartOf(view, one);
-  return chart ? [make("div", { class: "title" }, chart.tools), chart.element] : drawEmpty(view, { why: "None of its series is in this account." });
+  return chart ? [make("div", { class: "title" }, chart.tools), chart.element] : drawEmpty(view, { why: "The account contains none of its series." });
 }
 
 function drawImages(view, one) {

@@ -1,4 +1,4 @@
-// Points and cameras in space, drawn on a canvas: drag turns, the wheel zooms.
+// Points and cameras in space: dragging turns, the wheel zooms.
 
 const POINTS_HEIGHT = 480;
 const NEAREST = 0.15;
@@ -56,7 +56,7 @@ class PointsPanel extends CanvasPanel {
     this.draw();
   }
 
-  /** A function from a place in the flat list of coordinates to [x, y, depth] on the canvas; null behind the eye. */
+  /** Return a function from an index into the flat coordinates to [x, y, depth] on the canvas; null behind the viewer. */
   projection(width, height) {
     const [cy, sy, cp, sp] = [Math.cos(this.yaw), Math.sin(this.yaw), Math.cos(this.pitch), Math.sin(this.pitch)];
     const focal = Math.min(width, height);
@@ -87,7 +87,7 @@ class PointsPanel extends CanvasPanel {
     for (const camera of cameras) this.drawCamera(context, project, camera.corners);
   }
 
-  /** A pyramid: its tip is the camera, its base the picture. */
+  /** Draw a camera as a pyramid: its apex is the camera, its base the picture. */
   drawCamera(context, project, corners) {
     const [tip, ...base] = [0, 3, 6, 9, 12].map((at) => project(corners, at));
     if (!tip || base.includes(null)) return;

@@ -1,4 +1,4 @@
-// Map of a memory snapshot's segments: one bar each with its blocks, drawn only where it is in view.
+// Segments of a memory snapshot: one bar each with its blocks; only visible bars are drawn.
 
 const ROW_HEIGHT = 24;
 const BAR_HEIGHT = 15;
@@ -43,7 +43,7 @@ class SegmentsPanel extends CanvasPanel {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** The colors of the states are explained here, those of sites below the allocations. */
+  /** Draw the legend of the states; that of the sites is below the allocations. */
   recolor() {
     this.states.hidden = this.by.select.value !== "state";
     this.draw();

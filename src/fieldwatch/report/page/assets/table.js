@@ -1,4 +1,4 @@
-// Tables: sorted by their headings, long ones cut short until asked for (never on paper), copied as tab-separated text.
+// Tables: sorted by their headings, long ones shortened on the screen, copied as tab-separated text.
 
 const SHOWN_ROWS = 15;
 
@@ -70,13 +70,13 @@ function tableCell(view, column, value) {
   return make("td", { class: column.number ? "number" : null, text: value === null || value === undefined ? "-" : textOf(value) });
 }
 
-/** A name with the calls that led to it, which open when it is pressed. */
+/** Draw a name that unfolds its call stack. */
 function drawStack(value) {
   if (value.stack.length < 2) return make("span", { text: value.text });
   return make("details", {}, make("summary", { text: value.text }), make("ol", { class: "stack" }, value.stack.map((text) => make("li", { text }))));
 }
 
-/** A link of a table leads to this page or to a file beside it: a cell must not lead anywhere else, or run a script. */
+/** Draw a link to this page or to a file next to it; a cell must not lead anywhere else, or run a script. */
 function isLink(value) {
   return typeof value?.href === "string" && !/^\s*(?:[a-z][a-z0-9+.-]*:|[\\/]{2})/i.test(value.href);
 }
@@ -91,7 +91,7 @@ function tableCells(panel, state) {
   return [panel.columns.map(title), ...sorted(panel, state).map((row) => panel.columns.map((column) => textOf(row[column.key] ?? "")))];
 }
 
-/** A step that can be pressed: marked in all charts. */
+/** Draw a step as a button that marks it in all charts. */
 function stepButton(view, step) {
   return button(number(step), () => goTo(view, step), { class: "step", "aria-label": `Step ${step}: mark it in all charts` });
 }

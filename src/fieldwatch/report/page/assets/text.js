@@ -1,8 +1,8 @@
-// Text and elements; text_format.js has numbers and times. Strings of an account are only ever given to textContent or to an attribute.
+// Text and elements; text_format.js has numbers and times. Strings of an account are assigned only to textContent and attributes.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** What cannot be seen, made visible: control characters as their pictures, marks that turn the writing direction by number. */
+/** Make invisible characters visible: control characters as symbols, marks that change the direction as numbers. */
 function plain(text) {
   return String(text ?? "")
     .replace(/\r\n?/g, "\n")
@@ -10,7 +10,7 @@ function plain(text) {
     .replace(/[\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/** An element. `options`: text, class, on (listeners by event), and attributes; null and false ones are left out. */
+/** Create an element with text, class, listeners (`on`) and attributes; values of null, undefined and false are left out. */
 function make(tag, options = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(options)) {
@@ -27,13 +27,13 @@ function button(text, press, options = {}) {
   return make("button", { type: "button", text, on: { click: press }, ...options });
 }
 
-/** Rows for a spreadsheet: tabs between cells, nothing in a cell that would end it. */
+/** Return rows as tab-separated text; tabs and line breaks within cells become spaces. */
 function tsv(rows) {
   const cell = (value) => String(value ?? "").replace(/[\t\r\n]+/g, " ");
   return rows.map((row) => row.map(cell).join("\t")).join("\n") + "\n";
 }
 
-/** Put text on the clipboard; where the browser keeps it shut (a page from a file), by a selected text field. */
+/** Copy text to the clipboard; on pages from a file, which have no access to it, by way of a text field. */
 async function toClipboard(text) {
   if (navigator.clipboard && globalThis.isSecureContext) {
     try {
@@ -54,7 +54,7 @@ async function toClipboard(text) {
   return done;
 }
 
-/** A button that copies what `text()` gives, and says whether it could. */
+/** Create a button that copies the result of `text()`, and reports whether it did. */
 function copyButton(what, text) {
   const pressed = async () => {
     const done = await toClipboard(text());

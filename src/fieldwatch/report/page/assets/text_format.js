@@ -75,7 +75,7 @@ function duration(seconds) {
   return twoUnits(Math.floor(seconds / 3600 + 0.5), 24, "d", "h");
 }
 
-/** Seconds since 1970, or an ISO 8601 text, as 2026-01-31 12:00:00 UTC; a text that is no time stays as it is. */
+/** Seconds since 1970, or an ISO 8601 text, as 2026-01-31 12:00:00 UTC; a text that is not a time stays as it is. */
 function moment(time) {
   const utc = (date) => `${date.toISOString().slice(0, 19).replace("T", " ")} UTC`;
   if (typeof time === "string") {

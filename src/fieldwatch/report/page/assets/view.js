@@ -1,4 +1,4 @@
-// What a reader has chosen, kept when the account is drawn anew: ranges, the step, what is open, sorted or hidden.
+// State of the page that survives a redraw: ranges, the chosen step, folded panels, sorting, hidden series.
 
 class View {
   constructor(root) {
@@ -15,7 +15,7 @@ class View {
 
   static made = 0;
 
-  /** What is kept for a panel: a plain object, made from `defaults` the first time. */
+  /** Return the state of a panel: a plain object, initialized with `defaults`. */
   stateOf(id, defaults = {}) {
     if (!this.states.has(id)) this.states.set(id, {});
     const state = this.states.get(id);
@@ -28,7 +28,7 @@ class View {
     return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   }
 
-  /** Take "light", "dark", or null for what the system says. */
+  /** Set the theme: "light", "dark", or null for that of the system. */
   paint(wanted) {
     this.wanted = wanted;
     this.root.dataset.theme = this.theme;
@@ -43,7 +43,7 @@ class View {
     this.root.dataset.theme = this.theme;
   }
 
-  /** First and last step of an axis: of the run, and of every series on it. */
+  /** Return the first and the last step of an axis, over the run and all its series. */
   wholeRange(axis) {
     if (!this.whole.has(axis)) this.whole.set(axis, this.#wholeRange(axis));
     return this.whole.get(axis);
@@ -63,7 +63,7 @@ class View {
     return this.ranges.get(axis) ?? this.wholeRange(axis);
   }
 
-  /** Show a range of steps in every chart of an axis; null shows all. */
+  /** Show a range of steps in all charts of an axis; null shows all steps. */
   zoom(axis, range) {
     if (range) this.ranges.set(axis, range);
     else this.ranges.delete(axis);
@@ -72,13 +72,13 @@ class View {
     queueMicrotask(() => (this.following = false));
   }
 
-  /** A chart was zoomed by dragging: the others follow. */
+  /** Zoom all charts to the range of one that was zoomed by dragging. */
   follow(chart, range) {
     const [first, last] = this.rangeOf(chart.axis);
     if (!this.following && (first !== range[0] || last !== range[1])) this.zoom(chart.axis, range);
   }
 
-  /** Mark a step in every chart, or none. */
+  /** Mark a step in all charts; null removes the mark. */
   choose(step) {
     this.chosen = step;
     const [first, last] = this.rangeOf("step");
@@ -87,13 +87,13 @@ class View {
     this.stepChosen();
   }
 
-  /** Marks that are shown, those of trouble last, so that they are drawn over others. */
+  /** Return the visible marks, problems last, so that they are drawn on top. */
   marks() {
     const bad = (mark) => Number(markStyle(mark.kind).color === "bad");
     return this.account.marks.filter((mark) => !this.hiddenMarks.has(mark.kind)).sort((a, b) => bad(a) - bad(b));
   }
 
-  /** Texts of the marks under the cursor of a plot. */
+  /** Return the texts of the marks at the cursor of a plot. */
   marksNear(plot) {
     const near = this.marks().filter((mark) => Math.abs(plot.valToPos(mark.step, "x") - plot.cursor.left) < 5);
     return near.slice(0, 8).map((mark) => markText(mark)).join("\n");

@@ -98,9 +98,7 @@ def _lengths(path: Path, content: bytes) -> tuple[int, int, int]:
         raise BitstreamError(f"{path} is truncated: its {len(content)} bytes do not even contain the preamble")
     _, layout, header, tables, payload = _PREAMBLE.unpack_from(content)
     if layout != LAYOUT:
-        msg = (
-            f"{path} has layout {layout}, this fieldwatch reads layout {LAYOUT}: read it with the version that wrote it"
-        )
+        msg = f"{path}: expected layout {LAYOUT}, got {layout}: read it with the version of fieldwatch that wrote it"
         raise BitstreamError(msg)
     # The length is checked first, to tell truncation from modification.
     expected = _PREAMBLE.size + header + tables + payload + _CHECKSUM

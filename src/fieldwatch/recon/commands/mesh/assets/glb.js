@@ -1,7 +1,7 @@
-/* Reads the embedded GLB (glTF 2.0) into unindexed triangles: what fieldwatch writes, not every glTF there is. */
+// Reads the panel's GLB (glTF 2.0) into unindexed triangles: what fieldwatch writes, not every glTF there is.
 
 const SIZES = { SCALAR: 1, VEC2: 2, VEC3: 3, VEC4: 4 };
-const KINDS = { 5121: Uint8Array, 5123: Uint16Array, 5125: Uint32Array, 5126: Float32Array };
+const COMPONENTS = { 5121: Uint8Array, 5123: Uint16Array, 5125: Uint32Array, 5126: Float32Array };
 
 function bytesOfBase64(text) {
   const decoded = atob(text.trim());
@@ -25,15 +25,15 @@ function chunksOf(bytes) {
 
 function accessorOf(glb, number) {
   const { bufferView, byteOffset = 0, componentType, count, type, normalized } = glb.about.accessors[number];
-  const view = glb.about.bufferViews[bufferView], Kind = KINDS[componentType], size = SIZES[type];
-  if (!Kind || !size || view.byteStride) throw new Error(`the GLB file stores values (${componentType}, ${type}) in a way this page does not read`);
+  const view = glb.about.bufferViews[bufferView], Kind = COMPONENTS[componentType], size = SIZES[type];
+  if (!Kind || !size || view.byteStride) throw new Error(`the GLB file stores values (${componentType}, ${type}) in a layout that this page does not read`);
   const from = (view.byteOffset || 0) + byteOffset;
   const values = new Kind(glb.binary.slice(from, from + count * size * Kind.BYTES_PER_ELEMENT).buffer);
   const top = normalized ? 2 ** (8 * Kind.BYTES_PER_ELEMENT) - 1 : 1;
   return { values, count, size, top };
 }
 
-/* A node's matrix, column by column; fieldwatch writes no other transformations, and no nodes inside nodes. */
+/** A node's matrix, column by column; fieldwatch writes no other transformations and no nested nodes. */
 function placedPrimitives(glb) {
   const found = [];
   for (const node of glb.about.nodes || []) {
@@ -41,7 +41,7 @@ function placedPrimitives(glb) {
     const matrix = node.matrix || [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1];
     for (const primitive of glb.about.meshes[node.mesh].primitives) found.push({ primitive, matrix });
   }
-  if (found.length !== 1) throw new Error(`the GLB file has ${found.length} parts, this page draws one`);
+  if (found.length !== 1) throw new Error(`the GLB file has ${found.length} parts, but this page draws one`);
   return found[0];
 }
 
@@ -59,7 +59,7 @@ function spread(source, indices) {
   return { values: out, size };
 }
 
-/* Normals of faces, three times each. */
+/** Normals of the faces, repeated for their three corners. */
 function faceNormals(p) {
   const out = new Float32Array(p.length);
   for (let i = 0; i < p.length; i += 9) {
@@ -71,7 +71,7 @@ function faceNormals(p) {
   return out;
 }
 
-/* Normals of vertices, but the face's own where the two are far apart: edges stay edges. */
+/** Normals of the vertices, except at sharp edges, where a corner takes the normal of its face. */
 function cornerNormals(smooth, flat) {
   const out = new Float32Array(flat);
   for (let i = 0; i < flat.length; i += 3) {
@@ -94,7 +94,7 @@ function boundsOf(positions) {
   return { middle, radius: radius || 1 };
 }
 
-/* Positions relative to the middle of the mesh, normals, colors (linear) or places in the texture, three per triangle. */
+/** Positions relative to the center of the mesh, normals, linear colors and texture coordinates: three per triangle. */
 function readMesh(bytes) {
   const glb = { ...chunksOf(bytes) }, { primitive, matrix } = placedPrimitives(glb), names = primitive.attributes;
   const places = accessorOf(glb, names.POSITION);

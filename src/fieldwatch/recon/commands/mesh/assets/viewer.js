@@ -1,8 +1,19 @@
-/* Draws the mesh with WebGL2 whenever something changed; nothing is loaded from anywhere. */
+// A mesh to turn, drawn with WebGL2 whenever something changed. The panel holds the GLB file as base64.
 
-const body = document.body, canvas = document.getElementById("view");
-const FIELD = (36 * Math.PI) / 180;
+const FIELD = (36 * Math.PI) / 180; // of view
 const START = { yaw: 0.6, pitch: 0.26, zoom: 1, shift: [0, 0] };
+const CLAY = "clay";
+const SHADINGS = [
+  ["color", "Color", "Colors or texture (1)"],
+  ["normals", "Normals", "Camera-space normals: red right, green up, blue toward you (2)"],
+  [CLAY, "Clay", "Lit clay; back faces are red (3)"],
+];
+const SWITCHES = [
+  ["wire", "Wireframe", "Edges of the triangles (W)"],
+  ["flat", "Flat", "Flat shading (F)"],
+  ["spin", "Turn", "Rotate slowly (Space)"],
+  ["whole", "Fill window", "Use the whole window (Escape ends it)"],
+];
 
 const VERTEX = `#version 300 es
 layout(location = 0) in vec3 position;
@@ -14,7 +25,7 @@ uniform mat4 camera, lens;
 uniform bool flatly;
 out vec3 toEye, normal, corner;
 out vec4 tint;
-centroid out vec2 place; /* not beyond the face's edge, where another face's texels lie */
+centroid out vec2 place; /* never beyond the edge of the face, where the texels of another face begin */
 void main() {
   vec4 seen = camera * vec4(position, 1.0);
   toEye = -seen.xyz;
@@ -54,13 +65,12 @@ void main() {
   pixel = vec4(shade, 1.0);
 }`;
 
-function fail(text) {
-  const message = document.getElementById("message");
-  message.textContent = text;
-  message.hidden = false;
-  document.getElementById("tools").hidden = true;
-  document.getElementById("hint").hidden = true;
-  body.dataset.state = "failed";
+/** Show why there is no mesh, in place of it. */
+function fail(parts, text) {
+  parts.message.textContent = text;
+  parts.message.hidden = false;
+  for (const element of [parts.canvas, parts.controls, parts.hint]) element.hidden = true;
+  parts.figure.dataset.state = "failed";
 }
 
 function programOf(gl) {
@@ -88,44 +98,33 @@ function upload(gl, mesh) {
   });
 }
 
-async function loaded(blob) {
-  const image = new Image();
-  image.src = URL.createObjectURL(blob);
-  await new Promise((done, failed) => {
-    image.onload = done;
-    image.onerror = () => failed(new Error("its texture is no picture that this browser reads"));
-  });
-  URL.revokeObjectURL(image.src);
-  return image;
+/** The picture in a size that the device can take. */
+async function readTexture(gl, blob) {
+  const options = { colorSpaceConversion: "none", premultiplyAlpha: "none" };
+  let image;
+  try {
+    image = await createImageBitmap(blob, options);
+  } catch (refused) {
+    if (refused.name !== "InvalidStateError") throw refused;
+    throw new Error("its texture is not a picture that this browser can read");
+  }
+  const limit = gl.getParameter(gl.MAX_TEXTURE_SIZE), scale = Math.min(1, limit / Math.max(image.width, image.height));
+  if (scale === 1) return image;
+  return createImageBitmap(image, { ...options, resizeWidth: Math.max(1, Math.floor(scale * image.width)), resizeHeight: Math.max(1, Math.floor(scale * image.height)) });
 }
 
-/* The picture no larger than the device takes. */
-function fitted(image, most) {
-  const share = Math.min(1, most / Math.max(image.naturalWidth, image.naturalHeight));
-  if (share === 1) return image;
-  const smaller = document.createElement("canvas");
-  smaller.width = Math.max(1, Math.floor(share * image.naturalWidth));
-  smaller.height = Math.max(1, Math.floor(share * image.naturalHeight));
-  smaller.getContext("2d").drawImage(image, 0, 0, smaller.width, smaller.height);
-  return smaller;
-}
-
-async function uploadPicture(gl, blob) {
-  const image = fitted(await loaded(blob), gl.getParameter(gl.MAX_TEXTURE_SIZE));
-  gl.pixelStorei(gl.UNPACK_COLORSPACE_CONVERSION_WEBGL, gl.NONE);
+async function uploadTexture(gl, blob) {
+  const image = await readTexture(gl, blob);
   gl.bindTexture(gl.TEXTURE_2D, gl.createTexture());
   gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA8, gl.RGBA, gl.UNSIGNED_BYTE, image);
-  // no smaller copies: in them faces that lie side by side in the picture, and nowhere else, would mix
+  // No mipmaps: they would mix charts that are neighbors in the texture only.
   for (const filter of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, filter, gl.LINEAR);
   for (const side of [gl.TEXTURE_WRAP_S, gl.TEXTURE_WRAP_T]) gl.texParameteri(gl.TEXTURE_2D, side, gl.CLAMP_TO_EDGE);
 }
 
-/* Share of the window's height that the buttons take. */
-const toolShare = () => Math.min(96 / canvas.clientHeight, 0.3);
-
-/* Distance from the middle at which the mesh fits into the window, above the buttons. */
+/** Distance from the center at which the mesh fits into the canvas. */
 function distanceOf(look, radius, aspect) {
-  const half = Math.tan(FIELD / 2) * Math.min(aspect, 1 - toolShare());
+  const half = Math.tan(FIELD / 2) * Math.min(aspect, 1);
   return (1.03 * radius) / Math.sin(Math.atan(half)) / look.zoom;
 }
 
@@ -139,14 +138,14 @@ function cameraOf(look, distance) {
 
 function lensOf(distance, radius, aspect) {
   const focal = 1 / Math.tan(FIELD / 2), far = distance + 1.05 * radius, near = Math.max(distance - 1.05 * radius, 2e-3 * far);
-  return new Float32Array([focal / aspect, 0, 0, 0, 0, focal, 0, 0, 0, -toolShare(), (far + near) / (near - far), -1, 0, 0, (2 * far * near) / (near - far), 0]);
+  return new Float32Array([focal / aspect, 0, 0, 0, 0, focal, 0, 0, 0, 0, (far + near) / (near - far), -1, 0, 0, (2 * far * near) / (near - far), 0]);
 }
 
-function start(gl, mesh, pictured) {
-  const program = programOf(gl), place = (name) => gl.getUniformLocation(program, name);
-  const own = mesh.uvs && pictured ? 1 : mesh.colors ? 0 : null;
-  const at = Object.fromEntries(["camera", "lens", "flatly", "mode", "wired"].map((name) => [name, place(name)]));
-  const show = { mode: own === null ? "clay" : "color", wire: false, flat: false, spin: false };
+function start(gl, mesh, parts) {
+  const { canvas, figure } = parts, program = programOf(gl);
+  const own = mesh.uvs && mesh.picture ? 1 : mesh.colors ? 0 : null; // the shader's mode for the mesh's own colors
+  const at = Object.fromEntries(["camera", "lens", "flatly", "mode", "wired"].map((name) => [name, gl.getUniformLocation(program, name)]));
+  const show = { mode: own === null ? CLAY : "color", wire: false, flat: false, spin: false, whole: false };
   const look = structuredClone(START), { radius, triangles } = mesh;
   const modes = { color: own, normals: 2, clay: 3 };
   let waiting = false, first = true, before = 0;
@@ -181,7 +180,7 @@ function start(gl, mesh, pictured) {
     if (!waiting) requestAnimationFrame(draw);
     waiting = true;
   };
-  /* For tests and scripts: what was drawn, and the share of the window that it covers. */
+  /** For tests and scripts: the number of triangles, and the fraction of the canvas that they cover. */
   const report = () => {
     first = false;
     const pixels = new Uint8Array(4 * canvas.width * canvas.height);
@@ -189,26 +188,27 @@ function start(gl, mesh, pictured) {
     let covered = 0;
     for (let i = 3; i < pixels.length; i += 4) covered += pixels[i] > 0;
     const error = gl.getError();
-    if (error) return fail(`WebGL2 failed with error ${error}: the mesh (${triangles} triangles) may be too large for this device`);
-    Object.assign(body.dataset, { triangles, covered: (covered / (pixels.length / 4)).toFixed(4), state: "drawn" });
+    if (error) return fail(parts, `WebGL2 failed with error ${error}: the mesh (${number(triangles)} triangles) may be too large for this device`);
+    Object.assign(figure.dataset, { triangles, covered: (covered / (pixels.length / 4)).toFixed(4), state: "drawn" });
   };
   const update = () => {
-    for (const button of document.querySelectorAll("[data-mode]")) {
-      button.setAttribute("aria-pressed", String(button.dataset.mode === show.mode));
-      button.disabled = modes[button.dataset.mode] === null;
+    for (const [name, one] of Object.entries(parts.shadings)) {
+      one.setAttribute("aria-pressed", String(name === show.mode));
+      one.disabled = modes[name] === null;
     }
-    for (const name of ["wire", "flat", "spin"]) document.getElementById(name).setAttribute("aria-pressed", String(show[name]));
-    body.dataset.shading = show.mode;
+    for (const [name, one] of Object.entries(parts.switches)) one.setAttribute("aria-pressed", String(show[name]));
+    figure.classList.toggle("whole", show.whole);
+    figure.dataset.shading = show.mode;
     redraw();
   };
-  control({ look, show, modes, redraw, update, unit: () => (2 * Math.tan(FIELD / 2) * distanceOf(look, radius, canvas.width / canvas.height)) / canvas.clientHeight });
+  control(parts, { look, show, modes, redraw, update, unit: () => (2 * Math.tan(FIELD / 2) * distanceOf(look, radius, canvas.width / canvas.height)) / canvas.clientHeight });
   new ResizeObserver(redraw).observe(canvas);
   update();
 }
 
-/* Mouse, fingers, keys and buttons; `unit` is the length of a pixel at the mesh. */
-function control({ look, show, modes, redraw, update, unit }) {
-  const fingers = new Map();
+/** Mouse, fingers, keys and buttons; `unit` is the length of a pixel at the mesh. */
+function control(parts, { look, show, modes, redraw, update, unit }) {
+  const { canvas, figure } = parts, fingers = new Map();
   const turn = (dx, dy) => {
     look.yaw -= dx * 0.0075;
     look.pitch = Math.min(Math.max(look.pitch + dy * 0.0075, -1.55), 1.55);
@@ -224,7 +224,8 @@ function control({ look, show, modes, redraw, update, unit }) {
   };
   const reset = () => Object.assign(look, structuredClone(START));
   const choose = (mode) => modes[mode] !== null && (show.mode = mode);
-  const spread = () => {
+  const flip = (name) => (show[name] = !show[name]);
+  const pinch = () => {
     const [a, b] = [...fingers.values()];
     return { apart: Math.hypot(a[0] - b[0], a[1] - b[1]), x: (a[0] + b[0]) / 2, y: (a[1] + b[1]) / 2 };
   };
@@ -236,11 +237,11 @@ function control({ look, show, modes, redraw, update, unit }) {
   canvas.addEventListener("pointermove", (event) => {
     const last = fingers.get(event.pointerId);
     if (!last) return;
-    const was = fingers.size === 2 ? spread() : null;
+    const was = fingers.size === 2 ? pinch() : null;
     fingers.set(event.pointerId, [event.clientX, event.clientY]);
     const dx = event.clientX - last[0], dy = event.clientY - last[1];
     if (was) {
-      const now = spread();
+      const now = pinch();
       zoom(now.apart / Math.max(was.apart, 1));
       move(now.x - was.x, now.y - was.y);
     } else if (event.buttons & 6 || event.shiftKey) move(dx, dy);
@@ -253,38 +254,56 @@ function control({ look, show, modes, redraw, update, unit }) {
   for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, released);
   canvas.addEventListener("contextmenu", (event) => event.preventDefault());
   canvas.addEventListener("wheel", (event) => {
+    // Until the mesh was clicked, the wheel scrolls the page, which would otherwise stop at the mesh.
+    if (!show.whole && document.activeElement !== canvas && !event.ctrlKey) return;
     event.preventDefault();
     zoom(Math.exp(-event.deltaY * (event.deltaMode === 1 ? 0.05 : 0.0015)));
   }, { passive: false });
   canvas.addEventListener("dblclick", () => (reset(), update()));
-  const flip = (name) => (show[name] = !show[name]);
   const keys = {
-    1: () => choose("color"), 2: () => choose("normals"), 3: () => choose("clay"),
-    w: () => flip("wire"), f: () => flip("flat"), " ": () => flip("spin"), r: reset,
+    1: () => choose("color"), 2: () => choose("normals"), 3: () => choose(CLAY),
+    w: () => flip("wire"), f: () => flip("flat"), " ": () => flip("spin"), r: reset, Escape: () => (show.whole = false),
     ArrowLeft: () => turn(-16, 0), ArrowRight: () => turn(16, 0), ArrowUp: () => turn(0, -16), ArrowDown: () => turn(0, 16),
     "+": () => zoom(1.15), "=": () => zoom(1.15), "-": () => zoom(1 / 1.15),
   };
-  document.addEventListener("keydown", (event) => {
+  figure.addEventListener("keydown", (event) => {
     const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    const pressed = event.key === " " && event.target instanceof HTMLElement && event.target.closest("button, summary");
+    const pressed = event.key === " " && event.target.closest("button");
     if (!action || pressed || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     action();
     update();
   });
-  for (const button of document.querySelectorAll("[data-mode]")) button.addEventListener("click", () => (choose(button.dataset.mode), update()));
-  for (const name of ["wire", "flat", "spin"]) document.getElementById(name).addEventListener("click", () => (flip(name), update()));
-  document.getElementById("reset").addEventListener("click", () => (reset(), update()));
+  for (const [name, one] of Object.entries(parts.shadings)) one.addEventListener("click", () => (choose(name), update()));
+  for (const [name, one] of Object.entries(parts.switches)) one.addEventListener("click", () => (flip(name), update()));
+  parts.reset.addEventListener("click", () => (reset(), update()));
 }
 
-async function main() {
-  const gl = canvas.getContext("webgl2", { antialias: true, alpha: true });
-  if (!gl) return fail("This page needs WebGL2, which this browser does not offer or has switched off. Use a current Firefox, Chrome, Edge or Safari, and allow hardware acceleration; the mesh file itself opens in Blender and MeshLab.");
-  canvas.addEventListener("webglcontextlost", () => fail("The graphics device was lost (asleep, or out of memory): load the page again."));
-  const element = document.getElementById("glb"), mesh = readMesh(bytesOfBase64(element.textContent));
-  element.remove();
-  if (mesh.picture) await uploadPicture(gl, mesh.picture);
-  start(gl, mesh, mesh.picture !== null);
+/** The elements of the panel. */
+function partsOf(panel) {
+  const buttons = (entries) => Object.fromEntries(entries.map(([name, text, title]) => [name, make("button", { type: "button", class: "tool", text, title, "aria-pressed": "false" })]));
+  const shadings = buttons(SHADINGS), switches = buttons(SWITCHES);
+  const reset = make("button", { type: "button", class: "tool", text: "Reset", title: "Reset the view (R)" });
+  const group = (label, all) => make("span", { class: "group", role: "group", "aria-label": label }, all);
+  const controls = make("p", { class: "controls" }, group("Shading", Object.values(shadings)), group("View", [...Object.values(switches), reset]));
+  const canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": `${panel.title}: drag to turn, + and - to zoom` });
+  const message = make("p", { class: "why", role: "alert", hidden: true });
+  const hint = make("figcaption", { class: "quiet", text: "Drag turns; right button, Shift or two fingers move. After a click, the wheel zooms; arrow keys, + and - work, too." });
+  const figure = make("figure", { class: "mesh" }, controls, message, canvas, hint);
+  return { figure, controls, shadings, switches, reset, canvas, message, hint };
 }
 
-main().catch((error) => fail(`The mesh could not be shown: ${error.message}.`));
+async function begin(parts, glb) {
+  const gl = parts.canvas.getContext("webgl2", { antialias: true, alpha: true, preserveDrawingBuffer: true }); // kept for printing
+  if (!gl) return fail(parts, "The mesh needs WebGL2, which this browser does not have or does not allow. Use a current Firefox, Chrome, Edge or Safari with hardware acceleration, or open the mesh file in Blender or MeshLab.");
+  parts.canvas.addEventListener("webglcontextlost", () => fail(parts, "The graphics device was lost (asleep, or out of memory). Load the page again."));
+  const mesh = readMesh(bytesOfBase64(glb));
+  if (mesh.picture) await uploadTexture(gl, mesh.picture);
+  start(gl, mesh, parts);
+}
+
+function drawPanel(view, panel) {
+  const parts = partsOf(panel);
+  begin(parts, panel.glb).catch((error) => fail(parts, `The mesh could not be shown: ${error.message}.`));
+  return parts.figure;
+}
