@@ -7,6 +7,7 @@ from fieldwatch.lazy import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.recon.render.depth_normals import depth_normal_consistency, depth_normal_consistency_reference
     from fieldwatch.recon.render.encoding import HashEncoding, HashLevel, hash_encode_reference
+    from fieldwatch.recon.render.gpu_trial import gpu_kernels_problem
     from fieldwatch.recon.render.native import NativeUnavailable, native_available
     from fieldwatch.recon.render.sdf import (
         BoundedRays,
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
         section_opacities,
         transmittance,
     )
+    from fieldwatch.recon.render.sdf.compositing_gpu import blend_on_device
+    from fieldwatch.recon.render.sdf.losses_gpu import ObservedRays, RayTerms, ray_terms, view_losses_on_device
+    from fieldwatch.recon.render.sdf.marching_gpu import DeviceSamples, StrideSearch, find_samples, visible_on_device
+    from fieldwatch.recon.render.sdf.rays_gpu import DrawnRays, draw_rays, moved_poses, placed_rays
     from fieldwatch.recon.render.sdf_field import HashSdf
     from fieldwatch.recon.render.splats import (
         DensificationStatistics,
@@ -65,7 +70,9 @@ __all__ = [
     "DensificationStatistics",
     "DepthMode",
     "Deviation",
+    "DeviceSamples",
     "DistanceField",
+    "DrawnRays",
     "FilledSamples",
     "HashEncoding",
     "HashLevel",
@@ -73,25 +80,32 @@ __all__ = [
     "Hits",
     "ImageSimilarity",
     "NativeUnavailable",
+    "ObservedRays",
     "OccupancyConfig",
     "OccupancyGrid",
     "PackedSamples",
+    "RayTerms",
     "RenderOutput",
     "SampleBudget",
     "SectionOpacities",
     "Sections",
+    "StrideSearch",
     "View",
     "VisibleAdam",
     "apply_3d_filter",
+    "blend_on_device",
     "cast_triangles",
     "composite",
     "composite_sections",
     "depth_normal_consistency",
     "depth_normal_consistency_reference",
+    "draw_rays",
     "empty_share",
     "evaluate_in_chunks",
     "fill_empty",
+    "find_samples",
     "geometric_step",
+    "gpu_kernels_problem",
     "gradient_ad",
     "gradient_dfd",
     "gradient_fd",
@@ -100,15 +114,20 @@ __all__ = [
     "hash_encode_reference",
     "image_similarity",
     "image_similarity_reference",
+    "moved_poses",
     "native_available",
     "neus_alpha",
+    "placed_rays",
     "plane_distances",
     "points_along",
     "rasterize",
+    "ray_terms",
     "rotations",
     "section_alpha",
     "section_opacities",
     "transmittance",
+    "view_losses_on_device",
+    "visible_on_device",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

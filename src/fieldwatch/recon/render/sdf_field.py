@@ -8,14 +8,16 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int32
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm as apply_weight_norm
 
 from fieldwatch import InputError
 from fieldwatch.recon.render.encoding import HashEncoding
+from fieldwatch.recon.render.gpu_trial import gpu_kernels_problem
 from fieldwatch.recon.render.native import native_available
+from fieldwatch.recon.render.sdf_field_gpu import fits_gpu, gpu_distance
 from fieldwatch.recon.render.sdf_field_initialization import sphere_weights
 from fieldwatch.recon.render.sdf_field_native import fits_native, fused_distance
 
@@ -98,6 +100,8 @@ class HashSdf(nn.Module):
         """
         if self._fits_kernel(points):
             return self._fused(points, sloped=False)[0]
+        if self.fits_gpu(points):
+            return self._on_gpu(points, sloped=False)
         features = self.encoding(self._unit(points))
         return self.last(self._activations(points, features)[-1])[:, 0]
 
@@ -111,6 +115,8 @@ class HashSdf(nn.Module):
         """
         if self._fits_kernel(points):
             return self._fused(points, sloped=True)
+        if self.fits_gpu(points):
+            return self._on_gpu(points, sloped=True)
         # Everything the kernel does not support runs in plain torch.
         features, jacobian = self.encoding.with_jacobian(self._unit(points))
         outputs = self._activations(points, features)
@@ -131,6 +137,45 @@ class HashSdf(nn.Module):
         """
         self.encoding.activate(levels)
 
+    def fits_gpu(self, points: Tensor) -> bool:
+        """Return whether the GPU kernels support these points and work on this machine."""
+        weight = self.last.bias  # weight normalization would compute `last.weight`
+        fits = fits_gpu(self.encoding, len(self.hidden), points, self.encoding.table, weight)
+        return fits and gpu_kernels_problem() is None
+
+    def on_gpu(
+        self,
+        points: Float[Tensor, "n 3"],
+        count: Int32[Tensor, "1"] | None,
+        faults: Int32[Tensor, "1"],
+        *,
+        sloped: bool,
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n 3"] | None]:
+        """Return signed distances and, if `sloped`, their gradients, without a read by the host.
+
+        Args:
+            points: points in [-1, 1].
+            count: number of points, if the others are only room.
+            faults: fault bits, to which that of points outside the box is added.
+            sloped: whether to compute the gradients.
+        """
+        return gpu_distance(
+            points, self.encoding, self.network(), self.sharpness, sloped=sloped, count=count, faults=faults
+        )[:2]
+
+    def network(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return weight and bias of the first hidden layer and of the last layer."""
+        first = self._hidden()[0]
+        return first.weight, first.bias, self.last.weight, self.last.bias
+
+    def _on_gpu(self, points: Tensor, *, sloped: bool) -> Any:
+        distance, gradient, faults = gpu_distance(
+            points, self.encoding, self.network(), self.sharpness, sloped=sloped
+        )
+        if int(faults):
+            refuse_beyond(points, int(((points < -1) | (points > 1)).any(dim=-1).sum()))
+        return distance if not sloped else (distance, gradient)
+
     def _fits_kernel(self, points: Tensor) -> bool:
         """Return whether the fused kernel supports these points. The kernel then checks their range."""
         table = self.encoding.table
@@ -142,9 +187,9 @@ class HashSdf(nn.Module):
 
     def _fused(self, points: Tensor, *, sloped: bool) -> Any:
         """Return distances and, if `sloped`, their gradients."""
-        first = self._hidden()[0]
-        network = (first.weight, first.bias, self.last.weight, self.last.bias)
-        distance, gradient, outside = fused_distance(points, self.encoding, network, self.sharpness, sloped=sloped)
+        distance, gradient, outside = fused_distance(
+            points, self.encoding, self.network(), self.sharpness, sloped=sloped
+        )
         refuse_beyond(points, outside)
         return distance, gradient
 

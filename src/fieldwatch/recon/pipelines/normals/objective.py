@@ -7,16 +7,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fieldwatch import Terms
-from fieldwatch.recon.losses import depth_scale_error, mask_error, normal_error
+from fieldwatch.recon.losses import depth_scale_error, eikonal_error, mask_error, normal_error
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import TermOptions
+from fieldwatch.recon.pipelines.normals.device_rendering import LEAST_OPACITY
 from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, RenderedRays
 
 _CLEAR = 1e-5
 """Distance of opacities from 0 and 1 in the losses of views, as in the mask term."""
-LEAST_OPACITY = 0.05
-"""Opacity below which a ray has no meaningful direction yet; the mask term has to raise it first."""
-
 
 def staged_terms(weights: Mapping[str, float], **values: Callable[[], Float[Tensor, ""]]) -> Terms:
     """Return the terms that have a weight in the current stage; the others are not computed.
@@ -39,6 +37,8 @@ def normal_term(
         poses: ``world_from_camera`` of all training views; receives gradients.
         options: how the term is computed.
     """
+    if rendered.device is not None:
+        return rendered.device.terms(batch, options).normal
     normals, observed, counted = _compared(batch, rendered, poses, options)
     return normal_error(normals, observed, counted, norm=options.normal_norm)
 
@@ -75,6 +75,9 @@ def view_losses(  # noqa: PLR0913  the inputs of both terms, and the number of v
         options: how the terms are computed.
         views: number of views; those whose rays were all dropped have loss NaN.
     """
+    if rendered.device is not None:
+        of_terms = weights.get("normal", 0.0), weights.get("mask", 0.0)
+        return rendered.device.view_losses(batch, options, views, *of_terms)
     slot = torch.arange(len(batch), device=batch.view.device) // batch.rays_per_view
     zeros = rendered.opacity.new_zeros(views)
 
@@ -97,7 +100,22 @@ def view_losses(  # noqa: PLR0913  the inputs of both terms, and the number of v
 
 def mask_term(batch: RayBatch, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
     """Return the cross-entropy between opacity and silhouette; if balanced, a mean over the whole image."""
+    if rendered.device is not None:
+        return rendered.device.terms(batch, options).mask
     return mask_error(rendered.opacity, batch.mask, batch.weights if options.balanced else None)
+
+
+def eikonal_term(batch: RayBatch, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
+    """Return the mean of (||grad f|| - 1)^2 at the ends of the samples.
+
+    Args:
+        batch: the rendered rays.
+        rendered: their rendering results.
+        options: how the other terms are computed, together with this one on a GPU.
+    """
+    if rendered.device is not None:
+        return rendered.device.terms(batch, options).eikonal
+    return eikonal_error(rendered.gradients)
 
 
 def ray_amounts(
