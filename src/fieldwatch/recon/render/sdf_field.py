@@ -150,6 +150,7 @@ class HashSdf(nn.Module):
         faults: Int32[Tensor, "1"],
         *,
         sloped: bool,
+        network: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n 3"] | None]:
         """Return signed distances and, if `sloped`, their gradients, without a read by the host.
 
@@ -158,10 +159,12 @@ class HashSdf(nn.Module):
             count: number of points, if the others are only room.
             faults: fault bits, to which that of points outside the box is added.
             sloped: whether to compute the gradients.
+            network: result of `network`, which costs four launches; None computes it.
         """
-        return gpu_distance(
-            points, self.encoding, self.network(), self.sharpness, sloped=sloped, count=count, faults=faults
-        )[:2]
+        network = self.network() if network is None else network
+        return gpu_distance(points, self.encoding, network, self.sharpness, sloped=sloped, count=count, faults=faults)[
+            :2
+        ]
 
     def network(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return weight and bias of the first hidden layer and of the last layer."""
@@ -169,9 +172,7 @@ class HashSdf(nn.Module):
         return first.weight, first.bias, self.last.weight, self.last.bias
 
     def _on_gpu(self, points: Tensor, *, sloped: bool) -> Any:
-        distance, gradient, faults = gpu_distance(
-            points, self.encoding, self.network(), self.sharpness, sloped=sloped
-        )
+        distance, gradient, faults = gpu_distance(points, self.encoding, self.network(), self.sharpness, sloped=sloped)
         if int(faults):
             refuse_beyond(points, int(((points < -1) | (points > 1)).any(dim=-1).sum()))
         return distance if not sloped else (distance, gradient)

@@ -48,7 +48,7 @@ def fits_gpu(encoding: HashEncoding, layers: int, *tensors: Tensor) -> bool:
     return single and layers == 1 and encoding.features <= max(_POINTS_PER_BLOCK)
 
 
-def gpu_distance(
+def gpu_distance(  # noqa: PLR0913  a field, its points, and how many they are
     points: Float[Tensor, "n 3"],
     encoding: HashEncoding,
     network: tuple[Tensor, Tensor, Tensor, Tensor],
@@ -143,9 +143,7 @@ class _Field(torch.autograd.Function):
             *(*at, by_gradient, pulled, exponents, sums),
         )
         numbers = rows * width
-        FIELD.launch(
-            "sdf_table_gradient", -(-numbers // _TABLE_THREADS), numbers, width, exponents, sums, by_table
-        )
+        FIELD.launch("sdf_table_gradient", -(-numbers // _TABLE_THREADS), numbers, width, exponents, sums, by_table)
         return by_points, by_table, *by_network, None
 
 

@@ -1,7 +1,7 @@
 """Numbers of a step on a GPU, which the host reads a step later.
 
-A GPU works on a step while the host prepares the next one. Reading a step's numbers at its end would make the host wait;
-a step later they have arrived. The delay is always one step, so that a run repeats.
+A GPU works on a step while the host prepares the next one. Reading a step's numbers at its end would make the host
+wait; a step later they have arrived. The delay is always one step, so that a run repeats.
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ the bound of samples get none, as on a CPU, and the losses leave them out. What 
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from jaxtyping import Bool, Float, Int32
@@ -17,7 +17,6 @@ from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import RenderOptions, TermOptions
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.render import (
-    BoundedRays,
     DeviceSamples,
     ObservedRays,
     RayTerms,
@@ -78,9 +77,7 @@ class DeviceRays:
         """
         if options not in self._terms:
             compared = self._compared(batch, options)
-            self._terms[options] = ray_terms(
-                self.opacity, self.normal, self.gradients, self.samples.ends, compared
-            )
+            self._terms[options] = ray_terms(self.opacity, self.normal, self.gradients, self.samples.ends, compared)
         return self._terms[options]
 
     def view_losses(
@@ -95,9 +92,7 @@ class DeviceRays:
             normal: weight of the normal term.
             mask: weight of the mask term.
         """
-        return view_losses_on_device(
-            self.opacity, self.normal, self._compared(batch, options), views, normal, mask
-        )
+        return view_losses_on_device(self.opacity, self.normal, self._compared(batch, options), views, normal, mask)
 
     def only_rendered(self, batch: RayBatch) -> RayBatch:
         """Return the batch with rays that were not rendered outside the mask, without normals, depth and weight."""
@@ -124,8 +119,9 @@ class DeviceRays:
 
 def renders_on_device(model: NormalsModel, rays: "RaysToRender", options: RenderOptions) -> bool:
     """Return whether the GPU kernels render these rays: exact gradients, all rays in this process."""
-    exact = options.gradient_method == "ad" and not rays.shared and len(rays.batch) > 0
-    return exact and model.sdf.fits_gpu(rays.batch.directions)
+    directions = rays.batch.directions
+    exact = options.gradient_method == "ad" and not rays.shared and len(directions) > 0
+    return exact and directions.is_cuda and model.sdf.fits_gpu(directions)
 
 
 def render_on_device(
@@ -142,12 +138,23 @@ def render_on_device(
     batch = rays_to_render.batch
     rays, observed = placed_rays(batch.view, batch.directions, batch.normals, model.poses(), search.radius)
     sharpness = model.deviation()
+    network = model.sdf.network()
+
+    def field(points: Tensor, number: Tensor, faults: Tensor) -> Tensor:
+        return model.sdf.on_gpu(points, number, faults, sloped=False, network=network)[0]
+
     with torch.no_grad():
-        samples, counts = _found(model, rays_to_render, rays, sharpness, search, options)
+        jitter, noise = _drawn(rays_to_render, search)
+        placed = (field, sharpness, rays, batch.mask)
+        samples, counts = find_samples(search, model.grid.occupied, *placed, jitter=jitter, noise=noise)
+        if options.unseen > 0 or options.alpha_threshold > 0:
+            values = field(samples.points, samples.ends, counts[FAULTS : FAULTS + 1])
+            thresholds = {"least_light": options.unseen, "least_alpha": options.alpha_threshold}
+            samples = visible_on_device(samples, rays, values, sharpness, counts, **thresholds)
     samples = samples.at(rays.origins, rays.directions)
     faults = counts[FAULTS : FAULTS + 1]
-    values, gradients = model.sdf.on_gpu(samples.points, samples.ends, faults, sloped=True)
-    assert gradients is not None
+    values, slopes = model.sdf.on_gpu(samples.points, samples.ends, faults, sloped=True, network=network)
+    gradients = cast("Tensor", slopes)
     opacity, distance, normal = blend_on_device(values, gradients, sharpness, samples)
     rendered = DeviceRays(
         opacity=opacity,
@@ -161,27 +168,8 @@ def render_on_device(
     return rendered, distance
 
 
-def _found(  # noqa: PLR0917  a model, its rays, and how they are searched
-    model: NormalsModel,
-    rays_to_render: "RaysToRender",
-    rays: BoundedRays,
-    sharpness: Float[Tensor, ""],
-    search: StrideSearch,
-    options: RenderOptions,
-) -> tuple[DeviceSamples, Int32[Tensor, "7"]]:
-    count = len(rays)
+def _drawn(rays_to_render: "RaysToRender", search: StrideSearch) -> tuple[Tensor, Tensor | None]:
+    """Return the random numbers that place the samples of all rays."""
+    count = len(rays_to_render.batch)
     jitter = rays_to_render.jitter(count)
-    noise = rays_to_render.noise(count, search.empty_samples + 1) if search.empty_samples else None
-
-    def field(points: Tensor, number: Tensor, faults: Tensor) -> Tensor:
-        return model.sdf.on_gpu(points, number, faults, sloped=False)[0]
-
-    mask = rays_to_render.batch.mask
-    samples, counts = find_samples(
-        search, model.grid.occupied, field, sharpness, rays, mask, jitter=jitter, noise=noise
-    )
-    if options.unseen == 0 and options.alpha_threshold == 0:
-        return samples, counts
-    values = field(samples.points, samples.ends, counts[FAULTS : FAULTS + 1])
-    thresholds = {"least_light": options.unseen, "least_alpha": options.alpha_threshold}
-    return visible_on_device(samples, rays, values, sharpness, counts, **thresholds), counts
+    return jitter, rays_to_render.noise(count, search.empty_samples + 1) if search.empty_samples else None

@@ -16,6 +16,7 @@ from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, Rend
 _CLEAR = 1e-5
 """Distance of opacities from 0 and 1 in the losses of views, as in the mask term."""
 
+
 def staged_terms(weights: Mapping[str, float], **values: Callable[[], Float[Tensor, ""]]) -> Terms:
     """Return the terms that have a weight in the current stage; the others are not computed.
 
@@ -161,7 +162,13 @@ def depth_term(batch: RayBatch, rendered: RenderedRays | RenderedDistances, opti
         # Mean distance instead of the sum of weights times distances.
         distance = distance / rendered.opacity.clamp_min(LEAST_OPACITY)
     # One scale per view, because each view's depth was integrated separately.
-    rays_of_views = [batch.view == view for view in batch.views.tolist()]
-    return torch.stack(
+    rays_of_views = [batch.view == view for view in batch.drawn_views]
+    errors = torch.stack(
         [depth_scale_error(batch.distance, distance, counted & rays_of_view) for rays_of_view in rays_of_views]
-    ).mean()
+    )
+    if not isinstance(rendered, RenderedRays) or rendered.device is None:
+        return errors.mean()
+    # Views of which a GPU rendered no ray are in the batch, too.
+    is_rendered = rendered.device.rendered
+    counts = torch.stack([(is_rendered & rays_of_view).any() for rays_of_view in rays_of_views]).to(errors)
+    return (errors * counts).sum() / counts.sum().clamp_min(1)

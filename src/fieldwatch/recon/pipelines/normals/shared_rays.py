@@ -8,7 +8,7 @@ the local rays only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -184,8 +184,7 @@ class SharedRays(Rays):
 
 
 def _samples_of(rendered: RenderedRays) -> int:
-    assert isinstance(rendered.samples, PackedSamples)  # rays of several ranks are not rendered by kernels
-    return len(rendered.samples)
+    return len(cast("PackedSamples", rendered.samples))  # rays of several ranks are not rendered by GPU kernels
 
 
 class SharedRaySplit(RaySplit):

@@ -75,7 +75,6 @@ class RayStatistics:
             starved=sum(output.starved for output in outputs) / max(len(outputs), 1),
         )
 
-
     @classmethod
     def of_counts(cls, counts: Sequence[Sequence[int]]) -> "RayStatistics":
         """Aggregate counts of micro-batches that were read from a GPU.

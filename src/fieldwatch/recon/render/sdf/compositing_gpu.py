@@ -68,7 +68,9 @@ class _Blend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
         if torch.is_grad_enabled():
-            raise RuntimeError("sections blended by GPU kernels cannot be differentiated twice, as create_graph=True does")
+            raise RuntimeError(
+                "sections blended by GPU kernels cannot be differentiated twice, as create_graph=True requires"
+            )
         values, gradients, sharpness, alpha, clear, light, *lists = ctx.saved_tensors
         ray_sums, first_end, end_ray, end_section, distance = lists
         by_opacity, by_depth, by_normal = (None if part is None else part.contiguous() for part in upstream)

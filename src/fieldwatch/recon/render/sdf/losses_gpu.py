@@ -52,7 +52,7 @@ class RayTerms(NamedTuple):
     eikonal: Float[Tensor, ""]
 
 
-def ray_terms(  # noqa: PLR0917  what was rendered, and what it is compared with
+def ray_terms(
     opacity: Float[Tensor, " rays"],
     normal: Float[Tensor, "rays 3"],
     gradients: Float[Tensor, "ends 3"],
@@ -73,7 +73,7 @@ def ray_terms(  # noqa: PLR0917  what was rendered, and what it is compared with
 
 
 @torch.no_grad()
-def view_losses_on_device(  # noqa: PLR0917  as above, and weights
+def view_losses_on_device(  # noqa: PLR0913, PLR0917  what was rendered, and weights
     opacity: Float[Tensor, " rays"],
     normal: Float[Tensor, "rays 3"],
     observed: ObservedRays,
@@ -118,5 +118,6 @@ class _RayTerms(torch.autograd.Function):
         if upstream[2] is not None:
             by_gradients = torch.empty_like(gradients)
             room = len(gradients)
-            LOSSES.launch("eikonal_backward", -(-room // _THREADS), ends, room, gradients, amounts, upstream[2], by_gradients)
+            along = (ends, room, gradients, amounts, upstream[2], by_gradients)
+            LOSSES.launch("eikonal_backward", -(-room // _THREADS), *along)
         return by_opacity, by_normal, by_gradients, by_observed, None, None

@@ -129,7 +129,7 @@ class StrideSearch:
         return math.ceil(2 * self.radius / (self.step * self.parts) + 0.5) + 1
 
 
-def find_samples(  # noqa: PLR0913  a grid and a field, rays and their random numbers, and how they are searched
+def find_samples(  # noqa: PLR0913, PLR0917  a grid and a field, rays and their random numbers, and how they are searched
     search: StrideSearch,
     occupied: Bool[Tensor, "x y z"],
     field: Any,
@@ -201,7 +201,7 @@ def find_samples(  # noqa: PLR0913  a grid and a field, rays and their random nu
     return samples, counts
 
 
-def visible_on_device(
+def visible_on_device(  # noqa: PLR0913  samples, what they are judged by, and thresholds
     samples: DeviceSamples,
     rays: BoundedRays,
     values: Float[Tensor, " end_room"],

@@ -104,7 +104,7 @@ class OccupancyGrid(nn.Module):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._maps: OccupancyMaps | None = None
         self._turn: int | None = None  # `updates` as the host knows it
-        self._faults: Int32[Tensor, "1"] | None = None
+        self._faults: Tensor | None = None  # int32, of one element
 
     @property
     def occupied_fraction(self) -> Float[Tensor, ""]:
@@ -124,8 +124,8 @@ class OccupancyGrid(nn.Module):
         Args:
             step: training step.
             sdf: signed distance function; called without gradients on up to `config.chunk` points.
-            inverse_deviation: s of the surface, or a function that returns it. A value below `config.sharpness` replaces
-                it, because a blurred surface is visible farther in front.
+            inverse_deviation: s of the surface, or a function that returns it. A value below `config.sharpness`
+                replaces it, because a blurred surface is visible farther in front.
 
         Returns:
             Whether the grid was updated.
@@ -142,9 +142,7 @@ class OccupancyGrid(nn.Module):
             self._evaluate_cells(rows, sdf, _number(inverse_deviation), self.config.decay)
         return True
 
-    def rebuild(
-        self, sdf: DistanceField, inverse_deviation: float | Callable[[], Tensor] | None = None
-    ) -> None:
+    def rebuild(self, sdf: DistanceField, inverse_deviation: float | Callable[[], Tensor] | None = None) -> None:
         """Re-evaluate all cells without their history, to recover a collapsed grid. Arguments as for `update`."""
         if self._updates_on_device(sdf):
             self._evaluate_on_device(sdf, inverse_deviation, 0.0, every_cell=True)

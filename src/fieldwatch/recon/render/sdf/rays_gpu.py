@@ -32,7 +32,7 @@ def draw_rays(drawn: Int64[Tensor, "2 rays"], regions: Int64[Tensor, " _"], *pix
     Args:
         drawn: places of the pixels in the list of regions, and their views.
         regions: pixels of all regions of all views, in their views.
-        *pixels: first pixels and widths of the views, their lenses, and normals, mask, known and distance of all pixels.
+        *pixels: first pixels and widths of the views, their lenses, and of all pixels normals, mask, known, distance.
     """
     rays = drawn.shape[1]
     device = drawn.device
