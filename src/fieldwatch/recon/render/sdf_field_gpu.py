@@ -17,6 +17,8 @@ OUTSIDE = 1
 _SHARES = 512  # SHARES in the kernels
 _TABLE_THREADS = 128
 _POINTS_PER_BLOCK = {16: 64, 32: 64, 64: 32}  # by the most features of a kernel
+MOST_FEATURES = max(_POINTS_PER_BLOCK)
+"""Most features of the encoding that the kernels support."""
 _MOST_POINTS = 1 << 24  # the sums of a row of the table hold 8 numbers of each
 
 
@@ -45,7 +47,7 @@ class _Settings:
 def fits_gpu(encoding: HashEncoding, layers: int, *tensors: Tensor) -> bool:
     """Return whether the kernels support a field: single precision on a GPU, one hidden layer, up to 64 features."""
     single = all((part.dtype, part.device.type) == (torch.float32, "cuda") for part in tensors)
-    return single and layers == 1 and encoding.features <= max(_POINTS_PER_BLOCK)
+    return single and layers == 1 and encoding.features <= MOST_FEATURES
 
 
 def gpu_distance(  # noqa: PLR0913  a field, its points, and how many they are

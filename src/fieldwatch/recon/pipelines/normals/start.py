@@ -31,7 +31,8 @@ from fieldwatch.recon.pipelines.normals.rules import NORMALS_RULES
 from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
-from fieldwatch.recon.render import native_available
+from fieldwatch.recon.render import gpu_kernels_problem, native_available
+from fieldwatch.recon.render.sdf_field_gpu import MOST_FEATURES
 
 TRUTH_CELLS = 128
 """Cells along each edge of the box for the built-in object's ground-truth mesh; its vertices are on the surface."""
@@ -62,7 +63,7 @@ def prepare_scene(config: NormalsConfig) -> NormalsScene:
         schedule=plan,
         starting_poses=starting_poses(maps.views, config.poses, config.seed),
         read_truth=_truth(config, maps),
-        notes=(*maps.notes, *notes, *_schedule_notes(config), *_device_notes(device)),
+        notes=(*maps.notes, *notes, *_schedule_notes(config), *_device_notes(config, device)),
     )
 
 
@@ -226,8 +227,26 @@ def _schedule_notes(config: NormalsConfig) -> list[str]:
     return [f"the schedule of {config.nominal:,} iterations is rescaled to {config.steps:,} steps (--steps)"]
 
 
-def _device_notes(device: torch.device) -> list[str]:
+def _device_notes(config: NormalsConfig, device: torch.device) -> list[str]:
+    """Return a note if training is slower than it could be on the device."""
+    if device.type == "cuda":
+        reason = _without_kernels(config) or gpu_kernels_problem()
+        if reason is None:
+            return []
+        return [f"the GPU kernels are not used ({reason}): torch's own operations render, and the host waits for them"]
     available, reason = native_available()
     if device.type != "cpu" or available:
         return []
     return [f"the native kernels are not used ({reason}); plain torch is 20 to 60 times slower"]
+
+
+def _without_kernels(config: NormalsConfig) -> str | None:
+    """Return which setting the GPU kernels do not support, if there is one."""
+    features = config.sdf.levels * config.sdf.features_per_level
+    if config.rendering.gradient_method != "ad":
+        return f"--gradient-method {config.rendering.gradient_method}"
+    if config.sdf.layers > 1:
+        return f"--layers {config.sdf.layers}"
+    if features > MOST_FEATURES:
+        return f"{features} features per point (--levels times --features-per-level), more than {MOST_FEATURES}"
+    return None if Ranks.of_process().alone else "several processes share the rays"
