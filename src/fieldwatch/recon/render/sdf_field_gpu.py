@@ -16,7 +16,7 @@ OUTSIDE = 1
 """Fault bit of points outside the box: OUTSIDE in the kernels."""
 _SHARES = 512  # SHARES in the kernels
 _TABLE_THREADS = 128
-_POINTS_PER_BLOCK = {16: 64, 32: 64, 64: 32}  # by the most features of a kernel
+_POINTS_PER_BLOCK = {16: 64, 64: 32}  # by the most features of a kernel
 MOST_FEATURES = max(_POINTS_PER_BLOCK)
 """Most features of the encoding that the kernels support."""
 _MOST_POINTS = 1 << 24  # the sums of a row of the table hold 8 numbers of each

@@ -434,7 +434,7 @@ DEVICE void distances_backward(const int *count, int64_t room, const float *poin
     }
 }
 
-/* For up to 16, 32 and 64 features: shared memory holds the numbers of a block's points. */
+/* For up to 16 and up to 64 features: shared memory holds the numbers of a block's points. */
 KERNEL(sdf_16, 64, const int *count, int64_t room, const float *points, int levels, int width,
        const int64_t *layout, const float *active, const float *table, int hidden, const float *w1, const float *b1,
        const float *w2, const float *b2, float sharpness, float *distance, float *gradient, int *faults) {
@@ -447,21 +447,6 @@ KERNEL(sdf_backward_16, 64, const int *count, int64_t room, const float *points,
        const float *w2, float sharpness, const float *by_distance, const float *by_gradient, float *shares,
        float *pulled, int *exponents, float *by_points) {
     distances_backward<16, 64>(count, room, points, levels, width, layout, active, table, hidden, w1, b1, w2,
-                               sharpness, by_distance, by_gradient, shares, pulled, exponents, by_points);
-}
-
-KERNEL(sdf_32, 64, const int *count, int64_t room, const float *points, int levels, int width,
-       const int64_t *layout, const float *active, const float *table, int hidden, const float *w1, const float *b1,
-       const float *w2, const float *b2, float sharpness, float *distance, float *gradient, int *faults) {
-    distances<32, 64>(count, room, points, levels, width, layout, active, table, hidden, w1, b1, w2, b2, sharpness,
-                      distance, gradient, faults);
-}
-
-KERNEL(sdf_backward_32, 64, const int *count, int64_t room, const float *points, int levels, int width,
-       const int64_t *layout, const float *active, const float *table, int hidden, const float *w1, const float *b1,
-       const float *w2, float sharpness, const float *by_distance, const float *by_gradient, float *shares,
-       float *pulled, int *exponents, float *by_points) {
-    distances_backward<32, 64>(count, room, points, levels, width, layout, active, table, hidden, w1, b1, w2,
                                sharpness, by_distance, by_gradient, shares, pulled, exponents, by_points);
 }
 
