@@ -40,6 +40,7 @@ COMMANDS = {
     "splats_kernels": ["splats_kernels.py"],
     "splats_cpu": ["splats_cpu.py"],
     "splats_gpu": ["splats_gpu.py"],
+    "gpu_kernels": ["gpu_kernels.py"],
     "splats_quality": ["splats_quality.py"],
     "mesh_quality": ["mesh_quality.py"],
     "normals_quality": ["normals_quality.py"],

@@ -22,7 +22,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 @dataclass(frozen=True)
-class Resources:
+class KernelResources:
     """What a kernel takes, as the assembler reports it.
 
     Attributes:
@@ -49,7 +49,7 @@ def sources() -> list[Path]:
     return sorted(SOURCES.glob("*.cu"))
 
 
-def all_resources(paths: Iterable[Path], architectures: Iterable[str] = ARCHITECTURES) -> list[Resources]:
+def all_resources(paths: Iterable[Path], architectures: Iterable[str] = ARCHITECTURES) -> list[KernelResources]:
     """Compile sources for architectures and return what each kernel takes."""
     jobs = [(path, architecture) for path in paths for architecture in architectures]
     # The compiler runs outside of Python's lock.
@@ -57,7 +57,7 @@ def all_resources(paths: Iterable[Path], architectures: Iterable[str] = ARCHITEC
         return [found for several in pool.map(lambda job: list(_resources(*job)), jobs) for found in several]
 
 
-def _resources(path: Path, architecture: str) -> Iterator[Resources]:
+def _resources(path: Path, architecture: str) -> Iterator[KernelResources]:
     _, log = compiled(path, architecture, "--ptxas-options=-v")
     for part in re.split(r"(?=Compiling entry function)", log)[1:]:
         entry, spills, used, shared = (pattern.search(part) for pattern in (_ENTRY, _SPILLS, _USED, _SHARED))
@@ -65,13 +65,13 @@ def _resources(path: Path, architecture: str) -> Iterator[Resources]:
             raise ValueError(f"the assembler reported something else than expected: {part}")
         stack, stores, loads = map(int, spills.groups())
         shared_bytes = int(shared[1]) if shared else 0
-        yield Resources(path.name, entry[1], architecture, int(used[1]), shared_bytes, stack, stores + loads)
+        yield KernelResources(path.name, entry[1], architecture, int(used[1]), shared_bytes, stack, stores + loads)
 
 
-def table(found: Iterable[Resources]) -> str:
+def table(found: Iterable[KernelResources]) -> str:
     """Return a table in Markdown: the most that each kernel takes on any architecture."""
     rows = ["| kernel | registers | shared memory | stack | spills |", "|---|---:|---:|---:|---:|"]
-    by_kernel: dict[tuple[str, str], list[Resources]] = {}
+    by_kernel: dict[tuple[str, str], list[KernelResources]] = {}
     for one in found:
         by_kernel.setdefault((one.file, one.kernel), []).append(one)
     for (file, kernel), several in by_kernel.items():

@@ -19,6 +19,7 @@ OTHERS = {
     ("record/catalogue.py", "UndeclaredMetric"): "a mistake in the code that records",
     ("record/writer.py", "WriterFailed"): "a reader of the record, or the disk",
     ("registry/installed.py", "PipelineError"): "a bug of an installed package",
+    ("recon/render/gpu/compilation.py", "KernelsUnavailable"): "no compiler or driver; torch's operations take over",
     ("recon/render/native/build.py", "NativeUnavailable"): "no compiler; plain torch takes over",
     ("replay/precision.py", "NativeCodeError"): "the code of the step; the result of an intervention",
     ("run/rank_group.py", "RankLost"): "another process",

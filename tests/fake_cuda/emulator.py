@@ -17,7 +17,7 @@ from fieldwatch.recon.render.gpu.compilation import SOURCES
 
 FORWARD, REVERSE, SHUFFLED = 0, 1, 7
 """Orders of blocks and threads; any number from 2 is the seed of a random order."""
-_FLAGS = "-x c++ -std=c++17 -O2 -ffp-contract=off -Wall -Wextra -Werror -fPIC -shared".split()
+_FLAGS = "-x c++ -std=c++17 -O2 -ffp-contract=off -Wall -Wextra -Werror -Wno-maybe-uninitialized -fPIC -shared".split()
 SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ftrivial-auto-var-init=pattern")
 """Flags that stop at an access beyond a tensor or an array; shared memory begins with senseless numbers."""
 
@@ -35,12 +35,14 @@ class Emulator:
         self.verdicts: dict[tuple[str, int], str | None] = {}
         self._options = options
 
-    def launch(self, file: Any, kernel: Any, blocks: int, values: Sequence[Any], _: torch.device) -> None:
+    def launch(
+        self, source: Path, options: tuple[str, ...], kernel: Any, blocks: int, values: Sequence[Any], _: torch.device
+    ) -> None:
         """Run a kernel on the memory of its tensors, and count it as a launch."""
         use_memory()
         STATE.ledger.launch(kernel.name)
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        function = getattr(_library(file.path, self._options), f"run_{kernel.name}")
+        function = getattr(_library(source, (*options, *self._options)), f"run_{kernel.name}")
         function(ctypes.c_int(blocks), ctypes.c_uint64(self.order), addresses)
 
 

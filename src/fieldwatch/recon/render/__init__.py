@@ -51,13 +51,18 @@ if TYPE_CHECKING:
         DepthMode,
         RenderOutput,
         View,
+        VisibleRows,
+        any_visible,
         apply_3d_filter,
+        count_visible,
+        fill_visible,
         gsplat_problem,
         rasterize,
         rotations,
+        splat_kernels_problem,
     )
     from fieldwatch.recon.render.triangles import CastBackend, Hits, cast_triangles
-    from fieldwatch.recon.render.visible_adam import VisibleAdam
+    from fieldwatch.recon.render.visible_adam import VisibleAdam, visible_adam_problem
 from fieldwatch.recon.render.similarity import ImageSimilarity, image_similarity, image_similarity_reference
 
 __all__ = [
@@ -92,17 +97,21 @@ __all__ = [
     "StrideSearch",
     "View",
     "VisibleAdam",
+    "VisibleRows",
+    "any_visible",
     "apply_3d_filter",
     "blend_on_device",
     "cast_triangles",
     "composite",
     "composite_sections",
+    "count_visible",
     "depth_normal_consistency",
     "depth_normal_consistency_reference",
     "draw_rays",
     "empty_share",
     "evaluate_in_chunks",
     "fill_empty",
+    "fill_visible",
     "find_samples",
     "geometric_step",
     "gpu_kernels_problem",
@@ -125,8 +134,10 @@ __all__ = [
     "rotations",
     "section_alpha",
     "section_opacities",
+    "splat_kernels_problem",
     "transmittance",
     "view_losses_on_device",
+    "visible_adam_problem",
     "visible_on_device",
 ]
 

@@ -1,5 +1,6 @@
-"""The two terms of the photometric loss of 3DGS (Kerbl 2023, eq. 7), fused on the CPU: L1 and zero-padded SSIM."""
+"""The two terms of the photometric loss of 3DGS (Kerbl 2023, eq. 7), fused on CPU and GPU: L1 and zero-padded SSIM."""
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from fieldwatch.recon.render.gpu import KernelFile, kernels_problem
 from fieldwatch.recon.render.native import call, native_available
 from fieldwatch.recon.transfers import constant
 
@@ -16,6 +18,9 @@ _WINDOW = 11
 _SIGMA = 1.5
 _C1 = 0.01**2
 _C2 = 0.03**2
+_KERNELS = KernelFile("similarity.cu")
+_SIDE = 16  # of a tile, as in gpu/similarity.cu
+_CLOSE = 1e-3  # largest difference in the trial, relative to the largest value
 
 
 class ImageSimilarity(NamedTuple):
@@ -51,6 +56,52 @@ class _Fused(torch.autograd.Function):
         return torch.sub(image, photo).sign_().mul_(gradients[0] / image.numel()).addcmul_(slope, gradients[1]), None
 
 
+class _OnGpu(torch.autograd.Function):
+    """Both means by our own GPU kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, image: Tensor, photo: Tensor) -> Any:
+        image = image.contiguous()
+        photo = photo.contiguous()
+        height, width, channels = image.shape
+        blocks = channels * -(-width // _SIDE) * -(-height // _SIDE)
+        taps = constant(_weights(), image)
+        sums = image.new_empty(blocks, 2)
+        slopes = image.new_empty(3, *image.shape) if ctx.needs_input_grad[0] else None
+        size = (width, height, channels)
+        _KERNELS.launch("similarity_forward", blocks, *size, taps, image, photo, sums, slopes)
+        ctx.save_for_backward(image, photo, taps, slopes)
+        ssim, l1 = (sums.sum(0) / image.numel()).unbind()
+        return l1, ssim
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
+        image, photo, taps, slopes = ctx.saved_tensors
+        height, width, channels = image.shape
+        blocks = channels * -(-width // _SIDE) * -(-height // _SIDE)
+        gradient = torch.empty_like(image)
+        size = (width, height, channels)
+        share = 1 / image.numel()
+        by = (part.contiguous() for part in gradients)
+        _KERNELS.launch("similarity_backward", blocks, *size, taps, image, photo, slopes, share, *by, gradient)
+        return gradient, None
+
+
+def _trial() -> str | None:
+    """Compare the GPU kernels with torch's operations on a small image; return the difference in words, or None."""
+    chance = torch.Generator().manual_seed(0)
+    photo = torch.rand(19, 37, 3, generator=chance).cuda()
+    results: list[list[Tensor]] = []
+    for compare in (_OnGpu.apply, image_similarity_reference):
+        image = (photo * 0.5 + 0.1).requires_grad_()
+        l1, ssim = compare(image, photo)
+        (gradient,) = torch.autograd.grad(l1 - 2 * ssim, image)
+        results.append([l1.detach(), ssim.detach(), gradient])
+    gap = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(*results, strict=True))
+    return None if gap <= _CLOSE else f"SSIM of our GPU kernels differs from torch's by {gap:.1%}"
+
+
 def image_similarity(
     image: Float[Tensor, "height width channels"], photo: Float[Tensor, "height width channels"]
 ) -> ImageSimilarity:
@@ -72,10 +123,12 @@ def image_similarity(
             f"image and photo must have the same shape, and only the image may require a gradient, got an image of "
             f"shape {tuple(image.shape)} and a photo of shape {tuple(photo.shape)}{wrong}"
         )
-    # The kernel supports single precision on the CPU only.
+    # The kernels support single precision only.
     kinds = {(tensor.device.type, tensor.dtype) for tensor in (image, photo)}
     if kinds == {("cpu", torch.float32)} and native_available()[0]:
         return ImageSimilarity(*_Fused.apply(image, photo))
+    if kinds == {("cuda", torch.float32)} and kernels_problem(_KERNELS, _trial) is None:
+        return ImageSimilarity(*_OnGpu.apply(image, photo))
     return image_similarity_reference(image, photo)
 
 
@@ -83,6 +136,13 @@ def _window(like: Tensor) -> Float[Tensor, " taps"]:
     # One-dimensional: the two-dimensional Gaussian is separable.
     weights = tuple(math.exp(-((tap - _WINDOW // 2) ** 2) / (2 * _SIGMA**2)) for tap in range(_WINDOW))
     return constant(weights, like) / sum(weights)
+
+
+@functools.cache
+def _weights() -> tuple[float, ...]:
+    """Return the weights of the window, which add up to 1."""
+    weights = [math.exp(-((tap - _WINDOW // 2) ** 2) / (2 * _SIGMA**2)) for tap in range(_WINDOW)]
+    return tuple(weight / sum(weights) for weight in weights)
 
 
 class _Blurred(torch.autograd.Function):

@@ -4,11 +4,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.optim import Optimizer
 
+from fieldwatch.recon.render.gpu import KernelFile, kernels_problem
 from fieldwatch.recon.render.native import call, native_available
+from fieldwatch.recon.render.splats.visible import VisibleRows, fill_visible
+from fieldwatch.recon.transfers import upload
+
+_KERNELS = KernelFile("adam.cu")
+_THREADS = 256  # as in gpu/adam.cu
+_CLOSE = 1e-5  # largest difference in the trial
 
 
 class _Numbers(NamedTuple):
@@ -42,7 +49,8 @@ class VisibleAdam(Optimizer):
         eps: term added to the root of the second moment.
 
     Attributes:
-        visible: unique int64 indices of the rows to update; None updates all. Set it before every step.
+        visible: unique int64 indices of the rows to update, or a mask of all rows; None updates all. Set it before
+            every step.
     """
 
     _step_supports_amp_scaling = True
@@ -57,7 +65,7 @@ class VisibleAdam(Optimizer):
         if not (lr >= 0 and eps >= 0 and all(0 <= beta < 1 for beta in betas)):
             raise ValueError(f"Adam needs lr >= 0, eps >= 0 and betas in [0, 1), got lr {lr}, eps {eps}, betas {betas}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
-        self.visible: Int[Tensor, " visible"] | None = None
+        self.visible: VisibleRows | None = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -68,6 +76,10 @@ class VisibleAdam(Optimizer):
                 loss = closure()
         # GradScaler sets found_inf on optimizers with `_step_supports_amp_scaling` and leaves the skip to them.
         refused = getattr(self, "found_inf", None)
+        parameters = [each for group in self.param_groups for each in group["params"] if each.grad is not None]
+        if parameters and all(_has_kernel(parameter) for parameter in parameters):
+            self._step_on_gpu(parameters, refused)
+            return loss
         if refused is not None and bool(refused):
             return loss
         for group in self.param_groups:
@@ -76,13 +88,49 @@ class VisibleAdam(Optimizer):
                     self._step_one(parameter, group)
         return loss
 
-    def _step_one(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def _state_of(self, parameter: Tensor, device: torch.device) -> dict[str, Any]:
+        """Return the state of a parameter, with its step counter on a device."""
         state = self.state[parameter]
         if not state:
             # A tensor, as in torch.optim.Adam, so that checkpoints of both are interchangeable.
-            state["step"] = torch.zeros(())
+            state["step"] = torch.zeros((), device=device)
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
+        elif state["step"].device != device:
+            # Of a checkpoint, which a GPU and a CPU may share.
+            state["step"] = upload(state["step"], device) if device.type == "cuda" else state["step"].to(device)
+        return state
+
+    def _step_on_gpu(self, parameters: list[Tensor], refused: Tensor | None) -> None:
+        """Update the visible rows by a kernel per parameter; the host waits for nothing."""
+        states = {parameter: self._state_of(parameter, parameter.device) for parameter in parameters}
+        steps = [state["step"] for state in states.values()]
+        torch._foreach_add_(steps, 1)
+        if refused is not None:
+            # A refused step does not count. A list, since a single tensor would be read by the host.
+            torch._foreach_sub_(steps, [refused] * len(steps))
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for parameter in (each for each in group["params"] if each in states):
+                state = states[parameter]
+                visible = self._mask(parameter)
+                count = len(parameter)
+                width = parameter[:1].numel()
+                blocks = -(-count * width // _THREADS)
+                size = (count, width, visible, _gradient(parameter).contiguous(), state["step"], refused)
+                numbers = (beta1, beta2, group["lr"], group["eps"])
+                moments = (state["exp_avg"], state["exp_avg_sq"])
+                _KERNELS.launch("adam_visible", blocks, *size, *numbers, parameter.detach(), *moments)
+
+    def _mask(self, parameter: Tensor) -> Bool[Tensor, " n"]:
+        visible = self.visible
+        if visible is not None and visible.dtype == torch.bool:
+            return visible
+        mask = torch.zeros(len(parameter), dtype=torch.bool, device=parameter.device)
+        return mask.fill_(True) if visible is None else fill_visible(mask, visible, True)
+
+    def _step_one(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        state = self._state_of(parameter, torch.device("cpu"))
         state["step"] += 1
         beta1, beta2 = group["betas"]
         step_count = state["step"].item()
@@ -91,6 +139,8 @@ class VisibleAdam(Optimizer):
         root = (1 - beta2**step_count) ** 0.5
         numbers = _Numbers(beta2, 1 - beta1, 1 - beta2, rate, root, group["eps"])
         visible = self.visible
+        if visible is not None and visible.dtype == torch.bool:
+            visible = visible.nonzero()[:, 0]
         # The kernel indexes with 64-bit integers and needs contiguous ids.
         ids = torch.arange(len(parameter), device=parameter.device) if visible is None else visible.contiguous()
         if parameter.device.type == "cpu" and parameter.dtype == torch.float32 and native_available()[0]:
@@ -101,6 +151,38 @@ class VisibleAdam(Optimizer):
             call("fw_adam", len(ids), ids, width, gradient, *numbers, threads, parameter, *moments)
         else:
             _step_rows(parameter, ids, state, numbers)
+
+
+def _has_kernel(parameter: Tensor) -> bool:
+    if parameter.device.type != "cuda" or parameter.dtype != torch.float32 or not parameter.is_contiguous():
+        return False
+    return kernels_problem(_KERNELS, _trial) is None
+
+
+def visible_adam_problem() -> str | None:
+    """Return why `VisibleAdam` has no kernel for the current GPU; None if it has one."""
+    return kernels_problem(_KERNELS, _trial)
+
+
+def _trial() -> str | None:
+    """Compare two steps of the GPU kernel with those of the CPU; return the difference in words, or None."""
+    chance = torch.Generator().manual_seed(0)
+    start, *gradients = (torch.randn(70, 3, generator=chance) for _ in range(3))
+    visible = torch.rand(70, generator=chance) < 0.5
+    on_gpu = start.cuda()
+    step = torch.zeros((), device="cuda")
+    moments = [torch.zeros_like(on_gpu) for _ in range(2)]
+    on_cpu = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([on_cpu], lr=0.1, eps=1e-15)
+    for gradient in gradients:
+        step += 1
+        size = (70, 3, visible.cuda(), gradient.cuda(), step, None)
+        _KERNELS.launch("adam_visible", 1, *size, 0.9, 0.999, 0.1, 1e-15, on_gpu, *moments)
+        on_cpu.grad = gradient
+        optimizer.step()
+    wanted = torch.where(visible[:, None], on_cpu.detach(), start)
+    gap = float((on_gpu.cpu() - wanted).abs().max())
+    return None if gap <= _CLOSE else f"Adam of our GPU kernels differs from torch's by {gap:.2g}"
 
 
 def _gradient(parameter: Tensor) -> Tensor:

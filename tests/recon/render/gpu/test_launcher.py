@@ -69,7 +69,8 @@ def library(tmp_path, monkeypatch):
 def launch(request):
     file = KernelFile("machine.cu", request.path.parent)
     values = [ctypes.c_int64(1 << 40), ctypes.c_float(0.5), ctypes.c_void_p(0x7000DEADBEEF), ctypes.c_void_p()]
-    return lambda: launcher.LAUNCHER.launch(file, file.kernels["reversed_sums"], 7, values, torch.device("cuda", 0))
+    kernel = file.kernels["reversed_sums"]
+    return lambda: launcher.LAUNCHER.launch(file.path, (), kernel, 7, values, torch.device("cuda", 0))
 
 
 def test_arguments_reach_the_driver_whole(library, launch, capfd):
@@ -94,7 +95,7 @@ def test_a_refused_cubin_names_the_reason(library, launch):
 def test_a_missing_driver_is_named(monkeypatch):
     monkeypatch.setattr(driver, "_LIBRARIES", ("libcuda-that-is-not-there.so",))
     with pytest.raises(KernelsUnavailable, match="driver"):
-        driver.Driver()
+        driver.CudaDriver()
 
 
 def test_a_trial_is_made_once_and_its_verdict_kept(library, launch):

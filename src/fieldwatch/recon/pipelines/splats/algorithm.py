@@ -34,6 +34,7 @@ from fieldwatch.recon.pipelines.splats.products import write_products, write_sta
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.start import scene_of_run, start_run
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
+from fieldwatch.recon.render import count_visible
 
 STAGE0 = "3dgs"
 """Subfolder of the run folder with the model after stage 0, in the format of 3D Gaussian splatting."""
@@ -57,14 +58,21 @@ def loss_terms(
         terms |= Terms(opacity=(weights.opacity_weight, mean_opacity(gaussians)))
         terms |= Terms(scale=(weights.scale_weight, mean_scale(gaussians)))
     if plan.acts("entropy_regularization", step):
-        terms |= Terms(entropy_regularization=(surface.entropy_weight, opacity_entropy(rendered.opacities())))
+        terms |= Terms(
+            entropy_regularization=(
+                surface.entropy_weight,
+                opacity_entropy(rendered.opacities(), rendered.output.visible),
+            )
+        )
     if plan.acts("depth_normal_consistency", step):
         with span("loss_depth_normal"):
             error = depth_normal(config, scene.cameras[rendered.view.index], rendered)
         terms |= Terms(depth_normal_consistency=(surface.depth_normal_weight, error))
     if plan.acts("flatness", step):
         # Relative to the scene's size: the unit of length is arbitrary, and the weight must not depend on it.
-        terms |= Terms(flatness=(surface.flatness_weight, flatness_error(rendered.scales()) / scene.size))
+        terms |= Terms(
+            flatness=(surface.flatness_weight, flatness_error(rendered.scales(), rendered.output.visible) / scene.size)
+        )
     if density_acts(config, scene, step):
         with span("neighbors"):  # long only if the table must be searched now, as after each change of the rows
             neighbors = neighborhood.at(step, gaussians.means)
@@ -148,14 +156,16 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
             summary = StepSummary.of(outputs, densifier.new_statistics(step.index))
             summary = summary.over_ranks(run.ranks, shard.weight, len(gaussians))
             densifier.add(summary.statistics)
-            # Before the update: on a CPU, only the visible rows are updated.
+            # Before the update: only the visible rows are updated.
             rate = optimizers.set_rates(step.index, batch.train_indices, summary.visible)
             with step.span("optimizer"):
                 step.update(*optimizers.active(step.terms))
             densifier.add_sgld_noise(step.index, rate)  # with MCMC only
 
             visible = summary.visible
-            step.record({"Model/size": len(gaussians), "Model/work": len(visible), "Train/PSNR": summary.psnr})
+            step.record(
+                {"Model/size": len(gaussians), "Model/work": count_visible(visible), "Train/PSNR": summary.psnr}
+            )
             # Before densification, which renumbers the rows and invalidates `visible`.
             monitor.after_update(run, step, visible, sampled=density_acts(config, scene, step.index))
             del outputs, summary, visible  # free their memory before the next step allocates its own

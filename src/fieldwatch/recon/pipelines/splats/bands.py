@@ -289,6 +289,8 @@ def _put_rows(maps: list[Tensor | None], number: int, rows: Tensor | None, band:
 def _copied_without_pixels(output: RenderOutput) -> RenderOutput:
     """Return a band's output without pixels; copied, because views would keep the rows of all Gaussians in memory."""
     empty = output.alpha.new_empty(0, 0)
+    # A mask makes the host wait, which a rendering in bands does anyway.
+    rows = slice(None) if output.visible is None else output.visible
     return RenderOutput(
         features=empty[..., None],
         alpha=empty,
@@ -296,8 +298,8 @@ def _copied_without_pixels(output: RenderOutput) -> RenderOutput:
         normals=None,
         median_depth=None,
         median_ids=None,
-        ids=output.ids.clone(),
-        radii=output.radii.clone(),
-        means2d=output.means2d.clone(),
+        ids=output.ids[rows].clone(),
+        radii=output.radii[rows].clone(),
+        means2d=output.means2d[rows].clone(),
         absgrad=output.absgrad,
     )

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
+
+from fieldwatch.recon.render import VisibleRows, fill_visible
 
 
 class LastVisible:
@@ -30,11 +32,11 @@ class LastVisible:
         self._steps = torch.empty(0, dtype=torch.int32, device=device)
         self._since = self._now = -1
 
-    def add(self, visible: Int[Tensor, " visible"], count: int, step: int) -> None:
+    def add(self, visible: VisibleRows, count: int, step: int) -> None:
         """Record the visible Gaussians of one step.
 
         Args:
-            visible: rows of the visible Gaussians (`RenderOutput.ids`).
+            visible: the visible Gaussians (`RenderOutput.visible_rows`).
             count: number of Gaussians.
             step: current step, 0-based, ascending.
         """
@@ -43,7 +45,7 @@ class LastVisible:
             # The rows are new: no Gaussian has been visible yet.
             self._steps = torch.full((count,), -1, dtype=torch.int32, device=visible.device)
             self._since = step
-        self._steps.index_fill_(0, visible.long(), step)
+        fill_visible(self._steps, visible, step)
         self._now = step
 
     def restart(self) -> None:

@@ -113,16 +113,20 @@ class RenderedView:
             generator=generator,
         )
 
-    def opacities(self) -> Float[Tensor, " visible"]:
-        """Return the opacities of the visible Gaussians."""
-        return self.ellipsoids.opacities.index_select(0, self.output.ids)
+    def opacities(self) -> Float[Tensor, " ids"]:
+        """Return the opacities of the Gaussians of `output.ids`, of which only the visible ones count."""
+        opacities = self.ellipsoids.opacities
+        return opacities if self.output.visible is not None else opacities.index_select(0, self.output.ids)
 
-    def scales(self) -> Float[Tensor, "visible 3"]:
-        """Return the scales of the visible Gaussians, world units."""
-        return self.ellipsoids.scales.index_select(0, self.output.ids)
+    def scales(self) -> Float[Tensor, "ids 3"]:
+        """Return the scales of the Gaussians of `output.ids`, of which only the visible ones count; world units."""
+        scales = self.ellipsoids.scales
+        return scales if self.output.visible is not None else scales.index_select(0, self.output.ids)
 
     def visible(self) -> Bool[Tensor, " n"]:
         """Return a mask of the Gaussians that are visible in the view."""
+        if self.output.visible is not None:
+            return self.output.visible
         mask = torch.zeros(len(self.model.gaussians), dtype=torch.bool, device=self.output.ids.device)
         return mask.index_fill_(0, self.output.ids, value=True)
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 from torch.optim import Optimizer
 
 from fieldwatch import Terms
@@ -15,7 +13,7 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.rates import Rates, make_optimizer
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.schedule import Plan
-from fieldwatch.recon.render import VisibleAdam
+from fieldwatch.recon.render import VisibleAdam, VisibleRows
 
 EXPOSURES_FALL = 0.1
 """Final fraction of the exposures' learning rate."""
@@ -41,13 +39,13 @@ class SplatOptimizers:
         self._beta = None if model.log_beta is None else torch.optim.Adam([model.log_beta], lr=config.rates.lr_beta)
         self._extent = scene.extent
 
-    def set_rates(self, step: int, photos: Sequence[int], visible: Int[Tensor, " visible"]) -> float:
+    def set_rates(self, step: int, photos: Sequence[int], visible: VisibleRows) -> float:
         """Set learning rates and visible rows for the update of a step.
 
         Args:
             step: current step, 0-based.
             photos: indices of the step's photos among the training photos.
-            visible: rows of the Gaussians that are visible in them.
+            visible: the Gaussians that are visible in them.
 
         Returns:
             The learning rate of the means, world units.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch import Run, Step
@@ -22,6 +22,7 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.renderable import RenderableGaussians
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.tags import ACTIVE, GIANT, NEEDLE, REST_EVERY, TRANSPARENT
+from fieldwatch.recon.render import VisibleRows, count_visible
 
 HISTOGRAM_EVERY = 50
 """Number of measurements between histograms, which copy every entry to the host."""
@@ -53,13 +54,13 @@ class PopulationMonitor:
         self._last_visible = LastVisible(len(scene.photos.train), scene.device)
         self._clock = LoopClock(scene.plan.total, scene.device)
 
-    def after_update(self, run: Run, step: Step, visible: Int[Tensor, " visible"], *, sampled: bool = False) -> None:
+    def after_update(self, run: Run, step: Step, visible: VisibleRows, *, sampled: bool = False) -> None:
         """Record the statistics that are due; call it after `step.update`, before the number of Gaussians changes.
 
         Args:
             run: current run, for its training time.
             step: current step.
-            visible: rows of the Gaussians that are visible in the step's views.
+            visible: the Gaussians that are visible in the step's views.
             sampled: whether a density term sampled from the visible Gaussians.
         """
         count = len(self._gaussians)
@@ -76,9 +77,10 @@ class PopulationMonitor:
             return
         # 0 at the first step, so that the statistics that are recorded rarely start there, too.
         number = (step.index + 1) // self._every
-        values = parameter_statistics(self._gaussians, number, sampled=float(len(visible)) if sampled else None)
+        seen = count_visible(visible)
+        values = parameter_statistics(self._gaussians, number, sampled=seen if sampled else None)
         values |= population_shares(
-            self._gaussians, number, size=self._scene.size, last_visible=self._last_visible, visible=len(visible)
+            self._gaussians, number, size=self._scene.size, last_visible=self._last_visible, visible=seen
         )
         step.record(values | self._clock.metrics(step.index, run.seconds()))
         if first or number % HISTOGRAM_EVERY == 0:
@@ -100,7 +102,7 @@ class PopulationMonitor:
 
 @torch.no_grad()
 def parameter_statistics(
-    gaussians: RenderableGaussians, number: int, *, sampled: float | None = None
+    gaussians: RenderableGaussians, number: int, *, sampled: Tensor | float | None = None
 ) -> dict[str, Tensor | float]:
     """Return mean and standard deviation of each kind of parameter, and the number of active Gaussians.
 
@@ -134,7 +136,7 @@ def parameter_statistics(
 
 @torch.no_grad()
 def population_shares(
-    gaussians: RenderableGaussians, number: int, *, size: float, last_visible: LastVisible, visible: int
+    gaussians: RenderableGaussians, number: int, *, size: float, last_visible: LastVisible, visible: Tensor | int
 ) -> dict[str, Tensor | float]:
     """Return the fractions of degenerate Gaussians by kind, and of those visible in this step.
 

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from fieldwatch import InputError
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
-from fieldwatch.recon.render import VisibleAdam
+from fieldwatch.recon.render import VisibleAdam, splat_kernels_problem, visible_adam_problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,8 @@ def make_optimizer(gaussians: Gaussians, rates: Rates, extent: float, *, visible
         gaussians: Gaussians to optimize, already on their device.
         rates: learning rates.
         extent: extent of the scene, world units.
-        visible_only: on a CPU, update only the visible rows (set `optimizer.visible` before each step).
+        visible_only: update only the visible rows (set `optimizer.visible` before each step). On a GPU without our own
+            kernels, all rows are updated.
     """
     groups: list[dict[str, list[Tensor] | float | str]] = [
         {
@@ -91,7 +92,7 @@ def make_optimizer(gaussians: Gaussians, rates: Rates, extent: float, *, visible
     ]
     # eps 1e-15 as in 3DGS: with a loss averaged over pixels, gradients are small compared with the default 1e-8.
     on_cpu = gaussians.means.device.type == "cpu"
-    if visible_only and on_cpu:
+    if visible_only and (on_cpu or (splat_kernels_problem() is None and visible_adam_problem() is None)):
         optimizer = VisibleAdam(groups, betas=(0.9, 0.999), eps=1e-15)
     else:
         optimizer = torch.optim.Adam(groups, betas=(0.9, 0.999), eps=1e-15, fused=not on_cpu)

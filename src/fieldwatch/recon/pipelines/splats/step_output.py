@@ -5,13 +5,20 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch import Ranks, StepOutput, Terms
 from fieldwatch.recon.pipelines.splats.objective import step_psnr
 from fieldwatch.recon.pipelines.splats.scene import PhotoView
-from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View
+from fieldwatch.recon.render import (
+    DensificationStatistics,
+    RenderOutput,
+    View,
+    VisibleRows,
+    any_visible,
+    fill_visible,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,12 +74,12 @@ class StepSummary:
 
     Attributes:
         psnr: mean PSNR over the views, dB.
-        visible: rows of the Gaussians that are visible in at least one view, ascending.
+        visible: the Gaussians that are visible in at least one view.
         statistics: densification statistics of this step, summed over the views; None if they are not collected.
     """
 
     psnr: Float[Tensor, ""]
-    visible: Int[Tensor, " visible"]
+    visible: VisibleRows
     statistics: DensificationStatistics | None
 
     @classmethod
@@ -91,11 +98,10 @@ class StepSummary:
             statistics.gradients *= len(outputs)
         first, *further = outputs
         if not further:
-            return cls(psnr=first.psnr, visible=first.projected.ids, statistics=statistics)
+            return cls(psnr=first.psnr, visible=first.projected.visible_rows, statistics=statistics)
         return cls(
             psnr=torch.stack([output.psnr for output in outputs]).mean(),
-            # `unique` also sorts: ascending rows, whatever the order of the views.
-            visible=torch.cat([output.projected.ids for output in outputs]).unique(),
+            visible=any_visible([output.projected.visible_rows for output in outputs]),
             statistics=statistics,
         )
 
@@ -114,7 +120,7 @@ class StepSummary:
         if ranks.alone:
             return self
         # As a mask of floats, because only sums over ranks are available: above 0 means visible on some rank.
-        visible = self.psnr.new_zeros(gaussians).index_fill_(0, self.visible, 1.0)
+        visible = fill_visible(self.psnr.new_zeros(gaussians), self.visible, 1.0)
         psnr = weight * self.psnr[None]
         if self.statistics is None:
             ranks.sum([psnr, visible])
@@ -124,4 +130,6 @@ class StepSummary:
             radii[ranks.rank] = self.statistics.radii
             ranks.sum([psnr, visible, self.statistics.gradients, self.statistics.counts, radii])
             self.statistics.radii = radii.amax(0)
-        return replace(self, psnr=psnr[0], visible=visible.nonzero()[:, 0])
+        mask = visible > 0
+        rows = mask if self.visible.dtype == torch.bool else mask.nonzero()[:, 0]
+        return replace(self, psnr=psnr[0], visible=rows)

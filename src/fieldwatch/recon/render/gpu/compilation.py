@@ -66,7 +66,7 @@ def compiled(path: Path, architecture: str, *options: str) -> tuple[bytes, str]:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def cubin(path: Path, architecture: str, *, announce: Callable[[str], None] = lambda _: None) -> bytes:
+def cubin(path: Path, architecture: str, *options: str, announce: Callable[[str], None] = lambda _: None) -> bytes:
     """Return the cubin of a source, from the user's cache or compiled anew.
 
     Processes may compile at the same time: each writes to a separate file and renames it. A cached file that is damaged
@@ -75,25 +75,26 @@ def cubin(path: Path, architecture: str, *, announce: Callable[[str], None] = la
     Args:
         path: the ``.cu`` file.
         architecture: architecture of the GPU, such as ``sm_89``.
+        options: more options of NVRTC.
         announce: is called with a line of text before a compilation.
 
     Raises:
         KernelsUnavailable: NVRTC is missing, or refused the source or the architecture.
     """
-    kept = cache_folder().parent / "gpu" / f"{path.stem}-{architecture}-{_key(path, architecture)}.cubin"
+    kept = cache_folder().parent / "gpu" / f"{path.stem}-{architecture}-{_key(path, architecture, options)}.cubin"
     found = _read(kept)
     if found is not None:
         return found
     announce(f"compiling GPU kernels ({path.name}) for {architecture}, once; they are kept in {kept.parent}")
     began = time.perf_counter()
-    image, _ = compiled(path, architecture)
+    image, _ = compiled(path, architecture, *options)
     _keep(image, kept)
     announce(f"compiled {path.name} in {time.perf_counter() - began:.1f} s")
     return image
 
 
-def _key(path: Path, architecture: str) -> str:
-    digest = hashlib.sha256(" ".join([architecture, *OPTIONS, *map(str, _version())]).encode())
+def _key(path: Path, architecture: str, options: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(" ".join([architecture, *OPTIONS, *options, *map(str, _version())]).encode())
     for name, content in (*_headers(path).items(), (path.name, path.read_bytes())):
         digest.update(name.encode() + b"\0" + content)
     return digest.hexdigest()[:20]
@@ -110,8 +111,8 @@ def _read(kept: Path) -> bytes | None:
         content = kept.read_bytes()
     except OSError:  # missing, or a folder that cannot be read: writing to it says what is wrong
         return None
-    image, digest = content[:-_DIGEST], content[-_DIGEST:]
-    return image if hashlib.sha256(image).digest() == digest else None
+    image = content[:-_DIGEST]
+    return image if hashlib.sha256(image).digest() == content[-_DIGEST:] else None
 
 
 def _keep(image: bytes, kept: Path) -> None:
@@ -161,7 +162,8 @@ def _candidates() -> list[str]:
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.nvrtcGetErrorString.restype = ctypes.c_char_p
     # Without declared types, ctypes passes addresses as 32 bits.
-    pointer, size = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
+    pointer = ctypes.c_void_p
+    size = ctypes.POINTER(ctypes.c_size_t)
     library.nvrtcCreateProgram.argtypes = [pointer, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, pointer, pointer]
     library.nvrtcCompileProgram.argtypes = [pointer, ctypes.c_int, pointer]
     for what in ("ProgramLog", "CUBIN"):
@@ -171,7 +173,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _version() -> tuple[int, int]:
-    major, minor = ctypes.c_int(), ctypes.c_int()
+    major = ctypes.c_int()
+    minor = ctypes.c_int()
     _checked(_nvrtc(), "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
 

@@ -18,7 +18,7 @@ _SIGNATURES: dict[str, list[Any]] = {
 }
 
 
-class Driver:
+class CudaDriver:
     """The driver's functions; torch has made the current device's context current.
 
     Raises:
@@ -30,15 +30,25 @@ class Driver:
         for name, arguments in _SIGNATURES.items():
             getattr(self._library, name).argtypes = arguments
 
-    def functions(self, image: bytes, names: Sequence[str]) -> dict[str, int]:
-        """Load a cubin into the current context and return its kernels by name.
+    def module(self, image: bytes) -> int:
+        """Load a cubin into the current context and return its handle.
 
         Raises:
-            KernelsUnavailable: the driver refused the cubin, or it lacks a kernel.
+            KernelsUnavailable: the driver refused the cubin.
         """
-        module = _P()
-        self._call("cuModuleLoadData", ctypes.byref(module), image)
-        return {name: self._function(module, name) for name in names}
+        handle = _P()
+        self._call("cuModuleLoadData", ctypes.byref(handle), image)
+        return handle.value or 0
+
+    def function(self, module: int, name: str) -> int:
+        """Return the handle of a kernel of a module.
+
+        Raises:
+            KernelsUnavailable: the module has no such kernel.
+        """
+        handle = _P()
+        self._call("cuModuleGetFunction", ctypes.byref(handle), module, name.encode())
+        return handle.value or 0
 
     def launch(self, function: int, blocks: int, threads: int, values: Sequence[Any], stream: int) -> None:
         """Launch a kernel on a stream.
@@ -48,11 +58,6 @@ class Driver:
         """
         addresses = (_P * len(values))(*(ctypes.addressof(value) for value in values))
         self._call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, 0, stream, addresses, None)
-
-    def _function(self, module: ctypes.c_void_p, name: str) -> int:
-        function = _P()
-        self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
-        return function.value or 0
 
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)

@@ -2,7 +2,7 @@
 
 import ctypes
 import functools
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from fieldwatch.recon.render.gpu import launcher
-from fieldwatch.recon.render.gpu.compilation import SOURCES
+from fieldwatch.recon.render.gpu.compilation import SOURCES, KernelsUnavailable
+from fieldwatch.recon.render.gpu.signatures import KernelParameter, KernelSignature, signatures
 
-_KERNEL = re.compile(r"^KERNEL\((\w+),\s*(\w+),\s*([^)]*)\)\s*\{", re.MULTILINE)
-_CONSTANT = r"^#define {} (\d+)\b"
 _NUMBERS: dict[str, Any] = {
     "int": ctypes.c_int32,
     "int64_t": ctypes.c_int64,
@@ -32,57 +31,33 @@ _BYTES = {torch.uint8, torch.bool}  # torch stores a bool in a byte
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A parameter of a kernel.
-
-    Attributes:
-        name: its name in the source.
-        kind: its type without `const` and `*`.
-        pointer: whether it is a tensor.
-    """
-
-    name: str
-    kind: str
-    pointer: bool
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel as its source declares it.
-
-    Attributes:
-        name: its name in the source.
-        threads: threads per block.
-        parameters: its parameters, in order.
-    """
-
-    name: str
-    threads: int
-    parameters: tuple[Parameter, ...]
-
-
-@dataclass(frozen=True)
 class KernelFile:
     """A source file of kernels; `kernel.h` describes the language.
 
     Args:
         name: file name, such as ``splats.cu``.
         folder: its folder.
+        defines: macros and their values, which the source is compiled with.
     """
 
     name: str
     folder: Path = SOURCES
+    defines: tuple[tuple[str, int], ...] = ()
 
     @property
     def path(self) -> Path:
         """Path of the source."""
         return self.folder / self.name
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of the compiler that set the macros."""
+        return tuple(f"-D{name}={value}" for name, value in self.defines)
+
     @functools.cached_property
-    def kernels(self) -> dict[str, Kernel]:
+    def kernels(self) -> dict[str, KernelSignature]:
         """Kernels of the file, by name."""
-        text = self.path.read_text()
-        return {name: Kernel(name, _threads(text, at), _parameters(listed)) for name, at, listed in _found(text)}
+        return signatures(self.path.read_text())
 
     def launch(self, name: str, blocks: int, *arguments: Tensor | float | None) -> None:
         """Launch a kernel on the current stream, without waiting for it; 0 blocks launch nothing.
@@ -106,35 +81,31 @@ class KernelFile:
         if len(devices) != 1:
             raise ValueError(f"{name} needs tensors on one GPU, got {sorted(str(device) for device in devices)}")
         if blocks > 0:
-            launcher.LAUNCHER.launch(self, kernel, blocks, values, devices.pop())
+            launcher.LAUNCHER.launch(self.path, self.options, kernel, blocks, values, devices.pop())
 
 
-def _found(text: str) -> list[tuple[str, str, str]]:
-    return [(match[1], match[2], match[3]) for match in _KERNEL.finditer(text)]
+def kernels_problem(file: "KernelFile", trial: Callable[[], str | None]) -> str | None:
+    """Return why the kernels of a file cannot be used on the current GPU; None if they can.
+
+    The first call per process and GPU compiles the kernels and makes a trial.
+
+    Args:
+        file: the kernels.
+        trial: compares results of the kernels on a small input with torch's operations; returns the difference in
+            words, or None.
+    """
+    key = (file.name, torch.cuda.current_device())
+    verdicts = launcher.LAUNCHER.verdicts
+    if key not in verdicts:
+        try:
+            verdicts[key] = trial()
+        # torch raises errors of a kernel (an invalid address) at a later operation.
+        except (KernelsUnavailable, torch.AcceleratorError) as error:
+            verdicts[key] = str(error).strip().splitlines()[0]
+    return verdicts[key]
 
 
-def _threads(text: str, given: str) -> int:
-    if given.isdigit():
-        return int(given)
-    constant = re.search(_CONSTANT.format(given), text, re.MULTILINE)
-    if constant is None:
-        raise ValueError(f"the threads of a block are a number or a #define of the same file, got {given}")
-    return int(constant[1])
-
-
-def _parameters(listed: str) -> tuple[Parameter, ...]:
-    return tuple(_parameter(part) for part in listed.split(","))
-
-
-def _parameter(text: str) -> Parameter:
-    words = text.replace("*", " * ").replace("__restrict__", " ").split()
-    kind = next(word for word in words if word not in {"const", "*"})
-    if kind not in _DTYPES or ("*" not in words and kind not in _NUMBERS):
-        raise ValueError(f"a parameter is a number or a pointer to one of {', '.join(_DTYPES)}, got {text.strip()!r}")
-    return Parameter(words[-1], kind, "*" in words)
-
-
-def _value(kernel: str, parameter: Parameter, argument: Tensor | float | None) -> Any:
+def _value(kernel: str, parameter: KernelParameter, argument: Tensor | float | None) -> Any:
     """Return an argument as a ctypes value."""
     if not parameter.pointer:
         if isinstance(argument, Tensor) or argument is None:

@@ -1,16 +1,15 @@
-"""The launcher of kernels, and whether their results can be trusted on this machine."""
+"""The launcher of kernels: CUDA's driver, or the emulation that tests put in its place."""
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
-from fieldwatch.recon.render.gpu.compilation import KernelsUnavailable, cubin
-from fieldwatch.recon.render.gpu.driver import Driver
-
-if TYPE_CHECKING:
-    from fieldwatch.recon.render.gpu.kernels import Kernel, KernelFile
+from fieldwatch.recon.render.gpu.compilation import cubin
+from fieldwatch.recon.render.gpu.driver import CudaDriver
+from fieldwatch.recon.render.gpu.signatures import KernelSignature
 
 Verdicts = dict[tuple[str, int], str | None]
 
@@ -24,8 +23,14 @@ class Launcher(Protocol):
 
     verdicts: Verdicts
 
-    def launch(
-        self, file: "KernelFile", kernel: "Kernel", blocks: int, values: Sequence[Any], device: torch.device
+    def launch(  # noqa: PLR0913, PLR0917  what a driver needs for a launch
+        self,
+        source: Path,
+        options: tuple[str, ...],
+        kernel: KernelSignature,
+        blocks: int,
+        values: Sequence[Any],
+        device: torch.device,
     ) -> None:
         """Start a kernel on the current stream of a device, with ctypes values as arguments."""
         ...
@@ -36,11 +41,18 @@ class CudaLauncher:
 
     def __init__(self) -> None:
         self.verdicts: Verdicts = {}
-        self._driver: Driver | None = None
-        self._functions: dict[tuple[str, str, int], int] = {}
+        self._driver: CudaDriver | None = None
+        self._modules: dict[tuple[Path, tuple[str, ...], int], int] = {}
+        self._functions: dict[tuple[Path, tuple[str, ...], str, int], int] = {}
 
-    def launch(
-        self, file: "KernelFile", kernel: "Kernel", blocks: int, values: Sequence[Any], device: torch.device
+    def launch(  # noqa: PLR0913, PLR0917  what a driver needs for a launch
+        self,
+        source: Path,
+        options: tuple[str, ...],
+        kernel: KernelSignature,
+        blocks: int,
+        values: Sequence[Any],
+        device: torch.device,
     ) -> None:
         """Start a kernel on the current stream of a device, with ctypes values as arguments.
 
@@ -49,18 +61,20 @@ class CudaLauncher:
         """
         index = torch.cuda.current_device() if device.index is None else device.index
         with torch.cuda.device(index):
-            driver = self._driver = self._driver or Driver()
-            function = self._functions.get((file.name, kernel.name, index))
+            driver = self._driver = self._driver or CudaDriver()
+            key = (source, options, kernel.name, index)
+            function = self._functions.get(key)
             if function is None:
-                self._load(driver, file, index)
-                function = self._functions[file.name, kernel.name, index]
+                module = self._module(driver, source, options, index)
+                function = self._functions[key] = driver.function(module, kernel.name)
             driver.launch(function, blocks, kernel.threads, values, torch.cuda.current_stream(index).cuda_stream)
 
-    def _load(self, driver: Driver, file: "KernelFile", index: int) -> None:
-        major, minor = torch.cuda.get_device_capability(index)
-        image = cubin(file.path, f"sm_{major}{minor}", announce=_announce)
-        for name, function in driver.functions(image, list(file.kernels)).items():
-            self._functions[file.name, name, index] = function
+    def _module(self, driver: CudaDriver, source: Path, options: tuple[str, ...], index: int) -> int:
+        key = (source, options, index)
+        if key not in self._modules:
+            major, minor = torch.cuda.get_device_capability(index)
+            self._modules[key] = driver.module(cubin(source, f"sm_{major}{minor}", *options, announce=_announce))
+        return self._modules[key]
 
 
 def _announce(text: str) -> None:
@@ -70,24 +84,3 @@ def _announce(text: str) -> None:
 
 LAUNCHER: Launcher = CudaLauncher()
 """Launcher of this process."""
-
-
-def kernels_problem(file: "KernelFile", trial: Callable[[], str | None]) -> str | None:
-    """Return why the kernels of a file cannot be used on the current GPU; None if they can.
-
-    The first call per process and GPU compiles the kernels and makes a trial.
-
-    Args:
-        file: the kernels.
-        trial: compares results of the kernels on a small input with torch's operations; returns the difference in
-            words, or None.
-    """
-    key = (file.name, torch.cuda.current_device())
-    verdicts = LAUNCHER.verdicts
-    if key not in verdicts:
-        try:
-            verdicts[key] = trial()
-        # torch raises errors of a kernel (an invalid address) at a later operation.
-        except (KernelsUnavailable, torch.AcceleratorError) as error:
-            verdicts[key] = str(error).strip().splitlines()[0]
-    return verdicts[key]

@@ -43,6 +43,13 @@ class DensificationStatistics:
         # Norm per view first, then the sum: opposite gradients of different views must not cancel.
         norms = torch.linalg.vector_norm(gradient * half, dim=-1)
         finite = torch.isfinite(norms)
+        if output.visible is not None:
+            # `ids` are all rows: nothing has to be selected.
+            finite &= output.visible
+            self.gradients += torch.where(finite, norms, 0.0)
+            self.counts += finite
+            torch.maximum(self.radii, output.radii, out=self.radii)
+            return
         # Each id occurs once: reading and writing rows repeats to the bit on a GPU, unlike adding with atomics.
         ids = output.ids
         self.gradients.index_copy_(0, ids, self.gradients[ids] + torch.where(finite, norms, 0.0))

@@ -1,13 +1,16 @@
 """Rasterization of Gaussians by any backend."""
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from fieldwatch.recon.render.gpu import kernels_problem
 from fieldwatch.recon.render.native import native_available
+from fieldwatch.recon.render.splats import kernel_trial, kernels
 from fieldwatch.recon.render.splats.batched import BATCHED
 from fieldwatch.recon.render.splats.cuda import GSPLAT, gsplat_problem
 from fieldwatch.recon.render.splats.native import NATIVE
@@ -22,11 +25,13 @@ from fieldwatch.recon.render.splats.stages import (
     SphericalHarmonics,
 )
 from fieldwatch.recon.render.splats.view import View
+from fieldwatch.recon.render.splats.visible import VisibleRows
 from fieldwatch.recon.transfers import constant
 
-Backend = Literal["auto", "reference", "native", "gsplat", "batched"]
+Backend = Literal["auto", "reference", "native", "kernels", "gsplat", "batched"]
 DepthMode = Literal["center", "planar"]
 
+_NOTHING = "nothing to render: pass spherical_harmonics, features, a depth mode or normals=True"
 _BACKENDS = {"reference": REFERENCE, "native": NATIVE, "gsplat": GSPLAT, "batched": BATCHED}
 
 
@@ -45,6 +50,8 @@ class RenderOutput:
         radii: three standard deviations along the longer axis in image space in pixels, one per id.
         means2d: projected centers in pixels, one per id; retains its gradient (`means2d.grad`) after backward.
         absgrad: sums of the absolute values of that gradient over pixels; filled by backward.
+        visible: which of `ids` are visible; None if all are. The GPU kernels return all Gaussians, so that the host
+            need not wait for the number of visible ones.
     """
 
     features: Float[Tensor, "height width channels"]
@@ -57,6 +64,12 @@ class RenderOutput:
     radii: Float[Tensor, " visible"]
     means2d: Float[Tensor, "visible 2"]
     absgrad: Float[Tensor, "visible 2"] | None
+    visible: Bool[Tensor, " visible"] | None = None
+
+    @property
+    def visible_rows(self) -> VisibleRows:
+        """Rows of the visible Gaussians; or `visible`, if `ids` are all rows."""
+        return self.ids if self.visible is None else self.visible
 
     def expected_depth(self, least: float = 1e-6) -> Float[Tensor, "height width"]:
         """Return depth divided by alpha in world units; alpha is clamped to at least `least`.
@@ -108,20 +121,29 @@ def rasterize(  # noqa: PLR0913  four tensors are the Gaussians, the rest are op
         eps2d: low-pass dilation, the variance added to every Gaussian in image space, in squared pixels.
         antialiased: whether to compensate the opacity for the dilation (the 2D filter of Mip-Splatting, Yu 2024).
         absgrad: whether to sum absolute view-space gradients (AbsGS, Ye 2024); not supported by the reference.
-        backend: "auto" selects gsplat on CUDA if `gsplat_problem` finds none, else "batched", plain torch operations
-            over all tiles at once; on the CPU the native kernels for float32 if `native_available`, else the reference.
+        backend: "auto" selects on CUDA our own kernels for float32 and up to 24 channels if `splat_kernels_problem`
+            finds none, else gsplat if `gsplat_problem` finds none, else "batched", plain torch operations over all
+            tiles at once; on the CPU the native kernels for float32 if `native_available`, else the reference.
 
     Raises:
         ValueError: there is nothing to blend, the degree exceeds the coefficients, or the backend does not support an
             option.
         NativeUnavailable: the backend is "native", and the kernels cannot be built.
+        KernelsUnavailable: the backend is "kernels", and they cannot be compiled or loaded.
     """
     requested = {"normals": normals, "slopes": depth == "planar", "median": median, "absgrad": absgrad}
     options = RasterOptions(eps2d=eps2d, antialiased=antialiased, **requested)
+    gaussians = GaussianTensors(means, quaternions, scales, opacities)
+    if backend == "kernels" or (backend == "auto" and _kernels_work(gaussians, spherical_harmonics, features)):
+        colors = None
+        if spherical_harmonics is not None:
+            _check_degree(sh_degree, spherical_harmonics[1].shape[1])
+            colors = SphericalHarmonics(*spherical_harmonics, sh_degree)
+        _check_requested(colors, features, depth, normals=normals)
+        named = {"harmonics": colors, "features": features, "background": background, "depth": depth}
+        return _of_kernels(kernels.render(gaussians, view, options, **named))
     chosen = _choose_backend(backend, means)
-    projected = _with_retained_gradient(
-        chosen.project(GaussianTensors(means, quaternions, scales, opacities), view, options)
-    )
+    projected = _with_retained_gradient(chosen.project(gaussians, view, options))
     # All channels are blended in one pass: colors, features, then depth and normals.
     visible_features: list[Tensor] = []
     if spherical_harmonics is not None:
@@ -137,6 +159,39 @@ def rasterize(  # noqa: PLR0913  four tensors are the Gaussians, the rest are op
     )
     output = _split_channels(blended, projected, view, channels, depth)
     return output if background is None else _over_background(output, background)
+
+
+def splat_kernels_problem() -> str | None:
+    """Return why our own kernels cannot rasterize on the current GPU; None if they can.
+
+    The first call compiles them, which takes seconds, and compares a small image and its gradients with torch's.
+    """
+    return kernels_problem(kernels.PROJECTION, lambda: kernel_trial.difference(rasterize))
+
+
+def _kernels_work(
+    gaussians: GaussianTensors,
+    spherical_harmonics: tuple[Tensor, Tensor] | None,
+    features: Tensor | None,
+) -> bool:
+    """Return whether our own GPU kernels can render an image of these Gaussians."""
+    means = gaussians.means
+    channels = 6 + (3 if spherical_harmonics is not None else 0) + (0 if features is None else features.shape[1])
+    if means.device.type != "cuda" or means.dtype != torch.float32 or channels > kernels.MOST_CHANNELS:
+        return False
+    return splat_kernels_problem() is None
+
+
+def _of_kernels(rendered: kernels.KernelRendering) -> RenderOutput:
+    means2d = rendered.means2d
+    return RenderOutput(**rendered._asdict(), ids=_all_rows(len(means2d), means2d.device))
+
+
+@functools.lru_cache(maxsize=8)
+def _all_rows(count: int, device: torch.device) -> Int[Tensor, " n"]:
+    # A tensor made in inference mode could never take part in a training.
+    with torch.inference_mode(False):
+        return torch.arange(count, device=device)
 
 
 def _choose_backend(name: str, means: Tensor) -> RasterBackend:
@@ -170,8 +225,15 @@ def _over_background(output: RenderOutput, background: Float[Tensor, " channels"
 
 def _concatenated(parts: list[Tensor]) -> Float[Tensor, "visible channels"]:
     if not parts:
-        raise ValueError("nothing to render: pass spherical_harmonics, features, a depth mode or normals=True")
+        raise ValueError(_NOTHING)
     return torch.cat(parts, 1)
+
+
+def _check_requested(
+    colors: SphericalHarmonics | None, features: Tensor | None, depth: str | None, *, normals: bool
+) -> None:
+    if colors is None and features is None and depth is None and not normals:
+        raise ValueError(_NOTHING)
 
 
 def _image_center(view: View, like: Tensor) -> Float[Tensor, "2"]:
