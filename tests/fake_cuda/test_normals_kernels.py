@@ -31,8 +31,8 @@ from fieldwatch.recon.pipelines.normals.rendering import render
 from fieldwatch.recon.pipelines.normals.scene import Pixels
 from fieldwatch.recon.pipelines.normals.step_output import RayStatistics
 from fieldwatch.recon.render import Cells, HashEncoding, HashSdf, OccupancyConfig, OccupancyGrid
-from fieldwatch.recon.render.gpu_trial import gpu_kernels_problem
 from fieldwatch.recon.render.sdf.marching_gpu import raise_device_faults
+from fieldwatch.recon.render.sdf_kernels import sdf_kernels_problem
 
 ORDERS = (FORWARD, REVERSE, SHUFFLED)
 CAMERAS = ring_cameras(3, 12)
@@ -145,7 +145,7 @@ pytestmark = pytest.mark.pretended
     ],
 )
 def test_rays_are_rendered_as_on_the_cpu(fake_cuda, rendering, terms, step):
-    assert gpu_kernels_problem() is None
+    assert sdf_kernels_problem() is None
     counted = on_both(fake_cuda, rendering, terms, step=step)
     assert counted.rays == 69
     assert counted.samples > 300

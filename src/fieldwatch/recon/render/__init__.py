@@ -7,7 +7,6 @@ from fieldwatch.lazy import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.recon.render.depth_normals import depth_normal_consistency, depth_normal_consistency_reference
     from fieldwatch.recon.render.encoding import HashEncoding, HashLevel, hash_encode_reference
-    from fieldwatch.recon.render.gpu_trial import gpu_kernels_problem
     from fieldwatch.recon.render.native import NativeUnavailable, native_available
     from fieldwatch.recon.render.sdf import (
         BoundedRays,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from fieldwatch.recon.render.sdf.marching_gpu import DeviceSamples, StrideSearch, find_samples, visible_on_device
     from fieldwatch.recon.render.sdf.rays_gpu import DrawnRays, draw_rays, moved_poses, placed_rays
     from fieldwatch.recon.render.sdf_field import HashSdf
+    from fieldwatch.recon.render.sdf_kernels import sdf_kernels_problem
     from fieldwatch.recon.render.splats import (
         DensificationStatistics,
         DepthMode,
@@ -114,7 +114,6 @@ __all__ = [
     "fill_visible",
     "find_samples",
     "geometric_step",
-    "gpu_kernels_problem",
     "gradient_ad",
     "gradient_dfd",
     "gradient_fd",
@@ -132,6 +131,7 @@ __all__ = [
     "rasterize",
     "ray_terms",
     "rotations",
+    "sdf_kernels_problem",
     "section_alpha",
     "section_opacities",
     "splat_kernels_problem",

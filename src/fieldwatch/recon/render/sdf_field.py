@@ -15,11 +15,11 @@ from torch.nn.utils.parametrizations import weight_norm as apply_weight_norm
 
 from fieldwatch import InputError
 from fieldwatch.recon.render.encoding import HashEncoding
-from fieldwatch.recon.render.gpu_trial import gpu_kernels_problem
 from fieldwatch.recon.render.native import native_available
 from fieldwatch.recon.render.sdf_field_gpu import fits_gpu, gpu_distance
 from fieldwatch.recon.render.sdf_field_initialization import sphere_weights
 from fieldwatch.recon.render.sdf_field_native import fits_native, fused_distance
+from fieldwatch.recon.render.sdf_kernels import sdf_kernels_problem
 
 _MOST_LAYERS = 4
 
@@ -141,7 +141,7 @@ class HashSdf(nn.Module):
         """Return whether the GPU kernels support these points and work on this machine."""
         weight = self.last.bias  # weight normalization would compute `last.weight`
         fits = fits_gpu(self.encoding, len(self.hidden), points, self.encoding.table, weight)
-        return fits and gpu_kernels_problem() is None
+        return fits and sdf_kernels_problem() is None
 
     def on_gpu(
         self,

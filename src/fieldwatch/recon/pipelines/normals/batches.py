@@ -12,7 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 from fieldwatch.recon.pipelines.normals.config import RayOptions
 from fieldwatch.recon.pipelines.normals.scene import Pixels
-from fieldwatch.recon.render import draw_rays, gpu_kernels_problem
+from fieldwatch.recon.render import draw_rays, sdf_kernels_problem
 from fieldwatch.recon.transfers import upload
 
 NEAR_SHARE = 0.75
@@ -155,7 +155,7 @@ class RaySource:
         if patch > int(torch.minimum(pixels.widths, pixels.heights).min()):
             raise InputError(f"--patch must not exceed the size of any view, got {patch} pixels: choose a smaller one")
         self._offsets = self._patch_offsets()
-        on_gpu = self._device.type == "cuda" and patch == 1 and gpu_kernels_problem() is None
+        on_gpu = self._device.type == "cuda" and patch == 1 and sdf_kernels_problem() is None
         self._regions = _Regions.of(pixels) if on_gpu else None
 
     def draw(self, rays: int, most: int | None = None) -> list[RayBatch]:

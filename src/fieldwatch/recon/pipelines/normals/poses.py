@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fieldwatch.recon.data import NormalView
 from fieldwatch.recon.geometry import exponential, look_at, rigid
 from fieldwatch.recon.pipelines.normals.config import PoseOptions
-from fieldwatch.recon.render import gpu_kernels_problem, moved_poses
+from fieldwatch.recon.render import moved_poses, sdf_kernels_problem
 
 
 class Poses(nn.Module):
@@ -44,7 +44,7 @@ class Poses(nn.Module):
         r = self.rotations
         t = self.translations
         start = self.start
-        if views is None and start.is_cuda and gpu_kernels_problem() is None:
+        if views is None and start.is_cuda and sdf_kernels_problem() is None:
             return moved_poses(r, t, start)
         if views is not None:
             r = r[views]

@@ -99,6 +99,7 @@ class Recovery:
             Diverged: recovery failed; the message has the diagnosis, the attempts and advice.
         """
         grid = self._model.grid
+        self._losses.judge_arrived()
         self._losses.observe(*_losses_of(step))
         # Only after grid updates: in between, its values are unchanged, and reading them would sync with the device.
         # A GPU's numbers arrive a step later, when the host need not wait for them.
@@ -278,12 +279,9 @@ class Recovery:
             "Recovery/rate_factor": self._learning.rate_factor,
         }
         if step.every(FIELD_EVERY):
-            statistics = field_statistics(self._model)
-            numbers |= {
-                "Statistics/sdf_min": statistics.lowest,
-                "Statistics/sdf_max": statistics.highest,
-                "Statistics/sdf_mean": statistics.mean,
-            }
+            tags = ("Statistics/sdf_min", "Statistics/sdf_max", "Statistics/sdf_mean")
+            # Tensors of a GPU are recorded without a read: the writer reads them later.
+            step.record(dict(zip(tags, field_numbers(self._model).unbind()[:3], strict=True)))
         step.record(numbers)
 
     def _diagnosis(self, run: Run, index: int, cause: str) -> str:
@@ -302,14 +300,25 @@ class Recovery:
         )
 
 
-@torch.no_grad()
 def field_statistics(model: NormalsModel) -> FieldStatistics:
     """Return statistics of the field on a lattice of points in its box."""
+    return FieldStatistics(*field_numbers(model).tolist())
+
+
+@torch.no_grad()
+def field_numbers(model: NormalsModel) -> Float[Tensor, "4"]:
+    """Return minimum, maximum and mean of the field on a lattice of points in its box, and the fraction inside."""
     box = model.grid.config.cells
+    device = model.grid.values.device
     lattice = Cells(resolution=LATTICE, low=box.low, high=box.high)
-    values = model.sdf(lattice.centers(torch.arange(lattice.count, device=model.grid.values.device)))
+    points = lattice.centers(torch.arange(lattice.count, device=device))
+    if points.is_cuda and model.sdf.fits_gpu(points):
+        # The lattice is inside the box: its fault bits need no read.
+        values, _ = model.sdf.on_gpu(points, None, torch.zeros(1, dtype=torch.int32, device=device), sloped=False)
+    else:
+        values = model.sdf(points)
     inside = (values < 0).to(values.dtype).mean()
-    return FieldStatistics(*torch.stack([values.min(), values.max(), values.mean(), inside]).tolist())
+    return torch.stack([values.min(), values.max(), values.mean(), inside])
 
 
 def _meaning(statistics: FieldStatistics) -> str:

@@ -31,7 +31,7 @@ from fieldwatch.recon.pipelines.normals.rules import NORMALS_RULES
 from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
-from fieldwatch.recon.render import gpu_kernels_problem, native_available
+from fieldwatch.recon.render import native_available, sdf_kernels_problem
 from fieldwatch.recon.render.sdf_field_gpu import MOST_FEATURES
 
 TRUTH_CELLS = 128
@@ -230,7 +230,7 @@ def _schedule_notes(config: NormalsConfig) -> list[str]:
 def _device_notes(config: NormalsConfig, device: torch.device) -> list[str]:
     """Return a note if training is slower than it could be on the device."""
     if device.type == "cuda":
-        reason = _without_kernels(config) or gpu_kernels_problem()
+        reason = _without_kernels(config) or sdf_kernels_problem()
         if reason is None:
             return []
         return [f"the GPU kernels are not used ({reason}): torch's own operations render, and the host waits for them"]

@@ -27,7 +27,7 @@ _SHARPNESS = 4.0
 _Comparison = tuple[str, Tensor, Tensor]
 
 
-def gpu_kernels_problem() -> str | None:
+def sdf_kernels_problem() -> str | None:
     """Return why the GPU kernels of neural SDFs cannot be used on the current GPU; None if they can.
 
     The first call per process and GPU compiles the kernels and makes a trial of each file.
