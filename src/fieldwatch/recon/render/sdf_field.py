@@ -1,7 +1,8 @@
 """A neural SDF with gradient: a hash encoding and a small network (NeuS, Wang 2021; Instant-NSR).
 
 The gradient is computed layer by layer instead of by autograd, so one ordinary backward pass trains it. With one hidden
-layer in single precision on the CPU, everything runs in one native kernel (`sdf_field_native`).
+layer in single precision, everything runs in one native kernel on the CPU (`sdf_field_native`), and in own kernels on a
+GPU (`sdf_field_gpu`).
 """
 
 from itertools import pairwise
@@ -38,8 +39,9 @@ class HashSdf(nn.Module):
     round to 0.01 with gradient lengths within 0.02 of 1 from 64 units on, and to 0.025 from 32 units on.
 
     One hidden layer of up to 256 units over up to 64 features, in single precision on the CPU, runs in one native
-    kernel; everything else runs in plain torch. Without gradients to track, `forward` stores nothing. A NaN point gives
-    NaN without affecting other points.
+    kernel. On a GPU, one hidden layer over up to 64 features in single precision runs in own kernels, which repeat
+    to the bit. Everything else runs in plain torch. Without gradients to track, `forward` stores nothing. A NaN point
+    gives NaN without affecting other points.
 
     Args:
         encoding: hash encoding of points in the unit cube.
