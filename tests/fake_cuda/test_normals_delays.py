@@ -5,6 +5,7 @@ import torch
 
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig, RayOptions
 from fieldwatch.recon.pipelines.normals.delayed_counts import DelayedCounts, DelayedNumbers
+from fieldwatch.recon.pipelines.normals.loss_monitor import LossMonitor
 from fieldwatch.recon.pipelines.normals.ray_budget import RayBudget
 from fieldwatch.recon.pipelines.normals.start import _device_notes
 from fieldwatch.recon.pipelines.normals.step_output import RayStatistics
@@ -73,6 +74,7 @@ def test_records_are_those_of_the_step_itself(fake_cuda):
         ({"rendering": {"gradient_method": "fd"}}, "--gradient-method fd"),
         ({"sdf": {"layers": 2}}, "--layers 2"),
         ({"sdf": {"levels": 16, "features_per_level": 8}}, "128 features"),
+        ({"rays": {"sample_budget": 2_000_000}}, "ends of samples"),
     ],
 )
 def test_a_run_says_why_the_kernels_are_not_used(fake_cuda, flags, reason):
@@ -81,3 +83,27 @@ def test_a_run_says_why_the_kernels_are_not_used(fake_cuda, flags, reason):
     notes = _device_notes(NormalsConfig(**parts), torch.device("cuda"))
     assert len(notes) == bool(reason)
     assert reason in "".join(notes)
+
+
+def test_losses_are_judged_a_step_later_without_a_wait(fake_cuda):
+    def watched(monitor, steps):
+        judged = []
+        for step in steps:
+            monitor.judge_arrived()
+            value = torch.full((), 100.0 if step >= 40 else 1.0, device="cuda")
+            monitor.observe({"normal": 2.0}, {"normal": value}, torch.zeros((), device="cuda"))
+            if step % 5 == 0:
+                monitor.judge()
+            judged.append((monitor.high, monitor.worst))
+        return judged
+
+    undisturbed, resumed = LossMonitor(), LossMonitor()
+    before = fake_cuda.ledger.copy()
+    judged = watched(undisturbed, range(48))
+    assert fake_cuda.ledger.since(before).waits.total() == 0
+    assert judged[45] == (1, 100)  # the step that was judged in step 40
+    assert judged[46] == (6, 100)
+    stopped = LossMonitor()
+    watched(stopped, range(46))
+    resumed.load_state_dict(stopped.state_dict())
+    assert watched(resumed, range(46, 48)) == judged[46:]

@@ -19,7 +19,8 @@ _TABLE_THREADS = 128
 _POINTS_PER_BLOCK = {16: 64, 64: 32}  # by the most features of a kernel
 MOST_FEATURES = max(_POINTS_PER_BLOCK)
 """Most features of the encoding that the kernels support."""
-_MOST_POINTS = 1 << 24  # the sums of a row of the table hold 8 numbers of each
+MOST_POINTS = 1 << 24
+"""Most points of a pass: the sums of a row of the table hold 8 numbers of each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,8 +75,8 @@ def gpu_distance(  # noqa: PLR0913  a field, its points, and how many they are
     Raises:
         ValueError: there are more than 2^24 points.
     """
-    if len(points) > _MOST_POINTS:
-        raise ValueError(f"the GPU kernels of a field take up to {_MOST_POINTS} points at a time, got {len(points)}")
+    if len(points) > MOST_POINTS:
+        raise ValueError(f"the GPU kernels of a field take up to {MOST_POINTS} points at a time, got {len(points)}")
     faults = torch.zeros(1, dtype=torch.int32, device=points.device) if faults is None else faults
     settings = _Settings(encoding=encoding, sharpness=sharpness, sloped=sloped, count=count, faults=faults)
     distance, gradient = _Field.apply(points, encoding.table, *network, settings)

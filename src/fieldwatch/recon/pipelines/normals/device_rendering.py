@@ -29,6 +29,7 @@ from fieldwatch.recon.render import (
     visible_on_device,
 )
 from fieldwatch.recon.render.sdf.marching_gpu import FAULTS, KEPT_RAYS
+from fieldwatch.recon.render.sdf_field_gpu import MOST_POINTS
 
 if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.normals.rendering import RaysToRender
@@ -117,11 +118,13 @@ class DeviceRays:
         )
 
 
-def renders_on_device(model: NormalsModel, rays: "RaysToRender", options: RenderOptions) -> bool:
-    """Return whether the GPU kernels render these rays: exact gradients, all rays in this process."""
+def renders_on_device(model: NormalsModel, rays: "RaysToRender", search: StrideSearch, options: RenderOptions) -> bool:
+    """Return whether the GPU kernels render these rays: exact gradients, all rays in this process, not too many."""
     directions = rays.batch.directions
-    exact = options.gradient_method == "ad" and not rays.shared and len(directions) > 0
-    return exact and directions.is_cuda and model.sdf.fits_gpu(directions)
+    exact = options.gradient_method == "ad" and not rays.shared
+    count = len(directions)
+    fits = directions.is_cuda and count > 0 and search.room(count)[1] <= MOST_POINTS
+    return exact and fits and model.sdf.fits_gpu(directions)
 
 
 def render_on_device(

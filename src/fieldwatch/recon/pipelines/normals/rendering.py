@@ -210,9 +210,10 @@ def render(
         options: rendering options.
         most: maximum number of samples over all ranks; trailing rays that would exceed it are dropped.
     """
-    if renders_on_device(model, rays_to_render, options):
-        return _on_device(model, rays_to_render, step, options, most)
     batch = rays_to_render.batch
+    search = _search(model, len(batch), step, options, most)
+    if renders_on_device(model, rays_to_render, search, options):
+        return _on_device(model, rays_to_render, search, options)
     poses = model.poses()
     rays = rays_in_scene(batch, poses)
     mask = batch.mask
@@ -263,9 +264,8 @@ def render(
     )
 
 
-def _on_device(
-    model: NormalsModel, rays_to_render: RaysToRender, step: float, options: RenderOptions, most: int | None
-) -> RenderedRays:
+def _search(model: NormalsModel, rays: int, step: float, options: RenderOptions, most: int | None) -> StrideSearch:
+    """Return how GPU kernels find the samples of rays: as `march_samples` does."""
     parts = _steps_per_stride(model, step)
     unlimited = StrideSearch(
         cells=model.grid.config.cells,
@@ -277,8 +277,12 @@ def _on_device(
         visible_range=VISIBLE_RANGE,
         empty_samples=options.empty_samples,
     )
-    count = len(rays_to_render.batch)
-    search = replace(unlimited, most=count * unlimited.strides * parts if most is None else most)
+    return replace(unlimited, most=rays * unlimited.strides * parts if most is None else most)
+
+
+def _on_device(
+    model: NormalsModel, rays_to_render: RaysToRender, search: StrideSearch, options: RenderOptions
+) -> RenderedRays:
     rendered, distance = render_on_device(model, rays_to_render, search, options)
     return RenderedRays(
         opacity=rendered.opacity,
@@ -288,7 +292,7 @@ def _on_device(
         samples=rendered.samples,
         filled=0,
         starved=0.0,
-        ray_count=count,
+        ray_count=len(rays_to_render.batch),
         device=rendered,
     )
 

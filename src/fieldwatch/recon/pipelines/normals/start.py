@@ -32,7 +32,7 @@ from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
 from fieldwatch.recon.render import native_available, sdf_kernels_problem
-from fieldwatch.recon.render.sdf_field_gpu import MOST_FEATURES
+from fieldwatch.recon.render.sdf_field_gpu import MOST_FEATURES, MOST_POINTS
 
 TRUTH_CELLS = 128
 """Cells along each edge of the box for the built-in object's ground-truth mesh; its vertices are on the surface."""
@@ -249,4 +249,8 @@ def _without_kernels(config: NormalsConfig) -> str | None:
         return f"--layers {config.sdf.layers}"
     if features > MOST_FEATURES:
         return f"{features} features per point (--levels times --features-per-level), more than {MOST_FEATURES}"
-    return None if Ranks.of_process().alone else "several processes share the rays"
+    if not Ranks.of_process().alone:
+        return "several processes share the rays"
+    # Sections in strides of one: each may have two ends of its own.
+    ends = 2 * RayBudget(config.rays).max_samples + config.rays.rays * (config.rendering.empty_samples + 1)
+    return None if ends <= MOST_POINTS else f"up to {ends} ends of samples, more than {MOST_POINTS}"

@@ -128,6 +128,12 @@ class StrideSearch:
         """Most strides along a ray: its chord by the length of a stride, and one for rounding."""
         return math.ceil(2 * self.radius / (self.step * self.parts) + 0.5) + 1
 
+    def room(self, rays: int) -> tuple[int, int]:
+        """Return the most sections and the most ends of rays."""
+        filled = rays * self.empty_samples
+        strides = min(max(self.most // self.parts, 1), rays * self.strides)
+        return strides * self.parts + filled, strides * (self.parts + 1) + (filled + rays if filled else 0)
+
 
 def find_samples(  # noqa: PLR0913, PLR0917  a grid and a field, rays and their random numbers, and how they are searched
     search: StrideSearch,
@@ -188,13 +194,12 @@ def find_samples(  # noqa: PLR0913, PLR0917  a grid and a field, rays and their 
     sizes = (count, most, bound, room, search.parts, search.empty_samples)
     MARCH.launch("march_rays", -(-count // _THREADS), *sizes, mask, *lines[2:], strides, sums, per_ray, counts)
     ray_sums = per_ray.cumsum(1, dtype=torch.int32)
-    filled = count * search.empty_samples
-    end_room = room * (search.parts + 1) + (filled + count if filled else 0)
-    samples = DeviceSamples.with_room(ray_sums, room * search.parts + filled, end_room)
+    samples = DeviceSamples.with_room(ray_sums, *search.room(count))
+    filled_ends = count * (search.empty_samples + 1) if search.empty_samples else 0
     written = (samples.section_ray, samples.first_end, samples.end_ray, samples.end_section, samples.distance)
     MARCH.launch(
         "march_sections",
-        -(-(room * search.parts + (filled + count if filled else 0)) // _THREADS),
+        -(-(room * search.parts + filled_ends) // _THREADS),
         *(count, most, room, search.parts, search.empty_samples, stride, *lines, jitter, noise),
         *(strides, sums, stride_ray, stride_number, ray_sums, counts, *written, samples.points),
     )
