@@ -1,14 +1,15 @@
 """A neural SDF with gradient: a hash encoding and a small network (NeuS, Wang 2021; Instant-NSR).
 
 The gradient is computed layer by layer instead of by autograd, so one ordinary backward pass trains it. With one hidden
-layer in single precision on the CPU, everything runs in one native kernel (`sdf_field_native`).
+layer in single precision, everything runs in one native kernel on the CPU (`sdf_field_native`), and in own kernels on a
+GPU (`sdf_field_gpu`).
 """
 
 from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int32
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm as apply_weight_norm
@@ -16,8 +17,10 @@ from torch.nn.utils.parametrizations import weight_norm as apply_weight_norm
 from fieldwatch import InputError
 from fieldwatch.recon.render.encoding import HashEncoding
 from fieldwatch.recon.render.native import native_available
+from fieldwatch.recon.render.sdf_field_gpu import fits_gpu, gpu_distance
 from fieldwatch.recon.render.sdf_field_initialization import sphere_weights
 from fieldwatch.recon.render.sdf_field_native import fits_native, fused_distance
+from fieldwatch.recon.render.sdf_kernels import sdf_kernels_problem
 
 _MOST_LAYERS = 4
 
@@ -36,8 +39,9 @@ class HashSdf(nn.Module):
     round to 0.01 with gradient lengths within 0.02 of 1 from 64 units on, and to 0.025 from 32 units on.
 
     One hidden layer of up to 256 units over up to 64 features, in single precision on the CPU, runs in one native
-    kernel; everything else runs in plain torch. Without gradients to track, `forward` stores nothing. A NaN point gives
-    NaN without affecting other points.
+    kernel. On a GPU, one hidden layer over up to 64 features in single precision runs in own kernels, which repeat
+    to the bit. Everything else runs in plain torch. Without gradients to track, `forward` stores nothing. A NaN point
+    gives NaN without affecting other points.
 
     Args:
         encoding: hash encoding of points in the unit cube.
@@ -98,6 +102,8 @@ class HashSdf(nn.Module):
         """
         if self._fits_kernel(points):
             return self._fused(points, sloped=False)[0]
+        if self.fits_gpu(points):
+            return self._on_gpu(points, sloped=False)
         features = self.encoding(self._unit(points))
         return self.last(self._activations(points, features)[-1])[:, 0]
 
@@ -111,6 +117,8 @@ class HashSdf(nn.Module):
         """
         if self._fits_kernel(points):
             return self._fused(points, sloped=True)
+        if self.fits_gpu(points):
+            return self._on_gpu(points, sloped=True)
         # Everything the kernel does not support runs in plain torch.
         features, jacobian = self.encoding.with_jacobian(self._unit(points))
         outputs = self._activations(points, features)
@@ -131,6 +139,46 @@ class HashSdf(nn.Module):
         """
         self.encoding.activate(levels)
 
+    def fits_gpu(self, points: Tensor) -> bool:
+        """Return whether the GPU kernels support these points and work on this machine."""
+        weight = self.last.bias  # weight normalization would compute `last.weight`
+        fits = fits_gpu(self.encoding, len(self.hidden), points, self.encoding.table, weight)
+        return fits and sdf_kernels_problem() is None
+
+    def on_gpu(
+        self,
+        points: Float[Tensor, "n 3"],
+        count: Int32[Tensor, "1"] | None,
+        faults: Int32[Tensor, "1"],
+        *,
+        sloped: bool,
+        network: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n 3"] | None]:
+        """Return signed distances and, if `sloped`, their gradients, without a read by the host.
+
+        Args:
+            points: points in [-1, 1].
+            count: number of points, if the others are only room.
+            faults: fault bits, to which that of points outside the box is added.
+            sloped: whether to compute the gradients.
+            network: result of `network`, which costs four launches; None computes it.
+        """
+        network = self.network() if network is None else network
+        return gpu_distance(points, self.encoding, network, self.sharpness, sloped=sloped, count=count, faults=faults)[
+            :2
+        ]
+
+    def network(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return weight and bias of the first hidden layer and of the last layer."""
+        first = self._hidden()[0]
+        return first.weight, first.bias, self.last.weight, self.last.bias
+
+    def _on_gpu(self, points: Tensor, *, sloped: bool) -> Any:
+        distance, gradient, faults = gpu_distance(points, self.encoding, self.network(), self.sharpness, sloped=sloped)
+        if int(faults):
+            refuse_beyond(points, int(((points < -1) | (points > 1)).any(dim=-1).sum()))
+        return distance if not sloped else (distance, gradient)
+
     def _fits_kernel(self, points: Tensor) -> bool:
         """Return whether the fused kernel supports these points. The kernel then checks their range."""
         table = self.encoding.table
@@ -142,9 +190,9 @@ class HashSdf(nn.Module):
 
     def _fused(self, points: Tensor, *, sloped: bool) -> Any:
         """Return distances and, if `sloped`, their gradients."""
-        first = self._hidden()[0]
-        network = (first.weight, first.bias, self.last.weight, self.last.bias)
-        distance, gradient, outside = fused_distance(points, self.encoding, network, self.sharpness, sloped=sloped)
+        distance, gradient, outside = fused_distance(
+            points, self.encoding, self.network(), self.sharpness, sloped=sloped
+        )
         refuse_beyond(points, outside)
         return distance, gradient
 

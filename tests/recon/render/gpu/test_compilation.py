@@ -14,7 +14,16 @@ REGISTERS = 64
 """Registers per thread with which four blocks of 256 threads fit on a multiprocessor."""
 SHARED = 16 << 10
 """Bytes of shared memory with which six blocks fit on a multiprocessor of 100 KB."""
-MORE: dict[str, tuple[int, int]] = {}
+MORE: dict[str, tuple[int, int]] = {
+    # Blocks of 64 or 32 threads, whose points have all their inputs, and gradients by them, in shared memory.
+    "sdf_16": (80, SHARED),
+    "sdf_64": (80, 20 << 10),
+    "sdf_backward_16": (144, 28 << 10),
+    "sdf_backward_64": (144, 42 << 10),
+    # A block per view, and a thread per view: double precision, and too few to fill a multiprocessor.
+    "place_rays_backward": (80, SHARED),
+    "move_poses_backward": (96, SHARED),
+}
 """Kernels that take more registers or shared memory: their limits."""
 
 

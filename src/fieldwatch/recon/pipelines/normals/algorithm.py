@@ -8,14 +8,14 @@ from typing import Unpack
 from fieldwatch import MicroBatches, Run
 from fieldwatch.files import output_path
 from fieldwatch.pipeline import Outcome, RunChoices, seed_everything
-from fieldwatch.recon.losses import eikonal_error
 from fieldwatch.recon.pipelines import RENAMED_ITEMS
 from fieldwatch.recon.pipelines.normals.batches import RayBatch, RaySource
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.evaluate import NormalsEvaluation
 from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from fieldwatch.recon.pipelines.normals.model import NormalsModel, first_model
-from fieldwatch.recon.pipelines.normals.objective import mask_term, normal_term, staged_terms, terms_for
+from fieldwatch.recon.pipelines.normals.normal_cost import terms_for
+from fieldwatch.recon.pipelines.normals.objective import eikonal_term, mask_term, normal_term, staged_terms
 from fieldwatch.recon.pipelines.normals.planned_evaluations import PlannedEvaluations
 from fieldwatch.recon.pipelines.normals.products import write_products
 from fieldwatch.recon.pipelines.normals.ray_budget import RayBudget
@@ -32,7 +32,7 @@ PRODUCTS = "products"
 """Subfolder of the run folder for the results of a finished run."""
 
 
-def train_normals(
+def train_normals(  # noqa: PLR0915  objective and training loop in one place
     config: NormalsConfig, scene: NormalsScene, folder: Path, **how: Unpack[RunChoices]
 ) -> Outcome[NormalsEvaluation]:
     """Train a surface on normal maps in a run folder, resuming an existing run.
@@ -68,7 +68,7 @@ def train_normals(
                 normal=lambda: normal_term(batch, rendered, model.poses(), options),
                 depth=lambda: rays.depth_term(rendered, options),  # after fitting one scale per view
                 mask=lambda: mask_term(batch, rendered, options),
-                eikonal=lambda: eikonal_error(rendered.gradients),
+                eikonal=lambda: eikonal_term(batch, rendered, options),
             )
             # Terms between views: point_cloud and surface from integrated depth, consistency from observed normals.
             terms |= view_terms.terms(weights, model, rays, rendered)
@@ -89,7 +89,7 @@ def train_normals(
             learning.prepare(step.index)  # learning rates, levels of the encoding, scheduled sharpness
             # After `prepare`, which sets the sharpness: the lower it is, the more cells the blurred surface occupies.
             with step.span("grid"):
-                model.grid.update(step.index, model.sdf, model.sharpness)
+                model.grid.update(step.index, model.sdf, model.deviation)
 
             # One batch per group of `views_per_graph` views; fewer rays in the warm-up.
             batches = source.draw(budget.rays, plan.most_rays_per_view(step.index))
@@ -107,8 +107,11 @@ def train_normals(
                 step.update(*learning.active(step.index), clip=learning.clip(step.index))
 
             rays = RayStatistics.of(outputs)
-            budget.observe(rays.rays, rays.samples)  # adapts the number of rays to the samples each one needs
-            recovery.after_update(run, step, starved=rays.starved)  # may rebuild the grid or roll back
+            known = budget.counts.exchange(rays)  # of the step before if a GPU renders: the host does not wait for it
+            if known is not None:
+                budget.observe(known.rays, known.samples)  # adapts the number of rays to the samples each one needs
+            # May rebuild the grid or roll back.
+            recovery.after_update(run, step, starved=0.0 if known is None else known.starved)
             record_statistics(step, plan, model, rays)
             # After the recovery, so that the model evaluated and saved is the one after a rollback.
             if evaluations.due(step.index + 1):
@@ -121,7 +124,7 @@ def train_normals(
 def view_names(scene: NormalsScene, batches: Sequence[RayBatch]) -> tuple[str, ...]:
     """Return the names of the views whose rays were sampled, in rendering order."""
     # A dict, because it keeps the order of the batches; a set would not.
-    views = dict.fromkeys(view for batch in batches for view in batch.views.tolist())
+    views = dict.fromkeys(view for batch in batches for view in batch.drawn_views)
     return tuple(scene.maps.names[scene.train[view]] for view in views)
 
 

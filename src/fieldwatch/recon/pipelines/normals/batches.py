@@ -1,9 +1,9 @@
 """Ray sampling: rays inside the masks, in a band around them and elsewhere, with the observations at their pixels."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -12,6 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 from fieldwatch.recon.pipelines.normals.config import RayOptions
 from fieldwatch.recon.pipelines.normals.scene import Pixels
+from fieldwatch.recon.render import draw_rays, sdf_kernels_problem
 from fieldwatch.recon.transfers import upload
 
 NEAR_SHARE = 0.75
@@ -34,6 +35,7 @@ class RayBatch:
             average 1 over many draws.
         patch: side of a patch in pixels.
         rays_per_view: number of rays of each view, all of them in a row; 0 if views were split or differ.
+        host_views: indices of the views as the host knows them; empty if views were split.
     """
 
     view: Int64[Tensor, " rays"]
@@ -46,6 +48,7 @@ class RayBatch:
     weights: Float[Tensor, " rays"]
     patch: int = 1
     rays_per_view: int = 0
+    host_views: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of rays."""
@@ -55,6 +58,11 @@ class RayBatch:
     def views(self) -> Int64[Tensor, " views"]:
         """Indices of the views in this batch."""
         return torch.unique_consecutive(self.view)
+
+    @property
+    def drawn_views(self) -> Sequence[int]:
+        """Indices of the views, read from the device only if views were split."""
+        return self.host_views or self.views.tolist()
 
     @property
     def view_count(self) -> int:
@@ -147,6 +155,8 @@ class RaySource:
         if patch > int(torch.minimum(pixels.widths, pixels.heights).min()):
             raise InputError(f"--patch must not exceed the size of any view, got {patch} pixels: choose a smaller one")
         self._offsets = self._patch_offsets()
+        on_gpu = self._device.type == "cuda" and patch == 1 and sdf_kernels_problem() is None
+        self._regions = _Regions.of(pixels) if on_gpu else None
 
     def draw(self, rays: int, most: int | None = None) -> list[RayBatch]:
         """Sample the rays of a step, one batch for each group of views that share an autograd graph.
@@ -162,7 +172,12 @@ class RaySource:
         each = patches_of_view(options, view_count, self._patch, rays, most)
         # Sorted, so that the rays of a batch are grouped by view in ascending order.
         groups = order.sort().values.split(options.views_per_graph)
-        return [self._gathered([self._draw_from_view(view, each) for view in group.tolist()]) for group in groups]
+        if self._regions is not None:
+            return [self._drawn_on_device(self._regions, group.tolist(), each) for group in groups]
+        return [
+            self._gathered(group.tolist(), [self._draw_from_view(view, each) for view in group.tolist()])
+            for group in groups
+        ]
 
     def jitter(self, rays: int) -> Float[Tensor, " rays"]:
         """Draw offsets of the samples of each ray, uniform in [0, 1) steps."""
@@ -183,7 +198,7 @@ class RaySource:
     def _draw_from_view(self, view: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Sample ``count`` patches of a view, divided among its regions; return pixels, view indices and weights."""
         regions = self._pixels.regions[view]
-        shares = self._shares(regions)
+        shares = self._shares([len(region) for region in regions])
         area = sum(map(len, regions))
         drawn_regions: list[tuple[Tensor, Tensor]] = []
         for region, share, region_count in zip(regions, shares, self._counts(shares, count), strict=True):
@@ -207,12 +222,12 @@ class RaySource:
         ends = [0, *(min(end, count) for end in ends), count]
         return [last - first for first, last in pairwise(ends)]
 
-    def _shares(self, regions: tuple[Tensor, ...]) -> list[float]:
+    def _shares(self, sizes: Sequence[int]) -> list[float]:
         """Return the fraction of rays for each region; that of an empty region is redistributed."""
         # Most outside rays are close to the silhouette, where its position is decided.
         outside = 1 - self._options.inside
         target = [self._options.inside, NEAR_SHARE * outside, (1 - NEAR_SHARE) * outside]
-        nonempty = [share if len(region) else 0.0 for share, region in zip(target, regions, strict=True)]
+        nonempty = [share if size else 0.0 for share, size in zip(target, sizes, strict=True)]
         return [share / sum(nonempty) for share in nonempty]
 
     def _patch_offsets(self) -> Int64[Tensor, "patch 2"]:
@@ -232,7 +247,34 @@ class RaySource:
         columns = column[:, None] + self._offsets[:, 1]
         return (rows * width + columns).view(-1)
 
-    def _gathered(self, views: list[tuple[Tensor, Tensor, Tensor]]) -> RayBatch:
+    def _drawn_on_device(self, regions: "_Regions", views: Sequence[int], count: int) -> RayBatch:
+        """Draw the same rays as `_draw_from_view`, with two copies to the device and one kernel for all views."""
+        places: list[Tensor] = []
+        weights: list[Tensor] = []
+        for view in views:
+            sizes = regions.sizes[view]
+            shares = self._shares(sizes)
+            drawn = zip(sizes, regions.starts[view], shares, self._counts(shares, count), strict=True)
+            for size, start, share, region_count in drawn:
+                if region_count:
+                    places.append(start + torch.randint(size, (region_count,), generator=self._generator))
+                    weights.append(torch.full((region_count,), size / sum(sizes) / share))
+        of_view = torch.tensor(views).repeat_interleave(count)
+        pixels = self._pixels
+        drawn = draw_rays(
+            upload(torch.stack([torch.cat(places), of_view]), self._device),
+            regions.pixels,
+            *(pixels.offsets, pixels.widths, pixels.lenses),
+            *(pixels.normals, pixels.mask, pixels.known, pixels.distance),
+        )
+        return RayBatch(
+            **drawn._asdict(),
+            weights=upload(torch.cat(weights), self._device),
+            rays_per_view=count,
+            host_views=tuple(views),
+        )
+
+    def _gathered(self, drawn_views: Sequence[int], views: list[tuple[Tensor, Tensor, Tensor]]) -> RayBatch:
         pixel, view, weights = (torch.cat(column) for column in zip(*views, strict=True))
         pixels = self._pixels
         counts = {len(each) for each, _, _ in views}
@@ -249,4 +291,20 @@ class RaySource:
             weights=weights,
             patch=self._patch,
             rays_per_view=counts.pop() if len(counts) == 1 else 0,
+            host_views=tuple(drawn_views),
         )
+
+
+class _Regions(NamedTuple):
+    """Regions of all views in one list on a GPU, with the place and the size of each."""
+
+    pixels: Int64[Tensor, " _"]
+    starts: list[list[int]]
+    sizes: list[list[int]]
+
+    @classmethod
+    def of(cls, pixels: Pixels) -> "_Regions":
+        sizes = [[len(region) for region in regions] for regions in pixels.regions]
+        ends = iter(accumulate(size for view in sizes for size in view))
+        starts = [[next(ends) - size for size in view] for view in sizes]
+        return cls(torch.cat([region for regions in pixels.regions for region in regions]), starts, sizes)

@@ -131,7 +131,7 @@ class ViewScales:
         # The rendered distance is a sum of weights times distances: dividing by the opacity gives the mean.
         rendered_distance = rendered.distance / rendered.opacity.clamp_min(SOLID)
         counted = batch.mask & (batch.distance > 0) & (rendered.opacity > SOLID)
-        for view in batch.views.tolist():
+        for view in batch.drawn_views:
             new = depth_scale(batch.distance, rendered_distance, counted & (batch.view == view))
             old = self.values[view]
             # The first estimate is taken directly, since there is nothing to average with.

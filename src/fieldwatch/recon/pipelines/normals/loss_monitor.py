@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fieldwatch.recon.pipelines.normals.delayed_counts import DelayedNumbers
+
 WINDOW = 64
 """Number of steps in the running median of a term."""
 SETTLED = 32
@@ -27,7 +29,9 @@ class LossMonitor:
     """Compares the loss of each step with its usual value: the running medians of its terms under the current weights.
 
     So a ramped weight is not a jump, and a term that has just started is not judged. Steps above the bound do not enter
-    the medians. Observed values stay on the device until `judge`, which reads all of them in a single transfer.
+    the medians. Observed values stay on the device until `judge`, which reads all of them in a single transfer. For
+    values on a GPU, `judge` only begins the transfer, and the next `judge_arrived` judges, so that the host does not
+    wait.
 
     Args:
         ratio: ratio to the usual loss above which a step counts as high.
@@ -42,6 +46,8 @@ class LossMonitor:
         self._ratio = ratio
         self._usual: dict[str, deque[float]] = {}
         self._pending: list[_Pending] = []
+        self._transfer = DelayedNumbers()
+        self._due = False
         self.high = self.refused = 0
         self.worst = 0.0
 
@@ -56,7 +62,21 @@ class LossMonitor:
         self._pending.append(_Pending(dict(weights), dict(values), refused))
 
     def judge(self) -> None:
-        """Read and judge all steps since the last call."""
+        """Read and judge all steps since the last call; on a GPU, begin to read them."""
+        values = self._values_on_device()
+        if values and values[0].is_cuda:
+            self._transfer.put(torch.stack(values))
+            self._due = True
+            return
+        self._judge_pending()
+
+    def judge_arrived(self) -> None:
+        """Judge the steps that `judge` began to read. Call it in the next step, before `observe`."""
+        if self._due:
+            self._due = False
+            self._judge_pending()
+
+    def _judge_pending(self) -> None:
         self._read()
         for weights, values, refused in self._pending:
             self._judge(weights, values, refused=bool(refused))
@@ -65,6 +85,8 @@ class LossMonitor:
     def reset(self) -> None:
         """Reset the counts after a rebuild or rollback."""
         self._pending.clear()
+        self._transfer = DelayedNumbers()
+        self._due = False
         self.high = self.refused = 0
         self.worst = 0.0
 
@@ -73,29 +95,39 @@ class LossMonitor:
         self._read()
         usual = {name: list(values) for name, values in self._usual.items()}
         pending = [step._asdict() for step in self._pending]
-        return {"usual": usual, "pending": pending, "high": self.high, "refused": self.refused, "worst": self.worst}
+        counts = {"high": self.high, "refused": self.refused, "worst": self.worst}
+        return {"usual": usual, "pending": pending, **counts} | ({"due": True} if self._due else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state."""
         self._usual = {name: deque(values, WINDOW) for name, values in state["usual"].items()}
         self._pending = [_Pending(**step) for step in state["pending"]]
+        self._transfer = DelayedNumbers()
+        self._due = bool(state.get("due", False))
         self.high = int(state["high"])
         self.refused = int(state["refused"])
         self.worst = float(state["worst"])
 
     def _read(self) -> None:
         """Convert all values on the device to numbers in a single transfer."""
-        # Steps restored from a checkpoint or already read contain plain numbers.
-        unread = [step for step in self._pending if isinstance(step.refused, Tensor)]
+        unread = self._unread()
         if not unread:
             return
-        device_values = [value for step in unread for value in (*step.values.values(), step.refused)]
-        numbers = iter(torch.stack([value.float() for value in device_values]).tolist())
+        # A transfer that was begun has the values of all unread steps.
+        arrived = self._transfer.take()
+        numbers = iter(torch.stack(self._values_on_device()).tolist() if arrived is None else arrived)
         read_steps = [
             _Pending(step.weights, {name: next(numbers) for name in step.values}, next(numbers)) for step in unread
         ]
         # Unread steps are always at the end: a checkpoint reads all of them, and later steps are appended.
         self._pending = [*self._pending[: len(self._pending) - len(unread)], *read_steps]
+
+    def _unread(self) -> list[_Pending]:
+        """Return the steps with values on the device; those restored from a checkpoint or read have plain numbers."""
+        return [step for step in self._pending if isinstance(step.refused, Tensor)]
+
+    def _values_on_device(self) -> list[Tensor]:
+        return [value.float() for step in self._unread() for value in (*step.values.values(), step.refused)]
 
     def _judge(self, weights: Mapping[str, float], values: Mapping[str, float], *, refused: bool) -> None:
         # A refused step's values may be NaN, so they must not enter the medians.

@@ -10,7 +10,6 @@ from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.poses import Poses
 from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.render import Cells, Deviation, HashEncoding, HashSdf, OccupancyConfig, OccupancyGrid
-from fieldwatch.recon.transfers import upload
 
 
 class NormalsModel(nn.Module):
@@ -67,7 +66,7 @@ class NormalsModel(nn.Module):
         """Set a scheduled sharpness s; the parameter stores it, so that checkpoints and renders include it."""
         # The parameter is v of s = exp(10 v), as in NeuS.
         stored = torch.as_tensor(inverse_deviation).log() / 10
-        self.deviation.parameter.copy_(upload(stored, self.deviation.parameter.device))
+        self.deviation.parameter.fill_(stored.item())
 
     def groups(self) -> dict[str, Any]:
         """Return the learned parameters by group name, as recorded."""

@@ -1,31 +1,21 @@
 """Loss terms of rendered rays (PMNI; NeuS; SuperNormal); `algorithm.py` combines them into the objective."""
 
-import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fieldwatch import Terms
-from fieldwatch.recon.data import NormalSet
-from fieldwatch.recon.losses import depth_scale_error, difference_cost, mask_error, normal_error
+from fieldwatch.recon.losses import depth_scale_error, difference_cost, eikonal_error, mask_error, normal_error
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import TermOptions
+from fieldwatch.recon.pipelines.normals.device_rendering import LEAST_OPACITY
+from fieldwatch.recon.pipelines.normals.normal_cost import norm_of
 from fieldwatch.recon.pipelines.normals.rendering import RenderedDistances, RenderedRays
 
 _CLEAR = 1e-5
 """Distance of opacities from 0 and 1 in the losses of views, as in the mask term."""
-ROBUST_FROM = 0.1
-"""Difference of unit normals, about 6 degrees, from which the robust cost grows linearly, at least."""
-ROBUST_DEVIATIONS = 1.5
-"""The same in standard deviations of the noise about an axis."""
-NOISY = 1.5
-"""Noise in degrees about each axis from which the cost of differences of normals is robust."""
-LEAST_OPACITY = 0.05
-"""Opacity below which a ray has no meaningful direction yet; the mask term has to raise it first."""
 
 
 def staged_terms(weights: Mapping[str, float], **values: Callable[[], Float[Tensor, ""]]) -> Terms:
@@ -49,29 +39,11 @@ def normal_term(
         poses: ``world_from_camera`` of all training views; receives gradients.
         options: how the term is computed.
     """
+    if rendered.device is not None:
+        return rendered.device.terms(batch, options).normal
     normals, observed, counted = _compared(batch, rendered, poses, options)
     norm, scale = norm_of(options)
     return normal_error(normals, observed, counted, norm=norm, scale=scale)
-
-
-def norm_of(options: TermOptions) -> tuple[Literal["l1", "l2", "robust"], float]:
-    """Return the kind and the scale of the normal term; "auto" that `terms_for` did not resolve squares."""
-    norm = "l2" if options.normal_norm == "auto" else options.normal_norm
-    return norm, ROBUST_FROM if options.robust_from is None else options.robust_from
-
-
-def terms_for(options: TermOptions, maps: NormalSet) -> TermOptions:
-    """Return options whose "auto" is resolved for the maps: robust for 8 bits or noise, with a scale from the noise."""
-    noise = maps.noise or 0.0
-    coarse = any(view.bits == 8 for view in maps.views)
-    norm = options.normal_norm
-    if norm == "auto":
-        norm = "robust" if coarse or noise >= NOISY else "l2"
-    scale = options.robust_from
-    if norm == "robust" and scale is None:
-        # Differences of pure noise have a length of 1.3 deviations in the mean.
-        scale = max(ROBUST_FROM, ROBUST_DEVIATIONS * math.radians(noise))
-    return replace(options, normal_norm=norm, robust_from=scale)
 
 
 def _compared(
@@ -106,6 +78,9 @@ def view_losses(  # noqa: PLR0913  the inputs of both terms, and the number of v
         options: how the terms are computed.
         views: number of views; those whose rays were all dropped have loss NaN.
     """
+    if rendered.device is not None:
+        of_terms = weights.get("normal", 0.0), weights.get("mask", 0.0)
+        return rendered.device.view_losses(batch, options, views, *of_terms)
     slot = torch.arange(len(batch), device=batch.view.device) // batch.rays_per_view
     zeros = rendered.opacity.new_zeros(views)
 
@@ -128,7 +103,22 @@ def view_losses(  # noqa: PLR0913  the inputs of both terms, and the number of v
 
 def mask_term(batch: RayBatch, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
     """Return the cross-entropy between opacity and silhouette; if balanced, a mean over the whole image."""
+    if rendered.device is not None:
+        return rendered.device.terms(batch, options).mask
     return mask_error(rendered.opacity, batch.mask, batch.weights if options.balanced else None)
+
+
+def eikonal_term(batch: RayBatch, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
+    """Return the mean of (||grad f|| - 1)^2 at the ends of the samples.
+
+    Args:
+        batch: the rendered rays.
+        rendered: their rendering results.
+        options: how the other terms are computed, together with this one on a GPU.
+    """
+    if rendered.device is not None:
+        return rendered.device.terms(batch, options).eikonal
+    return eikonal_error(rendered.gradients)
 
 
 def ray_amounts(
@@ -174,7 +164,13 @@ def depth_term(batch: RayBatch, rendered: RenderedRays | RenderedDistances, opti
         # Mean distance instead of the sum of weights times distances.
         distance = distance / rendered.opacity.clamp_min(LEAST_OPACITY)
     # One scale per view, because each view's depth was integrated separately.
-    rays_of_views = [batch.view == view for view in batch.views.tolist()]
-    return torch.stack(
+    rays_of_views = [batch.view == view for view in batch.drawn_views]
+    errors = torch.stack(
         [depth_scale_error(batch.distance, distance, counted & rays_of_view) for rays_of_view in rays_of_views]
-    ).mean()
+    )
+    if not isinstance(rendered, RenderedRays) or rendered.device is None:
+        return errors.mean()
+    # Views of which a GPU rendered no ray are in the batch, too.
+    is_rendered = rendered.device.rendered
+    counts = torch.stack([(is_rendered & rays_of_view).any() for rays_of_view in rays_of_views]).to(errors)
+    return (errors * counts).sum() / counts.sum().clamp_min(1)

@@ -11,6 +11,7 @@ from fieldwatch import InputError
 from fieldwatch.recon.data import NormalView
 from fieldwatch.recon.geometry import exponential, look_at, rigid
 from fieldwatch.recon.pipelines.normals.config import PoseOptions
+from fieldwatch.recon.render import moved_poses, sdf_kernels_problem
 
 OBJECT_REACH = 0.8
 """Distance that the object reaches from the origin of the scene's sphere, as in sets that are read from captures."""
@@ -49,6 +50,8 @@ class Poses(nn.Module):
         r = self.rotations
         t = self.translations
         start = self.start
+        if views is None and start.is_cuda and sdf_kernels_problem() is None:
+            return moved_poses(r, t, start)
         if views is not None:
             r = r[views]
             t = t[views]

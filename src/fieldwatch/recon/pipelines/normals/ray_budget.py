@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fieldwatch.recon.pipelines.normals.config import RayOptions
+from fieldwatch.recon.pipelines.normals.delayed_counts import DelayedCounts
 from fieldwatch.recon.render import SampleBudget
 
 BUDGET = 1 << 16
@@ -25,10 +26,14 @@ class RayBudget:
 
     Args:
         options: ray sampling options.
+
+    Attributes:
+        counts: counts of steps on a GPU, from which the budget learns a step later.
     """
 
     def __init__(self, options: RayOptions) -> None:
         self._options = options
+        self.counts = DelayedCounts()
         self._budget: SampleBudget | None = None
         if options.sample_budget is not None:
             # `rays` may be set below the usual minimum.
@@ -57,10 +62,12 @@ class RayBudget:
             self._budget.observe(rays, samples)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the running mean."""
-        return {"budget": None if self._budget is None else self._budget.state_dict()}
+        """Return the running mean, and the counts that it has not seen."""
+        mean = {"budget": None if self._budget is None else self._budget.state_dict()}
+        return mean | self.counts.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the running mean."""
+        """Restore the running mean and the counts."""
+        self.counts.load_state_dict(state)
         if self._budget is not None and state["budget"] is not None:
             self._budget.load_state_dict(state["budget"])

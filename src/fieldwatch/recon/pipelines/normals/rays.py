@@ -25,7 +25,10 @@ class Rays:
     Attributes:
         batch: the rays.
         amounts: by term, the amount that its value is a mean over, if recorded; needed by several ranks only.
+        shared: whether other processes render other rays of the micro-batch.
     """
+
+    shared = False
 
     def __init__(self, batch: RayBatch, source: RaySource) -> None:
         self.batch = batch
@@ -46,7 +49,7 @@ class Rays:
 
     def rendered_by_all(self, rendered: RenderedRays) -> tuple[RayBatch, RenderedRays | RenderedDistances]:
         """Return the rays that all ranks rendered, and their rendering results."""
-        return self.batch.first(rendered.ray_count), rendered
+        return rendered.rendered_of(self.batch), rendered
 
     def depth_term(self, rendered: RenderedRays, options: TermOptions) -> Float[Tensor, ""]:
         """Return the depth term, whose scales are fitted to whole views."""
@@ -86,9 +89,10 @@ class Rays:
             terms=terms,
             sample_loss=losses,
             rays=rendered.ray_count,
-            samples=len(rendered.samples),
+            samples=len(rendered.samples) if isinstance(rendered.samples, PackedSamples) else 0,
             filled=rendered.filled,
             starved=rendered.starved,
+            counts=None if rendered.device is None else rendered.device.counts,
         )
 
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int32
 from torch import Tensor
 
 from fieldwatch import Diverged, Run, Step
 from fieldwatch.recon.pipelines.normals.config import RecoveryOptions
+from fieldwatch.recon.pipelines.normals.delayed_counts import DelayedNumbers
 from fieldwatch.recon.pipelines.normals.learning import NormalsOptimizers
 from fieldwatch.recon.pipelines.normals.loss_monitor import LossMonitor
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
@@ -82,6 +83,7 @@ class Recovery:
         self._had_samples = False
         self._occupied = 1.0
         self._lost = ""
+        self._grid_numbers = DelayedNumbers()
         self._attempts = {"rebuilds": 0, "rollbacks": 0}
         self.total = {"rebuilds": 0, "rollbacks": 0}
 
@@ -97,10 +99,19 @@ class Recovery:
             Diverged: recovery failed; the message has the diagnosis, the attempts and advice.
         """
         grid = self._model.grid
+        self._losses.judge_arrived()
         self._losses.observe(*_losses_of(step))
         # Only after grid updates: in between, its values are unchanged, and reading them would sync with the device.
+        # A GPU's numbers arrive a step later, when the host need not wait for them.
+        arrived = self._grid_numbers.take()
+        if arrived is not None:
+            self._judge_grid(*arrived)
+            self._report_saturation(run, step.index)
         if step.index % grid.config.every == 0:
-            self._check_grid(run, step.index)
+            if grid.faults is None:
+                self._check_grid(run, step.index)
+            else:
+                self._grid_numbers.put(self._numbers_of_grid(grid.faults))
         if step.every(JUDGE_EVERY):
             self._losses.judge()
         starving = self._starved.observe(starved) and self._had_samples
@@ -129,7 +140,7 @@ class Recovery:
             "good": self._good,
             "counts": counts,
             "flags": flags,
-            "grid": {"occupied": self._occupied, "lost": self._lost},
+            "grid": {"occupied": self._occupied, "lost": self._lost} | self._grid_numbers.state_dict(),
             "tries": dict(self._attempts),
             "total": dict(self.total),
             "factor": self._learning.rate_factor,
@@ -147,6 +158,7 @@ class Recovery:
         self._saturation_reported, self._had_samples = (bool(state["flags"][name]) for name in ("told", "served"))
         self._occupied = float(state["grid"]["occupied"])
         self._lost = str(state["grid"]["lost"])
+        self._grid_numbers.load_state_dict(state["grid"])
         self._attempts = dict(state["tries"])
         self.total = dict(state["total"])
         self._learning.rate_factor = float(state["factor"])
@@ -218,24 +230,42 @@ class Recovery:
 
     def _rebuild_from_field(self) -> None:
         model = self._model
-        model.grid.rebuild(model.sdf, model.sharpness)
+        model.grid.rebuild(model.sdf, model.deviation)
+        self._grid_numbers.take()  # they are of the grid before
         self._read_grid()
 
     def _check_grid(self, run: Run, index: int) -> None:
         """Read the grid after an update, and report once if it is saturated."""
         self._read_grid()
+        self._report_saturation(run, index)
+
+    def _report_saturation(self, run: Run, index: int) -> None:
         # During the warm-up the grid is full on purpose.
         settled = index >= self._model.grid.config.warmup
         if settled and self._occupied > self._options.saturated_share and not self._saturation_reported:
             self._saturation_reported = True
             run.event("grid_saturated", occupied=self._occupied, bound=self._options.saturated_share)
 
+    @torch.no_grad()
+    def _numbers_of_grid(self, faults: Int32[Tensor, "1"]) -> Float[Tensor, "4"]:
+        """Return largest and smallest value within the sphere, the share of occupied cells, and fault bits."""
+        grid = self._model.grid
+        values = grid.values.view(-1)
+        highest = torch.where(self._within, values, -torch.inf).max()
+        lowest = torch.where(self._within, values, torch.inf).min()
+        return torch.stack([highest, lowest, grid.occupied_fraction, faults[0].float()])
+
     def _read_grid(self) -> None:
         # Corners of the box are never reached by rays, and their occupancy is arbitrary.
-        values = self._model.grid.values.view(-1)[self._within]
+        grid = self._model.grid
+        values = grid.values.view(-1)[self._within]
         # A single device-to-host transfer for all three values.
-        numbers = torch.stack([values.max(), values.min(), self._model.grid.occupied_fraction])
-        highest, lowest, self._occupied = numbers.tolist()
+        self._judge_grid(*torch.stack([values.max(), values.min(), grid.occupied_fraction]).tolist())
+
+    def _judge_grid(self, highest: float, lowest: float, occupied: float, faults: float = 0) -> None:
+        if faults:
+            raise ValueError("the field has values that are not finite in the grid's box: those cells were not changed")
+        self._occupied = occupied
         self._lost = ""
         if highest < SURFACE:
             self._lost = "no cell of the grid can hold the surface"
@@ -249,12 +279,9 @@ class Recovery:
             "Recovery/rate_factor": self._learning.rate_factor,
         }
         if step.every(FIELD_EVERY):
-            statistics = field_statistics(self._model)
-            numbers |= {
-                "Statistics/sdf_min": statistics.lowest,
-                "Statistics/sdf_max": statistics.highest,
-                "Statistics/sdf_mean": statistics.mean,
-            }
+            tags = ("Statistics/sdf_min", "Statistics/sdf_max", "Statistics/sdf_mean")
+            # Tensors of a GPU are recorded without a read: the writer reads them later.
+            step.record(dict(zip(tags, field_numbers(self._model).unbind()[:3], strict=True)))
         step.record(numbers)
 
     def _diagnosis(self, run: Run, index: int, cause: str) -> str:
@@ -273,14 +300,25 @@ class Recovery:
         )
 
 
-@torch.no_grad()
 def field_statistics(model: NormalsModel) -> FieldStatistics:
     """Return statistics of the field on a lattice of points in its box."""
+    return FieldStatistics(*field_numbers(model).tolist())
+
+
+@torch.no_grad()
+def field_numbers(model: NormalsModel) -> Float[Tensor, "4"]:
+    """Return minimum, maximum and mean of the field on a lattice of points in its box, and the fraction inside."""
     box = model.grid.config.cells
+    device = model.grid.values.device
     lattice = Cells(resolution=LATTICE, low=box.low, high=box.high)
-    values = model.sdf(lattice.centers(torch.arange(lattice.count, device=model.grid.values.device)))
+    points = lattice.centers(torch.arange(lattice.count, device=device))
+    if points.is_cuda and model.sdf.fits_gpu(points):
+        # The lattice is inside the box: its fault bits need no read.
+        values, _ = model.sdf.on_gpu(points, None, torch.zeros(1, dtype=torch.int32, device=device), sloped=False)
+    else:
+        values = model.sdf(points)
     inside = (values < 0).to(values.dtype).mean()
-    return FieldStatistics(*torch.stack([values.min(), values.max(), values.mean(), inside]).tolist())
+    return torch.stack([values.min(), values.max(), values.mean(), inside])
 
 
 def _meaning(statistics: FieldStatistics) -> str:

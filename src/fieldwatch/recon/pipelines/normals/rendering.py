@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import RenderOptions
+from fieldwatch.recon.pipelines.normals.device_rendering import DeviceRays, render_on_device, renders_on_device
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.patch_rendering import (
     Patches,
@@ -18,8 +19,10 @@ from fieldwatch.recon.pipelines.normals.patch_rendering import (
 )
 from fieldwatch.recon.render import (
     BoundedRays,
+    DeviceSamples,
     DistanceField,
     PackedSamples,
+    StrideSearch,
     composite_sections,
     fill_empty,
     gradient_fd,
@@ -44,6 +47,11 @@ class RaysToRender(Protocol):
     @property
     def batch(self) -> RayBatch:
         """Rays of this process."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes render other rays of the micro-batch."""
         ...
 
     def jitter(self, rays: int) -> Float[Tensor, " rays"]:
@@ -71,17 +79,24 @@ class RenderedRays:
         samples: all samples that were blended.
         filled: number of rays without samples from the grid that were given stratified ones.
         starved: fraction of the rays in the mask that the grid gave no samples.
-        ray_count: number of rendered rays; fewer than requested if their samples would exceed the bound.
+        ray_count: number of rendered rays; fewer than requested if their samples would exceed the bound. On a GPU that
+            renders by itself, all rays: ``device`` knows which count.
+        device: rendering results on a GPU, whose numbers the host does not know; None elsewhere.
     """
 
     opacity: Float[Tensor, " rays"]
     normal: Float[Tensor, "rays 3"]
     distance: Float[Tensor, " rays"]
     gradients: Float[Tensor, "ends 3"]
-    samples: PackedSamples
+    samples: PackedSamples | DeviceSamples
     filled: int
     starved: float
     ray_count: int
+    device: DeviceRays | None = None
+
+    def rendered_of(self, batch: RayBatch) -> RayBatch:
+        """Return the rays of a batch that were rendered; on a GPU all, of which those that were not have no weight."""
+        return batch.first(self.ray_count) if self.device is None else self.device.only_rendered(batch)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,8 +147,7 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
         most: maximum number of samples; trailing rays that would exceed it are dropped.
         shared: limits the samples over all ranks if other ranks render other rays; None limits these rays only.
     """
-    # An integer, because strides are subdivided into steps below.
-    steps_per_stride = max(int(STRIDE * min(model.grid.config.cells.edges) / step), 1)
+    steps_per_stride = _steps_per_stride(model, step)
     bound = None if most is None else max(most // steps_per_stride, 1)
     strides = model.grid.march(rays, step * steps_per_stride, jitter=jitter, max_samples=bound)
     # An all-reduce: ranks without samples have to take part, too.
@@ -147,7 +161,7 @@ def march_samples(  # noqa: PLR0913  a model, its rays, and how they are marched
         return strides
     values = model.sdf(points_along(rays, strides.midpoints, strides.ray_index))
     # From the midpoint to an end of a stride, the distance falls by at most its slope times half the length.
-    reach = SLOPE * 0.5 * step * steps_per_stride + VISIBLE_RANGE / model.deviation()
+    reach = _slack(step, steps_per_stride) + VISIBLE_RANGE / model.deviation()
     return strides.selected(values.abs() <= reach).subdivided(steps_per_stride)
 
 
@@ -197,6 +211,9 @@ def render(
         most: maximum number of samples over all ranks; trailing rays that would exceed it are dropped.
     """
     batch = rays_to_render.batch
+    search = _search(model, len(batch), step, options, most)
+    if renders_on_device(model, rays_to_render, search, options):
+        return _on_device(model, rays_to_render, search, options)
     poses = model.poses()
     rays = rays_in_scene(batch, poses)
     mask = batch.mask
@@ -245,6 +262,49 @@ def render(
         starved=starved,
         ray_count=kept * pixels_per_ray,
     )
+
+
+def _search(model: NormalsModel, rays: int, step: float, options: RenderOptions, most: int | None) -> StrideSearch:
+    """Return how GPU kernels find the samples of rays: as `march_samples` does."""
+    parts = _steps_per_stride(model, step)
+    unlimited = StrideSearch(
+        cells=model.grid.config.cells,
+        step=step,
+        parts=parts,
+        most=0,
+        radius=RADIUS,
+        slack=_slack(step, parts),
+        visible_range=VISIBLE_RANGE,
+        empty_samples=options.empty_samples,
+    )
+    return replace(unlimited, most=rays * unlimited.strides * parts if most is None else most)
+
+
+def _on_device(
+    model: NormalsModel, rays_to_render: RaysToRender, search: StrideSearch, options: RenderOptions
+) -> RenderedRays:
+    rendered, distance = render_on_device(model, rays_to_render, search, options)
+    return RenderedRays(
+        opacity=rendered.opacity,
+        normal=rendered.normal,
+        distance=distance,
+        gradients=rendered.gradients,
+        samples=rendered.samples,
+        filled=0,
+        starved=0.0,
+        ray_count=len(rays_to_render.batch),
+        device=rendered,
+    )
+
+
+def _steps_per_stride(model: NormalsModel, step: float) -> int:
+    # An integer, because strides are subdivided into steps.
+    return max(int(STRIDE * min(model.grid.config.cells.edges) / step), 1)
+
+
+def _slack(step: float, steps_per_stride: int) -> float:
+    """Return how far the distance may fall from the midpoint to an end of a stride."""
+    return SLOPE * 0.5 * step * steps_per_stride
 
 
 def _first(rays: BoundedRays, count: int) -> BoundedRays:

@@ -8,7 +8,7 @@ the local rays only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -48,6 +48,8 @@ class SharedRays(Rays):
         all_rays: rays of all ranks.
         ray_count: number of leading rays of all ranks that are rendered.
     """
+
+    shared = True
 
     def __init__(self, all_rays: RayBatch, source: RaySource, exchange: RankExchange, *, in_patches: bool) -> None:
         ranks = exchange.ranks
@@ -144,7 +146,7 @@ class SharedRays(Rays):
         mask = local_batch.mask.view(-1, local_batch.patch**2).any(1) if self._in_patches else local_batch.mask
         mask_rays = int(mask.sum())
         # A fraction cannot be summed over ranks, so it is sent as two counts.
-        counts = [len(rendered.samples), rendered.filled, round(rendered.starved * mask_rays), mask_rays]
+        counts = [_samples_of(rendered), rendered.filled, round(rendered.starved * mask_rays), mask_rays]
         device = rendered.opacity.device
         numbers = [*counts, *(amounts[name] for name in names)]
         local_numbers = torch.stack([torch.as_tensor(number, dtype=torch.float64, device=device) for number in numbers])
@@ -179,6 +181,10 @@ class SharedRays(Rays):
         gathered = self._exchange.sum(columns_of_all.view(-1)).view(self.ray_count, count).to(columns.dtype)
         # The sum has no autograd graph: the local rows, which have one, are put back.
         return gathered.index_copy(0, rows, columns)
+
+
+def _samples_of(rendered: RenderedRays) -> int:
+    return len(cast("PackedSamples", rendered.samples))  # rays of several ranks are not rendered by GPU kernels
 
 
 class SharedRaySplit(RaySplit):

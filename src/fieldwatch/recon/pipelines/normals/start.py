@@ -31,7 +31,8 @@ from fieldwatch.recon.pipelines.normals.rules import NORMALS_RULES
 from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
-from fieldwatch.recon.render import native_available
+from fieldwatch.recon.render import native_available, sdf_kernels_problem
+from fieldwatch.recon.render.sdf_field_gpu import MOST_FEATURES, MOST_POINTS
 
 TRUTH_CELLS = 128
 """Cells along each edge of the box for the built-in object's ground-truth mesh; its vertices are on the surface."""
@@ -63,7 +64,13 @@ def prepare_scene(config: NormalsConfig) -> NormalsScene:
         schedule=plan,
         starting_poses=starting_poses(maps.views, config.poses, config.seed),
         read_truth=_truth(config, maps),
-        notes=(*maps.notes, *notes, *_pose_notes(config, maps), *_schedule_notes(config), *_device_notes(device)),
+        notes=(
+            *maps.notes,
+            *notes,
+            *_pose_notes(config, maps),
+            *_schedule_notes(config),
+            *_device_notes(config, device),
+        ),
     )
 
 
@@ -255,8 +262,30 @@ def _schedule_notes(config: NormalsConfig) -> list[str]:
     return [f"the schedule of {config.nominal:,} iterations is rescaled to {config.steps:,} steps (--steps)"]
 
 
-def _device_notes(device: torch.device) -> list[str]:
+def _device_notes(config: NormalsConfig, device: torch.device) -> list[str]:
+    """Return a note if training is slower than it could be on the device."""
+    if device.type == "cuda":
+        reason = _without_kernels(config) or sdf_kernels_problem()
+        if reason is None:
+            return []
+        return [f"the GPU kernels are not used ({reason}): torch's own operations render, and the host waits for them"]
     available, reason = native_available()
     if device.type != "cpu" or available:
         return []
     return [f"the native kernels are not used ({reason}); plain torch is 20 to 60 times slower"]
+
+
+def _without_kernels(config: NormalsConfig) -> str | None:
+    """Return which setting the GPU kernels do not support, if there is one."""
+    features = config.sdf.levels * config.sdf.features_per_level
+    if config.rendering.gradient_method != "ad":
+        return f"--gradient-method {config.rendering.gradient_method}"
+    if config.sdf.layers > 1:
+        return f"--layers {config.sdf.layers}"
+    if features > MOST_FEATURES:
+        return f"{features} features per point (--levels times --features-per-level), more than {MOST_FEATURES}"
+    if not Ranks.of_process().alone:
+        return "several processes share the rays"
+    # Sections in strides of one: each may have two ends of its own.
+    ends = 2 * RayBudget(config.rays).max_samples + config.rays.rays * (config.rendering.empty_samples + 1)
+    return None if ends <= MOST_POINTS else f"up to {ends} ends of samples, more than {MOST_POINTS}"

@@ -63,7 +63,7 @@ class ViewTerms:
         terms = Terms()
         if not weights.keys() & {"point_cloud", "surface", "consistency"}:
             return terms
-        batch = rays.batch.first(rendered.ray_count)
+        batch = rendered.rendered_of(rays.batch)
         poses = model.poses()
         amounts = rays.amounts
         if weights.keys() & {"point_cloud", "surface"}:

@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
+from fieldwatch.recon.transfers import constant
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
@@ -52,7 +54,8 @@ class Cells:
         size = self.resolution
         # The inverse of the row number (x * size + y) * size + z.
         numbers = torch.stack([rows // size**2, rows // size % size, rows % size], -1)
-        edges, low = (torch.tensor(corner, device=rows.device) for corner in (self.edges, self.low))
+        like = torch.empty(0, device=rows.device)
+        edges, low = (constant(corner, like) for corner in (self.edges, self.low))
         return (numbers + 0.5) * edges + low
 
     def lookup(

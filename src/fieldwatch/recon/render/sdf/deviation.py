@@ -57,12 +57,15 @@ class _Held(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, value: Tensor, low: float, high: float) -> Tensor:
-        # 1 at the lower bound, -1 at the upper one, 0 between them.
-        ctx.save_for_backward((value <= low).to(value.dtype) - (value >= high).to(value.dtype))
+        ctx.save_for_backward(value)
+        cast("Any", ctx).bounds = low, high
         return value.clamp(low, high)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
-        (side,) = ctx.saved_tensors  # 1 at the low bound, where descent must not decrease v; -1 at the high one
+        (value,) = ctx.saved_tensors
+        low, high = ctx.bounds
+        # 1 at the low bound, where descent must not decrease v; -1 at the high one; 0 between them.
+        side = (value <= low).to(value.dtype) - (value >= high).to(value.dtype)
         return torch.where(side * gradients[0] > 0, 0, gradients[0]), None, None

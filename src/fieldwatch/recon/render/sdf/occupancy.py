@@ -1,16 +1,32 @@
 """Occupancy grid: the cells of the scene's box that may contain surface, and ray samples inside them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int32, Int64
 from torch import Tensor, nn
 
 from fieldwatch import InputError
 from fieldwatch.recon.render.sdf.cells import Cells
 from fieldwatch.recon.render.sdf.gradients import DistanceField
 from fieldwatch.recon.render.sdf.marching import OccupancyMaps, build_maps, march
+from fieldwatch.recon.render.sdf.occupancy_gpu import evaluate_on_device
 from fieldwatch.recon.render.sdf.samples import BoundedRays, PackedSamples
+
+
+@runtime_checkable
+class DeviceField(Protocol):
+    """A signed distance function that GPU kernels may evaluate, such as `HashSdf`."""
+
+    def fits_gpu(self, points: Tensor) -> bool:
+        """Return whether the kernels support these points and work on this machine."""
+        ...
+
+    def on_gpu(self, points: Tensor, count: Tensor | None, faults: Tensor, *, sloped: bool) -> tuple[Any, Any]:
+        """Return signed distances and, if `sloped`, their gradients, without a read by the host."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,36 +103,51 @@ class OccupancyGrid(nn.Module):
         self.register_buffer("occupied", torch.ones(shape, dtype=torch.bool))
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._maps: OccupancyMaps | None = None
+        self._turn: int | None = None  # `updates` as the host knows it
+        self._faults: Tensor | None = None  # int32, of one element
 
     @property
     def occupied_fraction(self) -> Float[Tensor, ""]:
         """Fraction of occupied cells."""
         return self.occupied.float().mean()
 
-    def update(self, step: int, sdf: DistanceField, inverse_deviation: float | None = None) -> bool:
+    @property
+    def faults(self) -> Int32[Tensor, "1"] | None:
+        """Fault bits of updates on a GPU, which the host has not read; None elsewhere."""
+        return self._faults
+
+    def update(
+        self, step: int, sdf: DistanceField, inverse_deviation: float | Callable[[], Tensor] | None = None
+    ) -> bool:
         """Update the grid from the field if the training step is a multiple of `config.every`.
 
         Args:
             step: training step.
             sdf: signed distance function; called without gradients on up to `config.chunk` points.
-            inverse_deviation: s of the surface. A value below `config.sharpness` replaces it, because a blurred surface
-                is visible farther in front.
+            inverse_deviation: s of the surface, or a function that returns it. A value below `config.sharpness`
+                replaces it, because a blurred surface is visible farther in front.
 
         Returns:
             Whether the grid was updated.
         """
         if step % self.config.every:
             return False
-        if not int(self.updates):
+        if not self._turns():
             self.rebuild(sdf, inverse_deviation)
+        elif self._updates_on_device(sdf):
+            every_cell = step < self.config.warmup
+            self._evaluate_on_device(sdf, inverse_deviation, self.config.decay, every_cell=every_cell)
         else:
             rows = self._all_rows() if step < self.config.warmup else self._rows_to_update()
-            self._evaluate_cells(rows, sdf, inverse_deviation, self.config.decay)
+            self._evaluate_cells(rows, sdf, _number(inverse_deviation), self.config.decay)
         return True
 
-    def rebuild(self, sdf: DistanceField, inverse_deviation: float | None = None) -> None:
+    def rebuild(self, sdf: DistanceField, inverse_deviation: float | Callable[[], Tensor] | None = None) -> None:
         """Re-evaluate all cells without their history, to recover a collapsed grid. Arguments as for `update`."""
-        self._evaluate_cells(self._all_rows(), sdf, inverse_deviation, 0.0)
+        if self._updates_on_device(sdf):
+            self._evaluate_on_device(sdf, inverse_deviation, 0.0, every_cell=True)
+        else:
+            self._evaluate_cells(self._all_rows(), sdf, _number(inverse_deviation), 0.0)
 
     def march(
         self,
@@ -152,6 +183,47 @@ class OccupancyGrid(nn.Module):
         super()._load_from_state_dict(*arguments, **named)  # pyright: ignore[reportArgumentType] (passed through unchanged)
         # The maps are derived from `occupied`, which has just changed.
         self._maps = None
+        self._turn = None
+
+    def _turns(self) -> int:
+        """Return the number of updates; a GPU is asked for it once."""
+        if self._turn is None:
+            self._turn = int(self.updates)
+        return self._turn
+
+    def _updates_on_device(self, sdf: DistanceField) -> TypeGuard[DeviceField]:
+        return self.values.is_cuda and isinstance(sdf, DeviceField) and sdf.fits_gpu(self.values)
+
+    @torch.no_grad()
+    def _evaluate_on_device(
+        self,
+        sdf: DeviceField,
+        inverse_deviation: float | Callable[[], Tensor] | None,
+        decay: float,
+        *,
+        every_cell: bool,
+    ) -> None:
+        """Evaluate cells by kernels; values that are not finite set a fault bit, which the host reads later."""
+        config = self.config
+        if self._faults is None:
+            self._faults = torch.zeros(1, dtype=torch.int32, device=self.values.device)
+        number = inverse_deviation if isinstance(inverse_deviation, float | int) else None
+        evaluate_on_device(
+            config.cells,
+            lambda points, count, faults: sdf.on_gpu(points, count, faults, sloped=False)[0],
+            self.values,
+            self.occupied,
+            every_cell=every_cell,
+            period=config.period,
+            turn=self._turns(),
+            sharpness=config.sharpness if number is None else min(config.sharpness, number),
+            inverse_deviation=inverse_deviation() if callable(inverse_deviation) else None,
+            lipschitz=config.lipschitz,
+            decay=decay,
+            threshold=config.threshold,
+            faults=self._faults,
+        )
+        self._updated()
 
     def _all_rows(self) -> Int64[Tensor, " cells"]:
         return torch.arange(self.values.numel(), device=self.values.device)
@@ -162,7 +234,7 @@ class OccupancyGrid(nn.Module):
         If more than one in `period` cells is occupied, the occupied cells take turns too, offset by half a period.
         """
         period = self.config.period
-        turn = int(self.updates)
+        turn = self._turns()
         occupied = self.occupied
         # Evaluating all cells of a mostly occupied grid would cost as much as the warm-up.
         if int(occupied.sum()) * period > occupied.numel():
@@ -197,5 +269,13 @@ class OccupancyGrid(nn.Module):
         values[rows] = torch.maximum(values[rows] * decay, new.to(values.dtype))
         # The mean as alternative threshold, so that a field without a surface does not empty the grid (PMNI).
         self.occupied.copy_(self.values > min(float(self.values.mean()), config.threshold))
+        self._updated()
+
+    def _updated(self) -> None:
+        self._turn = self._turns() + 1
         self.updates += 1
         self._maps = None
+
+
+def _number(inverse_deviation: float | Callable[[], Tensor] | None) -> float | None:
+    return inverse_deviation().item() if callable(inverse_deviation) else inverse_deviation

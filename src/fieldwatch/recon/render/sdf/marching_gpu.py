@@ -1,0 +1,260 @@
+"""Ray samples on a GPU, found by kernels without a read by the host (`gpu/sdf_march.cu`)."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float, Int32
+from torch import Tensor
+
+from fieldwatch.recon.render.gpu import KernelFile
+from fieldwatch.recon.render.sdf.cells import Cells
+from fieldwatch.recon.render.sdf.compositing_gpu import opacities
+from fieldwatch.recon.render.sdf.samples import BoundedRays
+from fieldwatch.recon.render.sdf_field_gpu import OUTSIDE
+
+MARCH = KernelFile("sdf_march.cu")
+_THREADS = 128
+_RAY_THREADS = 32
+
+# Places in the counts of a march, as in the kernels.
+KEPT_RAYS, STRIDES, STARVED, MASKED, FILLED, FAULTS, SECTIONS = range(7)
+BAD_RAY = 2
+"""Fault bit of a ray that is not finite: BAD_RAY in the kernels."""
+
+
+def raise_device_faults(faults: int) -> None:
+    """Raise an error for the fault bits of the kernels.
+
+    Raises:
+        ValueError: a ray is not finite, or a sample is outside the box of the field.
+    """
+    if faults & BAD_RAY:
+        raise ValueError("a ray is not finite: check the poses and intrinsics it was made from")
+    if faults & OUTSIDE:
+        raise ValueError(
+            "samples are outside the field's box [-1, 1]: clip the rays to the box, or scale the scene into it"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeviceSamples:
+    """Sections of rays in lists with room for more, whose lengths are on the device.
+
+    Section s extends from end ``first_end[s]`` to the next one; adjacent sections share an end.
+
+    Attributes:
+        ray_sums: running sums, over the rays, of the numbers of their sections and of their ends.
+        section_ray: ray of each section, in ascending order.
+        first_end: end at which each section starts.
+        end_ray: ray of each end.
+        end_section: section that starts at each end; -1 if none does.
+        distance: distance of each end along its ray.
+        points: the ends in space.
+    """
+
+    ray_sums: Int32[Tensor, "2 rays"]
+    section_ray: Int32[Tensor, " section_room"]
+    first_end: Int32[Tensor, " section_room"]
+    end_ray: Int32[Tensor, " end_room"]
+    end_section: Int32[Tensor, " end_room"]
+    distance: Float[Tensor, " end_room"]
+    points: Float[Tensor, "end_room 3"]
+
+    @property
+    def sections(self) -> Int32[Tensor, "1"]:
+        """Number of sections."""
+        return self.ray_sums[0, -1:]
+
+    @property
+    def ends(self) -> Int32[Tensor, "1"]:
+        """Number of ends."""
+        return self.ray_sums[1, -1:]
+
+    @classmethod
+    def with_room(cls, ray_sums: Tensor, sections: int, ends: int) -> "DeviceSamples":
+        """Return empty lists."""
+
+        def whole(size: int) -> Tensor:
+            return torch.empty(size, dtype=torch.int32, device=ray_sums.device)
+
+        def numbers(*shape: int) -> Tensor:
+            return torch.empty(shape, dtype=torch.float32, device=ray_sums.device)
+
+        return cls(
+            ray_sums=ray_sums,
+            section_ray=whole(sections),
+            first_end=whole(sections),
+            end_ray=whole(ends),
+            end_section=whole(ends),
+            distance=numbers(ends),
+            points=numbers(ends, 3),
+        )
+
+    def at(self, origins: Float[Tensor, "rays 3"], directions: Float[Tensor, "rays 3"]) -> "DeviceSamples":
+        """Return the samples with points from which gradients flow to the rays."""
+        if not origins.requires_grad and not directions.requires_grad:
+            return self
+        return replace(self, points=cast("Tensor", _Points.apply(origins, directions, self)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrideSearch:
+    """How strides of rays are searched for the surface.
+
+    Attributes:
+        cells: cells of the occupancy grid.
+        step: length of a section.
+        parts: sections in a stride.
+        most: most sections in total: trailing rays that would exceed it get none.
+        radius: radius of the sphere that bounds the rays.
+        slack: distance by which the field may fall within half a stride.
+        visible_range: distance from the surface at which it is visible, in units of 1 / s.
+        empty_samples: stratified samples of rays in the mask that have no others.
+    """
+
+    cells: Cells
+    step: float
+    parts: int
+    most: int
+    radius: float
+    slack: float
+    visible_range: float
+    empty_samples: int
+
+    @property
+    def strides(self) -> int:
+        """Most strides along a ray: its chord by the length of a stride, and one for rounding."""
+        return math.ceil(2 * self.radius / (self.step * self.parts) + 0.5) + 1
+
+    def room(self, rays: int) -> tuple[int, int]:
+        """Return the most sections and the most ends of rays."""
+        filled = rays * self.empty_samples
+        strides = min(max(self.most // self.parts, 1), rays * self.strides)
+        return strides * self.parts + filled, strides * (self.parts + 1) + (filled + rays if filled else 0)
+
+
+def find_samples(  # noqa: PLR0913, PLR0917  a grid and a field, rays and their random numbers, and how they are searched
+    search: StrideSearch,
+    occupied: Bool[Tensor, "x y z"],
+    field: Any,
+    sharpness: Float[Tensor, ""],
+    rays: BoundedRays,
+    mask: Bool[Tensor, " rays"],
+    *,
+    jitter: Float[Tensor, " rays"] | None,
+    noise: Float[Tensor, "rays _"] | None,
+) -> tuple[DeviceSamples, Int32[Tensor, "7"]]:
+    """Return sections in occupied cells whose strides are close to the surface, and what was counted.
+
+    Rays in the mask without any get stratified samples.
+
+    Args:
+        search: how strides are searched.
+        occupied: occupied cells.
+        field: returns signed distances, of points, their number on the device, and fault bits to add to.
+        sharpness: s of the surface, which widens the search.
+        rays: rays with their bounds, at least one.
+        mask: rays on the object.
+        jitter: shift of the sections of each ray, in steps; None shifts none.
+        noise: position of each end of the stratified samples in its stratum; None uses the middle.
+
+    Returns:
+        The samples, and counts at the places KEPT_RAYS to SECTIONS of this module.
+    """
+    count, most, bound = len(rays), search.strides, max(search.most // search.parts, 1)
+    stride = search.step * search.parts
+    lines = [part.detach().contiguous() for part in (rays.origins, rays.directions, rays.near, rays.far)]
+    device = lines[0].device
+
+    def flags(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.int32, device=device)
+
+    counts = torch.zeros(7, dtype=torch.int32, device=device)
+    found = flags(count * most)
+    box = (*search.cells.low, *(1 / edge for edge in search.cells.edges))
+    grid = (search.cells.resolution, *box, occupied)
+    blocks = -(-count * most // _THREADS)
+    MARCH.launch("march_flags", blocks, count, most, stride, *grid, *lines, jitter, found, counts)
+    strides = found.cumsum(0, dtype=torch.int32)
+    # No more strides than candidates: small steps have few.
+    room = min(bound, count * most)
+    stride_ray, stride_number, middles = flags(room), flags(room), torch.empty(room, 3, device=device)
+    listed = (strides, stride_ray, stride_number, middles, counts)
+    MARCH.launch("march_strides", blocks, count, most, bound, stride, *lines, jitter, *listed)
+    near = None
+    if search.parts > 1:
+        near = field(middles, counts[STRIDES : STRIDES + 1], counts[FAULTS : FAULTS + 1])
+    reach = (near, search.slack, search.visible_range, sharpness.detach(), counts)
+    kept = flags(2, room)
+    MARCH.launch("march_near", -(-room // _THREADS), room, search.parts, stride_ray, stride_number, *reach, kept)
+    sums = kept.cumsum(1, dtype=torch.int32)
+    per_ray = flags(2, count)
+    sizes = (count, most, bound, room, search.parts, search.empty_samples)
+    MARCH.launch("march_rays", -(-count // _THREADS), *sizes, mask, *lines[2:], strides, sums, per_ray, counts)
+    ray_sums = per_ray.cumsum(1, dtype=torch.int32)
+    samples = DeviceSamples.with_room(ray_sums, *search.room(count))
+    filled_ends = count * (search.empty_samples + 1) if search.empty_samples else 0
+    written = (samples.section_ray, samples.first_end, samples.end_ray, samples.end_section, samples.distance)
+    MARCH.launch(
+        "march_sections",
+        -(-(room * search.parts + filled_ends) // _THREADS),
+        *(count, most, room, search.parts, search.empty_samples, stride, *lines, jitter, noise),
+        *(strides, sums, stride_ray, stride_number, ray_sums, counts, *written, samples.points),
+    )
+    return samples, counts
+
+
+def visible_on_device(  # noqa: PLR0913  samples, what they are judged by, and thresholds
+    samples: DeviceSamples,
+    rays: BoundedRays,
+    values: Float[Tensor, " end_room"],
+    sharpness: Float[Tensor, ""],
+    counts: Int32[Tensor, "7"],
+    *,
+    least_light: float,
+    least_alpha: float,
+) -> DeviceSamples:
+    """Return the sections that light reaches and that are not clear, and count them.
+
+    Args:
+        samples: samples of the rays.
+        rays: rays of the samples.
+        values: signed distances at the ends.
+        sharpness: s of the surface.
+        counts: counts of `find_samples`.
+        least_light: smallest transmittance in front of a section.
+        least_alpha: smallest opacity of a section.
+    """
+    count, room = len(rays), len(samples.section_ray)
+    alpha, clear = opacities(values, samples.first_end, samples.sections, sharpness.detach())
+    flags = torch.zeros(2, room, dtype=torch.int32, device=values.device)
+    light = (least_light, least_alpha, samples.ray_sums, samples.first_end, alpha, clear)
+    MARCH.launch("march_visible", -(-count // _RAY_THREADS), count, room, *light, flags)
+    sums = flags.cumsum(1, dtype=torch.int32)
+    kept = DeviceSamples.with_room(torch.empty_like(samples.ray_sums), room, len(samples.distance))
+    lines = (rays.origins.detach().contiguous(), rays.directions.detach().contiguous())
+    old = (samples.sections, samples.ray_sums, sums, *lines, samples.section_ray, samples.first_end, samples.distance)
+    new = (kept.ray_sums, kept.section_ray, kept.first_end, kept.end_ray, kept.end_section, kept.distance, kept.points)
+    MARCH.launch("march_kept", -(-max(room, count) // _THREADS), count, room, *old, *new, counts)
+    return kept
+
+
+class _Points(torch.autograd.Function):
+    """Points along rays, whose gradients are added ray by ray."""
+
+    @staticmethod
+    def forward(ctx: Any, origins: Tensor, directions: Tensor, samples: DeviceSamples) -> Tensor:
+        ctx.save_for_backward(samples.ray_sums, samples.distance)
+        ctx.like = torch.empty_like(origins), torch.empty_like(directions)
+        return samples.points.view_as(samples.points)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        ray_sums, distance = ctx.saved_tensors
+        by_origins, by_directions = ctx.like
+        rays = len(by_origins)
+        given = (ray_sums[1], distance, gradients[0].contiguous())
+        MARCH.launch("march_points_backward", -(-rays // _RAY_THREADS), rays, *given, by_origins, by_directions)
+        return by_origins, by_directions, None
