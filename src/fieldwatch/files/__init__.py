@@ -1,4 +1,4 @@
-"""Public API for safe file access: read untrusted input files, and write files atomically.
+"""Public API for safe file access: read untrusted input files, write files atomically, and format their sizes.
 
 All functions raise `InputError` (or a subclass) for unusable input. Importing this package does not load torch.
 """
@@ -7,6 +7,7 @@ from fieldwatch.base import (
     ArrayFileError,
     UndecodableError,
     decoding,
+    nbytes,
     output_names,
     output_path,
     read_npy,
@@ -21,6 +22,7 @@ __all__ = [
     "ArrayFileError",
     "UndecodableError",
     "decoding",
+    "nbytes",
     "output_names",
     "output_path",
     "read_npy",

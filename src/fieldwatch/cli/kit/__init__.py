@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.base import nbytes
     from fieldwatch.checkpoint import FolderLock
     from fieldwatch.cli.child_command import run_command
     from fieldwatch.cli.commands import flag_names
@@ -28,13 +27,12 @@ if TYPE_CHECKING:
     from fieldwatch.cli.output import BadInput, print_json, print_paths, reading_input
     from fieldwatch.cli.profiling import ProfileFlags, spelled_out
     from fieldwatch.cli.run_flags import RunFlags, refuse_set
-    from fieldwatch.cli.train_flags import EXTRA_SINKS, NewRunFlags, TrainingFlags, merged_groups
+    from fieldwatch.cli.train_flags import NewRunFlags, TrainingFlags, merged_groups
     from fieldwatch.cli.training import check_writable, train_and_report
     from fieldwatch.record import Terminal
     from fieldwatch.report.page import Panel, PanelKind, document, facts, points, table, write_page
 
 __all__ = [
-    "EXTRA_SINKS",
     "Announce",
     "BadInput",
     "CheckpointRanking",
@@ -59,7 +57,6 @@ __all__ = [
     "flag_names",
     "main",
     "merged_groups",
-    "nbytes",
     "open_stored",
     "points",
     "preset_of",

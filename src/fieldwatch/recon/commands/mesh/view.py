@@ -8,13 +8,13 @@ from fieldwatch.cli.kit import (
     Terminal,
     check_writable,
     counting_frames,
-    nbytes,
     print_json,
     print_paths,
     read_flags,
     reading_input,
     write_page,
 )
+from fieldwatch.files import nbytes
 from fieldwatch.recon.commands.mesh.flags import ViewFlags
 from fieldwatch.recon.commands.mesh.page import mesh_account, mesh_kind
 from fieldwatch.recon.commands.mesh.pictures import frames_in, write_still, write_turntable
