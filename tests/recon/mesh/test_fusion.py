@@ -61,8 +61,8 @@ def test_in_layers_it_is_the_same(views):
 
 
 def test_nodes_that_no_camera_sees_are_not_visited(monkeypatch):
-    """Cameras inside the box see a part of it each; the surface is that of all nodes, bit for bit."""
-    views = [sphere_view((0.4, 0.1, 0.2), 64), sphere_view((3, 1, -2), 64)]
+    """Most nodes behind the sphere are skipped; the surface is that of all nodes, bit for bit."""
+    views = [sphere_view((3, 1, -2), 64), sphere_view((-4, 0.1, 0), 64)]
     visited = []
     window = fusion._window
 
