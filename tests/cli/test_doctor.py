@@ -308,6 +308,21 @@ def test_cameras_of_another_program(examined, scene, tmp_path):
     assert any("Polycam" in note for note in found["notes"])
 
 
+def test_a_scene_without_points_and_with_a_camera_far_away(examined, scene, tmp_path):
+    folder = shutil.copytree(scene, tmp_path / "scene")
+    model = folder / "sparse" / "0"
+    (model / "points3D.bin").write_bytes(struct.pack("<Q", 0))
+    assert examined(folder)[2] == ["points"]
+    photos = read_colmap(scene, PhotoOptions(held_out=0))
+    pose = photos.cameras[2].world_from_camera.clone()
+    pose[:3, 3] += 1e6
+    cameras = (*photos.cameras[:2], replace(photos.cameras[2], world_from_camera=pose), *photos.cameras[3:])
+    write_colmap(tmp_path / "far", photos.having(cameras=cameras))
+    code, found, names = examined(tmp_path / "far")
+    assert (code, names[0]) == (1, "far")
+    assert photos.names[2] in found["findings"][0]["message"]
+
+
 @pytest.mark.parametrize("command", [("doctor",), ("train", "splats"), ("reconstruct", "-o", "out")])
 def test_a_project_of_another_program_is_named(refused, tmp_path, command):
     (tmp_path / "scan.psx").write_text("")

@@ -1,9 +1,11 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from fieldwatch.recon.geometry import Camera, look_at
-from fieldwatch.recon.mesh import DepthView, MeshError, fuse_depths
+from fieldwatch.recon.mesh import DepthView, MeshError, fuse_depths, fusion
 
 LOW = np.full(3, -1.3)
 HIGH = np.full(3, 1.3)
@@ -56,6 +58,28 @@ def test_in_layers_it_is_the_same(views):
     order, other = (mesh.vertices[np.lexsort(mesh.vertices.round(9).T)] for mesh in (parts, whole))
     assert order == pytest.approx(other, abs=1e-6)
     assert parts.colors is not None
+
+
+def test_nodes_that_no_camera_sees_are_not_visited(monkeypatch):
+    """Most nodes behind the sphere are skipped; the surface is that of all nodes, bit for bit."""
+    views = [sphere_view((3, 1, -2), 64), sphere_view((-4, 0.1, 0), 64)]
+    visited = []
+    window = fusion._window
+
+    def counted(*arguments):
+        found = window(*arguments)
+        visited.append(0 if found is None else math.prod(part.stop - part.start for part in found))
+        return found
+
+    monkeypatch.setattr(fusion, "_window", counted)
+    some = fuse_depths(views, low=LOW, high=HIGH, resolution=32)
+    assert sum(visited) < 0.7 * len(views) * 33**3
+    everything = (slice(0, 33), slice(0, 33))
+    monkeypatch.setattr(fusion, "_window", lambda *_: everything)
+    whole = fuse_depths(views, low=LOW, high=HIGH, resolution=32)
+    assert len(whole.vertices) > 100
+    assert np.array_equal(some.vertices, whole.vertices)
+    assert np.array_equal(some.colors, whole.colors)
 
 
 def test_one_view_gives_an_open_front_or_a_closed_body(views):

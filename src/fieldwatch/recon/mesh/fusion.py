@@ -1,11 +1,11 @@
 """TSDF fusion: surfaces from depth maps by averaging truncated signed distances (Curless & Levoy 1996)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64, UInt8
+from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.mesh.error import MeshError
@@ -14,6 +14,7 @@ from fieldwatch.recon.mesh.triangles import Triangles
 
 _TRUNCATION = 4.0  # default truncation distance in cells
 _BYTES_A_NODE = 180  # sums, values and the temporary arrays of one view
+_SLACK = 1e-9  # relative, of distances from the sides of a frustum
 _MAX_DEPTH_STEP = 1.0  # largest range of four neighboring depths to interpolate, in truncation distances
 _OUTSIDE_VALUE = np.float32(4.0)  # value of nodes outside, in truncation distances
 
@@ -91,22 +92,25 @@ class _Slab:
         )
 
     def add(self, view: DepthView) -> None:
-        """Integrate a depth map, layer by layer."""
+        """Integrate a depth map, layer by layer; only the part of a layer that the camera may see is visited."""
         matrix = view.camera.camera_from_world.detach().cpu().double().numpy()
         pose = _Pose(matrix[:3, :3], view.camera.position.detach().cpu().double().numpy())
+        # Nodes farther than this are more than one truncation distance behind every surface.
+        farthest = float(view.depth.max()) + self.volume.truncation
         ticks = [self.volume.low[axis] + self.volume.cell * np.arange(self.volume.shape[axis]) for axis in (1, 2)]
         for layer in range(len(self.weight)):
             x = self.volume.low[0] + self.volume.cell * (self.first + layer)
-            offset = [np.float64(x) - pose.center[0], ticks[0][:, None] - pose.center[1], ticks[1] - pose.center[2]]
-            # Term by term: a matrix product may round differently for other slab sizes.
-            across, down, depth = (
-                sum(pose.rotation[row, axis] * offset[axis] for axis in range(3)) for row in range(3)
-            )
-            self._add_layer(layer, view, np.asarray(across), np.asarray(down), np.asarray(depth))
+            offset = [np.array([x - pose.center[0]]), ticks[0][:, None] - pose.center[1], ticks[1] - pose.center[2]]
+            window = _window(view.camera, pose, offset, farthest)
+            if window is None:
+                continue
+            offset[1] = offset[1][window[0]]
+            offset[2] = offset[2][window[1]]
+            self._add_part((layer, *window), view, *_in_camera(pose, offset))
 
-    def _add_layer(
+    def _add_part(
         self,
-        layer: int,
+        part: tuple[int, slice, slice],
         view: DepthView,
         across: Float64[np.ndarray, "y z"],
         down: Float64[np.ndarray, "y z"],
@@ -126,16 +130,16 @@ class _Slab:
         valid = (measured > 0) & (distance >= -1)
         seen[seen] = valid
         distance = np.minimum(distance[valid], 1).astype(np.float32)
-        self.distance[layer][seen] += distance
-        self.weight[layer][seen] += 1
+        self.distance[part][seen] += distance
+        self.weight[part][seen] += 1
         if view.colors is None:
             return
         # Nodes at the full truncation distance are empty space: the color of the pixel is not theirs.
         near = distance < 1
         seen[seen] = near
         pixels = view.colors[np.floor(row[seen]).astype(int), np.floor(column[seen]).astype(int)]
-        self.color[layer][seen] += pixels
-        self.color_weight[layer][seen] += 1
+        self.color[part][seen] += pixels
+        self.color_weight[part][seen] += 1
 
     def block(self, *, close: bool) -> GridBlock:
         """Return the mean distances and the mask of cells whose corners were all observed."""
@@ -160,6 +164,45 @@ class _Slab:
         node = np.argwhere(near) + np.array([self.first, 0, 0])
         mean = self.color[near] / self.color_weight[near][:, None]
         return np.asarray(np.ravel_multi_index(tuple(node.T), self.volume.shape), np.int64), mean
+
+
+def _in_camera(
+    pose: _Pose, offset: Sequence[np.ndarray]
+) -> tuple[Float64[np.ndarray, "y z"], Float64[np.ndarray, "y z"], Float64[np.ndarray, "y z"]]:
+    """Return camera coordinates of nodes, from their offsets to the camera along x, y and z, which are broadcast."""
+    # Term by term: a matrix product may round differently for other slab sizes.
+    across, down, depth = (
+        pose.rotation[row, 0] * offset[0] + pose.rotation[row, 1] * offset[1] + pose.rotation[row, 2] * offset[2]
+        for row in range(3)
+    )
+    return across, down, depth
+
+
+def _window(camera: Camera, pose: _Pose, offset: Sequence[np.ndarray], farthest: float) -> tuple[slice, slice] | None:
+    """Return the rows and columns of a layer outside of which no node is in the photo; None if there are none.
+
+    A line of nodes is outside if both of its ends are beyond the same side of the viewing frustum.
+    """
+    along_y = _may_be_seen(camera, _in_camera(pose, [offset[0], offset[1], offset[2][[0, -1]]]), farthest, ends=1)
+    along_z = _may_be_seen(camera, _in_camera(pose, [offset[0], offset[1][[0, -1]], offset[2]]), farthest, ends=0)
+    if not along_y.any() or not along_z.any():
+        return None
+    rows, columns = (np.flatnonzero(seen)[[0, -1]] for seen in (along_y, along_z))
+    return slice(int(rows[0]), int(rows[1]) + 1), slice(int(columns[0]), int(columns[1]) + 1)
+
+
+def _may_be_seen(
+    camera: Camera, local: tuple[np.ndarray, np.ndarray, np.ndarray], farthest: float, *, ends: int
+) -> Bool[np.ndarray, "n"]:
+    """Return the lines, given by the camera coordinates of their two ends along an axis, that may cross the frustum."""
+    across, down, depth = local
+    column = camera.fx * across + camera.cx * depth
+    row = camera.fy * down + camera.cy * depth
+    # Positive inside; the sides through the center, then the near and the far side.
+    sides = [column, camera.width * depth - column, row, camera.height * depth - row, depth, farthest - depth]
+    # Rounding must not exclude a node on a side.
+    slack = [_SLACK * np.abs(side).max() for side in sides]
+    return np.all([(side >= -least).any(ends) for side, least in zip(sides, slack, strict=True)], 0)
 
 
 def fuse_depths(  # noqa: PLR0913 (keywords of the fusion, each with its default)

@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.photos import PhotoPixels
+from fieldwatch.recon.pipelines.splats import filling
 from fieldwatch.recon.pipelines.splats.filling import Filling, fill_gaps
 
 DENSE = solid_photos(views=6, size=48, held_out=3, points=300)
@@ -53,6 +54,15 @@ def test_depths_are_those_of_the_neighbors():
     points, _ = filled(photos, count=50, spread=0.2)
     depths = ((points - camera.position.float()) @ forward / 3).log()
     assert 0.1 < depths.std() < 0.3
+
+
+@pytest.mark.parametrize("neighbors", [1, 8])
+def test_a_tree_finds_the_same_neighbors_as_all_distances(monkeypatch, neighbors):
+    points, colors = filled(count=200, neighbors=neighbors)
+    monkeypatch.setattr(filling, "_MOST_DISTANCES", 0)
+    others, other_colors = filled(count=200, neighbors=neighbors)
+    assert_close(points, others)
+    assert torch.equal(colors, other_colors)
 
 
 def test_held_out_photos_are_not_read():

@@ -19,7 +19,8 @@ from fieldwatch.recon.commands.splats.doctor_reprojection import (
 from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_camera_export, read_colmap, read_transforms
 from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model, read_colmap_observations
 from fieldwatch.recon.data.exports import is_camera_export
-from fieldwatch.recon.geometry import Camera
+from fieldwatch.recon.data.photos import PhotoFiles, read_reduced
+from fieldwatch.recon.geometry import Camera, far_cameras
 from fieldwatch.rules import Severity
 
 MODELS = ("sparse/0", "sparse", ".", "distorted/sparse/0", "colmap/sparse/0", "dense/sparse")
@@ -79,7 +80,7 @@ def photos_report(path: Path, _options: None) -> DataReport:
         kind=kind,
         facts=photo_facts(photos, model),
         notes=notes,
-        findings=scene_findings(compared, path, model),
+        findings=_ranked([*far_findings(photos), *scene_findings(compared, path, model)]),
         command=f"fieldwatch train splats --data {path}",
     )
 
@@ -112,9 +113,24 @@ def scene_findings(photos: PhotoSet, path: Path | None, model: ColmapModel | Non
     elif len(photos.points):
         findings += point_findings(photos)
     findings += mask_findings(photos)
-    # Findings come in the order of the checks: sort by severity.
+    return _ranked(findings)
+
+
+def _ranked(findings: Sequence[DataFinding]) -> tuple[DataFinding, ...]:
+    """Sort findings by severity; those of one severity stay in the order of the checks."""
     ranks = {"error": 0, "warning": 1, "note": 2}
     return tuple(sorted(findings, key=lambda finding: ranks[finding.severity]))
+
+
+def far_findings(photos: PhotoSet) -> Iterator[DataFinding]:
+    """Check for cameras far away from all others; a training notes them by itself."""
+    if far := [photos.names[i] for i in far_cameras(photos.cameras)]:
+        yield DataFinding(
+            name="far",
+            severity="warning",
+            message=f"{len(far)} cameras are over 20 times as far away as the others: {_listed(far)}.",
+            remedy="Their poses are probably wrong: remove these photos from the reconstruction.",
+        )
 
 
 def has_transforms(folder: Path) -> bool:
@@ -228,7 +244,7 @@ def model_findings(photos: PhotoSet, model: ColmapModel) -> Iterator[DataFinding
 
 def point_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Check points without tracks: each one must project into some photo."""
-    points = photos.points[:: -(-len(photos.points) // _MAX_PROJECTED)]
+    points = photos.points[:: max(-(-len(photos.points) // _MAX_PROJECTED), 1)]
     in_some_photo = torch.zeros(len(points), dtype=torch.bool)
     for camera in photos.cameras:
         pixels, depth = camera.project(points.to(camera.world_from_camera))
@@ -266,7 +282,7 @@ def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Compare the brightness of at most about forty photos, evenly spaced over the set."""
     indices = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
     names = photos.names
-    stops = {names[i]: _brightness(photos[i].image) for i in indices}
+    stops = {names[i]: _brightness(_reduced(photos, i)) for i in indices}
     values = torch.tensor(list(stops.values()), dtype=torch.float64)
     median = float(values.median())
     if black := [name for name, value in stops.items() if value == -math.inf]:
@@ -391,6 +407,13 @@ def _observed(model: ColmapModel) -> dict[str, Tensor]:
 
 def _behind(points: Tensor, camera: Camera) -> int:
     return int((camera.project(points.double())[1] <= 0).sum())
+
+
+def _reduced(photos: PhotoSet, index: int) -> Tensor:
+    """Return a photo for its brightness, without the cost of decoding all of its pixels where that is possible."""
+    if isinstance(photos.read, PhotoFiles) and not photos.transparent:
+        return read_reduced(photos.read.files[index].path, 4 * _BRIGHTNESS_SIDE)
+    return photos[index].image
 
 
 def _brightness(image: Tensor) -> float:

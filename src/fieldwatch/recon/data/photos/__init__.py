@@ -1,12 +1,12 @@
 """Photos of a scene with their cameras: found, undistorted, resized, cached and split."""
 
-from fieldwatch.recon.data.photos.assembly import PhotoOptions, PosedPhoto, assemble
+from fieldwatch.recon.data.photos.assembly import PhotoFiles, PhotoOptions, PosedPhoto, assemble
 from fieldwatch.recon.data.photos.cache import PhotoStream
 from fieldwatch.recon.data.photos.checking import CheckedPhoto, PhotoCandidate, UsablePhotos, check_photos
 from fieldwatch.recon.data.photos.error import PhotoError
 from fieldwatch.recon.data.photos.folder import PhotoFolder, shortened
 from fieldwatch.recon.data.photos.photo import Photo, PhotoPixels
-from fieldwatch.recon.data.photos.photo_file import stored_size
+from fieldwatch.recon.data.photos.photo_file import read_reduced, stored_size
 from fieldwatch.recon.data.photos.photo_set import PhotoSet, every_nth, no_points
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Photo",
     "PhotoCandidate",
     "PhotoError",
+    "PhotoFiles",
     "PhotoFolder",
     "PhotoOptions",
     "PhotoPixels",
@@ -25,6 +26,7 @@ __all__ = [
     "check_photos",
     "every_nth",
     "no_points",
+    "read_reduced",
     "shortened",
     "stored_size",
 ]

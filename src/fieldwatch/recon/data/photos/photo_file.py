@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
 from fieldwatch.files import UndecodableError, decoding
@@ -104,6 +105,23 @@ def upright_size(path: Path, stored: tuple[int, int]) -> tuple[int, int]:
     with _opened(path) as image:
         rotated = _needs_rotation(image, path, stored)
         return (image.height, image.width) if rotated else image.size
+
+
+def read_reduced(path: Path, longer_side: int) -> UInt8[torch.Tensor, "height width 3"]:
+    """Read a photo as stored, reduced to about `longer_side`; a JPEG is decoded at a fraction of its size.
+
+    Raises:
+        PhotoError: if the file is missing, not a readable image, truncated or damaged.
+    """
+    with _opened(path) as image:
+        try:
+            with decoding():
+                image.draft(None, (longer_side, longer_side))
+                image.load()
+        except UndecodableError as error:
+            raise PhotoError(_damaged(path, error)) from error
+        factor = max(max(image.size) // longer_side, 1)
+        return torch.from_numpy(np.array(_eight_bit(image, path).reduce(factor)))
 
 
 @dataclass(frozen=True, kw_only=True)

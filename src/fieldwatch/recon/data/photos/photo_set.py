@@ -30,6 +30,9 @@ def every_nth(count: int, held_out: int) -> tuple[tuple[int, ...], tuple[int, ..
     # The split of Mip-NeRF 360 and 3D Gaussian splatting starts with the first photo.
     test = tuple(range(0, count, held_out)) if held_out > 0 else ()
     train = tuple(sorted(set(range(count)) - set(test)))
+    if count < 2 and held_out >= 0 and not train:
+        msg = f"expected photos to train on, got {count} in all: add photos taken from different positions"
+        raise PhotoError(msg)
     if held_out < 0 or not train:
         msg = (
             f"holding out every n-th photo with n = {held_out} leaves {len(train)} of {count} "

@@ -8,7 +8,8 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int64, UInt8
+from scipy.spatial import KDTree
 from torch import Tensor
 
 from fieldwatch import InputError
@@ -17,6 +18,7 @@ from fieldwatch.recon.geometry import Camera, transform_points
 
 _MIN_DEPTH = 1e-3  # fraction of the scene's extent; points nearer to the camera are not used as known depths
 _TRIES = 4  # pixels sampled per requested point
+_MOST_DISTANCES = 1 << 26  # distances that are computed at once (256 MiB); for more, a tree is faster and smaller
 _MARGIN = 0.1  # fraction of the longer side by which known points may project outside the photo
 
 
@@ -85,12 +87,24 @@ def _in_gaps(
     # Return only after sampling, so that the random numbers of later photos do not depend on this one.
     if not len(known) or not count:
         return photos.points.new_zeros(0, 3), photo.image.new_zeros(0, 3)
-    distances, nearest = torch.cdist(pixels, known).topk(min(filling.neighbors, len(known)), largest=False)
+    distances, nearest = _nearest(pixels, known, min(filling.neighbors, len(known)))
     empty = distances[:, 0] > filling.gap * max(camera.width, camera.height)
     empty &= _usable(photo, rows, columns)
     # Median, because the mean of foreground and background depths would be on neither.
     guessed_depths = depths[nearest[empty]].median(1).values * (filling.spread * noise[empty]).exp()
     return _unprojected(pixels[empty], guessed_depths, camera), photo.image[rows[empty], columns[empty]]
+
+
+def _nearest(
+    pixels: Float[Tensor, "n 2"], known: Float[Tensor, "m 2"], count: int
+) -> tuple[Float[Tensor, "n count"], Int64[Tensor, "n count"]]:
+    """Return distances and rows of the nearest known points, the nearest first."""
+    if len(pixels) * len(known) <= _MOST_DISTANCES:
+        return torch.cdist(pixels, known).topk(count, largest=False)
+    distances, rows = KDTree(known.numpy()).query(pixels.numpy(), count)
+    # For one neighbor, scipy drops the dimension.
+    shape = (len(pixels), count)
+    return torch.from_numpy(distances).float().reshape(shape), torch.from_numpy(rows).reshape(shape)
 
 
 def _projected(
