@@ -20,7 +20,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -513,20 +513,13 @@ def print_conventions(thing: Subject, folder: Path, steps: int, *, quick: bool, 
     return failed
 
 
-def print_noise(thing: Subject, folder: Path, steps: int) -> None:
+def print_noise(thing: Subject, folder: Path, steps: int, errors: Sequence[tuple[str, float]]) -> None:
     """Print the table of noise."""
     print("\n| error of the maps | noise found | findings | MAE to maps | MAE to the truth, l2 | robust | Chamfer, % |")
     print("|---|---:|---|---:|---:|---:|---:|")
     verdicts: list[str] = []
     cameras = thing.maps.cameras
-    for label, degrees in (
-        ("none", 0.0),
-        ("noise", 5.0),
-        ("noise", 10.0),
-        ("noise", 15.0),
-        ("smooth", 5.0),
-        ("smooth", 10.0),
-    ):
+    for label, degrees in errors:
         name = label if not degrees else f"{label}, {degrees:g} degrees"
         maps = smooth_error(thing.maps, degrees) if label == "smooth" else noisy(thing.maps, degrees)
         data = folder / "noise" / name.replace(" ", "_").replace(",", "")
@@ -570,6 +563,9 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=48, help="width and height of the maps, pixels")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--all", action="store_true", help="train every set")
+    parser.add_argument("--noise-only", action="store_true", help="print the second table only")
+    everything = range(len(ERRORS))
+    parser.add_argument("--errors", type=int, nargs="*", default=everything, help="rows of the second table")
     parser.add_argument("--quick", action="store_true", help="read the sets and compare, without training")
     parser.add_argument("--write", type=Path, help="write the sets into this folder, and stop")
     options = parser.parse_args()
@@ -583,9 +579,13 @@ def main() -> None:
         return
     print(f"object {options.object}, {options.views} views of {options.size} pixels, {options.steps} steps\n")
     with tempfile.TemporaryDirectory() as made:
-        failed = print_conventions(thing, Path(made), options.steps, quick=options.quick, everything=options.all)
+        failed = (
+            []
+            if options.noise_only
+            else print_conventions(thing, Path(made), options.steps, quick=options.quick, everything=options.all)
+        )
         if not options.quick:
-            print_noise(thing, Path(made), options.steps)
+            print_noise(thing, Path(made), options.steps, [ERRORS[i] for i in options.errors])
     if failed:
         raise SystemExit(f"read wrong: {', '.join(failed)}")
 
