@@ -21,8 +21,8 @@ _CLEAR = 1e-5
 ROBUST_FROM = 0.5
 """Difference of unit normals, 29 degrees, from which the robust cost grows linearly, at least.
 
-At 0.1, a short training of exact 8-bit maps has a Chamfer distance that is larger by a sixth, because the initial surface
-counts as an outlier."""
+At 0.1, short trainings of exact 8-bit maps have a Chamfer distance that is larger by a sixth: the initial surface is an
+outlier."""
 ROBUST_DEVIATIONS = 2.5
 """The same in standard deviations of the noise about an axis."""
 NOISY = 1.5
