@@ -70,7 +70,7 @@ class NormalCheck:
     """A problem found in a set of normal maps.
 
     Attributes:
-        name: name of the check: `rotation`, `unit_length`, `empty_mask`, `not_finite`, `facing`, `axes`, `turned`,
+        name: name of the check: `rotation`, `no_normals`, `unit_length`, `empty_mask`, `not_finite`, `facing`, `axes`, `turned`,
             `overlap`, `holes`, `hull`, `silhouettes`, `pixel_center`, `cross_view`, `depth` or `noise`.
         severity: `"error"` (training would fail or learn a wrong surface), `"warning"` (worth inspecting) or `"note"`.
         message: description of the problem with numbers.
@@ -81,6 +81,14 @@ class NormalCheck:
     severity: Literal["note", "warning", "error"]
     message: str
     remedy: str
+
+
+_NO_NORMALS = NormalCheck(
+    name="no_normals",
+    severity="note",
+    message="there are no normals: the masks alone are trained, and the result is their visual hull.",
+    remedy="If there are normals, name their folder with --normals.",
+)
 
 
 def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
@@ -94,7 +102,7 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     """
     views = normal_set.views
     has_normals = any(bool(view.known.any()) for view in views)
-    results = [_rotation(views), _empty(views)]
+    results = [_rotation(views), _empty(views), None if has_normals else _NO_NORMALS]
     if has_normals:
         results += [check(views) for check in (_unit_length, _not_finite, _depth)]
         results += [_facing(views, _noise_level(normal_set)), _noise(normal_set)]
