@@ -70,8 +70,8 @@ class NormalCheck:
     """A problem found in a set of normal maps.
 
     Attributes:
-        name: name of the check: `rotation`, `no_normals`, `unit_length`, `empty_mask`, `not_finite`, `facing`, `axes`, `turned`,
-            `overlap`, `holes`, `hull`, `silhouettes`, `pixel_center`, `cross_view`, `depth` or `noise`.
+        name: name of the check: `rotation`, `no_normals`, `unit_length`, `empty_mask`, `not_finite`, `facing`, `axes`,
+            `turned`, `overlap`, `holes`, `hull`, `silhouettes`, `pixel_center`, `cross_view`, `depth` or `noise`.
         severity: `"error"` (training would fail or learn a wrong surface), `"warning"` (worth inspecting) or `"note"`.
         message: description of the problem with numbers.
         remedy: suggested fix.
