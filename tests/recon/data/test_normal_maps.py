@@ -215,8 +215,10 @@ FAULTS = {
     "a normal less": (lambda f: (f / NORMALS / "001.png").unlink(), "normal_camera_space_GT/ lacks 1"),
     "a mask less": (lambda f: (f / "mask" / "002.png").unlink(), "masks lacks 2"),
     "a depth less": (lambda f: (f / "integration" / "depth" / "000.npy").unlink(), "integration/depth/ lacks 0"),
-    "no normals": (lambda f: (f / NORMALS).rename(f / "else"), "has no folder of normals"),
-    "no masks": (lambda f: (f / "mask").rename(f / "else"), "has no folder of masks"),
+    "neither normals nor masks": (
+        lambda f: [(f / name).rename(f / f"{name}_else") for name in (NORMALS, "mask")],
+        "has no folder of normals",
+    ),
     "a name without number": (lambda f: (f / "mask" / "000.png").rename(f / "mask" / "one.png"), "has no number"),
     "two of one number": (lambda f: np.save(f / NORMALS / "a01.npy", np.zeros((24, 24, 3))), "both belong to view 1"),
     "another size of mask": (lambda f: Image.new("L", (23, 24)).save(f / "mask" / "000.png"), "23x24"),

@@ -37,7 +37,7 @@ def normal_error(
     mask: Bool[Tensor, " rays"],
     *,
     norm: Literal["l1", "l2", "robust"] = "l2",
-    scale: float = 0.1,
+    scale: float = 0.5,
 ) -> Float[Tensor, ""]:
     """Return the mean of ||N - n||^2 or ||N - n||_1 over rays in the mask (SuperNormal; PMNI).
 

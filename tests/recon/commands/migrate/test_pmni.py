@@ -296,7 +296,8 @@ def test_a_larger_batch_than_that_of_the_warm_up_is_noted(conf, batch, noted):
     ("name", "value", "said"),
     [
         ("train.batch_sise", "1", "train.batch_sise is not a key of PMNI's files; did you mean train.batch_size?"),
-        ("train.normal_weight", "1", "did you mean train.normal_weight_s"),
+        ("train.normal_weight", "1", "train.normal_weight is SuperNormal's weight of all iterations"),
+        ("train.normal_weigth", "1", "did you mean train.normal_weight_s"),
         ("train.save_freq", "1", "did you mean val.save_freq?"),
         ("general.device", "cpu", "general.device is not a key"),
         ("color", "red", "color is not a key of PMNI's files"),
@@ -397,6 +398,23 @@ def test_what_belongs_together_is_given_together(conf):
     only = {name: None for name in KEYS if "_weight_" in name}
     with pytest.raises(ConfError, match=r"add_normal_loss_epoch.* without weights"):
         conf(only)
+
+
+def test_a_file_of_supernormal_is_read(tmp_path):
+    path = tmp_path / "super.conf"
+    path.write_text(
+        "dataset { data_dir = ./data/bear, normal_dir = normal_world_space_sdmunips, render_cameras_name = "
+        "cameras_sphere.npz }\ntrain { normal_weight = 1.0, eikonal_weight = 0.5, mask_weight = 2, patch_size = 3\n"
+        "gradient_method = dfd, batch_size = 2048 }\nval { gradient_method = dfd, val_mesh_res = 1024 }",
+        encoding="utf-8",
+    )
+    config = read_pmni(path, BASE).config
+    assert (config.data, config.normals) == (Path("data/bear"), "normal_world_space_sdmunips")
+    assert config.stages == ("fit@0 normal=1 mask=2 eikonal=0.5",)
+    assert (config.rendering.gradient_method, config.mesh_resolution) == ("dfd", 1024)
+    path.write_text("train { normal_weight = 1.0 }", encoding="utf-8")
+    with pytest.raises(ConfError, match=r"without train\.mask_weight"):
+        read_pmni(path, BASE)
 
 
 def test_what_the_file_does_not_say_is_as_in_the_preset(tmp_path):

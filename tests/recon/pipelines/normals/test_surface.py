@@ -91,5 +91,5 @@ def test_the_world_is_scaled_and_shifted(ball, scene):
 
 
 def test_a_resolution_out_of_bounds_is_refused(ball, scene):
-    with pytest.raises(ValueError, match="between 2 and 512 nodes"):
-        find_surface(model_of(ball, scene), 513)
+    with pytest.raises(ValueError, match="between 2 and 2048 nodes"):
+        find_surface(model_of(ball, scene), 2049)

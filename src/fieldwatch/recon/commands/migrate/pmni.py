@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from fieldwatch import InputError
 from fieldwatch.recon.commands.migrate.pmni_hocon import Conf, ConfEntry, ConfError, read_conf
-from fieldwatch.recon.commands.migrate.pmni_keys import KEYS, SINGLE, STAGES, TERMS, format_value, refuse_unknown
+from fieldwatch.recon.commands.migrate.pmni_keys import ALL_KEYS, SINGLE, STAGES, TERMS, format_value, refuse_unknown
 from fieldwatch.recon.pipelines.normals import NormalsConfig
 
 Fallback = TypeVar("Fallback")
@@ -103,7 +103,7 @@ class _ConfValues:
 
 def _direct(settings: _ConfValues) -> dict[str, Any]:
     """Return the fields of keys that set one field directly."""
-    known = ((KEYS[name], entry.value) for name, entry in settings.entries.items())
+    known = ((ALL_KEYS[name], entry.value) for name, entry in settings.entries.items())
     return {key.field: key.kind.typed(value) for key, value in known if key.field is not None}
 
 
@@ -266,7 +266,7 @@ def _location(settings: _ConfValues, message: str) -> str:
     flags = {
         f"--{field.rpartition('.')[2].replace('_', '-')} ": name
         for name in settings.entries
-        if (field := KEYS[name].field) is not None
+        if (field := ALL_KEYS[name].field) is not None
     }
     named = [flag for flag in flags if flag in message]
     return settings.where(flags[min(named, key=message.index)]) if named else str(settings.path)
@@ -277,13 +277,13 @@ def _notes(conf: Conf, settings: _ConfValues, config: NormalsConfig) -> list[str
         f"{conf.path}:{line}: {name} is given again below, and the later value is used"
         for name, line in conf.replaced.items()
     ]
-    idle = [name for name in settings.entries if KEYS[name].idle]
-    published = [name for name in idle if settings.entries[name].value in KEYS[name].published]
+    idle = [name for name in settings.entries if ALL_KEYS[name].idle]
+    published = [name for name in idle if settings.entries[name].value in ALL_KEYS[name].published]
     if published:
         notes.append(f"{conf.path}: without effect: {'; '.join(_reasons(published))}")
     # The user chose these values, and may expect an effect.
     notes += [
-        f"{settings.where(name)} = {format_value(settings.entries[name].value)} has no effect: {KEYS[name].why}"
+        f"{settings.where(name)} = {format_value(settings.entries[name].value)} has no effect: {ALL_KEYS[name].why}"
         for name in idle
         if name not in published
     ]
@@ -314,7 +314,7 @@ def _reasons(names: list[str]) -> list[str]:
     """Return lists of keys that have no effect, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for name in names:
-        by_reason.setdefault(KEYS[name].why, []).append(name)
+        by_reason.setdefault(ALL_KEYS[name].why, []).append(name)
     return [f"{', '.join(names)} ({why})" for why, names in by_reason.items()]
 
 

@@ -97,9 +97,6 @@ _DATASET = {
     "data_dir": Key(kind=TEXT),
     "normal_dir": Key(kind=TEXT, field="normals"),
     "cameras_name": _fixed(TEXT, "cameras_sphere.npz", why="cameras are read from the file of this name"),
-    # NeuS's names for the same file, which SuperNormal's files repeat.
-    "render_cameras_name": _fixed(TEXT, "cameras_sphere.npz", why="cameras are read from the file of this name"),
-    "object_cameras_name": _fixed(TEXT, "cameras_sphere.npz", why="cameras are read from the file of this name"),
     "exclude_views": Key(kind=WHOLES),
     "upsample_factor": _fixed(WHOLE, 1, why="maps are never upsampled; --longer-side reduces them"),
     "depth_dir": Key(kind=TEXT, field="depth"),
@@ -153,7 +150,6 @@ SINGLE = ("normal", "mask", "eikonal")
 STAGES = {"s1": 0, "s2": 10_000, "s3": 20_000}
 """PMNI's stages and the iterations at which they begin."""
 _WEIGHTS = {f"{term}_weight_{stage}": Key(kind=NUMBER) for stage in STAGES for term in TERMS}
-_WEIGHTS |= {f"{term}_weight": Key(kind=NUMBER) for term in SINGLE}
 _VAL = {
     "save_freq": Key(kind=COUNT, field="checkpoint_interval"),
     "val_normal_freq": Key(kind=COUNT, field="pictures_at"),
@@ -218,7 +214,15 @@ KEYS: dict[str, Key] = {
     }.items()
     for name, key in keys.items()
 }
-"""All keys by dotted name."""
+"""All keys of PMNI by dotted name."""
+_CAMERAS = "cameras are read from the file of this name"
+ALL_KEYS: dict[str, Key] = KEYS | {
+    # SuperNormal has one stage, and repeats NeuS's names of the cameras file.
+    **{f"train.{term}_weight": Key(kind=NUMBER) for term in SINGLE},
+    "dataset.render_cameras_name": _fixed(TEXT, "cameras_sphere.npz", why=_CAMERAS),
+    "dataset.object_cameras_name": _fixed(TEXT, "cameras_sphere.npz", why=_CAMERAS),
+}
+"""All keys, with those that only SuperNormal's files have."""
 
 
 def refuse_unknown(conf: Conf) -> Mapping[str, ConfEntry]:
@@ -231,9 +235,9 @@ def refuse_unknown(conf: Conf) -> Mapping[str, ConfEntry]:
     known = {name: entry for name, entry in conf.entries.items() if (name, entry.value) != ("model.encoding", None)}
     for name, entry in known.items():
         where = f"{conf.path}:{entry.line}: {name}"
-        if name not in KEYS:
-            raise ConfError(f"{where} is not a key of the files of PMNI or SuperNormal{_nearest(name)}")
-        key = KEYS[name]
+        if name not in ALL_KEYS:
+            raise ConfError(f"{where} is not a key of PMNI's files{_nearest(name)}")
+        key = ALL_KEYS[name]
         if not key.kind.fits(entry.value):
             raise ConfError(f"{where} must be {key.kind.wanted}, got {format_value(entry.value)}")
         if key.only and entry.value not in key.only:

@@ -1,5 +1,6 @@
 """Detect common mistakes in sets of normal maps before training."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
@@ -69,8 +70,8 @@ class NormalCheck:
     """A problem found in a set of normal maps.
 
     Attributes:
-        name: name of the check: `rotation`, `unit_length`, `empty_mask`, `not_finite`, `facing`, `axes`, `turned`,
-            `overlap`, `holes`, `hull`, `silhouettes`, `pixel_center`, `cross_view`, `depth` or `noise`.
+        name: name of the check: `rotation`, `no_normals`, `unit_length`, `empty_mask`, `not_finite`, `facing`, `axes`,
+            `turned`, `overlap`, `holes`, `hull`, `silhouettes`, `pixel_center`, `cross_view`, `depth` or `noise`.
         severity: `"error"` (training would fail or learn a wrong surface), `"warning"` (worth inspecting) or `"note"`.
         message: description of the problem with numbers.
         remedy: suggested fix.
@@ -80,6 +81,14 @@ class NormalCheck:
     severity: Literal["note", "warning", "error"]
     message: str
     remedy: str
+
+
+_NO_NORMALS = NormalCheck(
+    name="no_normals",
+    severity="note",
+    message="there are no normals: the masks alone are trained, and the result is their visual hull.",
+    remedy="If there are normals, name their folder with --normals.",
+)
 
 
 def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
@@ -93,7 +102,7 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     """
     views = normal_set.views
     has_normals = any(bool(view.known.any()) for view in views)
-    results = [_rotation(views), _empty(views)]
+    results = [_rotation(views), _empty(views), None if has_normals else _NO_NORMALS]
     if has_normals:
         results += [check(views) for check in (_unit_length, _not_finite, _depth)]
         results += [_facing(views, _noise_level(normal_set)), _noise(normal_set)]
@@ -103,7 +112,11 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
         # Carving is the expensive part, so all checks share one hull.
         hull = visual_hull(views)
         results += [_bounds(views, hull), _silhouettes(views, hull), _pixel_center(views)]
-        results += [_axes(normal_set, hull), _turned(views), _cross_view(views, hull)] if has_normals else []
+        results += (
+            [_axes(normal_set, hull), _turned(views), _cross_view(views, hull, _noise_level(normal_set))]
+            if has_normals
+            else []
+        )
     elif has_normals and normal_set.silhouettes:
         results += [_axes(normal_set, None), _turned(views)]
     checks = [check for check in results if check is not None]
@@ -252,8 +265,9 @@ def _axes(normal_set: NormalSet, hull: Hull | None) -> NormalCheck | None:
     if now.value >= GOOD and (score is None or score.value < now.value + _CLEARLY):
         return None
     if score is None or score.value < GOOD:
-        # Sets whose outlines tell little are only suspicious if their normals face away, too.
-        if now.outline is not None and now.outline >= _MIN_OUTWARD:
+        # Outlines whose normals are too flat to have a direction, or agree well where they have one, tell nothing.
+        share = outward_share(views)
+        if share is None or sum(share) >= _MIN_OUTWARD:
             return None
         diagnosis = "no choice of axes makes the normals point outward at the outlines of the masks"
         remedy = (
@@ -519,9 +533,10 @@ def _hull_hit_share(view: NormalView, hull: Hull) -> float:
     return float(hull.contains(points).any(-1).double().mean())
 
 
-def _cross_view(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
+def _cross_view(views: Sequence[NormalView], hull: Hull, noise: float) -> NormalCheck | None:
     angle = median_disagreement(views, hull)
-    if angle is None or angle <= _MAX_DISAGREEMENT:
+    # The noise of both views adds to the angle; the median of a vector with two deviations of 1 is 1.18.
+    if angle is None or angle <= math.hypot(_MAX_DISAGREEMENT, 1.18 * math.sqrt(2) * noise):
         return None
     return NormalCheck(
         name="cross_view",

@@ -1,17 +1,36 @@
 """Configuration of a normals run, as frozen dataclasses."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from fieldwatch import InputError
 from fieldwatch.pipeline import AT_LEAST_ONE, FRACTION, NOT_NEGATIVE, POSITIVE, Device, formerly, refuse_out_of_bounds
-from fieldwatch.recon.data.normal_maps import Channels, PixelCenter, Space, read_axes
 from fieldwatch.recon.pipelines.normals.stages import PAPER_STAGES, TrainingStage, read_stages, refuse_disorder
 
 PoseStart = Literal["dataset", "noisy", "ring"]
 """Initial poses: the dataset's, the dataset's with Gaussian noise, or a ring of cameras around the object."""
 GradientMethod = Literal["ad", "fd", "dfd"]
+# Those of the readers, which need torch: a help page must not.
+Space = Literal["camera", "world"]
+Channels = Literal["rgb", "bgr"]
+PixelCenter = Literal["half", "whole"]
+_AXES = re.compile(r"opengl|opencv|directx|[+-]?[xyz],[+-]?[xyz],[+-]?[xyz]")
+
+
+def refuse_unknown_axes(axes: str) -> None:
+    """Check the form of a description of axes.
+
+    Raises:
+        InputError: the text has another form, or an axis occurs twice.
+    """
+    letters = [letter for letter in axes if letter in "xyz"]
+    if not _AXES.fullmatch(axes) or ("," in axes and len(set(letters)) < 3):
+        raise InputError(
+            f"--axes {axes} is not a description of axes: expected opengl, opencv, directx, auto, or an axis for each "
+            "channel, such as x,-y,-z"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,8 +453,7 @@ class NormalsConfig:
             (*NOT_NEGATIVE, ("threads", "seed", "noise")),
         )
         if self.axes not in {None, "auto"}:
-            # Read here only for validation.
-            read_axes(str(self.axes))
+            refuse_unknown_axes(str(self.axes))
         # Parsed here only for validation: the schedule parses the stages again when it is built.
         refuse_disorder(self.parsed_stages, self.nominal)
 
