@@ -31,8 +31,8 @@ from fieldwatch.recon.pipelines.normals.rendering import render
 from fieldwatch.recon.pipelines.normals.scene import Pixels
 from fieldwatch.recon.pipelines.normals.step_output import RayStatistics
 from fieldwatch.recon.render import Cells, HashEncoding, HashSdf, OccupancyConfig, OccupancyGrid
-from fieldwatch.recon.render.sdf.marching_gpu import raise_device_faults
-from fieldwatch.recon.render.sdf_kernels import sdf_kernels_problem
+from fieldwatch.recon.render.sdf_gpu.marching import raise_device_faults
+from fieldwatch.recon.render.sdf_gpu.trial import sdf_kernels_problem
 
 ORDERS = (FORWARD, REVERSE, SHUFFLED)
 CAMERAS = ring_cameras(3, 12)

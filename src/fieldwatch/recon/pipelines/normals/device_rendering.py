@@ -16,7 +16,10 @@ from torch import Tensor
 from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import RenderOptions, TermOptions
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
-from fieldwatch.recon.render import (
+from fieldwatch.recon.render.sdf_gpu import (
+    FAULTS,
+    KEPT_RAYS,
+    MOST_POINTS,
     DeviceSamples,
     ObservedRays,
     RayTerms,
@@ -28,8 +31,6 @@ from fieldwatch.recon.render import (
     view_losses_on_device,
     visible_on_device,
 )
-from fieldwatch.recon.render.sdf.marching_gpu import FAULTS, KEPT_RAYS
-from fieldwatch.recon.render.sdf_field_gpu import MOST_POINTS
 
 if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.normals.rendering import RaysToRender

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fieldwatch.recon.data import NormalView
 from fieldwatch.recon.geometry import exponential, look_at, rigid
 from fieldwatch.recon.pipelines.normals.config import PoseOptions
-from fieldwatch.recon.render import moved_poses, sdf_kernels_problem
+from fieldwatch.recon.render.sdf_gpu import moved_poses, sdf_kernels_problem
 
 
 class Poses(nn.Module):

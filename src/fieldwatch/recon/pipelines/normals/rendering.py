@@ -19,16 +19,15 @@ from fieldwatch.recon.pipelines.normals.patch_rendering import (
 )
 from fieldwatch.recon.render import (
     BoundedRays,
-    DeviceSamples,
     DistanceField,
     PackedSamples,
-    StrideSearch,
     composite_sections,
     fill_empty,
     gradient_fd,
     points_along,
     section_opacities,
 )
+from fieldwatch.recon.render.sdf_gpu import DeviceSamples, StrideSearch
 
 STRIDE = 0.75
 """Length of a coarse march step in cell edges; at most one, or a cell could be skipped."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from fieldwatch import Step, StepOutput
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
-from fieldwatch.recon.render.sdf.marching_gpu import (
+from fieldwatch.recon.render.sdf_gpu import (
     FAULTS,
     FILLED,
     KEPT_RAYS,

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fieldwatch.recon.render.gpu import KernelFile
 from fieldwatch.recon.render.sdf.cells import Cells
-from fieldwatch.recon.render.sdf.compositing_gpu import opacities
 from fieldwatch.recon.render.sdf.samples import BoundedRays
-from fieldwatch.recon.render.sdf_field_gpu import OUTSIDE
+from fieldwatch.recon.render.sdf_gpu.compositing import opacities
+from fieldwatch.recon.render.sdf_gpu.field import OUTSIDE
 
 MARCH = KernelFile("sdf_march.cu")
 _THREADS = 128
@@ -163,7 +163,9 @@ def find_samples(  # noqa: PLR0913, PLR0917  a grid and a field, rays and their 
     Returns:
         The samples, and counts at the places KEPT_RAYS to SECTIONS of this module.
     """
-    count, most, bound = len(rays), search.strides, max(search.most // search.parts, 1)
+    count = len(rays)
+    most = search.strides
+    bound = max(search.most // search.parts, 1)
     stride = search.step * search.parts
     lines = [part.detach().contiguous() for part in (rays.origins, rays.directions, rays.near, rays.far)]
     device = lines[0].device
@@ -180,7 +182,8 @@ def find_samples(  # noqa: PLR0913, PLR0917  a grid and a field, rays and their 
     strides = found.cumsum(0, dtype=torch.int32)
     # No more strides than candidates: small steps have few.
     room = min(bound, count * most)
-    stride_ray, stride_number, middles = flags(room), flags(room), torch.empty(room, 3, device=device)
+    stride_ray, stride_number = (flags(room) for _ in range(2))
+    middles = torch.empty(room, 3, device=device)
     listed = (strides, stride_ray, stride_number, middles, counts)
     MARCH.launch("march_strides", blocks, count, most, bound, stride, *lines, jitter, *listed)
     near = None
@@ -227,7 +230,8 @@ def visible_on_device(  # noqa: PLR0913  samples, what they are judged by, and t
         least_light: smallest transmittance in front of a section.
         least_alpha: smallest opacity of a section.
     """
-    count, room = len(rays), len(samples.section_ray)
+    count = len(rays)
+    room = len(samples.section_ray)
     alpha, clear = opacities(values, samples.first_end, samples.sections, sharpness.detach())
     flags = torch.zeros(2, room, dtype=torch.int32, device=values.device)
     light = (least_light, least_alpha, samples.ray_sums, samples.first_end, alpha, clear)
