@@ -14,7 +14,6 @@ from fieldwatch.recon.render.sdf_gpu.marching import (
     MASKED,
     SECTIONS,
     STARVED,
-    DeviceSamples,
     StrideSearch,
     find_samples,
     raise_device_faults,
@@ -22,6 +21,7 @@ from fieldwatch.recon.render.sdf_gpu.marching import (
 )
 from fieldwatch.recon.render.sdf_gpu.occupancy import evaluate_on_device
 from fieldwatch.recon.render.sdf_gpu.rays import DrawnRays, draw_rays, moved_poses, placed_rays
+from fieldwatch.recon.render.sdf_gpu.samples import DeviceSamples
 from fieldwatch.recon.render.sdf_gpu.trial import sdf_kernels_problem
 
 __all__ = [

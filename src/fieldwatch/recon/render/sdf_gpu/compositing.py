@@ -1,15 +1,13 @@
 """Opacities and blending of ray sections on a GPU, by kernels that repeat to the bit (`gpu/sdf_compositing.cu`)."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Float64, Int32
 from torch import Tensor
 
 from fieldwatch.recon.render.gpu import KernelFile
-
-if TYPE_CHECKING:
-    from fieldwatch.recon.render.sdf_gpu.marching import DeviceSamples
+from fieldwatch.recon.render.sdf_gpu.samples import DeviceSamples
 
 COMPOSITING = KernelFile("sdf_compositing.cu")
 _THREADS = 128
@@ -41,7 +39,7 @@ def blend_on_device(
     values: Float[Tensor, " end_room"],
     gradients: Float[Tensor, "end_room 3"],
     sharpness: Float[Tensor, ""],
-    samples: "DeviceSamples",
+    samples: DeviceSamples,
 ) -> tuple[Float[Tensor, " rays"], Float[Tensor, " rays"], Float[Tensor, "rays 3"]]:
     """Return opacity, sum of weight times distance and sum of weight times gradient of each ray.
 
@@ -52,7 +50,7 @@ def blend_on_device(
 
 class _Blend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, gradients: Tensor, sharpness: Tensor, samples: "DeviceSamples") -> Any:
+    def forward(ctx: Any, values: Tensor, gradients: Tensor, sharpness: Tensor, samples: DeviceSamples) -> Any:
         values, gradients = (part.contiguous() for part in (values, gradients))
         rays = samples.ray_sums.shape[1]
         alpha, clear = opacities(values, samples.first_end, samples.sections, sharpness)
