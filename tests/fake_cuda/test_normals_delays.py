@@ -57,7 +57,7 @@ def test_on_a_cpu_counts_are_those_of_the_step_and_leave_nothing(fake_cuda):
 def test_faults_of_any_micro_batch_are_errors(fake_cuda):
     delayed = DelayedCounts()
     delayed.exchange(counted(20, 100, faults=2))
-    with pytest.raises(ValueError, match="a ray is not finite"):
+    with pytest.raises(ValueError, match="not finite"):
         delayed.exchange(counted(20, 100))
 
 

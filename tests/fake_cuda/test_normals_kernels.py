@@ -31,8 +31,8 @@ from fieldwatch.recon.pipelines.normals.rendering import render
 from fieldwatch.recon.pipelines.normals.scene import Pixels
 from fieldwatch.recon.pipelines.normals.step_output import RayStatistics
 from fieldwatch.recon.render import Cells, HashEncoding, HashSdf, OccupancyConfig, OccupancyGrid
-from fieldwatch.recon.render.sdf.marching_gpu import raise_device_faults
-from fieldwatch.recon.render.sdf_kernels import sdf_kernels_problem
+from fieldwatch.recon.render.sdf_gpu.marching import raise_device_faults
+from fieldwatch.recon.render.sdf_gpu.trial import sdf_kernels_problem
 
 ORDERS = (FORWARD, REVERSE, SHUFFLED)
 CAMERAS = ring_cameras(3, 12)
@@ -228,7 +228,7 @@ def test_a_nan_shows_in_the_gradients_and_a_point_outside_is_refused(fake_cuda):
     (distance.sum() + gradient.sum()).backward()
     assert bool(sdf.encoding.table.grad.isnan().any())
     assert bool(sdf.last.bias.grad.isfinite().all())
-    with pytest.raises(ValueError, match="1 of 2 points are outside the field's box"):
+    with pytest.raises(ValueError, match="1 of 2 points"):
         sdf(torch.tensor([[0.0, 0.0, 1.01], [0.0, 0.0, 0.0]], device="cuda"))
     with pytest.raises(RuntimeError, match="differentiated twice"):
         torch.autograd.grad(sdf(points[1:]).sum(), sdf.last.bias, create_graph=True)
@@ -259,9 +259,9 @@ def test_what_is_not_finite_is_reported_a_step_later(fake_cuda):
         with torch.no_grad():
             model.poses.translations[1, 0] = torch.nan
 
-    with pytest.raises(ValueError, match="a ray is not finite"):
+    with pytest.raises(ValueError, match="not finite"):
         rendered("cuda", change=spoil)
-    with pytest.raises(ValueError, match="outside the field's box"):
+    with pytest.raises(ValueError, match=r"\[-1, 1\]"):
         raise_device_faults(1)
     grid = OccupancyGrid(OccupancyConfig(cells=Cells(resolution=3))).to("cuda")
     sdf = HashSdf(encoding=HashEncoding(levels=1, base_resolution=2, finest_resolution=2), hidden=8).to("cuda")

@@ -17,10 +17,10 @@ from torch.nn.utils.parametrizations import weight_norm as apply_weight_norm
 from fieldwatch import InputError
 from fieldwatch.recon.render.encoding import HashEncoding
 from fieldwatch.recon.render.native import native_available
-from fieldwatch.recon.render.sdf_field_gpu import fits_gpu, gpu_distance
 from fieldwatch.recon.render.sdf_field_initialization import sphere_weights
 from fieldwatch.recon.render.sdf_field_native import fits_native, fused_distance
-from fieldwatch.recon.render.sdf_kernels import sdf_kernels_problem
+from fieldwatch.recon.render.sdf_gpu.field import fits_gpu, gpu_distance
+from fieldwatch.recon.render.sdf_gpu.trial import sdf_kernels_problem
 
 _MOST_LAYERS = 4
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fieldwatch import InputError
 from fieldwatch.recon.pipelines.normals.config import RayOptions
 from fieldwatch.recon.pipelines.normals.scene import Pixels
-from fieldwatch.recon.render import draw_rays, sdf_kernels_problem
+from fieldwatch.recon.render.sdf_gpu import draw_rays, sdf_kernels_problem
 from fieldwatch.recon.transfers import upload
 
 NEAR_SHARE = 0.75

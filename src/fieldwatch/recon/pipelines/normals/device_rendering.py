@@ -7,7 +7,7 @@ the bound of samples get none, as on a CPU, and the losses leave them out. What 
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int32
@@ -17,7 +17,11 @@ from fieldwatch.recon.pipelines.normals.batches import RayBatch
 from fieldwatch.recon.pipelines.normals.config import RenderOptions, TermOptions
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.normal_cost import norm_of
-from fieldwatch.recon.render import (
+from fieldwatch.recon.pipelines.normals.rays_to_render import RaysToRender
+from fieldwatch.recon.render.sdf_gpu import (
+    FAULTS,
+    KEPT_RAYS,
+    MOST_POINTS,
     DeviceSamples,
     ObservedRays,
     RayTerms,
@@ -29,11 +33,6 @@ from fieldwatch.recon.render import (
     view_losses_on_device,
     visible_on_device,
 )
-from fieldwatch.recon.render.sdf.marching_gpu import FAULTS, KEPT_RAYS
-from fieldwatch.recon.render.sdf_field_gpu import MOST_POINTS
-
-if TYPE_CHECKING:
-    from fieldwatch.recon.pipelines.normals.rendering import RaysToRender
 
 LEAST_OPACITY = 0.05
 """Opacity below which a ray has no meaningful direction yet; the mask term has to raise it first."""
@@ -49,7 +48,7 @@ class DeviceRays:
         gradients: gradients of the field at the ends of the samples, and room for more.
         observed: observed normals in the frame of the scene's sphere.
         samples: the samples.
-        counts: what was counted, at the places of `marching_gpu`.
+        counts: what was counted, at the places of `recon.render.sdf_gpu`.
     """
 
     opacity: Float[Tensor, " rays"]
@@ -121,7 +120,7 @@ class DeviceRays:
         )
 
 
-def renders_on_device(model: NormalsModel, rays: "RaysToRender", search: StrideSearch, options: RenderOptions) -> bool:
+def renders_on_device(model: NormalsModel, rays: RaysToRender, search: StrideSearch, options: RenderOptions) -> bool:
     """Return whether the GPU kernels render these rays: exact gradients, all rays in this process, not too many."""
     directions = rays.batch.directions
     exact = options.gradient_method == "ad" and not rays.shared
@@ -131,7 +130,7 @@ def renders_on_device(model: NormalsModel, rays: "RaysToRender", search: StrideS
 
 
 def render_on_device(
-    model: NormalsModel, rays_to_render: "RaysToRender", search: StrideSearch, options: RenderOptions
+    model: NormalsModel, rays_to_render: RaysToRender, search: StrideSearch, options: RenderOptions
 ) -> tuple[DeviceRays, Float[Tensor, " rays"]]:
     """March rays through the occupancy grid and composite their samples; also return distances.
 
@@ -174,7 +173,7 @@ def render_on_device(
     return rendered, distance
 
 
-def _drawn(rays_to_render: "RaysToRender", search: StrideSearch) -> tuple[Tensor, Tensor | None]:
+def _drawn(rays_to_render: RaysToRender, search: StrideSearch) -> tuple[Tensor, Tensor | None]:
     """Return the random numbers that place the samples of all rays."""
     count = len(rays_to_render.batch)
     jitter = rays_to_render.jitter(count)

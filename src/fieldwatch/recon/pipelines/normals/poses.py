@@ -11,7 +11,7 @@ from fieldwatch import InputError
 from fieldwatch.recon.data import NormalView
 from fieldwatch.recon.geometry import exponential, look_at, rigid
 from fieldwatch.recon.pipelines.normals.config import PoseOptions
-from fieldwatch.recon.render import moved_poses, sdf_kernels_problem
+from fieldwatch.recon.render.sdf_gpu import moved_poses, sdf_kernels_problem
 
 OBJECT_REACH = 0.8
 """Distance that the object reaches from the origin of the scene's sphere, as in sets that are read from captures."""

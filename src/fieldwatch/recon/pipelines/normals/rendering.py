@@ -1,7 +1,6 @@
 """Differentiable rendering of a signed distance field: opacity, normal and distance per ray, composited as in NeuS."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,18 +16,18 @@ from fieldwatch.recon.pipelines.normals.patch_rendering import (
     pixel_samples,
     visible_patch_samples,
 )
+from fieldwatch.recon.pipelines.normals.rays_to_render import RaysToRender
 from fieldwatch.recon.render import (
     BoundedRays,
-    DeviceSamples,
     DistanceField,
     PackedSamples,
-    StrideSearch,
     composite_sections,
     fill_empty,
     gradient_fd,
     points_along,
     section_opacities,
 )
+from fieldwatch.recon.render.sdf_gpu import DeviceSamples, StrideSearch
 
 STRIDE = 0.75
 """Length of a coarse march step in cell edges; at most one, or a cell could be skipped."""
@@ -38,33 +37,6 @@ VISIBLE_RANGE = 8.0
 """Distance from the surface, in units of 1 / s, beyond which it is invisible: S(-8) = 0.03 % of a ray's opacity."""
 RADIUS = 0.995
 """Radius of the sphere that bounds rays: inside the field's box despite rounding and finite differences."""
-
-
-@runtime_checkable
-class RaysToRender(Protocol):
-    """Rays and the random numbers that place their samples: a micro-batch, or one rank's part of it."""
-
-    @property
-    def batch(self) -> RayBatch:
-        """Rays of this process."""
-        ...
-
-    @property
-    def shared(self) -> bool:
-        """Whether other processes render other rays of the micro-batch."""
-        ...
-
-    def jitter(self, rays: int) -> Float[Tensor, " rays"]:
-        """Return offsets of the samples of the first ``rays`` rays, in steps."""
-        ...
-
-    def noise(self, rays: int, columns: int) -> Float[Tensor, "rays columns"]:
-        """Return positions of stratified samples within their strata for the first ``rays`` rays."""
-        ...
-
-    def limited(self, samples: PackedSamples, most: int) -> PackedSamples:
-        """Drop trailing rays that would exceed a number of samples, counted over all ranks."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

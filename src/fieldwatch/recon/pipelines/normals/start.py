@@ -31,8 +31,8 @@ from fieldwatch.recon.pipelines.normals.rules import NORMALS_RULES
 from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
 from fieldwatch.recon.pipelines.normals.tags import NORMALS_METRICS
-from fieldwatch.recon.render import native_available, sdf_kernels_problem
-from fieldwatch.recon.render.sdf_field_gpu import MOST_FEATURES, MOST_POINTS
+from fieldwatch.recon.render import native_available
+from fieldwatch.recon.render.sdf_gpu import MOST_FEATURES, MOST_POINTS, sdf_kernels_problem
 
 TRUTH_CELLS = 128
 """Cells along each edge of the box for the built-in object's ground-truth mesh; its vertices are on the surface."""

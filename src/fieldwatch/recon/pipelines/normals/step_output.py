@@ -10,7 +10,7 @@ from torch import Tensor
 from fieldwatch import Step, StepOutput
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.schedule import NormalsSchedule
-from fieldwatch.recon.render.sdf.marching_gpu import (
+from fieldwatch.recon.render.sdf_gpu import (
     FAULTS,
     FILLED,
     KEPT_RAYS,
@@ -33,7 +33,7 @@ class NormalsStepOutput(StepOutput):
         samples: number of samples blended.
         filled: number of rays in the mask without samples from the occupancy grid, which were given stratified ones.
         starved: fraction of the rays in the mask that the occupancy grid gave no samples.
-        counts: counts on the GPU that replace these numbers, at the places of `marching_gpu`.
+        counts: counts on the GPU that replace these numbers, at the places of `recon.render.sdf_gpu`.
     """
 
     rays: int

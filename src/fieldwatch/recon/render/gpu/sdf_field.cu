@@ -16,13 +16,13 @@
 
 #define UNITS 8        /* of the hidden layer that are computed together */
 #define SPARE 1        /* numbers between the rows of shared memory, against conflicts of its banks */
-#define SHARES 512     /* blocks of the backward pass, each with its own sums; mirrored in field_kernels.py */
+#define SHARES 512     /* blocks of the backward pass, each with its own sums; mirrored in sdf_gpu */
 #define TABLE_THREADS 128
 #define CORNERS 8
 #define MOST_LEVELS 32
 #define PRIME_Y 2654435761u
 #define PRIME_Z 805459861u
-#define OUTSIDE 1      /* fault bits, mirrored in field_kernels.py */
+#define OUTSIDE 1      /* fault bits, mirrored in sdf_gpu */
 #define ROW_BITS 35    /* of the largest number of a row; 27 more hold the sum of 2^27 of them */
 #define NOT_FINITE 255 /* exponent of infinity and NaN */
 

@@ -2,7 +2,7 @@
 #include "kernel.h"
 
 #define CELL_THREADS 128
-#define BAD_VALUE 4 /* fault bit, mirrored in occupancy_gpu.py */
+#define BAD_VALUE 4 /* fault bit, mirrored in sdf_gpu */
 
 /* Flags the cells to evaluate: all, or the occupied ones and those of every period-th diagonal. If more than one in
  * `period` cells is occupied, the occupied ones take turns too. */

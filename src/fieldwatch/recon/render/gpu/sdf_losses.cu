@@ -6,7 +6,7 @@
 #include "kernel.h"
 
 #define LOSS_THREADS 256
-#define EIKONAL_BLOCKS 128 /* mirrored in loss_kernels.py */
+#define EIKONAL_BLOCKS 128 /* mirrored in sdf_gpu */
 #define FLOOR 1e-5f         /* distance of opacities from 0 and 1 */
 #define NO_LENGTH 1e-24f    /* squared length below which a gradient has no direction */
 

@@ -11,7 +11,7 @@
 #define MARCH_THREADS 128
 #define RAY_THREADS 32 /* few, so that the rays are spread over the whole GPU */
 
-/* Places in the counts of a step, mirrored in march_kernels.py. */
+/* Places in the counts of a step, mirrored in sdf_gpu. */
 #define KEPT_RAYS 0
 #define STRIDES 1
 #define STARVED 2
@@ -20,7 +20,7 @@
 #define FAULTS 5
 #define SECTIONS 6
 
-#define BAD_RAY 2 /* fault bit, mirrored in field_kernels.py */
+#define BAD_RAY 2 /* fault bit, mirrored in sdf_gpu */
 
 DEVICE float start_of(int64_t ray, const float *near, const float *jitter, float stride) {
     return near[ray] + stride * (jitter ? jitter[ray] : 0.0f);

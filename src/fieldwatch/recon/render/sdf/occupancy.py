@@ -12,8 +12,8 @@ from fieldwatch import InputError
 from fieldwatch.recon.render.sdf.cells import Cells
 from fieldwatch.recon.render.sdf.gradients import DistanceField
 from fieldwatch.recon.render.sdf.marching import OccupancyMaps, build_maps, march
-from fieldwatch.recon.render.sdf.occupancy_gpu import evaluate_on_device
 from fieldwatch.recon.render.sdf.samples import BoundedRays, PackedSamples
+from fieldwatch.recon.render.sdf_gpu.occupancy import evaluate_on_device
 
 
 @runtime_checkable

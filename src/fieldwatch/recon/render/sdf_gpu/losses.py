@@ -96,10 +96,10 @@ class _RayTerms(torch.autograd.Function):
     def forward(ctx: Any, opacity: Tensor, normal: Tensor, gradients: Tensor, *rest: Any) -> Any:
         observed: ObservedRays = rest[2]
         ends = rest[1]
-        opacity, normal, gradients = opacity.contiguous(), normal.contiguous(), gradients.contiguous()
+        opacity, normal, gradients = (part.contiguous() for part in (opacity, normal, gradients))
         block_sums = torch.empty(_EIKONAL_BLOCKS, dtype=torch.float64, device=opacity.device)
         LOSSES.launch("eikonal_sums", _EIKONAL_BLOCKS, ends, gradients, block_sums)
-        terms, amounts = opacity.new_empty(3), opacity.new_empty(3)
+        terms, amounts = (opacity.new_empty(3) for _ in range(2))
         given = observed.after(opacity, normal)
         LOSSES.launch("ray_terms", 1, len(opacity), *given, ends, block_sums, terms, amounts)
         ctx.save_for_backward(opacity, normal, gradients, ends, amounts)
@@ -111,7 +111,7 @@ class _RayTerms(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
         opacity, normal, gradients, ends, amounts = ctx.saved_tensors
         observed: ObservedRays = ctx.observed
-        by_opacity, by_normal = torch.empty_like(opacity), torch.empty_like(normal)
+        by_opacity, by_normal = (torch.empty_like(part) for part in (opacity, normal))
         by_observed = torch.empty_like(normal) if ctx.needs_input_grad[3] else None
         given = (*observed.after(opacity, normal), amounts, *upstream[:2])
         blocks = -(-len(opacity) // _THREADS)

@@ -1,22 +1,20 @@
 """Ray samples on a GPU, found by kernels without a read by the host (`gpu/sdf_march.cu`)."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int32
 from torch import Tensor
 
-from fieldwatch.recon.render.gpu import KernelFile
 from fieldwatch.recon.render.sdf.cells import Cells
-from fieldwatch.recon.render.sdf.compositing_gpu import opacities
 from fieldwatch.recon.render.sdf.samples import BoundedRays
-from fieldwatch.recon.render.sdf_field_gpu import OUTSIDE
+from fieldwatch.recon.render.sdf_gpu.compositing import opacities
+from fieldwatch.recon.render.sdf_gpu.field import OUTSIDE
+from fieldwatch.recon.render.sdf_gpu.samples import MARCH, RAY_THREADS, DeviceSamples
 
-MARCH = KernelFile("sdf_march.cu")
 _THREADS = 128
-_RAY_THREADS = 32
 
 # Places in the counts of a march, as in the kernels.
 KEPT_RAYS, STRIDES, STARVED, MASKED, FILLED, FAULTS, SECTIONS = range(7)
@@ -36,67 +34,6 @@ def raise_device_faults(faults: int) -> None:
         raise ValueError(
             "samples are outside the field's box [-1, 1]: clip the rays to the box, or scale the scene into it"
         )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DeviceSamples:
-    """Sections of rays in lists with room for more, whose lengths are on the device.
-
-    Section s extends from end ``first_end[s]`` to the next one; adjacent sections share an end.
-
-    Attributes:
-        ray_sums: running sums, over the rays, of the numbers of their sections and of their ends.
-        section_ray: ray of each section, in ascending order.
-        first_end: end at which each section starts.
-        end_ray: ray of each end.
-        end_section: section that starts at each end; -1 if none does.
-        distance: distance of each end along its ray.
-        points: the ends in space.
-    """
-
-    ray_sums: Int32[Tensor, "2 rays"]
-    section_ray: Int32[Tensor, " section_room"]
-    first_end: Int32[Tensor, " section_room"]
-    end_ray: Int32[Tensor, " end_room"]
-    end_section: Int32[Tensor, " end_room"]
-    distance: Float[Tensor, " end_room"]
-    points: Float[Tensor, "end_room 3"]
-
-    @property
-    def sections(self) -> Int32[Tensor, "1"]:
-        """Number of sections."""
-        return self.ray_sums[0, -1:]
-
-    @property
-    def ends(self) -> Int32[Tensor, "1"]:
-        """Number of ends."""
-        return self.ray_sums[1, -1:]
-
-    @classmethod
-    def with_room(cls, ray_sums: Tensor, sections: int, ends: int) -> "DeviceSamples":
-        """Return empty lists."""
-
-        def whole(size: int) -> Tensor:
-            return torch.empty(size, dtype=torch.int32, device=ray_sums.device)
-
-        def numbers(*shape: int) -> Tensor:
-            return torch.empty(shape, dtype=torch.float32, device=ray_sums.device)
-
-        return cls(
-            ray_sums=ray_sums,
-            section_ray=whole(sections),
-            first_end=whole(sections),
-            end_ray=whole(ends),
-            end_section=whole(ends),
-            distance=numbers(ends),
-            points=numbers(ends, 3),
-        )
-
-    def at(self, origins: Float[Tensor, "rays 3"], directions: Float[Tensor, "rays 3"]) -> "DeviceSamples":
-        """Return the samples with points from which gradients flow to the rays."""
-        if not origins.requires_grad and not directions.requires_grad:
-            return self
-        return replace(self, points=cast("Tensor", _Points.apply(origins, directions, self)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +100,9 @@ def find_samples(  # noqa: PLR0913, PLR0917  a grid and a field, rays and their 
     Returns:
         The samples, and counts at the places KEPT_RAYS to SECTIONS of this module.
     """
-    count, most, bound = len(rays), search.strides, max(search.most // search.parts, 1)
+    count = len(rays)
+    most = search.strides
+    bound = max(search.most // search.parts, 1)
     stride = search.step * search.parts
     lines = [part.detach().contiguous() for part in (rays.origins, rays.directions, rays.near, rays.far)]
     device = lines[0].device
@@ -180,7 +119,8 @@ def find_samples(  # noqa: PLR0913, PLR0917  a grid and a field, rays and their 
     strides = found.cumsum(0, dtype=torch.int32)
     # No more strides than candidates: small steps have few.
     room = min(bound, count * most)
-    stride_ray, stride_number, middles = flags(room), flags(room), torch.empty(room, 3, device=device)
+    stride_ray, stride_number = (flags(room) for _ in range(2))
+    middles = torch.empty(room, 3, device=device)
     listed = (strides, stride_ray, stride_number, middles, counts)
     MARCH.launch("march_strides", blocks, count, most, bound, stride, *lines, jitter, *listed)
     near = None
@@ -227,11 +167,12 @@ def visible_on_device(  # noqa: PLR0913  samples, what they are judged by, and t
         least_light: smallest transmittance in front of a section.
         least_alpha: smallest opacity of a section.
     """
-    count, room = len(rays), len(samples.section_ray)
+    count = len(rays)
+    room = len(samples.section_ray)
     alpha, clear = opacities(values, samples.first_end, samples.sections, sharpness.detach())
     flags = torch.zeros(2, room, dtype=torch.int32, device=values.device)
     light = (least_light, least_alpha, samples.ray_sums, samples.first_end, alpha, clear)
-    MARCH.launch("march_visible", -(-count // _RAY_THREADS), count, room, *light, flags)
+    MARCH.launch("march_visible", -(-count // RAY_THREADS), count, room, *light, flags)
     sums = flags.cumsum(1, dtype=torch.int32)
     kept = DeviceSamples.with_room(torch.empty_like(samples.ray_sums), room, len(samples.distance))
     lines = (rays.origins.detach().contiguous(), rays.directions.detach().contiguous())
@@ -239,22 +180,3 @@ def visible_on_device(  # noqa: PLR0913  samples, what they are judged by, and t
     new = (kept.ray_sums, kept.section_ray, kept.first_end, kept.end_ray, kept.end_section, kept.distance, kept.points)
     MARCH.launch("march_kept", -(-max(room, count) // _THREADS), count, room, *old, *new, counts)
     return kept
-
-
-class _Points(torch.autograd.Function):
-    """Points along rays, whose gradients are added ray by ray."""
-
-    @staticmethod
-    def forward(ctx: Any, origins: Tensor, directions: Tensor, samples: DeviceSamples) -> Tensor:
-        ctx.save_for_backward(samples.ray_sums, samples.distance)
-        ctx.like = torch.empty_like(origins), torch.empty_like(directions)
-        return samples.points.view_as(samples.points)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        ray_sums, distance = ctx.saved_tensors
-        by_origins, by_directions = ctx.like
-        rays = len(by_origins)
-        given = (ray_sums[1], distance, gradients[0].contiguous())
-        MARCH.launch("march_points_backward", -(-rays // _RAY_THREADS), rays, *given, by_origins, by_directions)
-        return by_origins, by_directions, None

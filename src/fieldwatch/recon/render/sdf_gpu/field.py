@@ -115,7 +115,9 @@ class _Field(torch.autograd.Function):
         points, table, *network = ctx.saved_tensors
         settings: _Settings = ctx.settings
         by_distance, by_gradient = (None if part is None else part.contiguous() for part in gradients)
-        room, (hidden, columns), (rows, width) = len(points), network[0].shape, table.shape
+        room = len(points)
+        hidden, columns = network[0].shape
+        rows, width = table.shape
         chunk = _POINTS_PER_BLOCK[settings.most]
         blocks = min(-(-room // chunk), _SHARES)
         shares = table.new_empty(blocks, hidden * (columns + 2) + 1)

@@ -12,13 +12,13 @@ from fieldwatch.recon.render.encoding import HashEncoding, hash_encode_reference
 from fieldwatch.recon.render.gpu import kernels_problem
 from fieldwatch.recon.render.sdf.alpha import section_alpha_reference
 from fieldwatch.recon.render.sdf.cells import Cells
-from fieldwatch.recon.render.sdf.compositing_gpu import opacities
-from fieldwatch.recon.render.sdf.losses_gpu import ObservedRays, ray_terms
-from fieldwatch.recon.render.sdf.marching_gpu import SECTIONS, StrideSearch, find_samples
-from fieldwatch.recon.render.sdf.occupancy_gpu import evaluate_on_device
-from fieldwatch.recon.render.sdf.rays_gpu import moved_poses, placed_rays
 from fieldwatch.recon.render.sdf.samples import BoundedRays
-from fieldwatch.recon.render.sdf_field_gpu import FIELD, gpu_distance
+from fieldwatch.recon.render.sdf_gpu.compositing import opacities
+from fieldwatch.recon.render.sdf_gpu.field import FIELD, gpu_distance
+from fieldwatch.recon.render.sdf_gpu.losses import ObservedRays, ray_terms
+from fieldwatch.recon.render.sdf_gpu.marching import SECTIONS, StrideSearch, find_samples
+from fieldwatch.recon.render.sdf_gpu.occupancy import evaluate_on_device
+from fieldwatch.recon.render.sdf_gpu.rays import moved_poses, placed_rays
 
 _TOLERANCE = 1e-3
 _POINTS = 100
@@ -124,7 +124,8 @@ def _march(_: torch.Generator) -> Iterator[_Comparison]:
     rays = BoundedRays.in_sphere(origins.cuda(), torch.tensor([[1.0, 0.0, 0.0]]).cuda())
     occupied = torch.zeros(4, 4, 4, dtype=torch.bool)
     occupied[1:3] = True
-    sharpness, mask = torch.ones((), device="cuda"), torch.ones(1, dtype=torch.bool, device="cuda")
+    sharpness = torch.ones((), device="cuda")
+    mask = torch.ones(1, dtype=torch.bool, device="cuda")
     found = find_samples(search, occupied.cuda(), None, sharpness, rays, mask, jitter=None, noise=None)
     # One unit of occupied cells in steps of a quarter.
     yield "numbers of samples", torch.tensor([4.0]), found[1][SECTIONS : SECTIONS + 1].float()
@@ -133,7 +134,8 @@ def _march(_: torch.Generator) -> Iterator[_Comparison]:
 @torch.no_grad()
 def _grid(_: torch.Generator) -> Iterator[_Comparison]:
     cells = Cells(resolution=3)
-    values, occupied = torch.zeros(3, 3, 3, device="cuda"), torch.zeros(3, 3, 3, dtype=torch.bool, device="cuda")
+    values = torch.zeros(3, 3, 3, device="cuda")
+    occupied = torch.zeros(3, 3, 3, dtype=torch.bool, device="cuda")
     evaluate_on_device(
         cells,
         lambda points, *_: points.norm(dim=-1),

@@ -40,9 +40,14 @@ def draw_rays(drawn: Int64[Tensor, "2 rays"], regions: Int64[Tensor, " _"], *pix
     def empty(dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.empty(rays, *shape, dtype=dtype, device=device)
 
-    whole, number, flag = torch.int64, torch.float32, torch.bool
     out = DrawnRays(
-        *(empty(whole), empty(whole), empty(number, 3), empty(number, 3), empty(flag), empty(flag), empty(number))
+        view=empty(torch.int64),
+        pixel=empty(torch.int64),
+        directions=empty(torch.float32, 3),
+        normals=empty(torch.float32, 3),
+        mask=empty(torch.bool),
+        known=empty(torch.bool),
+        distance=empty(torch.float32),
     )
     RAYS.launch("draw_rays", -(-rays // _THREADS), rays, drawn, regions, *pixels, *out)
     return out
@@ -89,7 +94,7 @@ class _MovedPoses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         rotations, start = ctx.saved_tensors
-        by_rotations, by_translations = torch.empty_like(rotations), torch.empty_like(rotations)
+        by_rotations, by_translations = (torch.empty_like(rotations) for _ in range(2))
         given = (len(start), rotations, start, gradients[0].contiguous())
         RAYS.launch("move_poses_backward", -(-len(start) // _POSE_THREADS), *given, by_rotations, by_translations)
         return by_rotations, by_translations, None
@@ -101,7 +106,7 @@ class _PlacedRays(torch.autograd.Function):
         normals, radius = rest
         rays = len(view)
         origins, turned, observed = (torch.empty_like(directions) for _ in range(3))
-        near, far = directions.new_empty(rays), directions.new_empty(rays)
+        near, far = (directions.new_empty(rays) for _ in range(2))
         given = (rays, radius, view, directions, normals, poses.contiguous())
         RAYS.launch("place_rays", -(-rays // _THREADS), *given, origins, turned, near, far, observed)
         ctx.save_for_backward(view, directions, normals)

@@ -1,15 +1,13 @@
 """Opacities and blending of ray sections on a GPU, by kernels that repeat to the bit (`gpu/sdf_compositing.cu`)."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Float64, Int32
 from torch import Tensor
 
 from fieldwatch.recon.render.gpu import KernelFile
-
-if TYPE_CHECKING:
-    from fieldwatch.recon.render.sdf.marching_gpu import DeviceSamples
+from fieldwatch.recon.render.sdf_gpu.samples import DeviceSamples
 
 COMPOSITING = KernelFile("sdf_compositing.cu")
 _THREADS = 128
@@ -41,7 +39,7 @@ def blend_on_device(
     values: Float[Tensor, " end_room"],
     gradients: Float[Tensor, "end_room 3"],
     sharpness: Float[Tensor, ""],
-    samples: "DeviceSamples",
+    samples: DeviceSamples,
 ) -> tuple[Float[Tensor, " rays"], Float[Tensor, " rays"], Float[Tensor, "rays 3"]]:
     """Return opacity, sum of weight times distance and sum of weight times gradient of each ray.
 
@@ -52,12 +50,13 @@ def blend_on_device(
 
 class _Blend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, gradients: Tensor, sharpness: Tensor, samples: "DeviceSamples") -> Any:
-        values, gradients = values.contiguous(), gradients.contiguous()
+    def forward(ctx: Any, values: Tensor, gradients: Tensor, sharpness: Tensor, samples: DeviceSamples) -> Any:
+        values, gradients = (part.contiguous() for part in (values, gradients))
         rays = samples.ray_sums.shape[1]
         alpha, clear = opacities(values, samples.first_end, samples.sections, sharpness)
         light = values.new_empty(len(alpha))
-        opacity, depth, normal = values.new_empty(rays), values.new_empty(rays), values.new_empty(rays, 3)
+        opacity, depth = (values.new_empty(rays) for _ in range(2))
+        normal = values.new_empty(rays, 3)
         along = (samples.ray_sums, samples.first_end, samples.distance, gradients, alpha, clear, light)
         COMPOSITING.launch("blend_sections", -(-rays // _RAY_THREADS), rays, *along, opacity, depth, normal)
         lists = (samples.ray_sums, samples.first_end, samples.end_ray, samples.end_section, samples.distance)
@@ -74,7 +73,8 @@ class _Blend(torch.autograd.Function):
         values, gradients, sharpness, alpha, clear, light, *lists = ctx.saved_tensors
         ray_sums, first_end, end_ray, end_section, distance = lists
         by_opacity, by_depth, by_normal = (None if part is None else part.contiguous() for part in upstream)
-        rays, room = ray_sums.shape[1], len(values)
+        rays = ray_sums.shape[1]
+        room = len(values)
         by_alpha = torch.empty_like(alpha)
         along = (ray_sums, first_end, distance, gradients, alpha, clear, light)
         given = (by_opacity, by_depth, by_normal)
