@@ -14,8 +14,12 @@ REGISTERS = 64
 """Registers per thread with which four blocks of 256 threads fit on a multiprocessor."""
 SHARED = 16 << 10
 """Bytes of shared memory with which six blocks fit on a multiprocessor of 100 KB."""
-MORE: dict[str, tuple[int, int]] = {}
-"""Kernels that take more registers or shared memory: their limits."""
+MORE = {
+    "project_forward": (96, 0, 16),  # a Gaussian's matrices; one or two numbers spill on two architectures
+    "project_backward": (152, 0, 0),  # as above, with their gradients: three blocks of 128 threads fit
+    "blend_backward": (REGISTERS, 27 << 10, 0),  # a tile's gradients, and eight Gaussians' weights in each pixel
+}
+"""Kernels that take more registers, shared memory or spilled bytes: their limits, and why."""
 
 
 @pytest.fixture
@@ -31,10 +35,10 @@ def test_every_kernel_compiles_for_every_architecture_within_its_limits(benchmar
     sys.stdout.write(measure.table(found))
     assert {one.architecture for one in found} == set(measure.ARCHITECTURES)
     for one in found:
-        registers, shared = MORE.get(one.kernel, (REGISTERS, SHARED))
+        registers, shared, spills = MORE.get(one.kernel, (REGISTERS, SHARED, 0))
         assert one.registers <= registers, one
         assert one.shared <= shared, one
-        assert one.spills == 0, one
+        assert one.spills <= spills, one
 
 
 def test_a_compiled_file_is_kept_and_a_damaged_one_is_compiled_again(cache):
