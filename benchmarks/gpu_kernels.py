@@ -106,6 +106,7 @@ PAIRS = 2_000_000
 PIXELS = 1600 * 1064
 CHANNELS = 9
 COEFFICIENTS = 15
+SEEN = 0.5  # of a tile: pixels between the first and the last one in which a Gaussian of the tile is seen
 FLOATS = 59  # per Gaussian: parameters with harmonics of degree 3
 
 
@@ -126,7 +127,7 @@ def paper_costs() -> dict[str, tuple[float, float]]:
         "blend_forward": (p * pair + x * (maps + 8), p * 256 * (20 + 2 * c)),
         "similarity_forward": (values * 4 * (2 * 2.6 + 3), values * (2.6 * 11 * 12 + 88 + 30)),
         "similarity_backward": (values * 4 * (3 * 2.6 + 3), values * (2.6 * 11 * 6 + 66)),
-        "blend_backward": (p * (pair + row) + x * (maps + 8), p * 256 * (30 + 4 * c + 10 * (c + 8))),
+        "blend_backward": (p * (pair + row) + x * (maps + 8), p * 256 * (30 + 4 * c + SEEN * 10 * (c + 8))),
         "gather_gradients": (p * row + n * (row + 12), p * (c + 8)),
         "project_backward": (n * (44 + row + 44 + harmonics) + v * harmonics, 1500 * v),
         "adam_visible, six": (v * FLOATS * 28 + n * FLOATS, v * FLOATS * 12),
