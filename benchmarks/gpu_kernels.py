@@ -80,11 +80,86 @@ def table(found: Iterable[KernelResources]) -> str:
     return "\n".join(rows)
 
 
+@dataclass(frozen=True)
+class PaperCard:
+    """A GPU by its data sheet.
+
+    Attributes:
+        name: product.
+        bandwidth: of its memory in GB/s.
+        flops: single precision in TFLOP/s.
+    """
+
+    name: str
+    bandwidth: float
+    flops: float
+
+
+CARDS = (PaperCard("RTX 3060", 360, 12.7), PaperCard("RTX 4090", 1008, 82.6), PaperCard("H100", 3350, 66.9))
+BANDWIDTH_REACHED = 0.6
+"""Share of the bandwidth that a kernel with regular access is assumed to reach."""
+FLOPS_REACHED = 0.3
+"""Share of the peak that a kernel with branches, exponentials and shared memory is assumed to reach."""
+GAUSSIANS = 1_000_000
+VISIBLE = 500_000
+PAIRS = 2_000_000
+PIXELS = 1600 * 1064
+CHANNELS = 9
+COEFFICIENTS = 15
+SEEN = 0.5  # of a tile: pixels between the first and the last one in which a Gaussian of the tile is seen
+FLOATS = 59  # per Gaussian: parameters with harmonics of degree 3
+
+
+def paper_costs() -> dict[str, tuple[float, float]]:
+    """Return bytes moved and floating-point operations per kernel, for a planar step of a large scene."""
+    n, v, p, x, c = GAUSSIANS, VISIBLE, PAIRS, PIXELS, CHANNELS
+    harmonics = 12 * (1 + COEFFICIENTS)
+    pair = 8 + 4 + 28 + 4 * c  # position, owner, shape, channels
+    row = 4 * (c + 8)
+    maps = 4 * (3 + 1 + 1 + 3)  # color, alpha, depth, normals
+    values = 3 * x  # of an image
+    return {
+        "project_forward": (n * (44 + 37 + 4 * c) + v * harmonics, 700 * v),
+        "cumsum (torch)": (n * 12, 0),
+        "list_pairs": (n * 12 + v * 28 + p * 12, 150 * v),
+        "sort (torch)": (1.25 * p * 2 * 16 * 8, 0),
+        "tile_starts": (8 * 21 * x / 256, 0),
+        "blend_forward": (p * pair + x * (maps + 8), p * 256 * (20 + 2 * c)),
+        "similarity_forward": (values * 4 * (2 * 2.6 + 3), values * (2.6 * 11 * 12 + 88 + 30)),
+        "similarity_backward": (values * 4 * (3 * 2.6 + 3), values * (2.6 * 11 * 6 + 66)),
+        "blend_backward": (p * (pair + row) + x * (maps + 8), p * 256 * (30 + 4 * c + SEEN * 10 * (c + 8))),
+        "gather_gradients": (p * row + n * (row + 12), p * (c + 8)),
+        "project_backward": (n * (44 + row + 44 + harmonics) + v * harmonics, 1500 * v),
+        "adam_visible, six": (v * FLOATS * 28 + n * FLOATS, v * FLOATS * 12),
+    }
+
+
+def roofline() -> str:
+    """Return a table in Markdown: the longer one of moving the bytes and computing, per kernel and card, in ms."""
+    names = " | ".join(f"{card.name}, ms" for card in CARDS)
+    rows = [f"| kernel | MB | GFLOP | {names} |", "|---|---:|---:|" + "---:|" * len(CARDS)]
+    totals = [0.0] * len(CARDS)
+    for kernel, (moved, computed) in paper_costs().items():
+        times = [
+            1e3
+            * max(moved / (BANDWIDTH_REACHED * card.bandwidth * 1e9), computed / (FLOPS_REACHED * card.flops * 1e12))
+            for card in CARDS
+        ]
+        totals = [total + time for total, time in zip(totals, times, strict=True)]
+        columns = " | ".join(f"{time:.2f}" for time in times)
+        rows.append(f"| `{kernel}` | {moved / 1e6:.0f} | {computed / 1e9:.1f} | {columns} |")
+    return "\n".join([*rows, "| all | | | " + " | ".join(f"{total:.1f}" for total in totals) + " |"])
+
+
 def main() -> int:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description="Compile every GPU kernel, and print what it takes.")
     parser.add_argument("--architecture", nargs="+", default=list(ARCHITECTURES))
     print(table(all_resources(sources(), parser.parse_args().architecture)))
+    print(
+        f"\nOn paper, not measured: {GAUSSIANS:,} Gaussians, {VISIBLE:,} visible, {PAIRS:,} pairs, {PIXELS:,} pixels\n"
+    )
+    print(roofline())
     return 0
 
 

@@ -35,6 +35,10 @@ class Emulator:
         self.verdicts: dict[tuple[str, int], str | None] = {}
         self._options = options
 
+    def address(self, tensor: Any) -> int:
+        """Return the address of the values of a tensor."""
+        return tensor.values.data_ptr()
+
     def launch(
         self, source: Path, options: tuple[str, ...], kernel: Any, blocks: int, values: Sequence[Any], _: torch.device
     ) -> None:

@@ -87,10 +87,6 @@ class DeviceTensor(torch.Tensor):
         STATE.ledger.wait("tolist()")
         return self.values.tolist()
 
-    def data_ptr(self) -> int:
-        """Return the address of the values, for emulated kernels."""
-        return self.values.data_ptr()
-
     # torch parses the stream, which is pretended too, before it asks `__torch_function__`.
     def record_stream(self, _: object) -> None:
         """Keep the memory until the stream is done; here it always is."""

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from fake_cuda.conftest import pretended_gpu, stored_as_tensors
+from fake_cuda.emulator import REVERSE, SHUFFLED
 from fake_cuda.training import COUNTS, RUNS, STOP, Training, draw_frames, refused_from, train, write_scene
 from fieldwatch.record import read_events
 
 ROUNDED = {"splats-planar": 5e-4, "splats-sugar": 5e-4, "splats-mcmc": 5e-4}
 """Largest difference of losses between CPU and device where the CPU renders with its own kernels."""
-ON_CPU_ONLY = {"splats-planar": {"VisibleAdam"}, "splats-sugar": set(), "splats-mcmc": {"VisibleAdam"}}
-"""Optimizers that a CPU uses and a GPU does not: `docs/gpu.md` says what differs."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def test_a_run_on_the_device_is_that_on_the_cpu_and_goes_on_after_a_kill(fake_cu
     on_cpu = train(words, tmp_path / "cpu", device="cpu", stop=STOP)
     whole = train(words, tmp_path / "whole", stop=STOP)
     # Each kind of kernel rounds in its own way, and training amplifies it.
-    assert on_cpu.optimizers - whole.optimizers == ON_CPU_ONLY.get(name, set())
+    assert on_cpu.optimizers == whole.optimizers
     rounding = ROUNDED.get(name, 1e-5) if fake_cuda.counts else 0.02
     assert whole.losses[:9] == pytest.approx(on_cpu.losses[:9], rel=rounding)
     # The file is written anew when a number falls: python tests/fake_cuda/count_steps.py
@@ -51,6 +50,20 @@ def test_a_run_on_the_device_is_that_on_the_cpu_and_goes_on_after_a_kill(fake_cu
     second = train([*words, *more], tmp_path / "run", stop=STOP)
     assert first.losses + second.losses == whole.losses
     assert_same_state(second, whole)
+
+
+@pytest.mark.pretended
+def test_splats_have_the_same_bits_in_any_order_of_blocks_and_threads(fake_cuda, data, tmp_path):
+    words = RUNS["splats-planar"](*data)
+    whole = train(words, tmp_path / "forward", stop=STOP)
+    for number, order in enumerate((REVERSE, SHUFFLED)):
+        folder = tmp_path / f"{number}"
+        fake_cuda.emulator.order = order
+        train(words, folder, stop=5)
+        fake_cuda.emulator.order = order + 10  # and another one after a kill
+        again = train(words, folder, stop=STOP)
+        assert again.losses == whole.losses[6:]
+        assert_same_state(again, whole)
 
 
 @pytest.mark.parametrize("name", ["splats-sugar", "normals-poses", "video-hnerv"])

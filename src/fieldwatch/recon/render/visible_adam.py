@@ -105,10 +105,10 @@ class VisibleAdam(Optimizer):
         """Update the visible rows by a kernel per parameter; the host waits for nothing."""
         states = {parameter: self._state_of(parameter, parameter.device) for parameter in parameters}
         steps = [state["step"] for state in states.values()]
-        torch._foreach_add_(steps, 1)
+        torch._foreach_add_(steps, 1)  # pyright: ignore[reportPrivateImportUsage]  as torch's optimizers do
         if refused is not None:
             # A refused step does not count. A list, since a single tensor would be read by the host.
-            torch._foreach_sub_(steps, [refused] * len(steps))
+            torch._foreach_sub_(steps, [refused] * len(steps))  # pyright: ignore[reportPrivateImportUsage]  as above
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             for parameter in (each for each in group["params"] if each in states):

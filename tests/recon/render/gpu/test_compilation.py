@@ -14,17 +14,20 @@ REGISTERS = 64
 """Registers per thread with which four blocks of 256 threads fit on a multiprocessor."""
 SHARED = 16 << 10
 """Bytes of shared memory with which six blocks fit on a multiprocessor of 100 KB."""
-MORE: dict[str, tuple[int, int]] = {
+MORE = {
+    "project_forward": (96, 0, 16),  # a Gaussian's matrices; one or two numbers spill on two architectures
+    "project_backward": (152, 0, 0),  # as above, with their gradients: three blocks of 128 threads fit
+    "blend_backward": (REGISTERS, 27 << 10, 0),  # a tile's gradients, and eight Gaussians' weights in each pixel
     # Blocks of 64 or 32 threads, whose points have all their inputs, and gradients by them, in shared memory.
-    "sdf_16": (80, SHARED),
-    "sdf_64": (80, 20 << 10),
-    "sdf_backward_16": (144, 28 << 10),
-    "sdf_backward_64": (144, 42 << 10),
+    "sdf_16": (80, SHARED, 0),
+    "sdf_64": (80, 20 << 10, 0),
+    "sdf_backward_16": (144, 28 << 10, 0),
+    "sdf_backward_64": (144, 42 << 10, 0),
     # A block per view, and a thread per view: double precision, and too few to fill a multiprocessor.
-    "place_rays_backward": (80, SHARED),
-    "move_poses_backward": (96, SHARED),
+    "place_rays_backward": (80, SHARED, 0),
+    "move_poses_backward": (96, SHARED, 0),
 }
-"""Kernels that take more registers or shared memory: their limits."""
+"""Kernels that take more registers, shared memory or spilled bytes: their limits, and why."""
 
 
 @pytest.fixture
@@ -40,10 +43,10 @@ def test_every_kernel_compiles_for_every_architecture_within_its_limits(benchmar
     sys.stdout.write(measure.table(found))
     assert {one.architecture for one in found} == set(measure.ARCHITECTURES)
     for one in found:
-        registers, shared = MORE.get(one.kernel, (REGISTERS, SHARED))
+        registers, shared, spills = MORE.get(one.kernel, (REGISTERS, SHARED, 0))
         assert one.registers <= registers, one
         assert one.shared <= shared, one
-        assert one.spills == 0, one
+        assert one.spills <= spills, one
 
 
 def test_a_compiled_file_is_kept_and_a_damaged_one_is_compiled_again(cache):

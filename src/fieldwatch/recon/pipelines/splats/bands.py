@@ -301,5 +301,5 @@ def _copied_without_pixels(output: RenderOutput) -> RenderOutput:
         ids=output.ids[rows].clone(),
         radii=output.radii[rows].clone(),
         means2d=output.means2d[rows].clone(),
-        absgrad=output.absgrad,
+        absgrad=None if output.absgrad is None else output.absgrad[rows],
     )

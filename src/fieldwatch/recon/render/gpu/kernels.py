@@ -123,4 +123,4 @@ def _value(kernel: str, parameter: KernelParameter, argument: Tensor | float | N
             f"{kernel}: {parameter.name} must be a contiguous tensor on a GPU, got {tuple(argument.shape)} with "
             f"strides {argument.stride()} on {argument.device}"
         )
-    return ctypes.c_void_p(argument.data_ptr())
+    return ctypes.c_void_p(launcher.LAUNCHER.address(argument))

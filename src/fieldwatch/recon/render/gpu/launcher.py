@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from fieldwatch.recon.render.gpu.compilation import cubin
 from fieldwatch.recon.render.gpu.driver import CudaDriver
@@ -22,6 +23,10 @@ class Launcher(Protocol):
     """
 
     verdicts: Verdicts
+
+    def address(self, tensor: Tensor) -> int:
+        """Return the address of a tensor's first element."""
+        ...
 
     def launch(  # noqa: PLR0913, PLR0917  what a driver needs for a launch
         self,
@@ -44,6 +49,10 @@ class CudaLauncher:
         self._driver: CudaDriver | None = None
         self._modules: dict[tuple[Path, tuple[str, ...], int], int] = {}
         self._functions: dict[tuple[Path, tuple[str, ...], str, int], int] = {}
+
+    def address(self, tensor: Tensor) -> int:
+        """Return the address of a tensor's first element."""
+        return tensor.data_ptr()
 
     def launch(  # noqa: PLR0913, PLR0917  what a driver needs for a launch
         self,

@@ -178,7 +178,8 @@ KERNEL(blend_backward, BLEND_THREADS, int width, int height, const int *starts, 
     SHARED(float, pulls[GROUP * BLEND_THREADS]);
     SHARED(Shape, shapes[GROUP]);
     SHARED(float, values[GROUP * CHANNELS]);
-    SHARED(int, touched[GROUP]);
+    SHARED(int, from[GROUP]); /* first and last pixel of the tile in which the Gaussian is seen */
+    SHARED(int, to[GROUP]);
     SHARED(int, furthest[1]);
     PER_THREAD(float, light);
     PER_THREAD(float, behind);
@@ -215,7 +216,7 @@ KERNEL(blend_backward, BLEND_THREADS, int width, int height, const int *starts, 
     for (int base = top; base >= begin; base -= GROUP) {
         const int count = base - begin + 1 < GROUP ? base - begin + 1 : GROUP;
         PHASE {
-            if (THREAD < GROUP) touched[THREAD] = 0;
+            if (THREAD < GROUP) from[THREAD] = BLEND_THREADS, to[THREAD] = -1;
             if (THREAD >= count) continue;
             const int64_t i = owners[order[base - THREAD]];
             shapes[THREAD] = shape_of(means2d + 2 * i, whitening + 3 * i, alphas[i]);
@@ -237,7 +238,8 @@ KERNEL(blend_backward, BLEND_THREADS, int width, int height, const int *starts, 
                         e = free > CEILING ? 0 : w * value - a * grown * behind[SELF];
                         light[SELF] = before;
                         behind[SELF] += w * value;
-                        atomicOr(&touched[k], 1);
+                        atomicMin(&from[k], THREAD);
+                        atomicMax(&to[k], THREAD);
                     }
                 }
                 weights[k * BLEND_THREADS + THREAD] = w;
@@ -248,12 +250,12 @@ KERNEL(blend_backward, BLEND_THREADS, int width, int height, const int *starts, 
             const int k = THREAD / 32, column = THREAD % 32;
             if (k >= count || column >= WIDTH) continue;
             float sum = 0;
-            if (touched[k]) {
+            if (from[k] <= to[k]) {
                 const Column of = column_of(shapes[k], column - CHANNELS);
                 const float *factors = column < CHANNELS ? weights : pulls;
                 const bool absolute = column >= CHANNELS + 6;
                 const Pixel first = pixel_of(BLOCK, 0, width, height);
-                for (int at = 0; at < BLEND_THREADS; at++) {
+                for (int at = from[k]; at <= to[k]; at++) {
                     const float dx = first.x + at % TILE + 0.5f - shapes[k].x;
                     const float dy = first.y + at / TILE + 0.5f - shapes[k].y;
                     const float share = (of.a0 + of.a1 * dx + of.a2 * dy) * (of.b0 + of.b1 * dx + of.b2 * dy);

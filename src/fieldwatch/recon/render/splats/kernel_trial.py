@@ -47,7 +47,7 @@ def _results(rasterize: Callable[..., Any], backend: str) -> dict[str, Tensor]:
     maps = {name: getattr(output, name) for name in ("features", "alpha", "depth", "normals")}
     # A weight per column, so that the gradients of neighboring pixels differ.
     weights = torch.linspace(0.5, 1.5, width, device=device)
-    loss = sum((value * (weights[:, None] if value.dim() == 3 else weights)).sum() for value in maps.values())
-    gradients = torch.autograd.grad(loss, list(leaves.values()))
+    sums = [(value * (weights[:, None] if value.dim() == 3 else weights)).sum() for value in maps.values()]
+    gradients = torch.autograd.grad(sums, list(leaves.values()))
     named = {f"the gradient of {name}": part for name, part in zip(leaves, gradients, strict=True)}
     return {name: value.detach() for name, value in maps.items()} | named

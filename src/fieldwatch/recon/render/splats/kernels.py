@@ -98,9 +98,8 @@ class _Project(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Any:
         *tensors, degree, maps, view, options = arguments
-        means, quaternions, scales, opacities, dc, rest, features = (
-            None if tensor is None else tensor.contiguous() for tensor in tensors
-        )
+        means, quaternions, scales, opacities = (tensor.contiguous() for tensor in tensors[:4])
+        dc, rest, features = (None if tensor is None else tensor.contiguous() for tensor in tensors[4:])
         count = len(means)
         world = view.camera_from_world.detach().to(means).contiguous()
         lens = _lens(view, options, means)
