@@ -10,7 +10,7 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.rates import highest_rate
-from fieldwatch.health.rules.results import ends_poorly
+from fieldwatch.health.rules.results import ends_poorly, learned_by_heart
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, first_sustained, is_signed, on_steps
 from fieldwatch.record import History, Series, tags
@@ -74,7 +74,8 @@ class SameBatch(HealthRule):
             equal = spread in history and not history[spread].values.any()
             if len(marks) < self.count or np.ptp(marks.values) != 0 or equal:
                 continue
-            severity: Severity = "warning" if ends_poorly(history) else "note"
+            # A loss that has not fallen has another cause: one batch is easy to learn.
+            severity: Severity = "warning" if learned_by_heart(history) else "note"
             text = f"'{item}' got the same batch at all {len(marks)} measured steps: other samples were never seen."
             if severity == "note":
                 text = f"'{item}' got the same batch at all {len(marks)} measured steps, as if it were all of the data."
@@ -259,3 +260,57 @@ class BatchOfOne(HealthRule):
             step = history.step if severity == "warning" else int(event["step"])
             found[item] = self.finding(step, text, subject=item, severity=severity)
         return tuple(found.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputScale(HealthRule):
+    """A column of a module's input has a far larger scale than the others, or all have: the input is not normalized.
+
+    A warning if the result is poor at the end, otherwise a note.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    ratio: float = threshold(
+        200.0,
+        unit="times the geometric mean of the columns' standard deviations",
+        reason="a single column of other units among five reaches 1,000 times it at a factor of 5,000",
+    )
+    scale: float = threshold(
+        50.0,
+        unit="standard deviation of the input",
+        reason="layers are initialized for inputs of about 1; bytes have 70",
+    )
+    offset: float = threshold(
+        10.0, unit="times the standard deviation", reason="the mean of inputs hides their differences"
+    )
+    count: int = threshold(8, unit="recordings", reason="single batches may hold an extreme sample")
+    remedy: ClassVar[str] = (
+        "Normalize the inputs: subtract the mean of each feature (column, channel) and divide by its standard "
+        "deviation, both from the training data, or take logarithms of features with heavy tails; check the units of "
+        "the named input."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: list[Finding] = []
+        for item, name in tags.INPUT_RATIO.parts(history.names()).items():
+            ratios = history[name]
+            if len(ratios) < self.count or "." in item:
+                continue
+            mean, std = (history[family.tag(item)].values for family in (tags.INPUT_MEAN, tags.INPUT_STD))
+            usual = float(np.nanmedian(ratios.values))
+            spread = float(np.nanmedian(std))
+            center = float(np.nanmedian(np.abs(mean)))
+            if usual > self.ratio:
+                what = f"a column of the input of '{item}' is {number(usual, 2)} times larger in scale than the others"
+            elif spread > self.scale:
+                what = f"the input of '{item}' has a standard deviation of {number(spread, 3)}"
+            elif spread > 0 and center > self.offset * spread:
+                what = f"the input of '{item}' has mean {number(center, 3)} and varies by {number(spread, 2)} only"
+            else:
+                continue
+            severity: Severity = "warning" if ends_poorly(history) else "note"
+            text = f"{what}: it is not normalized (units, scale), and the rest of the input hardly counts."
+            step = history.step if severity == "warning" else int(ratios.steps[self.count - 1])
+            found.append(self.finding(step, text, subject=item, severity=severity))
+        return tuple(found)

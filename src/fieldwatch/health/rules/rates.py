@@ -10,7 +10,7 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
-from fieldwatch.health.rules.results import ends_poorly, loss_reduction
+from fieldwatch.health.rules.results import ends_poorly, has_rewards, loss_reduction
 from fieldwatch.health.rules.terms import TermNotLearned
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import LOOKBACK, finished, first_sustained, is_signed, on_steps
@@ -72,6 +72,9 @@ class RateTooHigh(HealthRule):
         reason="30 times the usual 1e-3: parameters are overwritten every 30 steps; healthy runs stay below 0.02",
         source="measured by benchmarks/verdicts.py",
     )
+    usual: float = threshold(
+        0.02, unit="update / parameter norm", reason="a policy with smaller updates is not destroyed by its rate"
+    )
     learned: float = threshold(
         0.2, unit="fraction of the first loss", reason="a loss that has fallen further has learned under this rate"
     )
@@ -94,6 +97,8 @@ class RateTooHigh(HealthRule):
         values = series.values
         if is_signed(values) or not values[0] > 0:
             return ()
+        if self._is_played(history):
+            return ()
         early = series[: self.head]
         at = self._blown_up(early.values, float(values[0]))
         if at is None and finished(history) and len(values) >= self.head and self._stayed_high(history, values):
@@ -102,6 +107,12 @@ class RateTooHigh(HealthRule):
         if at is not None:
             return (self._describe(tags.TOTAL, early, at, rate),)
         return self._overwritten(history, values, rate)
+
+    def _is_played(self, history: History) -> bool:
+        """Return whether a policy is trained by updates of usual size: its losses rise with the returns it gets."""
+        ratios = [history[name].values for name in tags.UPDATE_RATIO.parts(history.names()).values()]
+        largest = max((float(np.nanmedian(each)) for each in ratios), default=0.0)
+        return has_rewards(history) and 0 < largest < self.usual
 
     def _blown_up(self, values: NDArray[np.float64], first: float) -> int | None:
         """Return where the loss had risen for two recordings in a row; None if it never did.
