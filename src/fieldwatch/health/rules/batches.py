@@ -49,6 +49,34 @@ class ConstantInput(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConstantArgument(HealthRule):
+    """One of several inputs of a module is the same for all samples at every step.
+
+    A warning if the result is poor at the end, otherwise a note: masks and settings may be the same for all.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    patience: int = threshold(
+        32, unit="recordings", reason="a batch of equal values may occur once, but not at every measured step"
+    )
+    remedy: ClassVar[str] = (
+        "Look at the arguments that the loop passes to the module (times, conditions, classes, masks): draw or index "
+        "them for each sample, and check that none is overwritten with a constant."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: list[Finding] = []
+        for item, name in tags.ARGUMENT_SPREAD.parts(history.names()).items():
+            spread = history[name]
+            if len(spread) < self.patience or spread.values.any() or not ends_poorly(history):
+                continue
+            text = f"one of the inputs of '{item}' is the same for all samples at every measured step."
+            found.append(self.finding(history.step, text, subject=item, severity="warning"))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SameBatch(HealthRule):
     """A module gets the same batch at every step.
 
@@ -194,17 +222,23 @@ class EvaluationInput(HealthRule):
     shift: float = threshold(
         2.0, unit="standard deviations in training", reason="a mean of about 2,000 entries varies by far less"
     )
+    columns: float = threshold(
+        1.0,
+        unit="standard deviations of a column, on average",
+        reason="means of 32 samples differ by 0.15; other samples of the same data by hardly more",
+    )
     count: int = threshold(2, unit="evaluations", reason="a single batch may be unusual")
     remedy: ClassVar[str] = (
         "Apply the same normalization (mean, standard deviation, scaling to 0..1) in training and in evaluation: make "
-        "it part of the model, or use one function for both."
+        "it part of the model, or use one function for both. Check that both have the same features (columns, "
+        "channels) in the same order."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per module."""
         found: list[Finding] = []
         for item in tags.EVALUATION_INPUT_MEAN.parts(history.names()):
-            finding = self._judge(history, item)
+            finding = self._judge(history, item) or self._by_column(history, item)
             if finding is not None:
                 found.append(finding)
         return tuple(found)
@@ -228,6 +262,20 @@ class EvaluationInput(HealthRule):
         )
         step = history.step if severity == "warning" else int(history[names[2]].steps[self.count - 1])
         return self.finding(step, text, subject=item, severity=severity)
+
+    def _by_column(self, history: History, item: str) -> Finding | None:
+        """Return a finding if the columns have other means in evaluations, such as exchanged or missing ones."""
+        name = tags.EVALUATION_INPUT_SHIFT.tag(item)
+        if name not in history or len(history[name]) < self.count or not ends_poorly(history):
+            return None
+        shift = float(np.nanmedian(history[name].values))
+        if shift <= self.columns:
+            return None
+        text = (
+            f"the columns of the input of '{item}' have other means in evaluations than in training, by "
+            f"{number(shift, 2)} standard deviations on average: features differ, or come in another order or scale."
+        )
+        return self.finding(history.step, text, subject=item, severity="warning")
 
 
 @dataclass(frozen=True, kw_only=True)

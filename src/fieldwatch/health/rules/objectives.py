@@ -10,6 +10,8 @@ import numpy as np
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity, first_per_subject
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.finite import NonFinite
+from fieldwatch.health.rules.rates import RateTooHigh
 from fieldwatch.health.rules.results import (
     ends_poorly,
     explained_variance,
@@ -330,6 +332,45 @@ def _agrees(total: Series, implied: Series, bound: float) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InitialLoss(HealthRule):
+    """The loss of a classifier starts far above that of a guess: its outputs are far too large before any training.
+
+    A warning if the run diverges or its result is poor, otherwise a note.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    ratio: float = threshold(
+        10.0, unit="times the loss of a guess", reason="usual initializations start within twice that of a guess"
+    )
+    class_sum: float = threshold(_NUMBER_OF_CLASS_SUM, unit="fraction of the gradient", reason=_CLASS_SUM_REASON)
+    remedy: ClassVar[str] = (
+        "Normalize the inputs of the layers (features, an adjacency matrix, sums over many neighbors), and use a "
+        "smaller scale for the initial weights, so that the first outputs are of order 1; clip gradients and lower "
+        "the learning rate until then."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        if history.first > 0:
+            return ()
+        found: list[Finding] = []
+        for item in _classes(history, self.class_sum):
+            first = float(history[tags.IMPLIED_LOSS.tag(item)].values[0])
+            guess = float(history[tags.TARGET_ENTROPY.tag(item)].values[0])
+            if not guess > 0 or not first > self.ratio * guess:
+                continue
+            bad = NonFinite()(history) or RateTooHigh()(history) or ends_poorly(history)
+            severity: Severity = "warning" if bad else "note"
+            text = (
+                f"the first outputs of '{item}' have a loss of {number(first)}, {number(first / guess, 2)} times that "
+                "of a guess: their scale is far too large at the start, and gradients explode."
+            )
+            step = int(history[tags.CLASS_SUM.tag(item)].steps[0])
+            found.append(self.finding(step, text, subject=item, severity=severity))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnmixedBatches(HealthRule):
     """Batches hold few classes each, although all steps together have many: the samples are not shuffled.
 
@@ -548,7 +589,7 @@ class TrainingGap(HealthRule):
                     unseen = last
                 if unseen is not None and explained - unseen > self.share:
                     text = (
-                        f"'{item}' explains {percent(explained, 0)} of the variance of the training targets, but {name} "
+                        f"'{item}' explains {percent(explained, 0)} of the training targets' variance, but {name} "
                         f"ended at {number(last)}, {percent(unseen, 0)} of it: held-out data gain far less (targets or "
                         "inputs differ, or overfitting)."
                     )

@@ -73,7 +73,7 @@ class RateTooHigh(HealthRule):
         source="measured by benchmarks/verdicts.py",
     )
     usual: float = threshold(
-        0.02, unit="update / parameter norm", reason="a policy with smaller updates is not destroyed by its rate"
+        0.1, unit="update / parameter norm", reason="a policy with smaller updates is not destroyed by its rate"
     )
     learned: float = threshold(
         0.2, unit="fraction of the first loss", reason="a loss that has fallen further has learned under this rate"
@@ -280,6 +280,42 @@ class RateEndsEarly(HealthRule):
         text = (
             f"the learning rate has been below {self.share:g} of its highest value since step {last + 1}, for "
             f"{percent(rest, 0)} of the run: its schedule ended too early."
+        )
+        return (self.finding(history.step, text, severity=severity),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateStartsLate(HealthRule):
+    """All learning rates are far below their highest value for most of the run: the warm-up is too long.
+
+    A warning if the result is poor, otherwise a note.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    share: float = threshold(0.2, unit="fraction of the highest rate", reason="one-cycle schedules start at 0.04 of it")
+    part: float = threshold(0.5, unit="fraction of the steps", reason="schedules warm up over at most a third")
+    remedy: ClassVar[str] = (
+        "Shorten the warm-up to 1 to 10 % of the run, and check the unit of its length (steps or epochs) and how often "
+        "scheduler.step() is called."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run."""
+        names = tags.LEARNING_RATE.parts(history.names()).values()
+        if not finished(history) or not names or history.first >= LOOKBACK:
+            return ()
+        firsts: list[float] = []
+        for name in names:
+            rates = history[name]
+            high = np.flatnonzero(rates.values > self.share * np.nanmax(rates.values))
+            firsts.append(float(rates.steps[high[0]]) if len(high) else 0.0)
+        part = min(firsts) / max(history.step, 1)
+        if part < self.part:
+            return ()
+        severity: Severity = "warning" if ends_poorly(history) else "note"
+        text = (
+            f"the learning rate was below {self.share:g} of its highest value for the first {percent(part, 0)} of the "
+            "run: its warm-up is too long."
         )
         return (self.finding(history.step, text, severity=severity),)
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
 
@@ -466,6 +466,12 @@ class HeldOutGap(HealthRule):
     least: float = threshold(
         0.05, unit="fraction of the first loss", reason="smaller differences do not matter for the result"
     )
+    fall: float = threshold(
+        2.0, unit="loss of both signs (nats)", reason="a smaller fall of a likelihood may be one of few samples"
+    )
+    shown: float = threshold(
+        0.8, unit="fraction of the fall", reason="held-out data that stay this close to the start show nothing of it"
+    )
     high: float = threshold(
         0.5, unit="fraction of the first loss", reason="a held-out loss above it has hardly fallen at all"
     )
@@ -479,7 +485,8 @@ class HeldOutGap(HealthRule):
         """Return findings at the end of the run."""
         if not finished(history):
             return ()
-        return (*self._gaps(history), *self._risen(history)) or tuple(self._by_heart(history))
+        found = (*self._gaps(history), *self._risen(history)) or tuple(self._by_heart(history))
+        return found or tuple(self._of_likelihoods(history))
 
     def _gaps(self, history: History) -> Iterator[Finding]:
         held_out = held_out_metrics(history)
@@ -525,6 +532,32 @@ class HeldOutGap(HealthRule):
                     "training data were learned by heart, and held-out data gain far less (overfitting)."
                 )
                 yield self.finding(int(history[name].steps[-1]), text, subject=name)
+
+    def _of_likelihoods(self, history: History) -> Iterator[Finding]:
+        """Yield held-out likelihoods and losses of both signs that show little of the fall of the training loss."""
+        if tags.TOTAL not in history or len(tags.COMPONENT.parts(history.names())) > 1:
+            return
+        values = history[tags.TOTAL].values
+        began, ended = loss_ends(values)
+        if not is_signed(values) or began - ended < self.fall:
+            return
+        for name in held_out_metrics(history):
+            words = _name_words(name)
+            sign = -1.0 if words & {"likelihood", "loglik", "elbo"} else 1.0
+            if sign > 0 and not words & {"loss", "nll"}:
+                continue
+            last = float(history[name].values[-1])
+            if sign * last > ended + self.shown * (began - ended):
+                text = (
+                    f"{name} ended at {number(last)}, although {tags.TOTAL} fell from {number(began)} to "
+                    f"{number(ended)}: held-out data show nothing of it. The training loss measures something else (a "
+                    "term or a sign), or the run is overfitting."
+                )
+                yield replace(
+                    self.finding(int(history[name].steps[-1]), text, subject=name),
+                    remedy="Check the sign of each term of the loss (log-determinant, entropy, divergence) against the "
+                    "evaluation, and that both see data of the same kind; then see whether the run overfits.",
+                )
 
     def _is_far(self, name: str, seen: float, unseen: float, better: Direction) -> bool:
         gap = _gain(unseen, seen, better)

@@ -136,6 +136,7 @@ class _Probe:
         self._weights = torch.empty(0)
         self._counts = TargetCounts()
         self._columns: tuple[Tensor, Tensor] | None = None
+        self._raw = False
         self._attends: bool | None = None
         self._asked = False
 
@@ -178,8 +179,10 @@ class _Probe:
                 self.trained[tags.ARGUMENT_SPREAD.tag(self.name)] = torch.stack(spreads).min()
             outputs = [rows for each in _tensors((output,)) if (rows := _rows_of(each)) is not None]
             made = next((rows for rows in outputs if len(rows) == count), None)
-            self._note_columns(inputs[0])
             given = next(_tensors((*args, *kwargs.values())), None)
+            # Features of another module change as it learns, so an evaluation differs from earlier steps.
+            self._raw = given is not None and not given.requires_grad
+            self._note_columns(inputs[0])
             if given is not None and given.is_floating_point() and inputs[0].shape[1] > 1 and self._columns is not None:
                 self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
             if made is not None:
@@ -253,7 +256,8 @@ class _Probe:
             if made is not None:
                 self.evaluated[tags.EVALUATION_OUTPUT_STD.tag(self.name)] = made.std(correction=0)
             known = self._columns
-            if known is not None and known[0].shape == inputs[0].shape[1:] and known[0].device == inputs[0].device:
+            alike = known is not None and known[0].shape == inputs[0].shape[1:] and known[0].device == inputs[0].device
+            if known is not None and alike and self._raw:
                 # A column that hardly varies counts with the usual spread of the columns.
                 spread = known[1].maximum(known[1].mean()).clamp_min(1e-12)
                 shift = ((inputs[0].mean(dim=0) - known[0]).abs() / spread).mean()
