@@ -25,6 +25,7 @@ _RESULTS = frozenset(
 _INCIDENTS = frozenset({"RefusedUpdates", "RolledBack", "DeclaredButZero"})
 _UNTRAINED = frozenset({"LossNotDecreasing", "RateTooLow", "TermNotLearned", "UpdateRatio"})
 _OF_RATES = frozenset({"ConstantOutput", "DecayTooHigh", "NonFinite", "TermDominates", "TermNotLearned"})
+_OUTLIERS = _RESULTS - {"HeldOutGap", "TrainingGap", "WorseThanNothing"} | {"GradientExploding", "RateTooHigh"}
 _EVERYTHING = _LOSSES | _GRADIENTS | _STOPPED | _RESULTS | _INCIDENTS
 
 EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -51,7 +52,6 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "PaddingCounts": _RESULTS | _UNTRAINED,
         "UnmixedBatches": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift", "RateTooHigh", "SameBatch"},
         "TargetAmongInputs": _RESULTS,
-        "FrozenBody": _RESULTS | _UNTRAINED,
         "ConstantInput": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "TermDominates"},
         "SameBatch": _RESULTS | _UNTRAINED,
         "EvaluationInput": _RESULTS,
@@ -68,7 +68,9 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "ConstantArgument": _RESULTS | _UNTRAINED,
         "RateEndsEarly": _RESULTS | _UNTRAINED,
         "RateStartsLate": _RESULTS | _UNTRAINED,
-        "WrongSample": _LOSSES | _RESULTS | {"GradientExploding", "RateTooHigh", "SampleSpike", "WorstSample"},
+        "WrongSample": _LOSSES
+        | _RESULTS - {"HeldOutGap", "TrainingGap", "WorseThanNothing"}
+        | {"GradientExploding", "RateTooHigh", "SampleSpike", "WorstSample"},
         "InputScale": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow", "AlwaysClipped", "ConstantOutput"},
         "OddSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow", "LossNotDecreasing"},
         "DoubtfulSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow"},
@@ -77,7 +79,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "AlwaysClipped": _RESULTS | _UNTRAINED,
         "DecayTooHigh": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "ParameterDrift"},
         "GroupTooSlow": _RESULTS | _UNTRAINED | {"GradientVanishing", "InputIgnored", "TermDominates"},
-        "TermDominates": _RESULTS | {"LossNotDecreasing", "TermConflict", "GradientVanishing"},
+        "TermDominates": _RESULTS | {"GradientExploding", "GradientVanishing", "LossNotDecreasing", "TermConflict"},
         "TermNotLearned": _RESULTS | {"LossNotDecreasing", "GradientVanishing"},
         "GradientVanishing": _RESULTS | _STOPPED | _UNTRAINED | {"ConstantOutput"},
         "GradientExploding": _LOSSES | _STOPPED | _RESULTS | {"ParameterDrift", "RolledBack", "UpdateRatio"},
@@ -86,13 +88,15 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "RateTooLow": _RESULTS | {"LossNotDecreasing", "TermNotLearned", "UpdateRatio"},
         "DoubtfulData": _RESULTS | {"WrongSample", "SampleSpike", "LossNotDecreasing"},
         "LossJump": _RESULTS | {"LossSpike", "LossOscillating", "SampleSpike", "ParameterDrift", "GradientExploding"},
+        "OutputsGrow": _RESULTS | _LOSSES,
+        "FrozenBody": _RESULTS | _UNTRAINED,
         "InputIgnored": _RESULTS | {"LossNotDecreasing"},
         "UnboundedLoss": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift"},
+        "HeldOutGap": _RESULTS,
+        "TrainingGap": _RESULTS,
         "WorseThanNothing": _RESULTS | {"LossNotDecreasing"},
         "ChanceLevel": _RESULTS | {"LossNotDecreasing"},
         "LossNotDecreasing": frozenset(("NoProgress", "HeldOutGap", "TrainingGap")),
-        "TrainingGap": frozenset(("HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "WorstSample")),
-        "HeldOutGap": frozenset(("Overfitting", "Overtraining", "NoProgress", "WorstSample")),
         "Overtraining": frozenset(("Overfitting",)),
         "MemoryLeak": frozenset(("MemoryGrowing", "OutOfMemoryAhead")),
     }
@@ -118,6 +122,7 @@ AT_THE_END = _RESULTS | {
     "InputScale",
     "NormalizedOverBatch",
     "OddSetting",
+    "OutputsGrow",
     "PaddingCounts",
     "PositionIgnored",
     "RateEndsEarly",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fieldwatch.base import number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.results import loss_reduction, single_loss
+from fieldwatch.health.rules.results import is_played, loss_reduction, single_loss
 from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.visits import Visits
 from fieldwatch.health.window import (
@@ -169,6 +169,9 @@ class LossJump(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return the first jump of each phase."""
+        # The losses of a policy and its critic follow the returns.
+        if is_played(history):
+            return ()
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:

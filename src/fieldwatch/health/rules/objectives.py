@@ -23,7 +23,7 @@ from fieldwatch.health.rules.results import (
     target_variance,
 )
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, is_signed
+from fieldwatch.health.window import finished, finite_median, is_signed
 from fieldwatch.record import History, Series, tags
 
 _NUMBER_OF_CLASS_SUM = 0.01
@@ -33,7 +33,7 @@ _CLASS_SUM_REASON = "the gradient of a cross-entropy sums to exactly 0 over the 
 def _classes(history: History, bound: float) -> Iterator[str]:
     """Yield the modules whose outputs are logits of classes, as their gradients show."""
     for item, name in tags.CLASS_SUM.parts(history.names()).items():
-        if float(np.nanmedian(history[name].values)) < bound:
+        if finite_median(history[name].values) < bound:
             yield item
 
 
@@ -43,7 +43,7 @@ def falls_short(history: History) -> bool:
 
 
 def _median(series: Series, head: int = 32) -> float:
-    return float(np.nanmedian(series.values[:head]))
+    return finite_median(series.values[:head])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +261,7 @@ class NormalizedOverBatch(HealthRule):
                 continue
             rows = history[name]
             columns = history[over_batch].values
-            if np.nanmax(columns) < self.zero and float(np.nanmedian(rows.values)) > self.apart:
+            if float(np.max(columns)) < self.zero and finite_median(rows.values) > self.apart:
                 severity: Severity = "warning" if ends_poorly(history) or falls_short(history) else "note"
                 text = (
                     f"the gradient of the outputs of '{item}' sums to 0 over the batch and not over the classes: a "
@@ -328,7 +328,7 @@ def _agrees(total: Series, implied: Series, bound: float) -> bool:
     places = np.searchsorted(total.steps, implied.steps)
     places = np.minimum(places, len(total) - 1)
     ratio = total.values[places] / np.maximum(implied.values, 1e-12)
-    return all(abs(float(np.nanmedian(part)) - 1) < bound for part in (ratio[:32], ratio[-4:]))
+    return all(abs(finite_median(part) - 1) < bound for part in (ratio[:32], ratio[-4:]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,6 +371,42 @@ class InitialLoss(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutputsGrow(HealthRule):
+    """The outputs of a module grow to many times their first size and still grow at the end, and the result is poor."""
+
+    ratio: float = threshold(
+        20.0, unit="times the first standard deviation", reason="logits grow tenfold while they are learned"
+    )
+    rise: float = threshold(1.2, unit="times that of the middle of the run", reason="outputs that settle do not grow")
+    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    remedy: ClassVar[str] = (
+        "Look for targets that are made of the model's own outputs: with bootstrapped values use a discount below 1, "
+        "no value behind the end of an episode (terminal states), and a target network; detach the targets. "
+        "Otherwise bound or normalize the outputs, and lower the learning rate."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per module."""
+        if not finished(history) or not (ends_poorly(history) or falls_short(history)):
+            return ()
+        found: list[Finding] = []
+        for item, name in tags.OUTPUT_STD.parts(history.names()).items():
+            series = history[name]
+            if len(series) < self.count or "." in item:
+                continue
+            first = _median(series, 8)
+            middle = finite_median(series.values[series.steps <= history.step / 2][-2:])
+            last = late(series)
+            if first > 0 and last > self.ratio * first and last > self.rise * middle:
+                text = (
+                    f"the outputs of '{item}' grow without bound: their standard deviation went from {number(first)} "
+                    f"over {number(middle)} to {number(last)} (they diverge)."
+                )
+                found.append(self.finding(history.step, text, subject=item))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnmixedBatches(HealthRule):
     """Batches hold few classes each, although all steps together have many: the samples are not shuffled.
 
@@ -395,7 +431,7 @@ class UnmixedBatches(HealthRule):
         for item in _classes(history, self.class_sum):
             batch = history[tags.BATCH_ENTROPY.tag(item)]
             everything = float(history[tags.TARGET_ENTROPY.tag(item)].values[-1])
-            usual = float(np.nanmedian(batch.values))
+            usual = finite_median(batch.values)
             if len(batch) < self.count or everything < self.entropy or usual > self.share * everything:
                 continue
             severity: Severity = "warning" if ends_poorly(history) or falls_short(history) else "note"

@@ -10,7 +10,7 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
-from fieldwatch.health.rules.results import ends_poorly, has_rewards, loss_reduction
+from fieldwatch.health.rules.results import ends_poorly, is_played, loss_reduction
 from fieldwatch.health.rules.terms import TermNotLearned
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import LOOKBACK, finished, first_sustained, is_signed, on_steps
@@ -97,7 +97,7 @@ class RateTooHigh(HealthRule):
         values = series.values
         if is_signed(values) or not values[0] > 0:
             return ()
-        if self._is_played(history):
+        if is_played(history, self.usual):
             return ()
         early = series[: self.head]
         at = self._blown_up(early.values, float(values[0]))
@@ -105,14 +105,8 @@ class RateTooHigh(HealthRule):
             early = series[: max(int(self.early * len(values)), self.head)]
             at = first_sustained(early.values > self.slow * values[0], patience=self.patience)
         if at is not None:
-            return (self._describe(tags.TOTAL, early, at, rate),)
+            return (self._describe(history, early, at, rate),)
         return self._overwritten(history, values, rate)
-
-    def _is_played(self, history: History) -> bool:
-        """Return whether a policy is trained by updates of usual size: its losses rise with the returns it gets."""
-        ratios = [history[name].values for name in tags.UPDATE_RATIO.parts(history.names()).values()]
-        largest = max((float(np.nanmedian(each)) for each in ratios), default=0.0)
-        return has_rewards(history) and 0 < largest < self.usual
 
     def _blown_up(self, values: NDArray[np.float64], first: float) -> int | None:
         """Return where the loss had risen for two recordings in a row; None if it never did.
@@ -156,16 +150,34 @@ class RateTooHigh(HealthRule):
         fell = any(float(np.nanmedian(end)) < 0.5 * float(np.nanmedian(start)) for start, end in ends)
         return not fell and bool(np.nanmedian(values[-max(len(values) // 10, 1) :]) > np.nanmedian(values[:3]))
 
-    def _describe(self, name: str, series: Series, at: int, rate: float) -> Finding:
+    def _describe(self, history: History, series: Series, at: int, rate: float) -> Finding:
+        name = tags.TOTAL
         values = series.values
         times = float(np.nanmax(values)) / float(values[0])
         text = (
             f"{name} rose from {number(values[0])} to {number(np.nanmax(values))} within the first {len(values)} steps "
             f"({number(times, 3)} times): the learning rate of {rate:g} is far too high."
         )
-        advised = rate / (100 if times > self.far else 10)
+        factor = 100 if times > self.far else 10
+        if _died(history):
+            factor = 300
+            text += " The gradients were gone after the first updates: they have killed the units."
+        advised = rate / factor
         remedy = f"Start with learning rate {number(advised, 2)}, warm it up over the first steps, and clip gradients."
         return replace(self.finding(int(series.steps[at]), text, subject=name), remedy=remedy)
+
+
+def _died(history: History) -> bool:
+    """Return whether the gradient norm fell to nothing within the first updates."""
+    if tags.TOTAL_NORM not in history or len(history[tags.TOTAL_NORM]) < _DEAD_STEPS:
+        return False
+    norms = history[tags.TOTAL_NORM].values
+    return float(np.nanmedian(norms[_DEAD_STEPS // 2 : _DEAD_STEPS])) < _DEAD * float(norms[0])
+
+
+_DEAD_STEPS = 32
+_DEAD = 1e-5
+"""Fraction of the first gradient norm that is left when all units are dead."""
 
 
 @dataclass(frozen=True, kw_only=True)

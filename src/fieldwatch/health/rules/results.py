@@ -13,7 +13,7 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, is_signed
+from fieldwatch.health.window import finished, finite_median, is_signed
 from fieldwatch.record import TOOLKIT, History, Series, tags
 
 Direction = Literal["higher", "lower"]
@@ -79,7 +79,7 @@ def _name_words(name: str) -> set[str]:
 
 def late(series: Series) -> float:
     """Return the median of the last four recordings."""
-    return float(np.nanmedian(series.values[-4:]))
+    return finite_median(series.values[-4:])
 
 
 def single_loss(history: History) -> Series | None:
@@ -93,6 +93,17 @@ def single_loss(history: History) -> Series | None:
 def has_rewards(history: History) -> bool:
     """Return whether a run records returns or rewards."""
     return any(_name_words(name) & {"reward", "return", "returns", "rewards"} for name in history.names())
+
+
+def is_played(history: History, usual: float = 0.1) -> bool:
+    """Return whether a policy is trained by updates of usual size: its losses rise with the returns that it gets.
+
+    Args:
+        history: record of the run.
+        usual: largest usual ratio of update and parameter norm.
+    """
+    ratios = [finite_median(history[name].values) for name in tags.UPDATE_RATIO.parts(history.names()).values()]
+    return has_rewards(history) and 0 < max(ratios, default=0.0) < usual
 
 
 def held_out_accuracy(history: History) -> Iterator[tuple[str, float]]:
@@ -117,7 +128,7 @@ def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool
         values = history[name].values
         first = float(values[0])
         better = direction_of(name, history)
-        change = float(np.nanmedian(values[-2:])) - first if len(values) > 2 else float(values[-1]) - first
+        change = finite_median(values[-2:]) - first if len(values) > 2 else float(values[-1]) - first
         if better is None and abs(change) > move * abs(first):
             return True
         if better is not None and _gain(0.0, change, better) > gain * abs(first) and change != 0:
@@ -168,7 +179,7 @@ def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> fl
 
 def loss_ends(values: NDArray[np.float64]) -> tuple[float, float]:
     """Return the median of the first and of the last tenth of the recordings of a loss."""
-    return float(np.nanmedian(values[:5])), float(np.nanmedian(values[-max(len(values) // 10, 5) :]))
+    return finite_median(values[:5]), finite_median(values[-max(len(values) // 10, 5) :])
 
 
 def implied_accuracy_gap(history: History, name: str, loss: float) -> float:
@@ -220,17 +231,17 @@ def _squares(history: History, item: str) -> tuple[float, float] | None:
     places = np.minimum(np.searchsorted(total.steps, square.steps), len(total) - 1)
     factor = total.values[places] / np.maximum(square.values, 1e-30)
     # Half of the squares, sums over pieces: the factor is the same at all steps, or the loss is none of squares.
-    scale = float(np.nanmedian(factor))
+    scale = finite_median(factor)
     if not scale > 0 or float(np.nanmax(np.abs(factor[:32] / scale - 1))) > _SAME_FACTOR:
         return None
     # The targets are outputs minus errors; errors are scaled by the root of the factor.
     root = np.sqrt(scale)
     error, covariance, variance = (history[name].values[-4:] for name in names[1:])
-    spread = float(np.nanmedian(variance - 2 * root * covariance + scale * error))
+    spread = finite_median(variance - 2 * root * covariance + scale * error)
     # Targets without any spread are another fault, or rounding.
-    if spread <= 1e-9 * max(float(np.nanmedian(variance)), float(np.nanmedian(scale * error)), 1e-30):
+    if spread <= 1e-9 * max(finite_median(variance), finite_median(scale * error), 1e-30):
         return None
-    return float(np.nanmedian(scale * square.values[-4:])), spread
+    return finite_median(scale * square.values[-4:]), spread
 
 
 _SAME_FACTOR = 0.02
@@ -294,7 +305,7 @@ class WorseThanNothing(HealthRule):
 def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Direction, str]]]:
     """Yield the baselines that follow from the definition of a metric, or from the measured targets."""
     shares = [float(history[name].values[-1]) for name in tags.TARGET_SHARE.parts(history.names()).values()]
-    sums = [float(np.nanmedian(history[name].values)) for name in tags.CLASS_SUM.parts(history.names()).values()]
+    sums = [finite_median(history[name].values) for name in tags.CLASS_SUM.parts(history.names()).values()]
     # With several classifiers, it is not known which one a metric judges.
     share = shares[0] if len(shares) == 1 and sums[0] < _ROUNDING else None
     squares = [target_variance(history, item) for item in tags.ERROR_SQUARE.parts(history.names())]
@@ -477,8 +488,8 @@ class HeldOutGap(HealthRule):
     )
     remedy: ClassVar[str] = (
         "Use more data (samples, views, frames), check that every step draws another batch, regularize (weight decay, "
-        "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. For views, check the "
-        "poses of the held-out ones."
+        "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. Check that training "
+        "and held-out data agree in targets (labels, order, shift) and preprocessing; for views, the poses."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -566,7 +577,8 @@ class HeldOutGap(HealthRule):
         if better == "higher":
             # Only fractions have a scale that needs no unit.
             most = 100.0 if max(seen, unseen) > 1 and _core(name) & _FRACTIONS else 1.0
-            return min(seen, unseen) >= 0 and max(seen, unseen) <= most and gap > self.share * most
+            bounded = min(seen, unseen) >= 0 or (seen > 0 and bool(_name_words(name) & set(_NATURAL)))
+            return bounded and max(seen, unseen) <= most and gap > self.share * most
         return seen > 0 and unseen > self.ratio * seen and unseen - seen > self.share * abs(seen)
 
     def _risen(self, history: History) -> Iterator[Finding]:

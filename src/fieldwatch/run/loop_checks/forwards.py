@@ -136,7 +136,7 @@ class _Probe:
         self._weights = torch.empty(0)
         self._counts = TargetCounts()
         self._columns: tuple[Tensor, Tensor] | None = None
-        self._raw = False
+        self._raw = True
         self._attends: bool | None = None
         self._asked = False
 
@@ -188,7 +188,7 @@ class _Probe:
             if made is not None:
                 self.trained[tags.OUTPUT_STD.tag(self.name)] = made.std(correction=0)
                 self._listen(module, args, output)
-                if made.shape[1] == 1 and inputs[0].shape[1] > 1:
+                if self._raw and made.shape[1] == 1 and inputs[0].shape[1] > 1:
                     self.trained[tags.COPIED.tag(self.name)] = _correlation(inputs[0], made[:, 0])
                 # Relative to the size of the output; 0 for an output of zeros.
                 size = made.abs().amax().clamp_min(1e-30)
@@ -246,7 +246,7 @@ class _Probe:
         self.after_update = False
         self._evaluations += 1
         inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := _rows_of(each)) is not None]
-        if inputs:
+        if inputs and self._raw:
             std, mean = torch.std_mean(inputs[0], correction=0)
             self.evaluated = {
                 tags.EVALUATION_INPUT_MEAN.tag(self.name): mean,
@@ -257,7 +257,7 @@ class _Probe:
                 self.evaluated[tags.EVALUATION_OUTPUT_STD.tag(self.name)] = made.std(correction=0)
             known = self._columns
             alike = known is not None and known[0].shape == inputs[0].shape[1:] and known[0].device == inputs[0].device
-            if known is not None and alike and self._raw:
+            if known is not None and alike:
                 # A column that hardly varies counts with the usual spread of the columns.
                 spread = known[1].maximum(known[1].mean()).clamp_min(1e-12)
                 shift = ((inputs[0].mean(dim=0) - known[0]).abs() / spread).mean()
