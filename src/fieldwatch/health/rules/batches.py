@@ -10,9 +10,9 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.rates import highest_rate
-from fieldwatch.health.rules.results import ends_poorly, learned_by_heart
+from fieldwatch.health.rules.results import ends_poorly, has_improved, learned_by_heart
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, first_sustained, is_signed, on_steps
+from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed, on_steps
 from fieldwatch.record import History, Series, tags
 
 
@@ -26,7 +26,8 @@ class ConstantInput(HealthRule):
     remedy: ClassVar[str] = (
         "Look at the tensor that the loop passes to the module: a normalization, division or clamp that blanks the "
         "input, an index that reads the same sample for all, a feature that is overwritten. Draw new latents (noise) "
-        "for each sample of a batch."
+        "for each sample of a batch. For indices (codes, tokens, experts), look at how they are chosen, and at the "
+        "initialization of what they are compared with."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -209,6 +210,46 @@ class InputIgnored(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoDiversity(HealthRule):
+    """The outputs of a module are nearly the same for all samples, and no held-out metric has improved: a collapse."""
+
+    share: float = threshold(
+        0.01, unit="fraction of the output's variance", reason="between samples; healthy runs end above 0.1"
+    )
+    spread: float = threshold(
+        0.2, unit="fraction of the largest output", reason="the largest difference of two samples"
+    )
+    window: int = threshold(4, unit="recordings", reason="length of the final median, about 200 steps")
+    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    remedy: ClassVar[str] = (
+        "Scale the input (latents, noise) of the module to a standard deviation of about 1, and check that it is drawn "
+        "for each sample. In a game, lower the learning rate of this player or raise that of its opponent (critic, "
+        "discriminator); without negatives, a similarity loss has a constant as its best solution: add negatives or a "
+        "term for diversity."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per module."""
+        if not finished(history) or has_improved(history):
+            return ()
+        found: list[Finding] = []
+        for item, name in tags.OUTPUT_SHARE.parts(history.names()).items():
+            shares = history[name]
+            spreads = tags.OUTPUT_SPREAD.tag(item)
+            if len(shares) < self.count or "." in item or spreads not in history:
+                continue
+            share = finite_median(shares.values[-self.window :])
+            spread = finite_median(history[spreads].values[-self.window :])
+            if share < self.share and spread < self.spread:
+                text = (
+                    f"the outputs of '{item}' hardly differ between samples ({percent(max(share, 0.0), 2)} of their "
+                    "variance): a collapse without diversity, which no evaluation shows to be meant."
+                )
+                found.append(self.finding(history.step, text, subject=item))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluationInput(HealthRule):
     """A module gets inputs of another scale in evaluations than in training.
 
@@ -328,6 +369,9 @@ class InputScale(HealthRule):
         unit="standard deviation of the input",
         reason="layers are initialized for inputs of about 1; bytes have 70",
     )
+    small: float = threshold(
+        0.03, unit="standard deviation of the input", reason="a layer's bias outweighs such an input"
+    )
     offset: float = threshold(
         10.0, unit="times the standard deviation", reason="the mean of inputs hides their differences"
     )
@@ -353,12 +397,14 @@ class InputScale(HealthRule):
                 what = f"a column of the input of '{item}' is {number(usual, 2)} times larger in scale than the others"
             elif spread > self.scale:
                 what = f"the input of '{item}' has a standard deviation of {number(spread, 3)}"
+            elif 0 < spread < self.small:
+                what = f"the input of '{item}' has a standard deviation of only {number(spread, 2)}"
             elif spread > 0 and center > self.offset * spread:
                 what = f"the input of '{item}' has mean {number(center, 3)} and varies by {number(spread, 2)} only"
             else:
                 continue
             severity: Severity = "warning" if ends_poorly(history) else "note"
-            text = f"{what}: it is not normalized (units, scale), and the rest of the input hardly counts."
+            text = f"{what}: it is not normalized (units, scale), and a part of its information hardly counts."
             step = history.step if severity == "warning" else int(ratios.steps[self.count - 1])
             found.append(self.finding(step, text, subject=item, severity=severity))
         return tuple(found)

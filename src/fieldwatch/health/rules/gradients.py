@@ -144,6 +144,13 @@ class GradientVanishing(HealthRule):
         return float(np.nanmedian(values[:1])) / last if last > 0 else 0.0
 
 
+def _at_rate(history: History) -> str:
+    """Return the highest learning rate of the first steps in words; empty if none is recorded."""
+    names = tags.LEARNING_RATE.parts(history.names()).values()
+    rate = max((float(np.nanmax(history[name].values[:32])) for name in names), default=0.0)
+    return f" (at a learning rate of {rate:g})" if rate else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GradientExploding(HealthRule):
     """The gradient norm is far above its moving baseline, or above any useful value.
@@ -200,8 +207,8 @@ class GradientExploding(HealthRule):
         if peak > self.high and peak > self.extreme * usual and ends_poorly(history):
             text = (
                 f"{tags.TOTAL_NORM} exploded to {number(peak)} within the first {self.warmup} steps, "
-                f"{number(peak / max(usual, 1e-30), 2)} times its usual {number(usual, 3)}: the first updates have "
-                "destroyed the initial model."
+                f"{number(peak / max(usual, 1e-30), 2)} times its usual {number(usual, 3)}: the first updates"
+                f"{_at_rate(history)} have destroyed the initial model."
             )
             return (self.finding(history.step, text, subject=tags.TOTAL_NORM),)
         if not (peak > self.high and peak > self.peak * usual and 0 < largest < self.slow):

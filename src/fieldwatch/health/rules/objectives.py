@@ -431,7 +431,8 @@ class UnmixedBatches(HealthRule):
         for item in _classes(history, self.class_sum):
             batch = history[tags.BATCH_ENTROPY.tag(item)]
             everything = float(history[tags.TARGET_ENTROPY.tag(item)].values[-1])
-            usual = finite_median(batch.values)
+            # At first: later, samples that are learned have no gradient left.
+            usual = finite_median(batch.values[: self.count])
             if len(batch) < self.count or everything < self.entropy or usual > self.share * everything:
                 continue
             severity: Severity = "warning" if ends_poorly(history) or falls_short(history) else "note"

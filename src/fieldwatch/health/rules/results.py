@@ -386,7 +386,8 @@ class NoProgress(HealthRule):
         text = (
             f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the "
             f"{number(values[0])} of the "
-            f"first{loss}: training learned nothing that held-out data show."
+            f"first{loss}: training learned nothing that held-out data show, so its targets do not teach what is "
+            "evaluated."
         )
         return (self.finding(int(history[name].steps[-1]), text, subject=name),)
 
@@ -434,7 +435,7 @@ class NoProgress(HealthRule):
         text = (
             f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the {number(values[0])} "
             f"of the first, while {tags.TOTAL} fell from {number(at)} to {number(ended)} meanwhile: training learns "
-            "something that held-out data do not show."
+            "something that held-out data do not show, so its targets do not teach what is evaluated."
         )
         return self.finding(int(history[name].steps[-1]), text, subject=name)
 

@@ -142,7 +142,8 @@ def _classes(
     size = gradient.abs().sum()
     targets = gradient.argmin(dim=1)
     live = (gradient.abs().amax(dim=1) > 0).float()
-    number = live.sum().clamp_min(1)
+    # Without any gradient there are no targets: 0/0 makes these values NaN, which the rules leave out.
+    number = live.sum()
     batch = counts.add(targets, live, gradient.shape[1])
     everything = counts.counts if counts.counts is not None else batch
     surprise = -values.log_softmax(dim=1).gather(1, targets[:, None])[:, 0]
@@ -152,7 +153,7 @@ def _classes(
         tags.HITS.tag(name): (hits * live).sum() / number,
         tags.IMPLIED_LOSS.tag(name): (surprise * live).sum() / number,
         tags.TARGET_ENTROPY.tag(name): _entropy(everything),
-        tags.BATCH_ENTROPY.tag(name): _entropy(batch),
+        tags.BATCH_ENTROPY.tag(name): _entropy(batch) + 0 * (number / number),
         tags.TARGET_SHARE.tag(name): everything.max() / everything.sum().clamp_min(1),
     }
     if ids is not None and len(ids) == len(targets):
