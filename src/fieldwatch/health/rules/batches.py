@@ -10,7 +10,7 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.rates import highest_rate
-from fieldwatch.health.rules.results import ends_poorly, has_improved, learned_by_heart
+from fieldwatch.health.rules.results import ends_poorly, has_improved, is_evaluated, learned_by_heart
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed, on_steps
 from fieldwatch.record import History, Series, tags
@@ -230,7 +230,7 @@ class NoDiversity(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, at the end of the run, one finding per module."""
-        if not finished(history) or has_improved(history):
+        if not finished(history) or has_improved(history) or not is_evaluated(history):
             return ()
         found: list[Finding] = []
         for item, name in tags.OUTPUT_SHARE.parts(history.names()).items():
@@ -398,7 +398,7 @@ class InputScale(HealthRule):
             elif spread > self.scale:
                 what = f"the input of '{item}' has a standard deviation of {number(spread, 3)}"
             elif 0 < spread < self.small:
-                what = f"the input of '{item}' has a standard deviation of only {number(spread, 2)}"
+                what = f"the input of '{item}' (latents, features) has a standard deviation of only {number(spread, 2)}"
             elif spread > 0 and center > self.offset * spread:
                 what = f"the input of '{item}' has mean {number(center, 3)} and varies by {number(spread, 2)} only"
             else:

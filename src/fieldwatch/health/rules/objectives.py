@@ -16,6 +16,8 @@ from fieldwatch.health.rules.results import (
     ends_poorly,
     explained_variance,
     has_improved,
+    has_poor_result,
+    has_rewards,
     held_out_accuracy,
     held_out_metrics,
     late,
@@ -295,7 +297,7 @@ class ChanceLevel(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding at the end of the run."""
-        if not finished(history) or single_loss(history) is None or has_improved(history):
+        if not finished(history) or single_loss(history) is None or has_improved(history) or has_rewards(history):
             return ()
         for item, loss, constant, what in self._measured(history):
             if constant > 0 and loss >= self.share * constant:
@@ -387,7 +389,7 @@ class OutputsGrow(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return, at the end of the run, one finding per module."""
-        if not finished(history) or not (ends_poorly(history) or falls_short(history)):
+        if not finished(history) or not (has_poor_result(history) or falls_short(history)):
             return ()
         found: list[Finding] = []
         for item, name in tags.OUTPUT_STD.parts(history.names()).items():
@@ -584,6 +586,9 @@ class TrainingGap(HealthRule):
         0.3, unit="difference of accuracies", reason="three of ten samples are right only because they were seen"
     )
     class_sum: float = threshold(_NUMBER_OF_CLASS_SUM, unit="fraction of the gradient", reason=_CLASS_SUM_REASON)
+    fallen: float = threshold(
+        0.9, unit="times the first held-out error", reason="an error that falls shows that something was learned"
+    )
     count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
     remedy: ClassVar[str] = (
         "Check that training and evaluation agree: the same targets (labels, shift, order), the same preprocessing of "
@@ -624,7 +629,10 @@ class TrainingGap(HealthRule):
                     unseen = 1 - (last if "mse" in words else last**2) / variance
                 elif words & {"r2", "explained"}:
                     unseen = last
-                if unseen is not None and explained - unseen > self.share:
+                first = float(history[name].values[0])
+                # An error in other units than the loss falls with it.
+                learned = better == "lower" and last < self.fallen * first
+                if unseen is not None and not learned and explained - unseen > self.share:
                     text = (
                         f"'{item}' explains {percent(explained, 0)} of the training targets' variance, but {name} "
                         f"ended at {number(last)}, {percent(unseen, 0)} of it: held-out data gain far less (targets or "
@@ -732,7 +740,8 @@ class UnboundedLoss(HealthRule):
             return ()
         series = history[tags.TOTAL]
         values = series.values[np.isfinite(series.values)]
-        if len(values) < self.count or not is_signed(values) or has_improved(history):
+        alone = len(tags.COMPONENT.parts(history.names())) <= 1
+        if not alone or len(values) < self.count or not is_signed(values) or has_improved(history):
             return ()
         first = float(np.median(values[:8]))
         middle = float(np.median(values[2 * len(values) // 3 :][:8]))

@@ -145,6 +145,12 @@ def held_out_metrics(history: History) -> dict[str, Direction]:
     return {name: better for name in names if (better := direction_of(name, history))}
 
 
+def is_evaluated(history: History) -> bool:
+    """Return whether the loop has recorded anything on held-out data, whatever its name says of its direction."""
+    names = (name for name in history.names() if _is_held_out(name) and not _is_training(name))
+    return any(TOOLKIT.find(name) is None for name in names)
+
+
 def _is_held_out(name: str) -> bool:
     return "/" not in name or bool(set(_WORDS.findall(name.lower())) & _HELD_OUT)
 
@@ -312,19 +318,31 @@ def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Dir
     variances = [each for each in squares if each is not None]
     for name in held_out_metrics(history):
         values = history[name].values
-        if len(variances) == 1 and _name_words(name) & {"mse", "rmse"}:
-            value = variances[0] if "mse" in _name_words(name) else variances[0] ** 0.5
+        value = 0.0 if not variances else variances[0] if "mse" in _name_words(name) else variances[0] ** 0.5
+        # Errors in other units than the loss are far from the baseline, and cannot be compared with it.
+        near = len(variances) == 1 and value / _NEAR < float(values[0]) < value * _NEAR
+        if near and _name_words(name) & {"mse", "rmse"} and float(values[-1]) > 0.9 * float(values[0]):
             yield name, (value, "lower", "of always predicting the mean of the targets")
         known = [_NATURAL[word] for word in _name_words(name) if word in _NATURAL]
         if known and float(np.nanmax(np.abs(values[-3:]))) <= _NATURAL_RANGE:
             yield name, (known[0], "higher", "of a prediction without information")
-        elif share is not None and _name_words(name) & {"accuracy", "acc"} and float(np.nanmin(values)) >= 0:
+        elif share is not None and _is_plain_accuracy(name) and float(np.nanmin(values)) >= 0:
             scale = 100.0 if float(np.nanmax(values)) > 1.5 else 1.0
             yield name, (share * scale, "higher", "of always predicting the most frequent class")
 
 
+def _is_plain_accuracy(name: str) -> bool:
+    words = _name_words(name)
+    return bool(words & {"accuracy", "acc"}) and not words & _OTHER_ACCURACY
+
+
 _ROUNDING = 0.01
 """Sum of a cross-entropy's gradient over the classes, as a fraction of its size, up to rounding of half types."""
+_NEAR = 3.0
+_OTHER_ACCURACY = frozenset(
+    ("balanced", "macro", "mean", "worst", "sequence", "exact", "word", "words", "whole", "min")
+)
+"""Words of accuracies that are not compared with the share of a class."""
 _NATURAL_RANGE = 1e12
 """Metrics beyond it have overflown."""
 
@@ -427,10 +445,10 @@ class NoProgress(HealthRule):
         at = _mean_until(loss.values, loss.steps, float(history[name].steps[0]), width=8)
         began, ended = loss_ends(loss.values)
         better = direction_of(name, history)
-        # A metric that was good at the first evaluation already need not move.
-        good = better == "higher" and 0.5 < float(values[-1]) <= 1
-        constant = better is None and float(np.ptp(values)) == 0
-        if good or (better is None and not constant) or at - ended < self.still * began or (better == "lower"):
+        # A fraction that was high at the first evaluation already need not move; other metrics have no scale.
+        low = better == "higher" and float(values.min()) >= 0 and float(values[-1]) <= _LOW
+        zero = better is None and not values.any()
+        if not (low or zero) or at - ended < self.still * began:
             return None
         text = (
             f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the {number(values[0])} "
@@ -559,6 +577,10 @@ class HeldOutGap(HealthRule):
             if sign > 0 and not words & {"loss", "nll"}:
                 continue
             last = float(history[name].values[-1])
+            first = float(history[name].values[0])
+            # In other units, a likelihood that rises shows that something was learned.
+            if -sign * (last - first) > 0.02 * abs(first):
+                continue
             if sign * last > ended + self.shown * (began - ended):
                 text = (
                     f"{name} ended at {number(last)}, although {tags.TOTAL} fell from {number(began)} to "
@@ -674,6 +696,8 @@ class WorstSample(HealthRule):
         return self.finding(int(event["step"]), text, subject=ordered[0][0])
 
 
+_LOW = 0.5
+"""A fraction above it may have been good from the first evaluation on."""
 _POOR = 0.3
 """Relative fall of the loss below which a run has learned little."""
 _FAR = 3.0
@@ -693,8 +717,12 @@ def ends_poorly(history: History) -> bool:
     fallen = loss_reduction(history)
     if fallen is not None and fallen < _POOR:
         return True
-    found = NoProgress()(history) or HeldOutGap()(history) or WorseThanNothing()(history)
-    return bool(found) or _learned_by_heart(history)
+    return has_poor_result(history) or _learned_by_heart(history)
+
+
+def has_poor_result(history: History) -> bool:
+    """Return whether held-out results are poor, whatever the loss says: in a game, losses need not fall."""
+    return bool(NoProgress()(history) or HeldOutGap()(history) or WorseThanNothing()(history))
 
 
 def learned_by_heart(history: History) -> bool:

@@ -38,6 +38,14 @@ _ERRORS = frozenset(
 """Losses that are 0 for a perfect prediction, so that they are never maximized."""
 _REGRESSIONS = frozenset(("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "SubBackward0"))
 _LOGIT_LOSSES = ("BinaryCrossEntropyWithLogitsBackward0",)
+_OF_DIFFERENCES = frozenset(
+    {
+        *("MeanBackward0", "SumBackward0", "PowBackward0", "AbsBackward0", "DivBackward0", "MulBackward0"),
+        *("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0"),
+    }
+)
+"""Operations between a plain regression loss and its difference; distances of two sets use others or several."""
+_MOST_STEPS = 5
 _DIFFERENCES = ("SubBackward0", "ExpandBackward0")
 
 
@@ -57,19 +65,25 @@ class LossFormCheck:
         if step >= STEPS:
             return
         for name, (weight, value) in terms.items():
-            negative = isinstance(weight, int | float) and weight < 0 and len(terms) == 1
-            for form, facts in _forms(value, negative=negative):
+            # In a game, one player maximizes the error of the other.
+            single = len(terms) == 1
+            negative = isinstance(weight, int | float) and weight < 0
+            for form, facts in _forms(value, negative=negative, single=single):
                 if (name, form) not in self._seen:
                     self._seen.add((name, form))
                     yield {"term": name, "form": form, **facts}
 
 
-def _forms(value: Tensor, *, negative: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def _forms(value: Tensor, *, negative: bool, single: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     root: Any = value.grad_fn
     minus = root is not None and root.name() in ("NegBackward0", "RsubBackward1")
     measured = _source(root) if minus else root
-    if measured is not None and minus != negative and measured.name() in _ERRORS:
+    if single and measured is not None and minus != negative and measured.name() in _ERRORS:
         yield "negated", {}
+    difference = _difference(root)
+    shape = None if difference is None else _crossed(difference)
+    if shape is not None:
+        yield "crossed", {"rows": shape[0]}
     for node in _nodes(value.grad_fn):
         kind = node.name()
         if kind in _CLASS_LOSSES:
@@ -82,10 +96,6 @@ def _forms(value: Tensor, *, negative: bool) -> Iterator[tuple[str, dict[str, An
             before = _source(node)
             if before is not None and before.name() in ("SigmoidBackward0", "TanhBackward0", "ReluBackward0"):
                 yield "bounded", {"operation": _SQUASHED[before.name()]}
-        if kind in _DIFFERENCES:
-            shape = _crossed(node)
-            if shape is not None:
-                yield "crossed", {"rows": shape[0]}
 
 
 def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -106,12 +116,27 @@ def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     name = inner.name()
     if name == "SoftmaxBackward0":
         shape = _shape(inner)
-        if _axis(inner) == 0 and len(shape) > 1:
+        # Past a transposition, the classes may have been on axis 0.
+        straight = before.next_functions[0][0] is inner and node.next_functions[0][0] is before
+        if straight and _axis(inner) == 0 and len(shape) > 1:
             yield "axis", {"operation": "softmax"}
         if kind == "LogSoftmaxBackward0":
             yield "activated", {"operation": "softmax", "loss": "cross-entropy"}
     elif kind == "LogSoftmaxBackward0" and name in ("SigmoidBackward0", "ReluBackward0", "TanhBackward0"):
         yield "activated", {"operation": _SQUASHED[name], "loss": "cross-entropy"}
+
+
+def _difference(root: Any) -> Any:
+    """Return the difference that a mean of squares or of absolute values is made of; None for other losses."""
+    node = root
+    for _ in range(_MOST_STEPS):
+        if node is None or node.name() in _DIFFERENCES:
+            return node
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        if node.name() not in _OF_DIFFERENCES or len(parents) != 1:
+            return None
+        node = parents[0]
+    return None
 
 
 def _crossed(node: Any) -> tuple[int, int] | None:

@@ -123,7 +123,10 @@ def _moments(name: str, values: Float[Tensor, " n"], error: Float[Tensor, " n"])
     targets = values - error
     values = values - values.mean()
     centered = error - error.mean()
-    return {
+    # Of outputs from which a loss selects a part, the others are no targets; 0/0 makes the values NaN.
+    whole = (error != 0).float().mean() > _WHOLE
+    known = torch.where(whole, 1.0, float("nan"))
+    found = {
         tags.TARGET_LOW.tag(name): targets.amin(),
         tags.TARGET_HIGH.tag(name): targets.amax(),
         tags.ERROR_SQUARE.tag(name): error.square().mean(),
@@ -131,6 +134,11 @@ def _moments(name: str, values: Float[Tensor, " n"], error: Float[Tensor, " n"])
         tags.ERROR_COVARIANCE.tag(name): (values * centered).mean(),
         tags.OUTPUT_VARIANCE.tag(name): values.square().mean(),
     }
+    return {name: value * known for name, value in found.items()}
+
+
+_WHOLE = 0.9
+"""Share of the outputs that have a gradient if the loss compares all of them."""
 
 
 def _classes(
