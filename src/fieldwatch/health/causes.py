@@ -71,7 +71,9 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "WrongSample": _LOSSES
         | _RESULTS - {"HeldOutGap", "TrainingGap", "WorseThanNothing"}
         | {"GradientExploding", "RateTooHigh", "SampleSpike", "WorstSample"},
-        "InputScale": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow", "AlwaysClipped", "ConstantOutput"},
+        "InputScale": _EVERYTHING
+        | _OF_RATES
+        | {"RateTooHigh", "RateTooLow", "AlwaysClipped", "ConstantOutput", "NoDiversity"},
         "OddSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow", "LossNotDecreasing"},
         "DoubtfulSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow"},
         "RateTooHigh": _EVERYTHING | _OF_RATES | {"AlwaysClipped"},
