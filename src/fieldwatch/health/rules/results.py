@@ -43,9 +43,9 @@ _LOWER = frozenset(
 )
 _ACCURACIES = frozenset(("accuracy", "acc", "right", "correct", "hit", "hits", "top1"))
 """Words in the names of metrics that count right answers."""
+_CENTERED = ("explained", "r2", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc")
 _NATURAL: Mapping[str, float] = MappingProxyType(
-    dict.fromkeys(("explained", "r2", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc"), 0.0)
-    | dict.fromkeys(("auc", "auroc"), 0.5)
+    {**{str(word): 0.0 for word in _CENTERED}, "auc": 0.5, "auroc": 0.5},
 )
 """Values that a prediction without any information reaches, by the words of metrics that are defined by it."""
 _FRACTIONS = frozenset(("accuracy", "acc", "precision", "recall", "f1", "iou", "miou", "dice"))

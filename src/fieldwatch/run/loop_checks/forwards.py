@@ -336,7 +336,7 @@ def _correlation(rows: Float[Tensor, "rows columns"], values: Float[Tensor, " ro
     """Return the largest correlation of values with a column."""
     centered = rows - rows.mean(dim=0)
     values = values - values.mean()
-    norms = centered.norm(dim=0) * values.norm()
+    norms = (centered.square().sum(dim=0) * values.square().sum()).sqrt()
     return ((centered.T @ values).abs() / norms.clamp_min(1e-30)).amax()
 
 

@@ -6,7 +6,7 @@ of a squared error is proportional to the error. So the targets of any loss form
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -69,7 +69,9 @@ def listen(
     places = Places(
         ids=None if small_ids is None else small_ids.clone(), following=following, classes=classes, values=kept
     )
-    output.register_hook(_GradientHook(name=name, places=places, flat=flat, counts=counts, measured=measured))
+    cast("Any", output).register_hook(
+        _GradientHook(name=name, places=places, flat=flat, counts=counts, measured=measured)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
