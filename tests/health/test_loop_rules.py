@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fieldwatch.health import HealthRule
-from fieldwatch.health.rules import batches, evaluations, precision, rates, rules_in, untrained
+from fieldwatch.health.rules import batches, evaluations, objectives, precision, rates, rules_in, untrained
 from fieldwatch.record import History
 
 STEPS = 640
@@ -61,6 +61,22 @@ def with_rates(rate, loss=FALLING, **rare):
     return Record(columns={"Loss/total": loss, "LearningRate/0": rate}, rare=named)
 
 
+def bounded(low, high):
+    """A loss of squares behind a tanh, with targets from ``low`` to ``high``."""
+    parts = {"error_square": FALLING[::16], "target_low": np.full(40, low), "target_high": np.full(40, high)}
+    rare = {f"Forward/net_{name}": values for name, values in parts.items()}
+    event = {"kind": "loss_form", "step": 0, "term": "mse", "form": "bounded", "operation": "tanh"}
+    return Record(columns={"Loss/total": FALLING}, rare=rare, events=[event])
+
+
+def logits(loss=FALLING, results=DONE, **measured):
+    """What is measured at the outputs of a classifier."""
+    usual = {"class_sum": 1e-8, "hits": 0.5, "implied_loss": 1.0, "target_entropy": 2.0, "batch_entropy": 1.9}
+    return forward(loss, results, **{name: np.full(40, value) for name, value in usual.items()} | measured)
+
+
+SCALED = {"input_mean": np.zeros(40), "input_std": np.full(40, 5.0)}
+STILL = {"Eval/modes": np.full(4, 0.2)}
 EVERY = {"names": ["net.head.weight"], "count": 1}
 MODE = {"item": "net", "modules": ["net.drop"]}
 DECAY = {"group": "0", "optimizer": "AdamW", "decoupled": True}
@@ -231,6 +247,190 @@ CASES = [
         subject="critic",
         words=("1e-06", "'maker'", "learning rate"),
     ),
+    Case(
+        rule=rates.RateStartsLate(),
+        fault=with_rates(0.1 * np.linspace(0, 1, STEPS) ** 4, FLAT),
+        healthy=with_rates(0.1 * np.minimum(np.arange(1, STEPS + 1) / 30, 1.0), FLAT),
+        severity="warning",
+        subject="",
+        words=("first 6", "warm-up", "scheduler.step()"),
+    ),
+    Case(
+        rule=batches.ConstantArgument(),
+        fault=forward(results=MEMORIZED, argument_spread=np.zeros(40)),
+        healthy=forward(results=MEMORIZED, argument_spread=np.ones(40)),
+        severity="warning",
+        subject="net",
+        words=("one of the inputs", "times"),
+    ),
+    Case(
+        rule=batches.InputScale(),
+        fault=forward(results=MEMORIZED, input_ratio=np.full(40, 4e3), **SCALED),
+        healthy=forward(results=MEMORIZED, input_ratio=np.full(40, 3.0), **SCALED),
+        severity="warning",
+        subject="net",
+        words=("4,000 times larger", "Normalize"),
+    ),
+    Case(
+        rule=batches.NoDiversity(),
+        fault=forward(results=STILL, output_share=np.full(40, 1e-4), output_spread=np.full(40, 0.02)),
+        healthy=forward(results=STILL, output_share=np.full(40, 0.4), output_spread=np.full(40, 0.9)),
+        severity="warning",
+        subject="net",
+        words=("collapse", "diversity", "latents"),
+    ),
+    Case(
+        rule=untrained.CopyNeverUpdated(),
+        fault=forward(results=MEMORIZED, average_way=np.zeros(40)),
+        healthy=forward(results=MEMORIZED, average_way=np.linspace(0, 0.3, 40)),
+        severity="warning",
+        subject="net",
+        words=("has not changed", "target network"),
+    ),
+    Case(
+        rule=objectives.LossForm(),
+        fault=settled("loss_form", term="nll", form="negated"),
+        healthy=settled("loss_form", term="mse", form="bounded", operation="sigmoid"),
+        severity="warning",
+        subject="nll",
+        words=("sign is wrong", "minus sign"),
+    ),
+    Case(
+        rule=objectives.OutputRange(),
+        fault=bounded(low=-4.0, high=5.0),
+        healthy=bounded(low=-1.0, high=1.1),
+        severity="warning",
+        subject="net",
+        words=("tanh", "-1 to 1", "-4 to 5", "activation"),
+    ),
+    Case(
+        rule=objectives.SamplesIgnored(),
+        fault=forward(results=MEMORIZED, live_share=np.full(40, 1 / 32)),
+        healthy=forward(results=MEMORIZED, live_share=np.full(40, 0.8)),
+        severity="warning",
+        subject="net",
+        words=("3%", "mask"),
+    ),
+    Case(
+        rule=objectives.EqualUnits(),
+        fault=forward(unit_spread=np.zeros(40)),
+        healthy=forward(unit_spread=np.linspace(0, 1, 40)),
+        severity="warning",
+        subject="net",
+        words=("same weights", "random"),
+    ),
+    Case(
+        rule=objectives.OptimizerRenewed(),
+        fault=settled("optimizer_renewed", renewals=64, updates=64, optimizer="Adam"),
+        healthy=settled("optimizer_renewed", renewals=16, updates=600, optimizer="Adam"),
+        severity="warning",
+        subject="Adam",
+        words=("64 times", "before the loop"),
+    ),
+    Case(
+        rule=objectives.NormalizedOverBatch(),
+        fault=forward(loss=FLAT, class_sum=np.full(40, 0.1), batch_sum=np.full(40, 1e-7)),
+        healthy=forward(loss=FLAT, class_sum=np.full(40, 1e-8), batch_sum=np.full(40, 1e-7)),
+        severity="warning",
+        subject="net",
+        words=("over the batch", "axis"),
+    ),
+    Case(
+        rule=objectives.ChanceLevel(),
+        fault=logits(loss=FLAT, results={}, implied_loss=FLAT[::16], target_entropy=np.full(40, 2.3)),
+        healthy=logits(results={}, implied_loss=FALLING[::16], target_entropy=np.full(40, 2.3)),
+        severity="warning",
+        subject="net",
+        words=("constant prediction", "entropy", "targets"),
+    ),
+    Case(
+        rule=objectives.InitialLoss(),
+        fault=logits(loss=FLAT, implied_loss=np.geomspace(140, 2, 40), target_entropy=np.full(40, 1.4)),
+        healthy=logits(loss=FLAT, implied_loss=np.geomspace(3, 2, 40), target_entropy=np.full(40, 1.4)),
+        severity="warning",
+        subject="net",
+        words=("100 times", "initial weights"),
+    ),
+    Case(
+        rule=objectives.UnmixedBatches(),
+        fault=logits(results=MEMORIZED, batch_entropy=np.full(40, 0.2), target_entropy=np.full(40, 2.0)),
+        healthy=logits(results=MEMORIZED, batch_entropy=np.full(40, 1.8), target_entropy=np.full(40, 2.0)),
+        severity="warning",
+        subject="net",
+        words=("sorted by class", "shuffle=True"),
+    ),
+    Case(
+        rule=objectives.OutputsGrow(),
+        fault=forward(results=MEMORIZED, output_std=np.geomspace(0.1, 1e3, 40)),
+        healthy=forward(results=MEMORIZED, output_std=np.linspace(0.1, 1.0, 40)),
+        severity="warning",
+        subject="net",
+        words=("diverge", "discount"),
+    ),
+    Case(
+        rule=objectives.PaddingCounts(),
+        fault=logits(blank_share=np.full(40, 0.8), hits=np.full(40, 0.84)),
+        healthy=logits(blank_share=np.full(40, 0.1), hits=np.full(40, 0.84)),
+        severity="warning",
+        subject="net",
+        words=("80%", "20% are right", "ignore_index"),
+    ),
+    Case(
+        rule=objectives.PositionIgnored(),
+        fault=forward(position_spread=np.zeros(40), hits=np.full(40, 0.3)),
+        healthy=forward(position_spread=np.full(40, 0.4), hits=np.full(40, 0.3)),
+        severity="warning",
+        subject="net",
+        words=("equal tokens", "positional encoding"),
+    ),
+    Case(
+        rule=objectives.FutureVisible(),
+        fault=forward(future_spread=np.full(1, 0.8), next_share=np.ones(40)),
+        healthy=forward(future_spread=np.zeros(1), next_share=np.ones(40)),
+        severity="warning",
+        subject="net",
+        words=("later tokens", "causal mask"),
+    ),
+    Case(
+        rule=objectives.TargetAmongInputs(),
+        fault=forward(results=MEMORIZED, copied_input=np.minimum(np.linspace(0.5, 1.2, 40), 1.0)),
+        healthy=forward(results=MEMORIZED, copied_input=np.full(40, 0.8)),
+        severity="warning",
+        subject="net",
+        words=("one column", "leak", "feature"),
+    ),
+    Case(
+        rule=objectives.TrainingGap(),
+        fault=logits(results={"val/right": np.full(4, 0.1)}, hits=np.linspace(0.1, 1, 40)),
+        healthy=logits(results={"val/right": np.full(4, 0.9)}, hits=np.linspace(0.1, 1, 40)),
+        severity="warning",
+        subject="val/right",
+        words=("held-out", "0.1", "labels"),
+    ),
+    Case(
+        rule=objectives.OddSetting(),
+        fault=settled("odd_setting", MEMORIZED, where="Adam", setting="eps", value=1.0, usual="1e-8"),
+        healthy=settled("other", MEMORIZED),
+        severity="warning",
+        subject="Adam eps",
+        words=("eps = 1", "1e-8"),
+    ),
+    Case(
+        rule=objectives.FrozenBody(),
+        fault=settled("frozen_share", MEMORIZED, share=0.9, in_optimizer=True, **EVERY),
+        healthy=settled("frozen_share", MEMORIZED, share=0.1, in_optimizer=False, **EVERY),
+        severity="warning",
+        subject="net.head.weight",
+        words=("90%", "requires_grad=False", "requires_grad_(True)"),
+    ),
+    Case(
+        rule=objectives.UnboundedLoss(),
+        fault=Record(columns={"Loss/total": 1 - 200 * np.linspace(0, 1, STEPS) ** 6}),
+        healthy=Record(columns={"Loss/total": 1 - 5 * (1 - np.exp(-np.arange(STEPS) / 60))}),
+        severity="warning",
+        subject="Loss/total",
+        words=("no lower bound", "sign"),
+    ),
 ]
 BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule.name)
 
@@ -251,13 +451,20 @@ def test_is_silent_on_the_healthy_twin(case, make):
 
 
 def test_every_rule_of_these_modules_is_planted():
-    rules: set[Callable[..., object]] = {rates.AlwaysClipped, rates.GroupTooSlow, rates.RateEndsEarly}
-    for module in (batches, evaluations, precision, untrained):
+    rules: set[Callable[..., object]] = {rates.AlwaysClipped, rates.GroupTooSlow}
+    rules |= {rates.RateEndsEarly, rates.RateStartsLate}
+    for module in (batches, evaluations, objectives, precision, untrained):
         rules |= set(rules_in(module))
     assert {type(case.rule) for case in CASES} == rules
 
 
-@pytest.mark.parametrize("rule", [batches.SameBatch, batches.EvaluationInput, batches.BatchOfOne])
+MAY_BE_MEANT = [
+    *(batches.SameBatch, batches.EvaluationInput, batches.BatchOfOne, batches.InputScale),
+    *(objectives.SamplesIgnored, objectives.UnmixedBatches, objectives.OddSetting, objectives.FrozenBody),
+]
+
+
+@pytest.mark.parametrize("rule", MAY_BE_MEANT)
 def test_a_fact_that_may_be_intended_is_a_note_while_the_result_is_good(rule, make):
     """Full batches, for example, are the same batch at every step."""
     (case,) = (case for case in CASES if type(case.rule) is rule)

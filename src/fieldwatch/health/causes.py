@@ -17,25 +17,41 @@ _LOSSES = frozenset(("LossSpike", "LossJump", "LossOscillating", "LossNotDecreas
 _GRADIENTS = frozenset(("GradientExploding", "GradientVanishing", "UpdateRatio", "ParameterDrift", "GroupImbalance"))
 _STOPPED = frozenset(("DeadGroup", "UnchangedParameters"))
 _RESULTS = frozenset(
-    {"Collapse", "HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "WorseThanNothing", "WorstSample"}
+    {
+        *("ChanceLevel", "Collapse", "HeldOutGap", "NoProgress", "Overfitting", "Overtraining", "TrainingGap"),
+        *("WorseThanNothing", "WorstSample"),
+    }
 )
 _INCIDENTS = frozenset({"RefusedUpdates", "RolledBack", "DeclaredButZero"})
 _UNTRAINED = frozenset({"LossNotDecreasing", "RateTooLow", "TermNotLearned", "UpdateRatio"})
 _OF_RATES = frozenset({"ConstantOutput", "DecayTooHigh", "NonFinite", "TermDominates", "TermNotLearned"})
+_OUTLIERS = _RESULTS - {"HeldOutGap", "TrainingGap", "WorseThanNothing"} | {"GradientExploding", "RateTooHigh"}
 _EVERYTHING = _LOSSES | _GRADIENTS | _STOPPED | _RESULTS | _INCIDENTS
 
 EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         # Data that were read wrong come first, then the program, then its settings, then the course of training.
         "HalfParameters": _EVERYTHING | {"HalfUnderflow", "NonFinite", "RateTooLow"},
+        "InitialLoss": _EVERYTHING | _OF_RATES | {"RateTooHigh", "AlwaysClipped"},
         "NonFinite": _LOSSES | _STOPPED | _INCIDENTS | _RESULTS | {"GradientExploding"},
         "NotInOptimizer": _RESULTS | _UNTRAINED | {"ConstantOutput", "NotKept", "UnchangedParameters"},
         "NotKept": frozenset(("LossJump",)),
+        "LossForm": _EVERYTHING | _UNTRAINED | _OF_RATES | {"InputIgnored", "NormalizedOverBatch", "RateTooHigh"},
+        "OutputRange": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored"},
+        "EqualUnits": _RESULTS | _UNTRAINED | {"ConstantOutput", "InputIgnored"},
+        "OptimizerRenewed": _EVERYTHING | _UNTRAINED | {"NotKept"},
+        "SamplesIgnored": _RESULTS | _UNTRAINED,
+        "NormalizedOverBatch": _RESULTS | _UNTRAINED | {"InputIgnored", "LossNotDecreasing"},
+        "FutureVisible": _RESULTS,
         "FrozenDuringTraining": _RESULTS | _UNTRAINED | {"DeadGroup", "UnchangedParameters"},
         "FrozenOutput": _RESULTS | _UNTRAINED,
         "NeverTrained": _RESULTS | _UNTRAINED | {"ConstantOutput", "UnchangedParameters"},
         "UnchangedParameters": _RESULTS | _UNTRAINED,
         "DeclaredButAbsent": _RESULTS,
+        "PositionIgnored": _RESULTS | _UNTRAINED,
+        "PaddingCounts": _RESULTS | _UNTRAINED,
+        "UnmixedBatches": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift", "RateTooHigh", "SameBatch"},
+        "TargetAmongInputs": _RESULTS,
         "ConstantInput": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "TermDominates"},
         "SameBatch": _RESULTS | _UNTRAINED,
         "EvaluationInput": _RESULTS,
@@ -48,15 +64,24 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "HalfUnderflow": _RESULTS | _UNTRAINED | {"GradientVanishing", "UnchangedParameters"},
         "BatchOfOne": _RESULTS,
         "StaleAverage": _RESULTS,
+        "CopyNeverUpdated": _RESULTS | _LOSSES,
+        "ConstantArgument": _RESULTS | _UNTRAINED,
         "RateEndsEarly": _RESULTS | _UNTRAINED,
-        "AlwaysClipped": _RESULTS | _UNTRAINED,
-        "WrongSample": _LOSSES | _RESULTS | {"GradientExploding", "RateTooHigh", "SampleSpike", "WorstSample"},
+        "RateStartsLate": _RESULTS | _UNTRAINED,
+        "WrongSample": _LOSSES
+        | _RESULTS - {"HeldOutGap", "TrainingGap", "WorseThanNothing"}
+        | {"GradientExploding", "RateTooHigh", "SampleSpike", "WorstSample"},
+        "InputScale": _EVERYTHING
+        | _OF_RATES
+        | {"RateTooHigh", "RateTooLow", "AlwaysClipped", "ConstantOutput", "NoDiversity"},
+        "OddSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow", "LossNotDecreasing"},
         "DoubtfulSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow"},
-        "RateTooHigh": _EVERYTHING | _OF_RATES,
+        "RateTooHigh": _EVERYTHING | _OF_RATES | {"AlwaysClipped"},
         "RateJump": _EVERYTHING | _OF_RATES,
+        "AlwaysClipped": _RESULTS | _UNTRAINED,
         "DecayTooHigh": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "ParameterDrift"},
         "GroupTooSlow": _RESULTS | _UNTRAINED | {"GradientVanishing", "InputIgnored", "TermDominates"},
-        "TermDominates": _RESULTS | {"LossNotDecreasing", "TermConflict", "GradientVanishing"},
+        "TermDominates": _RESULTS | {"GradientExploding", "GradientVanishing", "LossNotDecreasing", "TermConflict"},
         "TermNotLearned": _RESULTS | {"LossNotDecreasing", "GradientVanishing"},
         "GradientVanishing": _RESULTS | _STOPPED | _UNTRAINED | {"ConstantOutput"},
         "GradientExploding": _LOSSES | _STOPPED | _RESULTS | {"ParameterDrift", "RolledBack", "UpdateRatio"},
@@ -65,10 +90,16 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "RateTooLow": _RESULTS | {"LossNotDecreasing", "TermNotLearned", "UpdateRatio"},
         "DoubtfulData": _RESULTS | {"WrongSample", "SampleSpike", "LossNotDecreasing"},
         "LossJump": _RESULTS | {"LossSpike", "LossOscillating", "SampleSpike", "ParameterDrift", "GradientExploding"},
+        "OutputsGrow": _RESULTS | _LOSSES,
+        "FrozenBody": _RESULTS | _UNTRAINED,
         "InputIgnored": _RESULTS | {"LossNotDecreasing"},
+        "NoDiversity": _RESULTS | {"InputIgnored"},
+        "UnboundedLoss": _RESULTS | _LOSSES | {"GradientExploding", "ParameterDrift"},
+        "HeldOutGap": _RESULTS,
+        "TrainingGap": _RESULTS,
         "WorseThanNothing": _RESULTS | {"LossNotDecreasing"},
-        "LossNotDecreasing": frozenset(("NoProgress", "HeldOutGap")),
-        "HeldOutGap": frozenset(("Overfitting", "Overtraining", "NoProgress", "WorstSample")),
+        "ChanceLevel": _RESULTS | {"LossNotDecreasing"},
+        "LossNotDecreasing": frozenset(("NoProgress", "HeldOutGap", "TrainingGap")),
         "Overtraining": frozenset(("Overfitting",)),
         "MemoryLeak": frozenset(("MemoryGrowing", "OutOfMemoryAhead")),
     }
@@ -84,15 +115,31 @@ AT_THE_END = _RESULTS | {
     "AlwaysClipped",
     "BatchOfOne",
     "DecayTooHigh",
+    "ConstantArgument",
+    "CopyNeverUpdated",
     "EvaluationInput",
+    "FrozenBody",
+    "FutureVisible",
     "GroupTooSlow",
     "InputIgnored",
+    "InputScale",
+    "NoDiversity",
+    "NormalizedOverBatch",
+    "OddSetting",
+    "OutputsGrow",
+    "PaddingCounts",
+    "PositionIgnored",
     "RateEndsEarly",
+    "RateStartsLate",
     "RateTooHigh",
     "RateTooLow",
     "SameBatch",
+    "SamplesIgnored",
     "StaleAverage",
+    "TargetAmongInputs",
     "TermNotLearned",
+    "UnboundedLoss",
+    "UnmixedBatches",
     "WrongSample",
 }
 """Rules that judge the whole run when it ends, so their step does not say when the condition began."""
@@ -123,8 +170,11 @@ _FACTS = frozenset(
         "EvaluatedInTrainMode",
         "EvaluationDraws",
         "FellBack",
+        "FutureVisible",
         "HalfParameters",
         "HalfUnderflow",
+        "LossForm",
+        "OptimizerRenewed",
         "MemoryLeak",
         "NonFinite",
         "NotInOptimizer",

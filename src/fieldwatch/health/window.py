@@ -208,6 +208,12 @@ def finished(history: History) -> bool:
     return planned is not None and history.step + 1 >= planned
 
 
+def finite_median(values: NDArray[np.float64]) -> float:
+    """Return the median of the finite values; NaN if there is none."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else float("nan")
+
+
 def is_signed(values: NDArray[np.float64]) -> bool:
     """Return whether any finite value is negative: ratios to a mean have no meaning then."""
     return bool((values < 0).any())

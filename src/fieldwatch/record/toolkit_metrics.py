@@ -162,6 +162,12 @@ FORWARD = (
         meaning="Standard deviation of the entries of that input.",
     ),
     Metric(
+        name="Forward/<module>_input_ratio",
+        unit="",
+        meaning="Largest standard deviation of a column of that input, divided by the geometric mean of all that vary; "
+        "for inputs of floating-point numbers.",
+    ),
+    Metric(
         name="Forward/<module>_input_mark",
         unit="",
         meaning="Sum of these entries with fixed weights: equal values mean the same batch.",
@@ -193,6 +199,135 @@ FORWARD = (
         name="Forward/<module>_evaluation_input_std",
         unit="",
         meaning="As Forward/<module>_input_std, in the first forward of an evaluation.",
+    ),
+    Metric(
+        name="Forward/<module>_evaluation_input_shift",
+        unit="",
+        meaning="Mean distance of the input's columns in an evaluation from their means in training, in standard "
+        "deviations of the column.",
+    ),
+    Metric(
+        name="Forward/<module>_output_std",
+        unit="",
+        meaning="Standard deviation of the entries of the output in a training forward.",
+    ),
+    Metric(
+        name="Forward/<module>_evaluation_output_std",
+        unit="",
+        meaning="As Forward/<module>_output_std, in the first forward of an evaluation.",
+    ),
+    Metric(
+        name="Forward/<module>_copied_input",
+        unit="",
+        meaning="Largest correlation of a single output with one column of the inputs; near 1 if the module passes on "
+        "one of its inputs.",
+    ),
+    Metric(
+        name="Forward/<module>_position_spread",
+        unit="",
+        meaning="Largest difference between the outputs for equal tokens of a sequence, divided by the largest output; "
+        "0 if a module with attention does not know positions.",
+    ),
+    Metric(
+        name="Forward/<module>_future_spread",
+        unit="",
+        meaning="Change of the earlier outputs when the last token of a sequence changes, divided by the largest "
+        "output; 0 for causal models. Measured once, in an evaluation.",
+    ),
+    Metric(
+        name="Forward/<module>_class_sum",
+        unit="",
+        meaning="Sum of the output's gradient over the classes, divided by the sum of its absolute values; 0 for a "
+        "cross-entropy of classes.",
+    ),
+    Metric(
+        name="Forward/<module>_batch_sum",
+        unit="",
+        meaning="The same over the samples of the batch; 0 if the loss normalizes over the batch.",
+    ),
+    Metric(
+        name="Forward/<module>_hits",
+        unit="",
+        meaning="Fraction of about 256 training outputs whose largest entry is the one that the gradient raises most: "
+        "the training accuracy of a classifier, before the update.",
+        better="higher",
+    ),
+    Metric(
+        name="Forward/<module>_implied_loss",
+        unit="nats",
+        meaning="Cross-entropy of these outputs with the classes that the gradient raises.",
+        better="lower",
+    ),
+    Metric(
+        name="Forward/<module>_target_entropy",
+        unit="nats",
+        meaning="Entropy of these classes over all measured steps so far: the cross-entropy of the best constant "
+        "prediction.",
+    ),
+    Metric(
+        name="Forward/<module>_batch_entropy",
+        unit="nats",
+        meaning="Entropy of these classes within the batch; far below that of all steps if batches are not mixed.",
+    ),
+    Metric(
+        name="Forward/<module>_target_share",
+        unit="",
+        meaning="Share of the most frequent of these classes: the accuracy of the best constant prediction.",
+    ),
+    Metric(
+        name="Forward/<module>_blank_share",
+        unit="",
+        meaning="Share of the places at which the most frequent token has the most frequent class, if these agree "
+        "everywhere: padding that counts in the loss.",
+    ),
+    Metric(
+        name="Forward/<module>_next_share",
+        unit="",
+        meaning="Share of the places whose class is the next token of the input: 1 for language models.",
+    ),
+    Metric(
+        name="Forward/<module>_error_square",
+        unit="",
+        meaning="Mean squared error, if the loss is proportional to one: from the gradient of the output.",
+    ),
+    Metric(
+        name="Forward/<module>_error_variance",
+        unit="",
+        meaning="Variance of these errors.",
+    ),
+    Metric(
+        name="Forward/<module>_error_covariance",
+        unit="",
+        meaning="Covariance of the outputs and these errors.",
+    ),
+    Metric(
+        name="Forward/<module>_output_variance",
+        unit="",
+        meaning="Variance of the outputs; with the other three, it gives the variance of the targets.",
+    ),
+    Metric(
+        name="Forward/<module>_target_low",
+        unit="",
+        meaning="Smallest target, if the loss is a mean of squares: from about 4,000 outputs and their gradients.",
+    ),
+    Metric(name="Forward/<module>_target_high", unit="", meaning="Largest target, if the loss is a mean of squares."),
+    Metric(
+        name="Forward/<module>_live_share",
+        unit="",
+        meaning="Fraction of the samples of the batch whose outputs have a gradient.",
+        better="higher",
+    ),
+    Metric(
+        name="Forward/<module>_argument_spread",
+        unit="",
+        meaning="As Forward/<module>_input_spread, of the argument that differs least; 0 if one of several inputs is "
+        "the same for all samples.",
+    ),
+    Metric(
+        name="Forward/<module>_unit_spread",
+        unit="",
+        meaning="Largest difference between the units (rows) of a weight, divided by its largest entry, for the weight "
+        "whose units differ least; 0 if all units of a layer are the same.",
     ),
     Metric(
         name="Forward/<module>_average_way",

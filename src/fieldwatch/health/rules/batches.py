@@ -10,9 +10,9 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.rates import highest_rate
-from fieldwatch.health.rules.results import ends_poorly
+from fieldwatch.health.rules.results import ends_poorly, has_improved, is_evaluated, learned_by_heart
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, first_sustained, is_signed, on_steps
+from fieldwatch.health.window import finished, finite_median, first_sustained, is_signed, on_steps
 from fieldwatch.record import History, Series, tags
 
 
@@ -26,7 +26,8 @@ class ConstantInput(HealthRule):
     remedy: ClassVar[str] = (
         "Look at the tensor that the loop passes to the module: a normalization, division or clamp that blanks the "
         "input, an index that reads the same sample for all, a feature that is overwritten. Draw new latents (noise) "
-        "for each sample of a batch."
+        "for each sample of a batch. For indices (codes, tokens, experts), look at how they are chosen, and at the "
+        "initialization of what they are compared with."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -46,6 +47,34 @@ class ConstantInput(HealthRule):
             "carries no information, so its outputs have no diversity and can be no better than a constant prediction."
         )
         return self.finding(int(spread.steps[at]), text, subject=item)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantArgument(HealthRule):
+    """One of several inputs of a module is the same for all samples at every step.
+
+    A warning if the result is poor at the end, otherwise a note: masks and settings may be the same for all.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    patience: int = threshold(
+        32, unit="recordings", reason="a batch of equal values may occur once, but not at every measured step"
+    )
+    remedy: ClassVar[str] = (
+        "Look at the arguments that the loop passes to the module (times, conditions, classes, masks): draw or index "
+        "them for each sample, and check that none is overwritten with a constant."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: list[Finding] = []
+        for item, name in tags.ARGUMENT_SPREAD.parts(history.names()).items():
+            spread = history[name]
+            if len(spread) < self.patience or spread.values.any() or not ends_poorly(history):
+                continue
+            text = f"one of the inputs of '{item}' is the same for all samples at every measured step."
+            found.append(self.finding(history.step, text, subject=item, severity="warning"))
+        return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +103,8 @@ class SameBatch(HealthRule):
             equal = spread in history and not history[spread].values.any()
             if len(marks) < self.count or np.ptp(marks.values) != 0 or equal:
                 continue
-            severity: Severity = "warning" if ends_poorly(history) else "note"
+            # A loss that has not fallen has another cause: one batch is easy to learn.
+            severity: Severity = "warning" if learned_by_heart(history) else "note"
             text = f"'{item}' got the same batch at all {len(marks)} measured steps: other samples were never seen."
             if severity == "note":
                 text = f"'{item}' got the same batch at all {len(marks)} measured steps, as if it were all of the data."
@@ -180,6 +210,46 @@ class InputIgnored(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoDiversity(HealthRule):
+    """The outputs of a module are nearly the same for all samples, and no held-out metric has improved: a collapse."""
+
+    share: float = threshold(
+        0.01, unit="fraction of the output's variance", reason="between samples; healthy runs end above 0.1"
+    )
+    spread: float = threshold(
+        0.2, unit="fraction of the largest output", reason="the largest difference of two samples"
+    )
+    window: int = threshold(4, unit="recordings", reason="length of the final median, about 200 steps")
+    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    remedy: ClassVar[str] = (
+        "Scale the input (latents, noise) of the module to a standard deviation of about 1, and check that it is drawn "
+        "for each sample. In a game, lower the learning rate of this player or raise that of its opponent (critic, "
+        "discriminator); without negatives, a similarity loss has a constant as its best solution: add negatives or a "
+        "term for diversity."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per module."""
+        if not finished(history) or has_improved(history) or not is_evaluated(history):
+            return ()
+        found: list[Finding] = []
+        for item, name in tags.OUTPUT_SHARE.parts(history.names()).items():
+            shares = history[name]
+            spreads = tags.OUTPUT_SPREAD.tag(item)
+            if len(shares) < self.count or "." in item or spreads not in history:
+                continue
+            share = finite_median(shares.values[-self.window :])
+            spread = finite_median(history[spreads].values[-self.window :])
+            if share < self.share and spread < self.spread:
+                text = (
+                    f"the outputs of '{item}' hardly differ between samples ({percent(max(share, 0.0), 2)} of their "
+                    "variance): a collapse without diversity, which no evaluation shows to be meant."
+                )
+                found.append(self.finding(history.step, text, subject=item))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluationInput(HealthRule):
     """A module gets inputs of another scale in evaluations than in training.
 
@@ -193,17 +263,23 @@ class EvaluationInput(HealthRule):
     shift: float = threshold(
         2.0, unit="standard deviations in training", reason="a mean of about 2,000 entries varies by far less"
     )
+    columns: float = threshold(
+        1.0,
+        unit="standard deviations of a column, on average",
+        reason="means of 32 samples differ by 0.15; other samples of the same data by hardly more",
+    )
     count: int = threshold(2, unit="evaluations", reason="a single batch may be unusual")
     remedy: ClassVar[str] = (
         "Apply the same normalization (mean, standard deviation, scaling to 0..1) in training and in evaluation: make "
-        "it part of the model, or use one function for both."
+        "it part of the model, or use one function for both. Check that both have the same features (columns, "
+        "channels) in the same order."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return one finding per module."""
         found: list[Finding] = []
         for item in tags.EVALUATION_INPUT_MEAN.parts(history.names()):
-            finding = self._judge(history, item)
+            finding = self._judge(history, item) or self._by_column(history, item)
             if finding is not None:
                 found.append(finding)
         return tuple(found)
@@ -227,6 +303,20 @@ class EvaluationInput(HealthRule):
         )
         step = history.step if severity == "warning" else int(history[names[2]].steps[self.count - 1])
         return self.finding(step, text, subject=item, severity=severity)
+
+    def _by_column(self, history: History, item: str) -> Finding | None:
+        """Return a finding if the columns have other means in evaluations, such as exchanged or missing ones."""
+        name = tags.EVALUATION_INPUT_SHIFT.tag(item)
+        if name not in history or len(history[name]) < self.count or not ends_poorly(history):
+            return None
+        shift = float(np.nanmedian(history[name].values))
+        if shift <= self.columns:
+            return None
+        text = (
+            f"the columns of the input of '{item}' have other means in evaluations than in training, by "
+            f"{number(shift, 2)} standard deviations on average: features differ, or come in another order or scale."
+        )
+        return self.finding(history.step, text, subject=item, severity="warning")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,3 +349,62 @@ class BatchOfOne(HealthRule):
             step = history.step if severity == "warning" else int(event["step"])
             found[item] = self.finding(step, text, subject=item, severity=severity)
         return tuple(found.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputScale(HealthRule):
+    """A column of a module's input has a far larger scale than the others, or all have: the input is not normalized.
+
+    A warning if the result is poor at the end, otherwise a note.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    ratio: float = threshold(
+        200.0,
+        unit="times the geometric mean of the columns' standard deviations",
+        reason="a single column of other units among five reaches 1,000 times it at a factor of 5,000",
+    )
+    scale: float = threshold(
+        50.0,
+        unit="standard deviation of the input",
+        reason="layers are initialized for inputs of about 1; bytes have 70",
+    )
+    small: float = threshold(
+        0.03, unit="standard deviation of the input", reason="a layer's bias outweighs such an input"
+    )
+    offset: float = threshold(
+        10.0, unit="times the standard deviation", reason="the mean of inputs hides their differences"
+    )
+    count: int = threshold(8, unit="recordings", reason="single batches may hold an extreme sample")
+    remedy: ClassVar[str] = (
+        "Normalize the inputs: subtract the mean of each feature (column, channel) and divide by its standard "
+        "deviation, both from the training data, or take logarithms of features with heavy tails; check the units of "
+        "the named input."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        found: list[Finding] = []
+        for item, name in tags.INPUT_RATIO.parts(history.names()).items():
+            ratios = history[name]
+            if len(ratios) < self.count or "." in item:
+                continue
+            mean, std = (history[family.tag(item)].values for family in (tags.INPUT_MEAN, tags.INPUT_STD))
+            usual = float(np.nanmedian(ratios.values))
+            spread = float(np.nanmedian(std))
+            center = float(np.nanmedian(np.abs(mean)))
+            if usual > self.ratio:
+                what = f"a column of the input of '{item}' is {number(usual, 2)} times larger in scale than the others"
+            elif spread > self.scale:
+                what = f"the input of '{item}' has a standard deviation of {number(spread, 3)}"
+            elif 0 < spread < self.small:
+                what = f"the input of '{item}' (latents, features) has a standard deviation of only {number(spread, 2)}"
+            elif spread > 0 and center > self.offset * spread:
+                what = f"the input of '{item}' has mean {number(center, 3)} and varies by {number(spread, 2)} only"
+            else:
+                continue
+            severity: Severity = "warning" if ends_poorly(history) else "note"
+            text = f"{what}: it is not normalized (units, scale), and a part of its information hardly counts."
+            step = history.step if severity == "warning" else int(ratios.steps[self.count - 1])
+            found.append(self.finding(step, text, subject=item, severity=severity))
+        return tuple(found)

@@ -23,6 +23,13 @@ _DIVERGED = (
     "Clip the gradient norm (step.update(..., clip=1.0)) and lower the learning rate; check its schedule if the rate "
     "has grown. If the values of one term overflow first, check its divisions, logarithms and square roots."
 )
+_BACKWARD = (
+    "If the loss is scaled for float16, lower the scale (GradScaler(init_scale=...)), or use bfloat16. Otherwise look "
+    "for an operation whose derivative is infinite although its value is not: a square root, norm or power at 0, "
+    "acos at 1, a division that torch.where hides; add an epsilon inside, and check the data of that sample."
+)
+_RISEN = 1e3
+"""A loss a thousand times its first value, rising step by step, has diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +88,18 @@ class NonFinite(HealthRule):
         text = f"{what} {verb} not finite at step {step}{where}; {end}"
         finding = self.finding(step, text, subject=subject, severity=level)
         grown = _growth_before(history, step)
-        if grown is None:
-            return finding
-        text += (
-            f" The gradient norm had exploded before, from {number(grown[0], 3)} to {number(grown[1], 3)}: the run "
-            "diverged."
-        )
-        return replace(finding, message=text, remedy=_DIVERGED)
+        risen = None if grown else _rise_before(history, step)
+        if grown is not None or risen is not None:
+            what = "gradient norm" if grown is not None else "loss"
+            before, after = grown or risen or (0.0, 0.0)
+            text += (
+                f" The {what} had exploded before, from {number(before, 3)} to {number(after, 3)}: the run diverged."
+            )
+            return replace(finding, message=text, remedy=_DIVERGED)
+        if not terms and tags.TOTAL not in culprits and groups:
+            text += " The loss itself was finite: only the backward pass overflowed."
+            return replace(finding, message=text, remedy=_BACKWARD)
+        return finding
 
     def _is_watched(self, name: str) -> bool:
         if tags.kind(name) == tags.LOSS:
@@ -114,6 +126,18 @@ def _growth_before(history: History, step: int) -> tuple[float, float] | None:
     usual = float(np.median(before[:-_RECENT]))
     highest = float(np.max(before[-_RECENT:]))
     return (usual, highest) if highest > _EXPLODED * usual else None
+
+
+def _rise_before(history: History, step: int) -> tuple[float, float] | None:
+    """Return the first loss and the last one before a step, if it had exploded by then."""
+    if tags.TOTAL not in history:
+        return None
+    losses = history[tags.TOTAL]
+    before = np.abs(losses.values[losses.steps < step])
+    before = before[np.isfinite(before)]
+    if len(before) < 2 or not before[0] > 0 or not before[-1] > _RISEN * before[0]:
+        return None
+    return float(before[0]), float(before[-1])
 
 
 def _bad_steps(history: History, name: str) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fieldwatch.base import number
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.results import ends_poorly
 from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.window import Span, between, finished, first_sustained, on_steps, phases, spans, trailing_mean
 from fieldwatch.record import History, Series, tags
@@ -143,6 +144,13 @@ class GradientVanishing(HealthRule):
         return float(np.nanmedian(values[:1])) / last if last > 0 else 0.0
 
 
+def _at_rate(history: History) -> str:
+    """Return the highest learning rate of the first steps in words; empty if none is recorded."""
+    names = tags.LEARNING_RATE.parts(history.names()).values()
+    rate = max((float(np.nanmax(history[name].values[:32])) for name in names), default=0.0)
+    return f" (at a learning rate of {rate:g})" if rate else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GradientExploding(HealthRule):
     """The gradient norm is far above its moving baseline, or above any useful value.
@@ -169,6 +177,9 @@ class GradientExploding(HealthRule):
     peak: float = threshold(
         50.0, unit="times the later median", reason="first gradients are larger, but not by this much"
     )
+    extreme: float = threshold(
+        1000.0, unit="times the later median", reason="enough if the result is poor: such an update is a jump"
+    )
     slow: float = threshold(
         3e-4, unit="update / parameter norm", reason="a third of the usual 1e-3, and well below that of healthy runs"
     )
@@ -193,6 +204,13 @@ class GradientExploding(HealthRule):
         peak = float(np.max(norms.values[: self.warmup]))
         usual = float(np.nanmedian(norms.values[self.warmup :]))
         largest = max(float(np.nanmedian(each)) for each in ratios)
+        if peak > self.high and peak > self.extreme * usual and ends_poorly(history):
+            text = (
+                f"{tags.TOTAL_NORM} exploded to {number(peak)} within the first {self.warmup} steps, "
+                f"{number(peak / max(usual, 1e-30), 2)} times its usual {number(usual, 3)}: the first updates"
+                f"{_at_rate(history)} have destroyed the initial model."
+            )
+            return (self.finding(history.step, text, subject=tags.TOTAL_NORM),)
         if not (peak > self.high and peak > self.peak * usual and 0 < largest < self.slow):
             return ()
         text = (

@@ -14,7 +14,7 @@ from fieldwatch.base import number
 from fieldwatch.health.finding import Finding, Severity, first_per_subject
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import between, excused, first_sustained, on_steps
+from fieldwatch.health.window import between, excused, first_sustained, on_steps, planned_steps
 from fieldwatch.record import TOOLKIT, History, Series, tags
 
 
@@ -106,6 +106,8 @@ class FrozenDuringTraining(HealthRule):
     patience: int = threshold(
         8, unit="updates", reason="a GAN that freezes its critic for the generator's steps unfreezes it sooner"
     )
+    early: float = threshold(0.1, unit="fraction of the planned steps", reason="too early to have learned anything")
+    lasting: int = threshold(32, unit="updates", reason="what is frozen for so long after a few updates stays frozen")
     remedy: ClassVar[str] = (
         "Call requires_grad_(True) after the code that froze them; an evaluation needs only torch.no_grad(), which a "
         "run.evaluation(...) block sets. If the change is intended, record it as a phase: run.event('phase', name=...)."
@@ -122,7 +124,10 @@ class FrozenDuringTraining(HealthRule):
         if not event["frozen"] or event["updates"] < self.patience or _new_phase(history, since, first):
             return None
         metric = _evaluated(history, since, first)
-        severity: Severity = "warning" if metric else "note"
+        # Who freezes on purpose does so before the first update, or later than at once.
+        planned = planned_steps(history)
+        at_once = planned is not None and 0 < first <= self.early * planned and bool(event["frozen_in_optimizers"])
+        severity: Severity = "warning" if metric or (at_once and event["updates"] >= self.lasting) else "note"
         names = _names(event["frozen"], int(event["frozen_count"]))
         text = f"{names} stopped requiring a gradient between the updates of steps {since} and {first}"
         text += f", where '{metric}' was recorded." if metric else "."

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from fieldwatch.base import number
 from fieldwatch.health.finding import Finding
 from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.results import is_played, loss_reduction, single_loss
 from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.visits import Visits
 from fieldwatch.health.window import (
     LOOKBACK,
     Span,
     excused,
+    finished,
     first_sustained,
     is_signed,
     on_steps,
@@ -167,6 +169,9 @@ class LossJump(HealthRule):
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return the first jump of each phase."""
+        # The losses of a policy and its critic follow the returns.
+        if is_played(history):
+            return ()
         return tuple(found for span in spans(history, *self.metrics) if (found := self._judge(history, span)))
 
     def _judge(self, history: History, span: Span) -> Finding | None:
@@ -223,6 +228,7 @@ class LossNotDecreasing(HealthRule):
         unit="recordings",
         reason="learning rates warm up; smdebug's 10 steps fire on every warm-up. At most half of the planned steps",
     )
+    least: int = threshold(60, unit="recordings", reason="a shorter run is judged by its end only")
     moved: float = threshold(
         0.05, unit="fraction of the initial loss", reason="a term that has changed by this much has been learned"
     )
@@ -242,8 +248,25 @@ class LossNotDecreasing(HealthRule):
         # A run that continues a trained model does not start high, so it need not decrease.
         if history.first >= LOOKBACK:
             return ()
-        first = (span for span in spans(history, *self.metrics) if span.start == 0 and span.whole)
-        return tuple(found for span in first if (found := self._judge(history, span)))
+        first = [span for span in spans(history, *self.metrics) if span.start == 0 and span.whole]
+        found = tuple(found for span in first if (found := self._judge(history, span)))
+        return found or self._flat(history)
+
+    def _flat(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of a run that is too short for the means, if its only loss has not moved."""
+        loss = single_loss(history)
+        if loss is None or not finished(history) or not self.least <= len(loss) < self.head + self.patience:
+            return ()
+        values = loss.values
+        fallen = loss_reduction(history)
+        part = max(len(values) // 10, 5)
+        noise = float(np.nanstd(values)) / max(abs(float(np.nanmean(values))), 1e-12)
+        if fallen is None or abs(fallen) > self.drop or noise > self.noise:
+            return ()
+        first = float(np.nanmedian(values[:part]))
+        last = float(np.nanmedian(values[-part:]))
+        text = f"{tags.TOTAL} is {number(last)} at the end, no lower than the {number(first)} at first."
+        return (self.finding(history.step, text, subject=tags.TOTAL),)
 
     def _judge(self, history: History, span: Span) -> Finding | None:
         values = span.values

@@ -51,7 +51,9 @@ class UnchangedParameters(HealthRule):
     )
     remedy: ClassVar[str] = (
         "Pass the group to the optimizer (were its parameters replaced after the optimizer was created?), check its "
-        "learning rate, and check that step.update is called with that optimizer."
+        "learning rate, and check that step.update is called with that optimizer. If its gradients are 0, it does not "
+        "contribute to the loss: look for a saturated gate or softmax, an initialization (a bias) that turns it off, "
+        "and detached tensors."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:

@@ -10,7 +10,7 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
-from fieldwatch.health.rules.results import ends_poorly, loss_reduction
+from fieldwatch.health.rules.results import ends_poorly, is_played, loss_reduction
 from fieldwatch.health.rules.terms import TermNotLearned
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import LOOKBACK, finished, first_sustained, is_signed, on_steps
@@ -72,6 +72,9 @@ class RateTooHigh(HealthRule):
         reason="30 times the usual 1e-3: parameters are overwritten every 30 steps; healthy runs stay below 0.02",
         source="measured by benchmarks/verdicts.py",
     )
+    usual: float = threshold(
+        0.1, unit="update / parameter norm", reason="a policy with smaller updates is not destroyed by its rate"
+    )
     learned: float = threshold(
         0.2, unit="fraction of the first loss", reason="a loss that has fallen further has learned under this rate"
     )
@@ -94,13 +97,15 @@ class RateTooHigh(HealthRule):
         values = series.values
         if is_signed(values) or not values[0] > 0:
             return ()
+        if is_played(history, self.usual):
+            return ()
         early = series[: self.head]
         at = self._blown_up(early.values, float(values[0]))
         if at is None and finished(history) and len(values) >= self.head and self._stayed_high(history, values):
             early = series[: max(int(self.early * len(values)), self.head)]
             at = first_sustained(early.values > self.slow * values[0], patience=self.patience)
         if at is not None:
-            return (self._describe(tags.TOTAL, early, at, rate),)
+            return (self._describe(history, early, at, rate),)
         return self._overwritten(history, values, rate)
 
     def _blown_up(self, values: NDArray[np.float64], first: float) -> int | None:
@@ -145,16 +150,34 @@ class RateTooHigh(HealthRule):
         fell = any(float(np.nanmedian(end)) < 0.5 * float(np.nanmedian(start)) for start, end in ends)
         return not fell and bool(np.nanmedian(values[-max(len(values) // 10, 1) :]) > np.nanmedian(values[:3]))
 
-    def _describe(self, name: str, series: Series, at: int, rate: float) -> Finding:
+    def _describe(self, history: History, series: Series, at: int, rate: float) -> Finding:
+        name = tags.TOTAL
         values = series.values
         times = float(np.nanmax(values)) / float(values[0])
         text = (
             f"{name} rose from {number(values[0])} to {number(np.nanmax(values))} within the first {len(values)} steps "
             f"({number(times, 3)} times): the learning rate of {rate:g} is far too high."
         )
-        advised = rate / (100 if times > self.far else 10)
+        factor = 100 if times > self.far else 10
+        if _died(history):
+            factor = 300
+            text += " The gradients were gone after the first updates: they have killed the units."
+        advised = rate / factor
         remedy = f"Start with learning rate {number(advised, 2)}, warm it up over the first steps, and clip gradients."
         return replace(self.finding(int(series.steps[at]), text, subject=name), remedy=remedy)
+
+
+def _died(history: History) -> bool:
+    """Return whether the gradient norm fell to nothing within the first updates."""
+    if tags.TOTAL_NORM not in history or len(history[tags.TOTAL_NORM]) < _DEAD_STEPS:
+        return False
+    norms = history[tags.TOTAL_NORM].values
+    return float(np.nanmedian(norms[_DEAD_STEPS // 2 : _DEAD_STEPS])) < _DEAD * float(norms[0])
+
+
+_DEAD_STEPS = 32
+_DEAD = 1e-5
+"""Fraction of the first gradient norm that is left when all units are dead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +292,42 @@ class RateEndsEarly(HealthRule):
         text = (
             f"the learning rate has been below {self.share:g} of its highest value since step {last + 1}, for "
             f"{percent(rest, 0)} of the run: its schedule ended too early."
+        )
+        return (self.finding(history.step, text, severity=severity),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateStartsLate(HealthRule):
+    """All learning rates are far below their highest value for most of the run: the warm-up is too long.
+
+    A warning if the result is poor, otherwise a note.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    share: float = threshold(0.2, unit="fraction of the highest rate", reason="one-cycle schedules start at 0.04 of it")
+    part: float = threshold(0.5, unit="fraction of the steps", reason="schedules warm up over at most a third")
+    remedy: ClassVar[str] = (
+        "Shorten the warm-up to 1 to 10 % of the run, and check the unit of its length (steps or epochs) and how often "
+        "scheduler.step() is called."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding at the end of the run."""
+        names = tags.LEARNING_RATE.parts(history.names()).values()
+        if not finished(history) or not names or history.first >= LOOKBACK:
+            return ()
+        firsts: list[float] = []
+        for name in names:
+            rates = history[name]
+            high = np.flatnonzero(rates.values > self.share * np.nanmax(rates.values))
+            firsts.append(float(rates.steps[high[0]]) if len(high) else 0.0)
+        part = min(firsts) / max(history.step, 1)
+        if part < self.part:
+            return ()
+        severity: Severity = "warning" if ends_poorly(history) else "note"
+        text = (
+            f"the learning rate was below {self.share:g} of its highest value for the first {percent(part, 0)} of the "
+            "run: its warm-up is too long."
         )
         return (self.finding(history.step, text, severity=severity),)
 

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -12,8 +13,8 @@ from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
-from fieldwatch.health.window import finished, is_signed
-from fieldwatch.record import History, tags
+from fieldwatch.health.window import finished, finite_median, is_signed
+from fieldwatch.record import TOOLKIT, History, Series, tags
 
 Direction = Literal["higher", "lower"]
 _HELD_OUT = frozenset(("eval", "evaluation", "test", "validation", "valid", "val", "dev", "holdout", "heldout"))
@@ -25,7 +26,10 @@ _HIGHER = frozenset(
     {
         *("accuracy", "acc", "precision", "recall", "f1", "auc", "map", "r2"),
         *("psnr", "ssim", "iou", "miou", "dice"),
-        *("return", "reward", "score"),
+        *("return", "reward", "score", "success", "wins", "solved"),
+        *("right", "correct", "hit", "hits", "top1", "top5", "ndcg", "mrr", "auroc", "bleu", "rouge", "miou"),
+        *("explained", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc", "agreement"),
+        *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
     }
 )
 _LOWER = frozenset(
@@ -33,8 +37,17 @@ _LOWER = frozenset(
         *("loss", "error", "mae", "mse", "rmse", "l1", "l2"),
         *("nll", "perplexity", "wer", "cer"),
         *("lpips", "fid", "chamfer"),
+        *("err", "errors", "distance", "deviation", "residual", "degrees", "mape", "smape", "crps", "regret", "misses"),
+        *("ppl", "bpc", "bpd", "brier", "ece", "mmd", "wasserstein", "emd", "epe", "violations", "mistakes"),
     }
 )
+_ACCURACIES = frozenset(("accuracy", "acc", "right", "correct", "hit", "hits", "top1"))
+"""Words in the names of metrics that count right answers."""
+_CENTERED = ("explained", "r2", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc")
+_NATURAL: Mapping[str, float] = MappingProxyType(
+    {**{str(word): 0.0 for word in _CENTERED}, "auc": 0.5, "auroc": 0.5},
+)
+"""Values that a prediction without any information reaches, by the words of metrics that are defined by it."""
 _FRACTIONS = frozenset(("accuracy", "acc", "precision", "recall", "f1", "iou", "miou", "dice"))
 """Words in the names of metrics that are fractions, or percentages if they exceed 1."""
 _REWARDS = frozenset(("reward", "return", "score"))
@@ -53,10 +66,74 @@ def direction_of(name: str, history: History) -> Direction | None:
     declared = declared_baselines(history).get(name, {}).get("better")
     if declared in ("higher", "lower"):
         return declared
-    words = set(_WORDS.findall(name.rpartition("/")[2].lower()))
+    words = _name_words(name)
     if words & _HIGHER:
         return "higher"
     return "lower" if words & _LOWER else None
+
+
+def _name_words(name: str) -> set[str]:
+    """Return the words of the last part of a metric's name."""
+    return set(_WORDS.findall(name.rpartition("/")[2].lower()))
+
+
+def late(series: Series) -> float:
+    """Return the median of the last four recordings."""
+    return finite_median(series.values[-4:])
+
+
+def single_loss(history: History) -> Series | None:
+    """Return the loss of a run that has only one term, which is never negative; None for other runs."""
+    if tags.TOTAL not in history or len(tags.COMPONENT.parts(history.names())) > 1:
+        return None
+    series = history[tags.TOTAL]
+    return None if is_signed(series.values) else series
+
+
+def has_rewards(history: History) -> bool:
+    """Return whether a run records returns or rewards."""
+    return any(_name_words(name) & {"reward", "return", "returns", "rewards"} for name in history.names())
+
+
+def is_played(history: History, usual: float = 0.1) -> bool:
+    """Return whether a policy is trained by updates of usual size: its losses rise with the returns that it gets.
+
+    Args:
+        history: record of the run.
+        usual: largest usual ratio of update and parameter norm.
+    """
+    ratios = [finite_median(history[name].values) for name in tags.UPDATE_RATIO.parts(history.names()).values()]
+    return has_rewards(history) and 0 < max(ratios, default=0.0) < usual
+
+
+def held_out_accuracy(history: History) -> Iterator[tuple[str, float]]:
+    """Yield the held-out metrics that count right answers, with their last value as a fraction."""
+    for name, better in held_out_metrics(history).items():
+        values = history[name].values
+        if better == "higher" and _name_words(name) & _ACCURACIES and float(np.nanmin(values)) >= 0:
+            yield name, float(values[-1]) / (100.0 if float(np.nanmax(values)) > 1.5 else 1.0)
+
+
+def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool:
+    """Return whether a held-out metric is better at the end than at first, or has moved if its direction is unknown.
+
+    Args:
+        history: record of the run.
+        gain: least gain, as a fraction of the first value.
+        move: least change in any direction, as a fraction of the first value.
+    """
+    for name in history.names():
+        if not _is_held_out(name) or _is_training(name) or len(history[name]) < 2 or TOOLKIT.find(name) is not None:
+            continue
+        values = history[name].values
+        first = float(values[0])
+        better = direction_of(name, history)
+        change = finite_median(values[-2:]) - first if len(values) > 2 else float(values[-1]) - first
+        if better is None and abs(change) > move * abs(first):
+            return True
+        if better is not None and _gain(0.0, change, better) > gain * abs(first) and change != 0:
+            return True
+    return False
 
 
 def held_out_metrics(history: History) -> dict[str, Direction]:
@@ -66,6 +143,12 @@ def held_out_metrics(history: History) -> dict[str, Direction]:
     """
     names = [name for name in history.names() if _is_held_out(name) and not _is_training(name)]
     return {name: better for name in names if (better := direction_of(name, history))}
+
+
+def is_evaluated(history: History) -> bool:
+    """Return whether the loop has recorded anything on held-out data, whatever its name says of its direction."""
+    names = (name for name in history.names() if _is_held_out(name) and not _is_training(name))
+    return any(TOOLKIT.find(name) is None for name in names)
 
 
 def _is_held_out(name: str) -> bool:
@@ -102,7 +185,7 @@ def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> fl
 
 def loss_ends(values: NDArray[np.float64]) -> tuple[float, float]:
     """Return the median of the first and of the last tenth of the recordings of a loss."""
-    return float(np.nanmedian(values[:5])), float(np.nanmedian(values[-max(len(values) // 10, 5) :]))
+    return finite_median(values[:5]), finite_median(values[-max(len(values) // 10, 5) :])
 
 
 def implied_accuracy_gap(history: History, name: str, loss: float) -> float:
@@ -118,12 +201,66 @@ def implied_accuracy_gap(history: History, name: str, loss: float) -> float:
     return float(np.exp(-loss)) - last / scale
 
 
+def target_variance(history: History, item: str) -> float | None:
+    """Return the variance of a module's targets at the last steps, if the loss is a mean of squares; otherwise None.
+
+    Args:
+        history: record of the run.
+        item: name of a tracked module.
+    """
+    found = _squares(history, item)
+    return None if found is None else found[1]
+
+
+def explained_variance(history: History, item: str) -> float | None:
+    """Return the share of the targets' variance that a module explained at the last steps.
+
+    Args:
+        history: record of the run.
+        item: name of a tracked module.
+
+    Returns:
+        1 for a perfect prediction, 0 for the mean of the targets; None if the loss is no mean of squares.
+    """
+    found = _squares(history, item)
+    return None if found is None else 1 - found[0] / found[1]
+
+
+def _squares(history: History, item: str) -> tuple[float, float] | None:
+    """Return the mean squared error and the variance of the targets at the last steps."""
+    total = single_loss(history)
+    families = (tags.ERROR_SQUARE, tags.ERROR_VARIANCE, tags.ERROR_COVARIANCE, tags.OUTPUT_VARIANCE)
+    names = [family.tag(item) for family in families]
+    if total is None or any(name not in history for name in names):
+        return None
+    square = history[names[0]]
+    places = np.minimum(np.searchsorted(total.steps, square.steps), len(total) - 1)
+    factor = total.values[places] / np.maximum(square.values, 1e-30)
+    # Half of the squares, sums over pieces: the factor is the same at all steps, or the loss is none of squares.
+    scale = finite_median(factor)
+    if not scale > 0 or float(np.nanmax(np.abs(factor[:32] / scale - 1))) > _SAME_FACTOR:
+        return None
+    # The targets are outputs minus errors; errors are scaled by the root of the factor.
+    root = np.sqrt(scale)
+    error, covariance, variance = (history[name].values[-4:] for name in names[1:])
+    spread = finite_median(variance - 2 * root * covariance + scale * error)
+    # Targets without any spread are another fault, or rounding.
+    if spread <= 1e-9 * max(finite_median(variance), finite_median(scale * error), 1e-30):
+        return None
+    return finite_median(scale * square.values[-4:]), spread
+
+
+_SAME_FACTOR = 0.02
+"""Relative deviation of the factor between squared errors and the loss from step to step: rounding of subsampling."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorseThanNothing(HealthRule):
     """The final result is no better than that of a prediction that needs no training.
 
-    Baselines come from three places: ``Metric(trivial=...)``, a recorded series ``Baseline/<metric>``, and the
-    argument of the rule.
+    Baselines come from five places: ``Metric(trivial=...)``, a recorded series ``Baseline/<metric>``, the argument of
+    the rule, the definition of metrics such as a correlation or an explained variance (0), and the measured targets:
+    the share of the most frequent class for an accuracy, the variance for a mean of squares.
 
     Attributes:
         baselines: recorded series that hold the baseline of a metric, by the name of the metric.
@@ -147,7 +284,8 @@ class WorseThanNothing(HealthRule):
         findings: list[Finding] = []
         for name, (value, better, source) in self._known(history).items():
             last = float(history[name].values[-1])
-            if _gain(value, last, better) > self.margin * abs(value):
+            # Metrics whose baseline is 0 have a scale of 1.
+            if _gain(value, last, better) > self.margin * (abs(value) or 1.0):
                 continue
             worse = "no better" if _gain(value, last, better) >= 0 else "worse"
             text = f"{name} ended at {number(last)}, {worse} than the trivial baseline of {number(value)} ({source})."
@@ -158,7 +296,7 @@ class WorseThanNothing(HealthRule):
         """Return baseline, direction and source by metric."""
         series = {name: tags.BASELINE.tag(name) for name in history.names()} | dict(self.baselines)
         recorded = {name: each for name, each in series.items() if name in history and each in history}
-        known: dict[str, tuple[float, Direction, str]] = {}
+        known = dict(_natural_baselines(history))
         for name, declared in declared_baselines(history).items():
             better = direction_of(name, history)
             if name in history and better and declared.get("value") is not None:
@@ -168,6 +306,45 @@ class WorseThanNothing(HealthRule):
             if better:
                 known[name] = (float(history[each].values[-1]), better, each)
         return known
+
+
+def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Direction, str]]]:
+    """Yield the baselines that follow from the definition of a metric, or from the measured targets."""
+    shares = [float(history[name].values[-1]) for name in tags.TARGET_SHARE.parts(history.names()).values()]
+    sums = [finite_median(history[name].values) for name in tags.CLASS_SUM.parts(history.names()).values()]
+    # With several classifiers, it is not known which one a metric judges.
+    share = shares[0] if len(shares) == 1 and sums[0] < _ROUNDING else None
+    squares = [target_variance(history, item) for item in tags.ERROR_SQUARE.parts(history.names())]
+    variances = [each for each in squares if each is not None]
+    for name in held_out_metrics(history):
+        values = history[name].values
+        value = 0.0 if not variances else variances[0] if "mse" in _name_words(name) else variances[0] ** 0.5
+        # Errors in other units than the loss are far from the baseline, and cannot be compared with it.
+        near = len(variances) == 1 and value / _NEAR < float(values[0]) < value * _NEAR
+        if near and _name_words(name) & {"mse", "rmse"} and float(values[-1]) > 0.9 * float(values[0]):
+            yield name, (value, "lower", "of always predicting the mean of the targets")
+        known = [_NATURAL[word] for word in _name_words(name) if word in _NATURAL]
+        if known and float(np.nanmax(np.abs(values[-3:]))) <= _NATURAL_RANGE:
+            yield name, (known[0], "higher", "of a prediction without information")
+        elif share is not None and _is_plain_accuracy(name) and float(np.nanmin(values)) >= 0:
+            scale = 100.0 if float(np.nanmax(values)) > 1.5 else 1.0
+            yield name, (share * scale, "higher", "of always predicting the most frequent class")
+
+
+def _is_plain_accuracy(name: str) -> bool:
+    words = _name_words(name)
+    return bool(words & {"accuracy", "acc"}) and not words & _OTHER_ACCURACY
+
+
+_ROUNDING = 0.01
+"""Sum of a cross-entropy's gradient over the classes, as a fraction of its size, up to rounding of half types."""
+_NEAR = 3.0
+_OTHER_ACCURACY = frozenset(
+    ("balanced", "macro", "mean", "worst", "sequence", "exact", "word", "words", "whole", "min")
+)
+"""Words of accuracies that are not compared with the share of a class."""
+_NATURAL_RANGE = 1e12
+"""Metrics beyond it have overflown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,10 +362,17 @@ class NoProgress(HealthRule):
         unit="fraction of the initial loss",
         reason="a loss that has fallen further had learned something before the first evaluation already",
     )
+    worse: float = threshold(
+        0.1, unit="fraction of the first value", reason="the metric of an untrained model, which is easy to reach"
+    )
+    still: float = threshold(
+        0.1, unit="fraction of the initial loss", reason="fall since the first evaluation: much was learned since then"
+    )
     count: int = threshold(4, unit="evaluations", reason="with fewer, the run may be too short to judge")
     remedy: ClassVar[str] = (
-        "The model learned nothing that holds for other data: check that inputs and targets (labels, rewards) belong "
-        "together (an order that was shuffled, a sign), that the loss depends on the input, and the learning rate."
+        "The model learned nothing that holds for other data: check that inputs and targets (labels, rewards, what the "
+        "loss compares) belong together (an order that was shuffled, a shift, a sign of the loss), that the evaluation "
+        "uses the same data format, scale and model as the training, and the learning rate."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -197,6 +381,9 @@ class NoProgress(HealthRule):
             return ()
         held_out = held_out_metrics(history)
         judged: dict[str, Direction] = {name: held_out[name] for name in held_out if len(history[name]) >= self.count}
+        declined = self._declined(history, judged) or self._unmoved(history)
+        if declined is not None:
+            return (declined,)
         fallen = loss_reduction(history)
         rewards: dict[str, Direction] = {name: judged[name] for name in judged if _core(name) & _REWARDS}
         if rewards and all(self._never_better(history[name].values) for name in rewards):
@@ -217,9 +404,58 @@ class NoProgress(HealthRule):
         text = (
             f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the "
             f"{number(values[0])} of the "
-            f"first{loss}: training learned nothing that held-out data show."
+            f"first{loss}: training learned nothing that held-out data show, so its targets do not teach what is "
+            "evaluated."
         )
         return (self.finding(int(history[name].steps[-1]), text, subject=name),)
+
+    def _declined(self, history: History, judged: Mapping[str, Direction]) -> Finding | None:
+        """Return a finding if a metric was never better than at first and ended clearly worse, whatever the loss."""
+        if has_improved(history):
+            return None
+        for name, better in judged.items():
+            values = history[name].values
+            if not np.isfinite(values).all():
+                continue
+            first = float(values[0])
+            gains = [_gain(first, float(value), better) for value in values[1:]]
+            usual = float(np.median(gains[len(gains) // 2 :]))
+            if max(gains) <= self.gain * abs(first) and usual < -self.worse * abs(first):
+                text = (
+                    f"{name} went from {number(first)} to {number(values[-1])} and was never better than at the first "
+                    "evaluation: training makes it worse than no training (a wrong sign, or wrong targets)."
+                )
+                return self.finding(int(history[name].steps[-1]), text, subject=name)
+        return None
+
+    def _unmoved(self, history: History) -> Finding | None:
+        """Return a finding if nothing that is measured on held-out data has moved since the first evaluation."""
+        if tags.TOTAL not in history or is_signed(history[tags.TOTAL].values) or has_improved(history, self.gain, 0.0):
+            return None
+        names = [
+            name
+            for name in history.names()
+            if _is_held_out(name) and not _is_training(name) and TOOLKIT.find(name) is None
+        ]
+        if not names or min(len(history[name]) for name in names) < self.count:
+            return None
+        name = names[0]
+        values = history[name].values
+        loss = history[tags.TOTAL]
+        at = _mean_until(loss.values, loss.steps, float(history[name].steps[0]), width=8)
+        began, ended = loss_ends(loss.values)
+        better = direction_of(name, history)
+        # A fraction that was high at the first evaluation already need not move; other metrics have no scale.
+        low = better == "higher" and float(values.min()) >= 0 and float(values[-1]) <= _LOW
+        zero = better is None and not values.any()
+        if not (low or zero) or at - ended < self.still * began:
+            return None
+        text = (
+            f"{name} is {number(values[-1])} after {len(values)} evaluations, no better than the {number(values[0])} "
+            f"of the first, while {tags.TOTAL} fell from {number(at)} to {number(ended)} meanwhile: training learns "
+            "something that held-out data do not show, so its targets do not teach what is evaluated."
+        )
+        return self.finding(int(history[name].steps[-1]), text, subject=name)
 
     def _never_better(self, rewards: NDArray[np.float64]) -> bool:
         """Return whether no evaluation was better than the first one by more than noise."""
@@ -260,20 +496,27 @@ class HeldOutGap(HealthRule):
     least: float = threshold(
         0.05, unit="fraction of the first loss", reason="smaller differences do not matter for the result"
     )
+    fall: float = threshold(
+        2.0, unit="loss of both signs (nats)", reason="a smaller fall of a likelihood may be one of few samples"
+    )
+    shown: float = threshold(
+        0.8, unit="fraction of the fall", reason="held-out data that stay this close to the start show nothing of it"
+    )
     high: float = threshold(
         0.5, unit="fraction of the first loss", reason="a held-out loss above it has hardly fallen at all"
     )
     remedy: ClassVar[str] = (
         "Use more data (samples, views, frames), check that every step draws another batch, regularize (weight decay, "
-        "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. For views, check the "
-        "poses of the held-out ones."
+        "dropout) or take a smaller model, and keep the checkpoint with the best held-out score. Check that training "
+        "and held-out data agree in targets (labels, order, shift) and preprocessing; for views, the poses."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return findings at the end of the run."""
         if not finished(history):
             return ()
-        return (*self._gaps(history), *self._risen(history)) or tuple(self._by_heart(history))
+        found = (*self._gaps(history), *self._risen(history)) or tuple(self._by_heart(history))
+        return found or tuple(self._of_likelihoods(history))
 
     def _gaps(self, history: History) -> Iterator[Finding]:
         held_out = held_out_metrics(history)
@@ -320,6 +563,36 @@ class HeldOutGap(HealthRule):
                 )
                 yield self.finding(int(history[name].steps[-1]), text, subject=name)
 
+    def _of_likelihoods(self, history: History) -> Iterator[Finding]:
+        """Yield held-out likelihoods and losses of both signs that show little of the fall of the training loss."""
+        if tags.TOTAL not in history or len(tags.COMPONENT.parts(history.names())) > 1:
+            return
+        values = history[tags.TOTAL].values
+        began, ended = loss_ends(values)
+        if not is_signed(values) or began - ended < self.fall:
+            return
+        for name in held_out_metrics(history):
+            words = _name_words(name)
+            sign = -1.0 if words & {"likelihood", "loglik", "elbo"} else 1.0
+            if sign > 0 and not words & {"loss", "nll"}:
+                continue
+            last = float(history[name].values[-1])
+            first = float(history[name].values[0])
+            # In other units, a likelihood that rises shows that something was learned.
+            if -sign * (last - first) > 0.02 * abs(first):
+                continue
+            if sign * last > ended + self.shown * (began - ended):
+                text = (
+                    f"{name} ended at {number(last)}, although {tags.TOTAL} fell from {number(began)} to "
+                    f"{number(ended)}: held-out data show nothing of it. The training loss measures something else (a "
+                    "term or a sign), or the run is overfitting."
+                )
+                yield replace(
+                    self.finding(int(history[name].steps[-1]), text, subject=name),
+                    remedy="Check the sign of each term of the loss (log-determinant, entropy, divergence) against the "
+                    "evaluation, and that both see data of the same kind; then see whether the run overfits.",
+                )
+
     def _is_far(self, name: str, seen: float, unseen: float, better: Direction) -> bool:
         gap = _gain(unseen, seen, better)
         if "psnr" in name.lower():
@@ -327,7 +600,8 @@ class HeldOutGap(HealthRule):
         if better == "higher":
             # Only fractions have a scale that needs no unit.
             most = 100.0 if max(seen, unseen) > 1 and _core(name) & _FRACTIONS else 1.0
-            return min(seen, unseen) >= 0 and max(seen, unseen) <= most and gap > self.share * most
+            bounded = min(seen, unseen) >= 0 or (seen > 0 and bool(_name_words(name) & set(_NATURAL)))
+            return bounded and max(seen, unseen) <= most and gap > self.share * most
         return seen > 0 and unseen > self.ratio * seen and unseen - seen > self.share * abs(seen)
 
     def _risen(self, history: History) -> Iterator[Finding]:
@@ -422,6 +696,8 @@ class WorstSample(HealthRule):
         return self.finding(int(event["step"]), text, subject=ordered[0][0])
 
 
+_LOW = 0.5
+"""A fraction above it may have been good from the first evaluation on."""
 _POOR = 0.3
 """Relative fall of the loss below which a run has learned little."""
 _FAR = 3.0
@@ -441,6 +717,19 @@ def ends_poorly(history: History) -> bool:
     fallen = loss_reduction(history)
     if fallen is not None and fallen < _POOR:
         return True
+    return has_poor_result(history) or _learned_by_heart(history)
+
+
+def has_poor_result(history: History) -> bool:
+    """Return whether held-out results are poor, whatever the loss says: in a game, losses need not fall."""
+    return bool(NoProgress()(history) or HeldOutGap()(history) or WorseThanNothing()(history))
+
+
+def learned_by_heart(history: History) -> bool:
+    """Return whether the training loss has fallen and held-out data show nothing of it."""
+    fallen = loss_reduction(history)
+    if not finished(history) or fallen is None or fallen < _POOR:
+        return False
     return bool(NoProgress()(history) or HeldOutGap()(history)) or _learned_by_heart(history)
 
 

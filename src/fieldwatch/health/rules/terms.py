@@ -31,6 +31,10 @@ PRIMARY = ("rendering", "rgb", "color", "photometric", "image", "pixel", "normal
 """Usual names of data terms. A pipeline with other names passes its own to the rule."""
 
 
+_SETTLED = 64
+"""Number of recordings after which gradients have settled."""
+
+
 def _declared(history: History) -> Iterator[tuple[str, int, int, Series | None]]:
     """Yield the terms whose declared window has begun: name, first and last step so far, and recordings in between."""
     for term, (first, last) in history.windows.items():
@@ -138,6 +142,9 @@ class TermDominates(HealthRule):
         unit="times the largest other term",
         reason="without known names, only a term that dwarfs all others is certain to decide the result",
     )
+    first: float = threshold(
+        50.0, unit="times the largest data term", reason="so much at the start, and so much above the later gradients"
+    )
     change: float = threshold(
         0.1, unit="fraction of its first value", reason="a data term that dominates falls when it is learned"
     )
@@ -165,7 +172,9 @@ class TermDominates(HealthRule):
         if not data:
             found = (self._unnamed(history, name, list(terms.values()), warmup, patience) for name in terms.values())
         else:
-            found = (self._judge(span, data, warmup, patience) for span in spans(history, *others))
+            found = [self._judge(span, data, warmup, patience) for span in spans(history, *others)]
+            if not any(found):
+                found = [self._at_start(history, name, data) for name in others]
         return tuple(finding for finding in found if finding)
 
     def _judge(self, span: Span, data: Sequence[Series], warmup: int, patience: int) -> Finding | None:
@@ -183,6 +192,27 @@ class TermDominates(HealthRule):
             "term."
         )
         return self.finding(span.step(at), text, subject=term)
+
+    def _at_start(self, history: History, name: str, data: Sequence[Series]) -> Finding | None:
+        """Return a finding at the end if a regularizer dwarfed the data at first, and gradients have been small since.
+
+        An optimizer that divides by the squares of past gradients remembers them.
+        """
+        if not finished(history) or tags.TOTAL_NORM not in history or history[name].steps[0] > max(history.first, 0):
+            return None
+        norms = history[tags.TOTAL_NORM].values
+        first = float(np.nanmedian(np.abs(history[name].values[:3])))
+        main = max(float(np.nanmedian(np.abs(series.values[:3]))) for series in data)
+        if len(norms) < _SETTLED or main <= 0 or first < self.first * main:
+            return None
+        if float(np.nanmax(norms[:3])) < self.first * float(np.nanmedian(norms[_SETTLED // 2 :])):
+            return None
+        term = tags.WEIGHTED.part(name) or name
+        text = (
+            f"regularizer '{term}' began at {number(first / main, 3)} times the largest data term and dominates the "
+            "gradients that the optimizer's step sizes come from."
+        )
+        return self.finding(history.step, text, subject=term)
 
     def _unnamed(self, history: History, name: str, names: Sequence[str], warmup: int, patience: int) -> Finding | None:
         series = history[name]

@@ -110,6 +110,35 @@ class StaleAverage(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CopyNeverUpdated(HealthRule):
+    """A tracked copy of the trained module has never changed, and the result is poor at the end.
+
+    A target network has to follow the trained one; a reference policy or a teacher does not.
+    """
+
+    way: float = threshold(1e-6, unit="fraction of the way of the trained module", reason="rounding of float32")
+    remedy: ClassVar[str] = (
+        "Copy the weights to the target network every few hundred updates (load_state_dict), or let it follow slowly: "
+        "target.lerp_(online, 0.005) after each update."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per copy."""
+        if not finished(history) or not ends_poorly(history):
+            return ()
+        return tuple(
+            self.finding(
+                history.step,
+                f"'{item}' is a copy of the trained module and has not changed since the start: a target network that "
+                "is never updated gives the targets of an untrained model.",
+                subject=item,
+            )
+            for item, name in tags.AVERAGE.parts(history.names()).items()
+            if float(np.nanmax(history[name].values)) < self.way and tags.EVALUATION_INPUT_MEAN.tag(item) not in history
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class DecayTooHigh(HealthRule):
     """Weight decay shrinks the parameters faster than they can learn.
 

@@ -22,10 +22,12 @@ class AverageCheck:
 
     def __init__(self) -> None:
         self._pairs: list[tuple[str, nn.Module, nn.Module, Tensor]] = []
+        self._trained: dict[str, nn.Module] = {}
 
     def begin(self, modules: Mapping[str, nn.Module], held: Collection[int]) -> None:
         """Find the copies and note where they start."""
         trained = {name: each for name, each in modules.items() if any(id(p) in held for p in each.parameters())}
+        self._trained = trained
         for name, module in modules.items():
             if name in trained:
                 continue
@@ -35,8 +37,12 @@ class AverageCheck:
                 self._pairs.append((name, module, original, _entries(original)))
 
     def measure(self) -> dict[str, Tensor]:
-        """Return the way of each copy divided by that of its original, as device scalars."""
+        """Return the way of each copy divided by that of its original, and the spread of units, as device scalars."""
         found: dict[str, Tensor] = {}
+        for name, module in self._trained.items():
+            spread = unit_spread(module)
+            if spread is not None:
+                found[tags.UNIT_SPREAD.tag(name)] = spread
         for name, module, original, start in self._pairs:
             now = _entries(original)
             # Pruned, grown or moved to another device: there is nothing to compare.
@@ -56,3 +62,32 @@ def _entries(module: nn.Module) -> Float[Tensor, " entries"]:
     with torch.no_grad():
         flat = [each.reshape(-1) for each in module.parameters()]
         return torch.cat([each[:: max(len(each) // _SAMPLED, 1)].float() for each in flat])
+
+
+_ROWS_READ = 64
+_MOST_WEIGHTS = 64
+
+
+def unit_spread(module: nn.Module) -> Float[Tensor, ""] | None:
+    """Return how far the units of a weight differ, for the weight whose units differ least.
+
+    Units that start equal get equal gradients and stay equal, so a layer of them is worth a single one. A weight of
+    zeros counts as fine: many layers start so on purpose.
+    """
+    found: list[Tensor] = []
+    with torch.no_grad():
+        for each in module.modules():
+            weight = getattr(each, "weight", None)
+            plain = isinstance(each, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) and isinstance(weight, nn.Parameter)
+            # A layer at the output may have two classes only.
+            if not plain or not isinstance(weight, Tensor) or not weight.requires_grad or len(weight) < _LEAST_UNITS:
+                continue
+            rows = weight[:_ROWS_READ].reshape(min(len(weight), _ROWS_READ), -1)[:, :_ROWS_READ].float()
+            size = rows.abs().amax()
+            found.append(torch.where(size > 0, (rows - rows[:1]).abs().amax() / size.clamp_min(1e-30), 1.0))
+            if len(found) == _MOST_WEIGHTS:
+                break
+    return torch.stack(found).min() if found else None
+
+
+_LEAST_UNITS = 4

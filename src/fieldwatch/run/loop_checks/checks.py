@@ -13,13 +13,21 @@ from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.averages import AverageCheck
 from fieldwatch.run.loop_checks.evaluations import EvaluationModeCheck, RandomCheck
 from fieldwatch.run.loop_checks.forwards import ForwardCheck
+from fieldwatch.run.loop_checks.loss_forms import LossFormCheck
 from fieldwatch.run.loop_checks.modes import ModeCheck
 from fieldwatch.run.loop_checks.optimizers import OptimizerCheck
 from fieldwatch.run.loop_checks.streaks import Streaks
 from fieldwatch.run.loop_checks.terms import TermCheck
 from fieldwatch.run.loop_checks.trainable import FreezeCheck, ModuleParameters
 from fieldwatch.run.loop_checks.uncleared import UnclearedGradients
-from fieldwatch.run.loop_checks.untrained import UntrainedCheck, coarse_parameters, frozen_output, settings_of
+from fieldwatch.run.loop_checks.untrained import (
+    UntrainedCheck,
+    coarse_parameters,
+    frozen_output,
+    frozen_share,
+    odd_settings,
+    settings_of,
+)
 from fieldwatch.run.tracked_objects import TrackedObjects
 
 EVERY = 16
@@ -43,6 +51,7 @@ class LoopChecks:
         self._optimizers = OptimizerCheck()
         self._uncleared = UnclearedGradients()
         self._terms = TermCheck()
+        self._loss_forms = LossFormCheck()
         self._forwards = ForwardCheck()
         self._random = RandomCheck()
         self._evaluation_modes = EvaluationModeCheck()
@@ -94,6 +103,8 @@ class LoopChecks:
         """
         for facts in self._terms.check(step, terms, self._trained):
             self._event("term_without_gradient", **facts, frozen=self._frozen.any_frozen)
+        for form in self._loss_forms.check(step, terms):
+            self._event("loss_form", **form)
 
     def at_update(self, step: int, optimizers: Sequence[Optimizer]) -> Mapping[str, Tensor]:
         """Check everything that an update depends on, before it.
@@ -108,6 +119,9 @@ class LoopChecks:
         if not self._updates:
             self._optimizers.add_items(self._tracked.items)
             self._scan()
+        renewed = self._optimizers.renewed(optimizers, self._updates)
+        if renewed is not None:
+            self._event("optimizer_renewed", **renewed)
         self._optimizers.add(optimizers)
         if not self._updates:
             self._begin(optimizers)
@@ -135,6 +149,11 @@ class LoopChecks:
         frozen = frozen_output(self._parameters, held)
         if frozen is not None:
             self._event("frozen_output", **frozen)
+        share = frozen_share(self._parameters, held)
+        if share is not None:
+            self._event("frozen_share", **share)
+        for odd in odd_settings(optimizers, self._modules()):
+            self._event("odd_setting", **odd)
         coarse = coarse_parameters(self._parameters, held)
         if coarse is not None:
             self._event("half_parameters", **coarse)

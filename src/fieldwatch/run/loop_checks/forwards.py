@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.modes import depends_on_mode
+from fieldwatch.run.loop_checks.output_gradients import TargetCounts, listen, position_spread
 from fieldwatch.run.loop_checks.trainable import NAMED, submodules_of
 
 FIRST = 32
@@ -19,6 +20,8 @@ _COLUMNS = 64
 """About the number of rows and columns of a tensor that are read, so that the cost does not depend on its size."""
 _MOST_TENSORS = 4
 """Maximum number of arguments that are read."""
+_MOST_PARTS = 8
+"""Maximum number of modules of a container that are looked at."""
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -33,6 +36,7 @@ class ForwardCheck:
     def __init__(self) -> None:
         self._probes: list[_Probe] = []
         self._handles: list[Any] = []
+        self._tokens = _Tokens()
 
     def open(self, modules: Mapping[str, nn.Module]) -> None:
         """Install the hooks.
@@ -40,8 +44,8 @@ class ForwardCheck:
         Args:
             modules: tracked modules by name.
         """
-        for name, module in modules.items():
-            probe = _Probe(name)
+        for name, module in _called(modules):
+            probe = _Probe(name, self._tokens)
             self._probes.append(probe)
             self._handles.append(module.register_forward_hook(cast("Any", probe), with_kwargs=True))
 
@@ -55,6 +59,7 @@ class ForwardCheck:
     def begin(self, step: int, *, detailed: bool) -> None:
         """Note the index of a step that begins, and whether it records details anyway."""
         due = step < FIRST or detailed
+        self._tokens.last = None
         for probe in self._probes:
             probe.due = due
 
@@ -94,11 +99,31 @@ class ForwardCheck:
         return {probe.name: probe.norms_of_one for probe in self._probes if probe.norms_of_one}
 
 
+def _called(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules that a loop calls: a container without a forward stands for what it holds."""
+    for name, module in modules.items():
+        if isinstance(module, nn.ModuleDict | nn.ModuleList):
+            children = list(module.named_children())
+            # A list of many layers is no set of models.
+            if len(children) <= _MOST_PARTS:
+                yield from ((f"{name}.{key}", each) for key, each in children)
+        else:
+            yield name, module
+
+
+class _Tokens:
+    """The last tokens that any module of a step got: the embedding sees them, the head has the outputs."""
+
+    def __init__(self) -> None:
+        self.last: Tensor | None = None
+
+
 class _Probe:
     """Forward hook of one module."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, tokens: _Tokens) -> None:
         self.name = name
+        self._tokens = tokens
         self.due = False
         self.after_update = False
         self.used_train_mode = False
@@ -109,6 +134,11 @@ class _Probe:
         self._dependent: list[nn.Module] | None = None
         self._evaluations = 0
         self._weights = torch.empty(0)
+        self._counts = TargetCounts()
+        self._columns: tuple[Tensor, Tensor] | None = None
+        self._raw = True
+        self._attends: bool | None = None
+        self._asked = False
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         """Measure a forward if it is due."""
@@ -120,7 +150,7 @@ class _Probe:
             if self.due:
                 self._train(module, args, kwargs, output)
         else:
-            self._evaluate(module, args, kwargs)
+            self._evaluate(module, args, kwargs, output)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave the hook behind when the module is copied: a hook that does nothing takes its place."""
@@ -145,15 +175,59 @@ class _Probe:
             spreads = [_spread(rows) for rows in same_length]
             spread = spreads[0] if len(spreads) == 1 else torch.stack(spreads).max()
             self.trained[tags.INPUT_SPREAD.tag(self.name)] = spread
+            if len(spreads) > 1:
+                self.trained[tags.ARGUMENT_SPREAD.tag(self.name)] = torch.stack(spreads).min()
             outputs = [rows for each in _tensors((output,)) if (rows := _rows_of(each)) is not None]
             made = next((rows for rows in outputs if len(rows) == count), None)
+            given = next(_tensors((*args, *kwargs.values())), None)
+            # Features of another module change as it learns, so an evaluation differs from earlier steps.
+            self._raw = given is not None and not given.requires_grad
+            self._note_columns(inputs[0])
+            if given is not None and given.is_floating_point() and inputs[0].shape[1] > 1 and self._columns is not None:
+                self.trained[tags.INPUT_RATIO.tag(self.name)] = _largest_ratio(self._columns[1])
             if made is not None:
+                self.trained[tags.OUTPUT_STD.tag(self.name)] = made.std(correction=0)
+                self._listen(module, args, output)
+                if self._raw and made.shape[1] == 1 and inputs[0].shape[1] > 1:
+                    self.trained[tags.COPIED.tag(self.name)] = _correlation(inputs[0], made[:, 0])
                 # Relative to the size of the output; 0 for an output of zeros.
                 size = made.abs().amax().clamp_min(1e-30)
                 self.trained[tags.OUTPUT_SPREAD.tag(self.name)] = _spread(made) / size
                 if made.shape[1] > 1:
                     usual = made.mean(dim=0).var(correction=0) / made.var(correction=0).clamp_min(1e-30)
                     self.trained[tags.OUTPUT_SHARE.tag(self.name)] = 1 - usual
+
+    def _listen(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Measure the gradient of the first output, and whether equal tokens have equal outputs."""
+        first = next(_tensors((output,)), None)
+        if first is None or not first.is_floating_point() or type(first) is not Tensor:
+            return
+        ids = next((each for each in _tensors(args) if not each.is_floating_point() and each.dim() > 1), None)
+        if ids is not None:
+            self._tokens.last = ids
+        listen(self.name, first, self._tokens.last, self._counts, self._add)
+        if ids is not None and self._attention(module):
+            spread = position_spread(ids, first)
+            if spread is not None:
+                self.trained[tags.POSITION_SPREAD.tag(self.name)] = spread
+
+    def _add(self, values: dict[str, Tensor]) -> None:
+        self.trained |= values
+
+    def _attention(self, module: nn.Module) -> bool:
+        """Return whether a module has attention, by the names of its parts."""
+        if self._attends is None:
+            self._attends = any("attention" in type(each).__name__.lower() for each in module.modules())
+        return self._attends
+
+    def _note_columns(self, rows: Float[Tensor, "rows columns"]) -> None:
+        """Note mean and spread of the columns in training, averaged over batches."""
+        std, mean = torch.std_mean(rows, dim=0, correction=0)
+        known = self._columns
+        if known is None or known[0].shape != mean.shape or known[0].device != mean.device:
+            self._columns = (mean, std)
+        else:
+            self._columns = (known[0].lerp(mean, 0.1), known[1].lerp(std, 0.1))
 
     def _mark(self, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
         """Return a number that differs for other batches, also if all have the same mean (as one-hot codes have)."""
@@ -163,7 +237,7 @@ class _Probe:
             self._weights = torch.arange(1, len(entries) + 1, device=entries.device).square().sin()
         return torch.dot(entries, self._weights)
 
-    def _evaluate(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _evaluate(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         if module.training and not self.used_train_mode:
             self.used_train_mode = any(each.training for each in self._dependent_on_mode(module))
         # Once per evaluation; a loop with such a forward after each update is measured at its first ones only.
@@ -172,12 +246,45 @@ class _Probe:
         self.after_update = False
         self._evaluations += 1
         inputs = [rows for each in _tensors((*args, *kwargs.values())) if (rows := _rows_of(each)) is not None]
-        if inputs:
+        if inputs and self._raw:
             std, mean = torch.std_mean(inputs[0], correction=0)
             self.evaluated = {
                 tags.EVALUATION_INPUT_MEAN.tag(self.name): mean,
                 tags.EVALUATION_INPUT_STD.tag(self.name): std,
             }
+            made = next((rows for each in _tensors((output,)) if (rows := _rows_of(each)) is not None), None)
+            if made is not None:
+                self.evaluated[tags.EVALUATION_OUTPUT_STD.tag(self.name)] = made.std(correction=0)
+            known = self._columns
+            alike = known is not None and known[0].shape == inputs[0].shape[1:] and known[0].device == inputs[0].device
+            if known is not None and alike:
+                # A column that hardly varies counts with the usual spread of the columns.
+                spread = known[1].maximum(known[1].mean()).clamp_min(1e-12)
+                shift = ((inputs[0].mean(dim=0) - known[0]).abs() / spread).mean()
+                self.evaluated[tags.EVALUATION_INPUT_SHIFT.tag(self.name)] = shift
+            if not self._asked and not module.training:
+                self._asked = True
+                self._ask_for_future(module, args, kwargs, output)
+
+    def _ask_for_future(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
+        """Measure once whether the last token of a sequence changes the outputs before it, by a second forward.
+
+        Only models that map tokens to one output per token and have attention are asked, in eval mode.
+        """
+        plain = len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor)
+        if not plain or not self._attention(module):
+            return
+        ids = cast("Tensor", args[0])[:4]
+        before = cast("Tensor", output)[:4]
+        if ids.is_floating_point() or ids.dim() != 2 or before.shape[:-1] != ids.shape or ids.shape[1] < 3:
+            return
+        changed = ids.clone()
+        # Another token of the same sequence is a token that the model knows.
+        changed[:, -1] = torch.where(ids[:, -1] == ids[:, 0], ids[:, 1], ids[:, 0])
+        after = cast("Tensor", module.forward(changed))
+        if after.shape == before.shape:
+            change = (after[:, :-1] - before[:, :-1]).abs().amax().float()
+            self.evaluated[tags.FUTURE_SPREAD.tag(self.name)] = change / before.abs().amax().float().clamp_min(1e-30)
 
     def _dependent_on_mode(self, module: nn.Module) -> list[nn.Module]:
         if self._dependent is None:
@@ -216,6 +323,21 @@ def _rows_of(value: Tensor) -> Float[Tensor, "rows columns"] | None:
     rows = value.detach()[:: max(len(value) // _ROWS, 1)]
     flat = rows.reshape(len(rows), -1)
     return flat[:, :: max(flat.shape[1] // _COLUMNS, 1)].float()
+
+
+def _largest_ratio(spreads: Float[Tensor, " columns"]) -> Float[Tensor, ""]:
+    """Return the largest spread divided by the geometric mean of those above 0."""
+    varies = (spreads > 0).float()
+    mean = (spreads.clamp_min(1e-30).log() * varies).sum() / varies.sum().clamp_min(1)
+    return spreads.amax() / mean.exp()
+
+
+def _correlation(rows: Float[Tensor, "rows columns"], values: Float[Tensor, " rows"]) -> Float[Tensor, ""]:
+    """Return the largest correlation of values with a column."""
+    centered = rows - rows.mean(dim=0)
+    values = values - values.mean()
+    norms = (centered.square().sum(dim=0) * values.square().sum()).sqrt()
+    return ((centered.T @ values).abs() / norms.clamp_min(1e-30)).amax()
 
 
 def _spread(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:

@@ -13,6 +13,9 @@ from fieldwatch.run.loop_checks.trainable import ModuleParameters, some_names
 WAIT = 32
 """Number of updates within which an optimizer that the run does not know would change a parameter."""
 
+_KEPT = 4
+"""Number of renewals after which only the newest optimizers are held."""
+
 
 class OptimizerCheck:
     """Compares the parameters of the modules with those of the optimizers.
@@ -28,6 +31,7 @@ class OptimizerCheck:
         self._due = 0
         self._pause = WAIT
         self._reported: set[str] = set()
+        self._renewals = 0
 
     def add_items(self, items: Mapping[str, Any]) -> None:
         """Add the optimizers among the tracked items."""
@@ -37,6 +41,31 @@ class OptimizerCheck:
         """Add optimizers that the loop uses."""
         for optimizer in optimizers:
             self._optimizers[id(optimizer)] = optimizer
+
+    def renewed(self, optimizers: Sequence[Optimizer], updates: int) -> dict[str, Any] | None:
+        """Return the facts of an event if the loop makes its optimizers anew again and again; call it before `add`.
+
+        Args:
+            optimizers: optimizers of this update.
+            updates: number of updates so far.
+        """
+        fresh = [each for each in optimizers if updates and id(each) not in self._optimizers]
+        if not fresh:
+            return None
+        known = self.held()
+        replaced = [
+            each for each in fresh if any(id(p) in known for group in each.param_groups for p in group["params"])
+        ]
+        if not replaced:
+            return None
+        self._renewals += 1
+        # The old ones hold moments of all parameters.
+        if self._renewals > _KEPT:
+            self._optimizers.clear()
+        # At powers of two, so that no loop floods the log.
+        if self._renewals & (self._renewals - 1):
+            return None
+        return {"renewals": self._renewals, "updates": updates, "optimizer": type(replaced[0]).__name__}
 
     def held(self) -> set[int]:
         """Return the ids of all parameters that the known optimizers hold."""

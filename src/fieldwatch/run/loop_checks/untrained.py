@@ -145,3 +145,74 @@ def settings_of(optimizers: Sequence[Optimizer]) -> Iterator[dict[str, Any]]:
             "weight_decay": float(decay),
             "decoupled": bool(group.get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW")),
         }
+
+
+_SLOW_MOMENTUM = 0.99
+"""Momentum (or first beta) from which an average of gradients lags by a hundred updates."""
+_LARGE_EPS = 1e-2
+"""Epsilon of an adaptive optimizer from which it hides the size of usual gradients (1e-3 to 1e-6)."""
+_MUCH_DROPPED = 0.75
+_SLOW_STATISTICS = 0.005
+"""Momentum of batch norms below which running statistics lag by 200 updates."""
+
+
+def odd_settings(optimizers: Sequence[Optimizer], modules: Mapping[str, nn.Module]) -> Iterator[dict[str, Any]]:
+    """Yield the settings of optimizers and layers that are rarely meant: ``where``, ``setting``, ``value``, ``usual``.
+
+    Args:
+        optimizers: optimizers of the first update.
+        modules: modules by name.
+    """
+    for optimizer in optimizers:
+        name = type(optimizer).__name__
+        for group in optimizer.param_groups:
+            for setting, value, usual in _odd_of_group(group):
+                yield {"where": name, "setting": setting, "value": value, "usual": usual}
+    for item, root in modules.items():
+        for path, module in submodules_of(root, item):
+            if isinstance(module, nn.modules.dropout._DropoutNd) and module.p >= _MUCH_DROPPED:  # noqa: SLF001  torch has no public base class  # pyright: ignore[reportPrivateUsage]
+                yield {"where": path, "setting": "dropout", "value": float(module.p), "usual": "0.1 to 0.5"}
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+                momentum = module.momentum
+                if momentum is not None and (momentum < _SLOW_STATISTICS or momentum >= 1):
+                    yield {"where": path, "setting": "momentum", "value": float(momentum), "usual": "0.01 to 0.1"}
+
+
+def _odd_of_group(group: Mapping[str, Any]) -> Iterator[tuple[str, float, str]]:
+    if group.get("maximize"):
+        yield "maximize", 1.0, "False, for a loss"
+    momentum = _number(group.get("momentum"))
+    if momentum is not None and momentum >= _SLOW_MOMENTUM:
+        yield "momentum", momentum, "0.9"
+    betas = group.get("betas")
+    if isinstance(betas, tuple | list) and len(cast("Sequence[object]", betas)) == 2:
+        first, second = (_number(each) for each in cast("Sequence[object]", betas))
+        if first is not None and second is not None and (first >= _SLOW_MOMENTUM or second < first):
+            yield "betas[0]", first, "0.9, with betas[1] = 0.999"
+        elif second is not None and not second < 0.99995:
+            yield "betas[1]", second, "0.95 to 0.999"
+    eps = _number(group.get("eps"))
+    if eps is not None and eps >= _LARGE_EPS:
+        yield "eps", eps, "1e-8 to 1e-5"
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def frozen_share(parameters: ModuleParameters, held: Collection[int]) -> dict[str, Any] | None:
+    """Return the facts of an event if a large part of a trained module is frozen from the start.
+
+    Args:
+        parameters: parameters of the modules.
+        held: ids of the parameters that optimizers hold.
+    """
+    rows = list(zip(parameters.names, parameters.read(), strict=True))
+    owners = {name.partition(".")[0] for name, each in rows if each.requires_grad and id(each) in held}
+    mine = [(name, each) for name, each in rows if name.partition(".")[0] in owners]
+    frozen = [(name, each) for name, each in mine if not each.requires_grad]
+    if not frozen:
+        return None
+    share = sum(each.numel() for _, each in frozen) / max(sum(each.numel() for _, each in mine), 1)
+    in_optimizer = any(id(each) in held for _, each in frozen)
+    return some_names([name for name, _ in frozen]) | {"share": share, "in_optimizer": in_optimizer}

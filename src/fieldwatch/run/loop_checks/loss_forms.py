@@ -1,0 +1,193 @@
+"""`LossFormCheck`: losses whose form is a mistake, read from the operations behind them."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from torch import Tensor
+
+from fieldwatch.measure import Terms
+
+STEPS = 2
+"""Number of first steps at which the operations are read; they do not change later."""
+_MOST_NODES = 64
+"""Operations that are read behind each term, nearest to the loss first."""
+_SQUASHED = {
+    "SoftmaxBackward0": "softmax",
+    "LogSoftmaxBackward0": "log_softmax",
+    "SigmoidBackward0": "sigmoid",
+    "ReluBackward0": "ReLU",
+    "TanhBackward0": "tanh",
+}
+"""Operations after which a value is no logit any more. log_softmax twice is harmless."""
+_VIEWS = frozenset(
+    {
+        *("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "TransposeBackward0", "PermuteBackward0"),
+        *("SqueezeBackward0", "SqueezeBackward1", "UnsqueezeBackward0", "CloneBackward0", "AliasBackward0"),
+        *("ToCopyBackward0", "SliceBackward0", "SelectBackward0", "TBackward0", "MovedimBackward0"),
+    }
+)
+"""Operations that change no value."""
+_CLASS_LOSSES = ("NllLossBackward0", "NllLoss2DBackward0")
+_ERRORS = frozenset(
+    {
+        *_CLASS_LOSSES,
+        *("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "KlDivBackward0"),
+        *("BinaryCrossEntropyWithLogitsBackward0", "BinaryCrossEntropyBackward0"),
+    }
+)
+"""Losses that are 0 for a perfect prediction, so that they are never maximized."""
+_REGRESSIONS = frozenset(("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "SubBackward0"))
+_LOGIT_LOSSES = ("BinaryCrossEntropyWithLogitsBackward0",)
+_OF_DIFFERENCES = frozenset(
+    {
+        *("MeanBackward0", "SumBackward0", "PowBackward0", "AbsBackward0", "DivBackward0", "MulBackward0"),
+        *("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0"),
+    }
+)
+"""Operations between a plain regression loss and its difference; distances of two sets use others or several."""
+_MOST_STEPS = 5
+_DIFFERENCES = ("SubBackward0", "ExpandBackward0")
+
+
+class LossFormCheck:
+    """Reads names and shapes of the operations between a loss and the outputs that it compares; no tensor is read."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, str]] = set()
+
+    def check(self, step: int, terms: Terms) -> Iterator[dict[str, Any]]:
+        """Yield the facts of each event that has to be recorded.
+
+        Args:
+            step: index of the step.
+            terms: loss terms with their graph, before or after the backward pass.
+        """
+        if step >= STEPS:
+            return
+        for name, (weight, value) in terms.items():
+            # In a game, one player maximizes the error of the other.
+            single = len(terms) == 1
+            negative = isinstance(weight, int | float) and weight < 0
+            for form, facts in _forms(value, negative=negative, single=single):
+                if (name, form) not in self._seen:
+                    self._seen.add((name, form))
+                    yield {"term": name, "form": form, **facts}
+
+
+def _forms(value: Tensor, *, negative: bool, single: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    root: Any = value.grad_fn
+    minus = root is not None and root.name() in ("NegBackward0", "RsubBackward1")
+    measured = _source(root) if minus else root
+    if single and measured is not None and minus != negative and measured.name() in _ERRORS:
+        yield "negated", {}
+    difference = _difference(root)
+    shape = None if difference is None else _crossed(difference)
+    if shape is not None:
+        yield "crossed", {"rows": shape[0]}
+    for node in _nodes(value.grad_fn):
+        kind = node.name()
+        if kind in _CLASS_LOSSES:
+            yield from _class_loss(node)
+        elif kind in _LOGIT_LOSSES:
+            before = _source(node)
+            if before is not None and before.name() in ("SigmoidBackward0", "SoftmaxBackward0"):
+                yield "activated", {"operation": _SQUASHED[before.name()], "loss": "binary cross-entropy with logits"}
+        if kind in _REGRESSIONS:
+            before = _source(node)
+            if before is not None and before.name() in ("SigmoidBackward0", "TanhBackward0", "ReluBackward0"):
+                yield "bounded", {"operation": _SQUASHED[before.name()]}
+
+
+def _class_loss(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what is wrong with a negative log-likelihood: its classes are on dimension 1."""
+    before = _source(node)
+    kind = before.name() if before is not None else ""
+    if before is None or kind not in {"LogSoftmaxBackward0", "LogBackward0"}:
+        if kind in ("SoftmaxBackward0", "SigmoidBackward0", "AddmmBackward0", "ReluBackward0"):
+            yield "no_log", {"operation": _SQUASHED.get(kind, "a linear layer")}
+        return
+    if kind == "LogSoftmaxBackward0":
+        straight = node.next_functions[0][0] is before
+        if straight and _axis(before) == 0 and len(_shape(before)) > 1:
+            yield "axis", {"operation": "log_softmax"}
+    inner = _source(before)
+    if inner is None:
+        return
+    name = inner.name()
+    if name == "SoftmaxBackward0":
+        shape = _shape(inner)
+        # Past a transposition, the classes may have been on axis 0.
+        straight = before.next_functions[0][0] is inner and node.next_functions[0][0] is before
+        if straight and _axis(inner) == 0 and len(shape) > 1:
+            yield "axis", {"operation": "softmax"}
+        if kind == "LogSoftmaxBackward0":
+            yield "activated", {"operation": "softmax", "loss": "cross-entropy"}
+    elif kind == "LogSoftmaxBackward0" and name in ("SigmoidBackward0", "ReluBackward0", "TanhBackward0"):
+        yield "activated", {"operation": _SQUASHED[name], "loss": "cross-entropy"}
+
+
+def _difference(root: Any) -> Any:
+    """Return the difference that a mean of squares or of absolute values is made of; None for other losses."""
+    node = root
+    for _ in range(_MOST_STEPS):
+        if node is None or node.name() in _DIFFERENCES:
+            return node
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        if node.name() not in _OF_DIFFERENCES or len(parents) != 1:
+            return None
+        node = parents[0]
+    return None
+
+
+def _crossed(node: Any) -> tuple[int, int] | None:
+    """Return the shape ``[n, n]`` of a difference of ``[n, 1]`` outputs and ``[n]`` targets."""
+    shape = _shape(node)
+    parents = [parent for parent, _ in node.next_functions]
+    trained = [parent for parent in parents if parent is not None]
+    # Pairs of outputs, as rankings compare them, have a gradient on both sides.
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2 or len(trained) != 1:
+        return None
+    given = _shape(trained[0])
+    if given not in ((shape[0], 1), (1, shape[0]), (shape[0],)):
+        return None
+    return (shape[0], shape[1])
+
+
+def _nodes(root: Any) -> Iterator[Any]:
+    """Yield the operations behind a value, nearest first."""
+    waiting = [root] if root is not None else []
+    seen: set[Any] = set()
+    while waiting and len(seen) < _MOST_NODES:
+        node = waiting.pop(0)
+        if node in seen:
+            continue
+        seen.add(node)
+        yield node
+        waiting += [parent for parent, _ in node.next_functions if parent is not None]
+
+
+def _source(node: Any) -> Any:
+    """Return the operation whose values an operation gets, past all that only reshape."""
+    while True:
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        if not parents:
+            return None
+        node = parents[0]
+        if node.name() not in _VIEWS:
+            return node
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    """Return the shape of the result of an operation; empty if it is unknown."""
+    known = getattr(node, "_input_metadata", ())
+    return tuple(int(size) for size in cast("Any", known)[0].shape) if len(known) else ()
+
+
+def _axis(node: Any) -> int | None:
+    """Return the dimension over which a softmax sums."""
+    dim = getattr(node, "_saved_dim", None)
+    if dim is None:
+        return None
+    # Negative dimensions are stored as unsigned numbers.
+    dim = int(dim) - (1 << 64) if int(dim) >= 1 << 63 else int(dim)
+    return dim if dim >= 0 else dim + len(_shape(node))

@@ -1,0 +1,86 @@
+"""What the operations behind a loss show of it: values that were squashed twice, wrong axes, shapes and signs."""
+
+import warnings
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fieldwatch import Terms
+from fieldwatch.run.loop_checks.loss_forms import LossFormCheck
+
+INPUTS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+WEIGHT = torch.full((3, 4), 0.1, requires_grad=True)
+CLASSES = torch.tensor([0, 1, 2, 0, 1, 2])
+VALUES = torch.linspace(-1, 1, 6)
+
+
+def logits():
+    return functional.linear(INPUTS, WEIGHT)
+
+
+def single():
+    return functional.linear(INPUTS, WEIGHT[:1])
+
+
+def forms(value, weight=1.0, **others):
+    terms = Terms(fit=(weight, value), **others)
+    # Saved tensors are freed by the backward pass, the operations are not.
+    terms.total.backward()
+    return [event["form"] for event in LossFormCheck().check(0, terms)]
+
+
+FAULTS = {
+    "activated softmax": ("activated", lambda: functional.cross_entropy(logits().softmax(1), CLASSES)),
+    "activated sigmoid": (
+        "activated",
+        lambda: functional.binary_cross_entropy_with_logits(single().sigmoid(), VALUES[:, None].abs()),
+    ),
+    "activated relu": ("activated", lambda: functional.cross_entropy(logits().relu(), CLASSES)),
+    "axis of softmax": ("axis", lambda: functional.nll_loss(logits().softmax(0).log(), CLASSES)),
+    "axis of log_softmax": ("axis", lambda: functional.nll_loss(logits().log_softmax(0), CLASSES)),
+    "no logarithm": ("no_log", lambda: functional.nll_loss(logits().softmax(1), CLASSES)),
+    "crossed by hand": ("crossed", lambda: (single() - VALUES).square().mean()),
+    "crossed by mse_loss": ("crossed", lambda: functional.mse_loss(single(), VALUES)),
+    "crossed absolute": ("crossed", lambda: (VALUES - single()).abs().mean()),
+    "negated": ("negated", lambda: -functional.mse_loss(single()[:, 0], VALUES)),
+    "bounded": ("bounded", lambda: functional.mse_loss(single()[:, 0].tanh(), VALUES)),
+}
+SOUND = {
+    "cross_entropy": lambda: functional.cross_entropy(logits(), CLASSES),
+    "label smoothing": lambda: functional.cross_entropy(logits(), CLASSES, label_smoothing=0.1),
+    "log of probabilities": lambda: functional.nll_loss(logits().softmax(1).log(), CLASSES),
+    "classes on axis 0, transposed": lambda: functional.nll_loss(logits().T.softmax(0).T.log(), CLASSES),
+    "squares": lambda: (single()[:, 0] - VALUES).square().mean(),
+    "pairs of outputs": lambda: functional.softplus(single() - single().T).mean(),
+    "kernel of outputs and data": lambda: (-(single() - VALUES).square()).exp().mean(),
+    "energy distance": lambda: (single() - VALUES).abs().mean() - (single() - single().T).abs().mean() / 2,
+    "likelihood": lambda: -logits().log_softmax(1)[:, 0].mean(),
+}
+
+
+@pytest.mark.parametrize(("form", "loss"), FAULTS.values(), ids=FAULTS)
+def test_names_the_form(form, loss):
+    with warnings.catch_warnings():
+        # torch itself warns of shapes that are broadcast.
+        warnings.simplefilter("ignore", UserWarning)
+        assert forms(loss()) == [form]
+
+
+@pytest.mark.parametrize("loss", SOUND.values(), ids=SOUND)
+def test_is_silent_on_sound_losses(loss):
+    assert forms(loss()) == []
+
+
+def test_a_player_of_a_game_may_maximize_the_error_of_the_other():
+    error = functional.mse_loss(single()[:, 0], VALUES)
+    assert forms(error, weight=-1.0) == ["negated"]
+    assert forms(-functional.mse_loss(single()[:, 0], VALUES), other=(1.0, single().mean())) == []
+
+
+def test_each_form_is_named_once_and_only_at_the_first_steps():
+    check = LossFormCheck()
+    terms = Terms(fit=(1.0, functional.cross_entropy(logits().softmax(1), CLASSES)))
+    assert [len(list(check.check(step, terms))) for step in (0, 1)] == [1, 0]
+    assert list(LossFormCheck().check(2, terms)) == []
+    assert list(LossFormCheck().check(0, Terms(fit=(1.0, torch.tensor(1.0))))) == []

@@ -1,0 +1,191 @@
+"""The gradient of an output tells its targets: classes and hits, errors and their variance, padding, positions."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fieldwatch.health.rules import objectives
+from fieldwatch.record import tags
+from fieldwatch.run.loop_checks.forwards import ForwardCheck
+from fieldwatch.run.loop_checks.output_gradients import position_spread
+
+GENERATOR = torch.Generator().manual_seed(0)
+INPUTS = torch.randn(64, 5, generator=GENERATOR)
+CLASSES = torch.randint(4, (64,), generator=GENERATOR)
+VALUES = 3 * torch.randn(64, generator=GENERATOR) + 7
+
+
+def measured(model, loss, inputs=INPUTS, **more):
+    """Return what one step records of a model named ``net``, without the prefix."""
+    check = ForwardCheck()
+    check.open({"net": model, **more})
+    check.begin(0, detailed=False)
+    loss(model(inputs)).backward()
+    found = check.at_update()
+    check.close()
+    prefix = "Forward/net_"
+    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+
+
+def linear(outputs):
+    torch.manual_seed(0)
+    return nn.Linear(5, outputs)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1024.0])
+def test_classes_are_those_of_the_cross_entropy_whatever_its_scale(scale):
+    model = linear(4)
+    found = measured(model, lambda logits: scale * functional.cross_entropy(logits, CLASSES))
+    logits = model(INPUTS)
+    assert found["hits"] == pytest.approx((logits.argmax(1) == CLASSES).float().mean().item())
+    assert found["implied_loss"].item() == pytest.approx(functional.cross_entropy(logits, CLASSES).item(), rel=1e-5)
+    shares = CLASSES.bincount(minlength=4) / 64
+    assert found["target_entropy"].item() == pytest.approx(-(shares * shares.log()).sum().item(), rel=1e-5)
+    assert found["target_share"].item() == pytest.approx(shares.max().item())
+    assert found["class_sum"] < 1e-5
+    assert found["live_share"] == 1
+
+
+def test_pixels_have_their_classes_on_dimension_1():
+    model = nn.Conv2d(1, 3, 1)
+    labels = torch.arange(2 * 16).reshape(2, 4, 4) % 3
+    found = measured(model, lambda z: functional.cross_entropy(z, labels), torch.rand(2, 1, 4, 4))
+    assert found["class_sum"] < 1e-5
+    assert found["target_share"].item() == pytest.approx(11 / 32)
+
+
+def test_a_softmax_over_the_batch_sums_to_zero_over_the_batch():
+    found = measured(linear(4), lambda logits: functional.nll_loss(logits.log_softmax(0), CLASSES))
+    assert found["batch_sum"] < 1e-5
+    assert found["class_sum"] > 0.05
+
+
+def test_errors_give_the_variance_of_the_targets():
+    model = linear(1)
+    found = measured(model, lambda z: functional.mse_loss(z[:, 0], VALUES))
+    assert found["error_square"].item() == pytest.approx(functional.mse_loss(model(INPUTS)[:, 0], VALUES).item())
+    variance = found["output_variance"] - 2 * found["error_covariance"] + found["error_variance"]
+    assert variance.item() == pytest.approx(VALUES.var(correction=0).item(), rel=1e-4)
+    assert found["target_low"].item() == pytest.approx(VALUES.min().item(), rel=1e-4)
+
+
+def test_outputs_from_which_the_loss_selects_have_no_targets():
+    found = measured(linear(4), lambda z: functional.mse_loss(z.gather(1, CLASSES[:, None])[:, 0], VALUES))
+    assert math.isnan(found["error_square"])
+
+
+def test_samples_without_a_gradient_count():
+    found = measured(linear(4), lambda logits: functional.cross_entropy(logits[:16], CLASSES[:16]))
+    assert found["live_share"] == 0.25
+
+
+def test_an_output_that_equals_a_column_of_the_input():
+    model = nn.Linear(5, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0, 2.0, 0.0, 0.0, 0.0]]))
+    assert measured(model, torch.Tensor.sum)["copied_input"].item() == pytest.approx(1.0, rel=1e-5)
+    assert measured(linear(1), torch.Tensor.sum)["copied_input"] < 0.98
+
+
+def test_columns_of_other_units_have_another_scale():
+    inputs = INPUTS * torch.tensor([1.0, 1.0, 1e5, 1.0, 1.0])
+    assert measured(linear(1), torch.Tensor.sum, inputs)["input_ratio"] > 1e3
+    assert measured(linear(1), torch.Tensor.sum)["input_ratio"] < 3
+
+
+class Tagger(nn.Module):
+    """An embedding with attention, with or without positions and a causal mask."""
+
+    def __init__(self, *, positions=True, causal=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.letters = nn.Embedding(9, 8)
+        self.places = nn.Parameter(torch.randn(6, 8) if positions else torch.zeros(6, 8))
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, 9)
+        self.causal = causal
+
+    def forward(self, tokens):
+        hidden = self.letters(tokens) + self.places
+        mask = torch.ones(6, 6, dtype=torch.bool).triu(1) if self.causal else None
+        return self.head(hidden + self.attention(hidden, hidden, hidden, attn_mask=mask, need_weights=False)[0])
+
+
+TOKENS = torch.randint(9, (32, 7), generator=GENERATOR)
+
+
+def of_tokens(logits):
+    return functional.cross_entropy(logits.flatten(0, 1), TOKENS[:, 1:].flatten())
+
+
+def test_the_targets_of_a_language_model_are_its_next_tokens():
+    found = measured(Tagger(), of_tokens, TOKENS[:, :-1])
+    assert found["next_share"] == 1
+    assert found["position_spread"] > 0.01
+
+
+def test_attention_without_positions_returns_the_same_for_equal_tokens():
+    assert measured(Tagger(positions=False, causal=False), of_tokens, TOKENS[:, :-1])["position_spread"] < 1e-5
+
+
+@pytest.mark.parametrize(("causal", "least", "most"), [(True, 0.0, 1e-6), (False, 1e-3, 2.0)])
+def test_a_model_that_sees_the_future_is_asked_once(causal, least, most):
+    model = Tagger(causal=causal)
+    check = ForwardCheck()
+    check.open({"net": model})
+    check.begin(0, detailed=False)
+    of_tokens(model(TOKENS[:, :-1])).backward()
+    check.at_update()
+    model.eval()
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        model(TOKENS[:, :-1])
+    spread = check.at_record()[tags.FUTURE_SPREAD.tag("net")]
+    assert least <= spread <= most
+    assert torch.equal(torch.get_rng_state(), state)
+    check.begin(1, detailed=False)
+    of_tokens(model(TOKENS[:, :-1])).backward()
+    check.at_update()
+    with torch.no_grad():
+        model(TOKENS[:, :-1])
+    assert tags.FUTURE_SPREAD.tag("net") not in check.at_record()
+    check.close()
+
+
+def test_padding_is_where_the_same_token_has_the_same_class():
+    tokens = torch.where(torch.arange(6) < 2, TOKENS[:, :6].clamp_min(1), 0)
+    classes = torch.where(tokens > 0, tokens % 3 + 1, 0)
+    found = measured(Tagger(), lambda z: functional.cross_entropy(z.flatten(0, 1), classes.flatten()), tokens)
+    assert found["blank_share"].item() == pytest.approx(4 / 6, abs=0.01)
+    masked = measured(
+        Tagger(), lambda z: functional.cross_entropy(z.flatten(0, 1), classes.flatten(), ignore_index=0), tokens
+    )
+    assert masked["blank_share"] < objectives.PaddingCounts().share
+
+
+def test_the_parts_of_a_container_are_measured():
+    parts = nn.ModuleDict({"body": nn.Linear(5, 6), "head": nn.Linear(6, 4)})
+    check = ForwardCheck()
+    check.open({"net": parts})
+    check.begin(0, detailed=False)
+    functional.cross_entropy(parts["head"](parts["body"](INPUTS)), CLASSES).backward()
+    assert tags.HITS.tag("net.head") in check.at_update()
+    check.close()
+    assert not parts["head"]._forward_hooks
+
+
+def test_the_gradients_are_those_without_the_hook():
+    model = linear(4)
+    functional.cross_entropy(model(INPUTS), CLASSES).backward()
+    plain = model.weight.grad.clone()
+    model.zero_grad()
+    measured(model, lambda logits: functional.cross_entropy(logits, CLASSES))
+    assert torch.equal(model.weight.grad, plain)
+
+
+def test_equal_tokens_are_needed_to_compare_them():
+    assert position_spread(torch.arange(6)[None], torch.rand(1, 6, 3)) == 1
+    assert position_spread(torch.rand(2, 3), torch.rand(2, 3)) is None
