@@ -13,8 +13,14 @@ import torch
 from PIL import Image
 
 from fieldwatch import InputError
-from fieldwatch.recon.data import PhotoOptions, read_camera_export, read_transforms, write_point_ply
-from fieldwatch.recon.data.exports import ExportError, cameras_of_export, is_camera_export, unread_export
+from fieldwatch.recon.data import PhotoOptions, read_transforms, write_point_ply
+from fieldwatch.recon.data.exports import (
+    ExportError,
+    cameras_of_export,
+    is_camera_export,
+    read_camera_export,
+    unread_export,
+)
 from fieldwatch.recon.data.transforms.frame import lens_of
 from fieldwatch.recon.geometry import Lens, inverse_rigid, transform_points
 

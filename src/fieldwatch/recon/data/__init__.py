@@ -6,7 +6,6 @@ from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fieldwatch.recon.data.colmap import read_colmap
-    from fieldwatch.recon.data.exports import read_camera_export
     from fieldwatch.recon.data.frames import Clip, read_clip
     from fieldwatch.recon.data.gaussians import (
         GaussianCloud,
@@ -66,7 +65,6 @@ __all__ = [
     "normal_map_sheet",
     "open_normal_maps",
     "open_splat_folder",
-    "read_camera_export",
     "read_clip",
     "read_colmap",
     "read_gaussian_ply",

@@ -16,9 +16,9 @@ from fieldwatch.recon.commands.splats.doctor_reprojection import (
     observed_points,
     reprojection_findings,
 )
-from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_camera_export, read_colmap, read_transforms
+from fieldwatch.recon.data import PhotoOptions, PhotoSet, read_colmap, read_transforms
 from fieldwatch.recon.data.colmap import ColmapModel, read_colmap_model, read_colmap_observations
-from fieldwatch.recon.data.exports import is_camera_export
+from fieldwatch.recon.data.exports import is_camera_export, read_camera_export
 from fieldwatch.recon.data.photos import PhotoFiles, read_reduced
 from fieldwatch.recon.geometry import Camera, far_cameras
 from fieldwatch.rules import Severity

@@ -81,7 +81,7 @@ def brown_lens(  # noqa: PLR0913 - the parameters of the model
         pinhole = Lens.of("PINHOLE", *size, [*focal, *center])
         return pinhole.with_distortion(BROWN, distortion) if distortion else pinhole
     except LensError as error:
-        raise ExportError(f"{where}: {error}") from error
+        raise ExportError(f"{where}: {error}; align and export the cameras again") from error
 
 
 def number(text: str | float | None, where: str, name: str) -> float:

@@ -151,7 +151,7 @@ def _calibrated(kind: str, size: tuple[int, int], values: Mapping[str, float], w
     try:
         fisheye = Lens.of("THIN_PRISM_FISHEYE", *size, [across, focal, *center, k1, k2, *tangential, k3, k4, 0.0, 0.0])
     except LensError as error:
-        raise ExportError(f"{where}: {error}") from error
+        raise ExportError(f"{where}: {error}; align and export the cameras again") from error
     return fisheye.with_distortion(fisheye.model, {**dict(fisheye.distortion), "skew": skew}) if skew else fisheye
 
 

@@ -66,7 +66,7 @@ def _camera(file: Path) -> ExportedCamera:
     try:
         lens = Lens.of("PINHOLE", int(width), int(height), intrinsics)
     except LensError as error:
-        raise ExportError(f"{file}: {error}") from error
+        raise ExportError(f"{file}: {error}; export the raw data again") from error
     return ExportedCamera(
         name=file.stem,
         lens=lambda _: lens,

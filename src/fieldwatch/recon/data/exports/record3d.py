@@ -48,7 +48,7 @@ def read_record3d(folder: Path) -> CameraExport:
     content = _content(file)
     poses = content["poses"]
     if not isinstance(poses, list) or not poses:
-        raise ExportError(f"{file} has no poses: {_REMEDY}")
+        raise ExportError(f"{file} has no poses: record with camera tracking, and export the capture again")
     count = min(len(poses), MOST_FRAMES)
     chosen = [i * len(poses) // count for i in range(count)]
     skipped = len(poses) - count
@@ -81,7 +81,7 @@ def _camera(content: dict[str, Any], index: int, file: Path) -> ExportedCamera:
     try:
         lens = Lens.of("PINHOLE", width, height, _intrinsics(content, index, where))
     except LensError as error:
-        raise ExportError(f"{where}: {error}") from error
+        raise ExportError(f"{where}: {error}; export the capture again") from error
     return ExportedCamera(
         name=str(index),
         lens=lambda _: lens,

@@ -79,7 +79,8 @@ def _palette(rest: Floats) -> tuple[dict[str, Bytes], dict[str, Any]]:
     rows = -(-len(entries) // ENTRIES_PER_ROW)
     pixels = np.zeros((rows * ENTRIES_PER_ROW, functions, 3), np.uint8)
     pixels[: len(entries)] = nearest_codes(entries, book).reshape(-1, functions, 3)
-    low, high = (labels & 255).astype(np.uint8), (labels >> 8).astype(np.uint8)
+    low = (labels & 255).astype(np.uint8)
+    high = (labels >> 8).astype(np.uint8)
     images = {
         "shN_centroids": pixels.reshape(rows, ENTRIES_PER_ROW * functions, 3),
         "shN_labels": _per_gaussian(np.stack([low, high, np.zeros_like(low)], 1)),

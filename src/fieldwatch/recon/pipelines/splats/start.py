@@ -27,13 +27,12 @@ from fieldwatch.recon.data import (
     SolidScene,
     SplatFolder,
     open_splat_folder,
-    read_camera_export,
     read_colmap,
     read_splat_photos,
     read_transforms,
     solid_photos,
 )
-from fieldwatch.recon.data.exports import is_camera_export, unread_export
+from fieldwatch.recon.data.exports import is_camera_export, read_camera_export, unread_export
 from fieldwatch.recon.geometry import far_cameras
 from fieldwatch.recon.pipelines.splats.config import SplatsConfig
 from fieldwatch.recon.pipelines.splats.layout import SPLATS_LAYOUT
