@@ -156,6 +156,25 @@ def test_a_part_without_any_gradient_is_named(tmp_path, detach):
     assert Loop(Halves(detach=detach)).found(tmp_path) == expected
 
 
+class Spare(Halves):
+    """Has a second head, which only an evaluation looks at."""
+
+    def __init__(self):
+        super().__init__(detach=False)
+        self.second = nn.Linear(8, 8)
+
+    def forward(self, inputs):
+        if not self.training:
+            self.second(self.encoder(inputs))
+        return super().forward(inputs)
+
+
+def test_a_part_that_only_evaluations_call_is_a_note(tmp_path):
+    torch.manual_seed(0)
+    model = Spare()
+    assert Loop(model, evaluate=by_hand(model)).found(tmp_path) == [("NeverTrained", "note")]
+
+
 @pytest.mark.parametrize(("part", "expected"), [("head", [("FrozenOutput", "warning")]), ("encoder", [])])
 def test_a_frozen_head_is_named_and_a_frozen_backbone_is_not(tmp_path, part, expected):
     torch.manual_seed(0)

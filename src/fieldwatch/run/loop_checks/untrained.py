@@ -95,9 +95,10 @@ class _Call:
     def __init__(self, check: UntrainedCheck) -> None:
         self._check = check
 
-    def __call__(self, _module: nn.Module, _args: tuple[Any, ...]) -> None:
-        """Note the call; a compiler that traces the module must not trace this."""
-        if not torch.compiler.is_compiling():
+    def __call__(self, module: nn.Module, _args: tuple[Any, ...]) -> None:
+        """Note the call, unless it is of an evaluation; a compiler that traces the module must not trace this."""
+        evaluated = not module.training or torch.is_inference_mode_enabled()
+        if not evaluated and not torch.compiler.is_compiling():
             self._check.note_call()
 
     def __reduce__(self) -> tuple[Any, ...]:
