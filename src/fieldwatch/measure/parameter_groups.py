@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -120,7 +120,10 @@ class ParameterGroups:
         return [container[key] for container, key in self._slots.get(name, ())]
 
     def gradients(self) -> tuple[list[str], list[int], list[Tensor]]:
-        """Return the names of groups that have gradients, the number of gradients per group, and all gradients."""
+        """Return the names of groups that have gradients, the number of gradients per group, and all gradients.
+
+        Of a sparse gradient, its entries: rows that occur twice are added up first, as sparse optimizers do.
+        """
         try:
             return self._gradients()
         except (KeyError, IndexError):  # a parameter was removed from its owner since the last scan
@@ -153,7 +156,7 @@ class ParameterGroups:
             for container, key in slots:
                 gradient = container[key].grad
                 if gradient is not None:
-                    gradients.append(gradient)
+                    gradients.append(gradient if not gradient.is_sparse else _entries(container[key]))
             if len(gradients) > before:
                 names.append(name)
                 counts.append(len(gradients) - before)
@@ -201,3 +204,11 @@ def _module_slots(module: nn.Module, previous: Collection[tuple[int, Any]]) -> l
                 seen.add(id(parameter))
                 slots.append(_Slot(parameters, key))
     return slots
+
+
+def _entries(parameter: Tensor) -> Tensor:
+    """Return the entries of a sparse gradient, which share its memory, so that clipping scales the gradient."""
+    gradient = cast("Tensor", parameter.grad)
+    if not gradient.is_coalesced():
+        gradient = parameter.grad = gradient.coalesce()
+    return gradient.values()
