@@ -438,5 +438,5 @@ def test_several_exports_and_none_are_told_apart(tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     (tmp_path / "other.xml").write_text("<html/>")
     assert not is_camera_export(tmp_path)
-    with pytest.raises(InputError, match="Metashape.*Record3D"):
+    with pytest.raises(InputError, match=r"Metashape.*Record3D"):
         cameras_of_export(Path(tmp_path))
