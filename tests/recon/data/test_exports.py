@@ -212,7 +212,7 @@ def test_a_metashape_file_that_cannot_be_used_is_named(tmp_path, changed, fact):
 def test_a_cut_metashape_file_is_named(tmp_path):
     file = metashape(tmp_path / "scan") / "cameras.xml"
     file.write_text(file.read_text()[:700])
-    with pytest.raises(ExportError, match="not complete XML"):
+    with pytest.raises(ExportError, match=r"cameras\.xml.*XML"):
         read_camera_export(file)
 
 
@@ -438,5 +438,5 @@ def test_several_exports_and_none_are_told_apart(tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     (tmp_path / "other.xml").write_text("<html/>")
     assert not is_camera_export(tmp_path)
-    with pytest.raises(InputError, match="no export of cameras"):
+    with pytest.raises(InputError, match=r"Metashape.*Record3D"):
         cameras_of_export(Path(tmp_path))
