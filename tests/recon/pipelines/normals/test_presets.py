@@ -34,9 +34,10 @@ def test_what_presets_differ_in():
     made = {name: make() for name, make in PRESETS.items()}
     assert {name for name, config in made.items() if config.poses.learned} == {"poses", "parity"}
     assert {name for name, config in made.items() if not config.terms.balanced} == {"parity"}
-    assert {name for name, config in made.items() if config.rays.warm_up_rays} == {"pmni", "parity"}
+    assert {name for name, config in made.items() if config.rays.warm_up_rays} == {"pmni", "gpu", "parity"}
     assert {name for name, config in made.items() if "depth" in NormalsSchedule(config=config).weights(0)} == {
         "pmni",
+        "gpu",
         "parity",
     }
     assert made["default"].steps < made["cpu"].steps < made["pmni"].steps

@@ -111,6 +111,14 @@ def pmni() -> NormalsConfig:
     return NormalsConfig(rays=_RAYS, keep_last=_ALL_CHECKPOINTS)
 
 
+def gpu() -> NormalsConfig:
+    """Return the settings of `pmni` with four views per autograd graph, for a GPU with 8 GB or more.
+
+    A graph may hold half a million samples, so that four views of PMNI's step length fit.
+    """
+    return replace(pmni(), rays=replace(_RAYS, views_per_graph=4))
+
+
 def parity() -> NormalsConfig:
     """PMNI's formulas on the schedule of `pmni`: blended normals, rays inside and outside the mask unbalanced."""
     return NormalsConfig(
@@ -126,6 +134,7 @@ PRESETS: dict[str, Callable[[], NormalsConfig]] = {
     "cpu": cpu,
     "poses": poses,
     "pmni": pmni,
+    "gpu": gpu,
     "parity": parity,
 }
 """All presets by name."""
