@@ -47,6 +47,7 @@ WIDE_HANDLERS = {
     ("recon/data/gaussians/folder.py", "read_splat_cameras"): "JSON of strangers, read field by field; translated",
     ("recon/data/gaussians/settings.py", "parse_settings"): "what ast.parse and literal_eval document; translated",
     ("recon/data/gaussians/sog.py", "_meta"): "JSON of strangers, read field by field; translated",
+    ("recon/data/normal_maps/diligent_mv.py", "_mat"): "scipy has no common base for damaged MATLAB files; translated",
     ("recon/losses/perceptual.py", "_state"): "torch.load has no common base for damaged files; translated",
     ("recon/mesh/glb_reader.py", "read_glb"): "JSON of strangers, read field by field; translated",
     ("recon/pipelines/video/teacher.py", "_load_clip"): "transformers has no common base for damaged files; translated",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.commands import gpu
-from fieldwatch.recon.render import gsplat_problem
+from fieldwatch.recon.render.splats import gsplat_problem
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from scipy.io import savemat
 from fieldwatch.recon.commands.normals.integrate_normals import run as integrate
 from fieldwatch.recon.data import normal_layout, open_normal_maps, synthetic_normal_maps, write_normal_maps
 from fieldwatch.recon.data.normal_maps import NormalMapError, load_normal_file, noise_of, read_axes, write_exr
+from fieldwatch.recon.data.normal_maps.diligent_mv import _mat
 from fieldwatch.recon.data.normal_maps.map_files import encode_normals, write_png16
 from fieldwatch.recon.data.normal_maps.silhouettes import silhouette_coherence
 
@@ -227,3 +228,10 @@ def test_maps_without_poses_are_read_and_one_view_is_integrated(made, tmp_path, 
 def test_noise_is_estimated(noise):
     maps = synthetic_normal_maps(views=2, size=64, noise=noise, depth="none")
     assert noise_of(maps.views) == pytest.approx(noise, rel=0.12, abs=0.3)
+
+
+def test_a_matlab_file_of_version_7_3_is_refused_with_the_version_that_is_read(tmp_path):
+    file = tmp_path / "Normal_gt.mat"
+    file.write_bytes(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512, b"\0"))
+    with pytest.raises(NormalMapError, match="-v7"):
+        _mat(file)

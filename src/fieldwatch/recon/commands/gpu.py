@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fieldwatch.cli.kit import DataFinding, MachineCheck
-from fieldwatch.recon.render import HashEncoding, HashSdf, View, gsplat_problem, rasterize, splat_kernels_problem
+from fieldwatch.recon.render import HashEncoding, HashSdf, View, rasterize
+from fieldwatch.recon.render.splats import gsplat_problem, splat_kernels_problem
 
 _SIZE = 32
 _CLOSE = 5e-3

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fake_cuda.emulator import FORWARD, REVERSE, SHUFFLED
-from fieldwatch.recon.render import View, rasterize, splat_kernels_problem
-from fieldwatch.recon.render.splats import kernels, rasterization
+from fieldwatch.recon.render import View, rasterize
+from fieldwatch.recon.render.splats import kernels, rasterization, splat_kernels_problem
 
 pytestmark = pytest.mark.pretended
 PARTS = ("means", "quaternions", "scales", "opacities", "dc", "rest", "features")

@@ -32,9 +32,8 @@ def read_metashape(file: Path) -> CameraExport:
     Raises:
         ExportError: if the file is damaged, has no aligned cameras, or a sensor is not a frame or fisheye camera.
     """
-    # Entities are not expanded by this parser's defaults beyond its own limits; files have none.
     try:
-        root = ET.fromstring(file.read_bytes())  # noqa: S314
+        root = ET.fromstring(file.read_bytes())  # noqa: S314  expat limits how far entities expand
     except ET.ParseError as error:
         raise ExportError(f"{file} is not complete XML ({error}): {_REMEDY}") from error
     chunk = root if root.tag == "chunk" else root.find(".//chunk")

@@ -1,11 +1,8 @@
 """Multi-view normal maps of one object: reading, writing, checking, synthesis and integration to depth."""
 
 from fieldwatch.recon.data.normal_maps.axes import (
-    AXES,
-    AXES_FORM,
     Channels,
     Choices,
-    Convention,
     PixelCenter,
     Space,
     canonical_axes,
@@ -15,7 +12,6 @@ from fieldwatch.recon.data.normal_maps.captures import read_normal_captures
 from fieldwatch.recon.data.normal_maps.checks import NormalCheck, check_normal_maps
 from fieldwatch.recon.data.normal_maps.contact_sheet import normal_map_sheet
 from fieldwatch.recon.data.normal_maps.conventions import noise_of
-from fieldwatch.recon.data.normal_maps.diligent_mv import read_diligent_mv, read_lens, read_unposed_normal_maps
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.folder import read_normal_maps
 from fieldwatch.recon.data.normal_maps.integrate import integrate_normals
@@ -28,25 +24,19 @@ from fieldwatch.recon.data.normal_maps.map_files import (
 )
 from fieldwatch.recon.data.normal_maps.mesh_scene import MeshScene, unit_sphere_of
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
-from fieldwatch.recon.data.normal_maps.opening import NormalLayout, normal_layout, open_normal_maps
-from fieldwatch.recon.data.normal_maps.posed_frames import read_normal_frames
+from fieldwatch.recon.data.normal_maps.opening import normal_layout, open_normal_maps
 from fieldwatch.recon.data.normal_maps.resize import scaled_normal_view
 from fieldwatch.recon.data.normal_maps.scene import NormalScene, PlacedShape, SolidUnion
-from fieldwatch.recon.data.normal_maps.single_view import SINGLE_NORMALS, SingleView, is_single_view, read_single_view
+from fieldwatch.recon.data.normal_maps.single_view import SingleView, is_single_view, read_single_view
 from fieldwatch.recon.data.normal_maps.synthetic import ring_cameras, synthetic_normal_maps
 from fieldwatch.recon.data.normal_maps.write import write_normal_maps
 
 __all__ = [
-    "AXES",
-    "AXES_FORM",
-    "SINGLE_NORMALS",
     "Channels",
     "Choices",
-    "Convention",
     "MeshScene",
     "NormalCheck",
     "NormalFile",
-    "NormalLayout",
     "NormalMapError",
     "NormalScene",
     "NormalSet",
@@ -66,15 +56,11 @@ __all__ = [
     "normal_map_sheet",
     "open_normal_maps",
     "read_axes",
-    "read_diligent_mv",
-    "read_lens",
     "read_mask_file",
     "read_normal_captures",
     "read_normal_file",
-    "read_normal_frames",
     "read_normal_maps",
     "read_single_view",
-    "read_unposed_normal_maps",
     "ring_cameras",
     "scaled_normal_view",
     "synthetic_normal_maps",

@@ -40,7 +40,7 @@ NORMALS = "normals"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReadOptions:
     """How a set is read, whatever its layout.
 
     Attributes:
@@ -108,7 +108,7 @@ def read_maps(files: ViewFiles) -> tuple[NormalFile | None, Bool[Tensor, "h w"]]
     return normals, known_pixels(normals)
 
 
-def silhouettes_of(reading: Reading, views: Sequence[NormalView], masks: Path | None, notes: list[str]) -> bool:
+def silhouettes_of(reading: ReadOptions, views: Sequence[NormalView], masks: Path | None, notes: list[str]) -> bool:
     """Return whether the masks of views are silhouettes, and say where they come from.
 
     Raises:
@@ -135,7 +135,7 @@ def silhouettes_of(reading: Reading, views: Sequence[NormalView], masks: Path | 
 def assembled(  # noqa: PLR0913  the parts of a set
     views: Sequence[NormalView],
     files: Sequence[NormalFile | None],
-    reading: Reading,
+    reading: ReadOptions,
     usual: Convention,
     *,
     folder: Path,
@@ -250,7 +250,7 @@ __all__ = [
     "NONE",
     "NORMALS",
     "REACH",
-    "Reading",
+    "ReadOptions",
     "ViewFiles",
     "assembled",
     "into_sphere",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fieldwatch.recon.data.colmap import ColmapModel, RegisteredImage, SparsePoints, binary, read_colmap_model, text
 from fieldwatch.recon.data.image_names import IMAGE_SUFFIXES, natural_key
-from fieldwatch.recon.data.normal_maps.assembly import REACH, Reading, ViewFiles, assembled, read_maps
+from fieldwatch.recon.data.normal_maps.assembly import REACH, ReadOptions, ViewFiles, assembled, read_maps
 from fieldwatch.recon.data.normal_maps.axes import AXES, Channels, Choices, Convention, PixelCenter, Space
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
 from fieldwatch.recon.data.normal_maps.folder import stated_axes
@@ -83,7 +83,7 @@ def read_normal_captures(  # noqa: PLR0913 - independent options of the folder l
     folder = Path(folder).expanduser()
     notes = list[str]()
     choices = Choices(axes=stated_axes(axes), space=space, channels=channels, pixel_center=pixel_center)
-    reading = Reading(choices=choices, masks=masks, fill_holes=fill_holes, ratio=ratio)
+    reading = ReadOptions(choices=choices, masks=masks, fill_holes=fill_holes, ratio=ratio)
     mask_folder = reading.mask_folder(folder, notes)
     normal_folder = None
     if normals is not None or mask_folder is None or any((folder / name).is_dir() for name in NORMAL_FOLDERS):

@@ -12,7 +12,14 @@ from jaxtyping import Float64
 from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
-from fieldwatch.recon.data.normal_maps.assembly import REACH, Reading, ViewFiles, assembled, read_maps, silhouettes_of
+from fieldwatch.recon.data.normal_maps.assembly import (
+    REACH,
+    ReadOptions,
+    ViewFiles,
+    assembled,
+    read_maps,
+    silhouettes_of,
+)
 from fieldwatch.recon.data.normal_maps.axes import AXES, Channels, Choices, Convention, PixelCenter, Space
 from fieldwatch.recon.data.normal_maps.captures import excluded_names, files_by_name
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
@@ -34,6 +41,7 @@ LENS_FILES = ("K.txt", "intrinsics.txt")
 """Files of a 3x3 matrix of intrinsics, for maps without poses and for a single view."""
 _VIEW = re.compile(r"view_?(\d+)", re.IGNORECASE)
 _NORMAL_NAMES = ("Normal_gt.mat", "normal_gt.mat", "Normal_gt.png", "normal_gt.png", "normal.png", "normal.exr")
+_HDF5 = b"MATLAB 7.3"
 _UNPOSED_DISTANCE = 4.0  # radii of the sphere, if no mask tells more
 
 
@@ -75,7 +83,7 @@ def read_diligent_mv(  # noqa: PLR0913 - independent options of the folder layou
     folder = Path(folder).expanduser()
     notes = list[str]()
     choices = Choices(axes=stated_axes(axes), space=space, channels=channels, pixel_center=pixel_center)
-    reading = Reading(choices=choices, masks=masks, fill_holes=fill_holes, ratio=ratio)
+    reading = ReadOptions(choices=choices, masks=masks, fill_holes=fill_holes, ratio=ratio)
     folders = view_folders(folder)
     calibration = _mat(folder / CALIBRATION)
     excluded = {int(view) for view in exclude}
@@ -134,8 +142,12 @@ def _mat(path: Path) -> dict[str, Any]:
         NormalMapError: if it is missing or unreadable.
     """
     try:
+        with path.open("rb") as file:
+            if file.read(len(_HDF5)) == _HDF5:
+                msg = f"{path} is a MATLAB file of version 7.3, which is not read: save it with -v7"
+                raise NormalMapError(msg)
         return dict(loadmat(path))
-    except (OSError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
+    except (OSError, ValueError, TypeError, MatReadError) as error:
         msg = f"{path} cannot be read as a MATLAB file up to version 7 ({error}): copy it again, or save it with -v7"
         raise NormalMapError(msg) from error
 
@@ -213,7 +225,7 @@ def read_unposed_normal_maps(  # noqa: PLR0913 - independent options of the fold
     folder = Path(folder).expanduser()
     notes = list[str]()
     choices = Choices(axes=stated_axes(axes), space=space or "camera", channels=channels, pixel_center=pixel_center)
-    reading = Reading(choices=choices, masks=masks, fill_holes=fill_holes)
+    reading = ReadOptions(choices=choices, masks=masks, fill_holes=fill_holes)
     mask_folder = reading.mask_folder(folder, notes)
     normal_folder = subfolder(folder, (normals,) if normals else NORMAL_FOLDERS, "normals", notes)
     normal_files = files_by_name(normal_folder, NORMAL_SUFFIXES)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fieldwatch.recon.data.normal_maps.assembly import Reading, ViewFiles, read_maps, silhouettes_of
+from fieldwatch.recon.data.normal_maps.assembly import ReadOptions, ViewFiles, read_maps, silhouettes_of
 from fieldwatch.recon.data.normal_maps.axes import Channels, Choices, PixelCenter, Space, canonical_axes
 from fieldwatch.recon.data.normal_maps.cameras_file import CamerasFile
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
@@ -99,7 +99,7 @@ def read_normal_maps(  # noqa: PLR0913 - independent options of the folder layou
     folder = Path(folder).expanduser()
     notes = list[str]()
     chosen = Choices(axes=stated_axes(axes), space=space, channels=channels, pixel_center=pixel_center)
-    reading = Reading(choices=chosen, masks=masks, fill_holes=fill_holes)
+    reading = ReadOptions(choices=chosen, masks=masks, fill_holes=fill_holes)
     cameras = CamerasFile(cameras_file(folder) or folder / CAMERAS)
     sources = _sources(folder, reading, normals, depth, notes)
     views: list[NormalView] = []
@@ -157,7 +157,7 @@ def stated_axes(axes: str | None) -> str | None:
     return None if axes in {None, "auto"} else canonical_axes(str(axes))
 
 
-def _sources(folder: Path, reading: Reading, normals: str | None, depth: str | None, notes: list[str]) -> _Sources:
+def _sources(folder: Path, reading: ReadOptions, normals: str | None, depth: str | None, notes: list[str]) -> _Sources:
     """Return the files of normals, masks and depth by index.
 
     Raises:

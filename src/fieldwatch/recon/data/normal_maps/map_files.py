@@ -285,7 +285,7 @@ def exr_layers(path: Path) -> dict[str, tuple[str, ...]]:
         head = file.read(_EXR_HEAD)
     try:
         names = _exr_channels(head)
-    except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
+    except (IndexError, struct.error, ValueError) as error:
         raise _unreadable(path, f"its header is not that of an EXR: {error}") from error
     layers: dict[str, tuple[str, ...]] = {}
     for name in names:

@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image
 
 from fieldwatch.files import UndecodableError, decoding
-from fieldwatch.recon.data.normal_maps.assembly import NONE, NORMALS, REACH, Reading, ViewFiles, assembled
+from fieldwatch.recon.data.normal_maps.assembly import NONE, NORMALS, REACH, ReadOptions, ViewFiles, assembled
 from fieldwatch.recon.data.normal_maps.axes import AXES, Channels, Choices, Convention, PixelCenter, Space
 from fieldwatch.recon.data.normal_maps.captures import excluded_names, files_by_name, posed_view
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
@@ -71,7 +71,7 @@ def read_normal_frames(  # noqa: PLR0913 - independent options of the folder lay
     folder = Path(folder).expanduser()
     notes = list[str]()
     choices = Choices(axes=stated_axes(axes), space=space, channels=channels, pixel_center=pixel_center)
-    reading = Reading(choices=choices, masks=masks, fill_holes=fill_holes, ratio=ratio)
+    reading = ReadOptions(choices=choices, masks=masks, fill_holes=fill_holes, ratio=ratio)
     file = frames_file(folder) or folder / FRAME_FILES[0]
     fields = _fields(file)
     frames = {_name(frame): frame for frame in fields["frames"]}

@@ -111,20 +111,24 @@ def _missed(cameras: list[Camera], fields: list[Tensor], borders: list[Tensor], 
         middle = -(directions @ origin)
         others = [(cameras[i], fields[i]) for i in range(len(cameras)) if i != number]
 
-        def depth_inside(along: Tensor, origin=origin, directions=directions, others=others) -> Tensor:  # noqa: ANN001
-            points = origin + along[..., None] * directions[:, None]
-            return torch.stack([_sampled(camera, field, points) for camera, field in others]).amin(0)
-
         steps = torch.linspace(-radius, radius, _COARSE, dtype=torch.float64)
-        inside = depth_inside(middle[:, None] + steps)
+        inside = _depth_inside(others, origin, directions, middle[:, None] + steps)
         best = middle + steps[inside.argmax(1)]
         width = 2 * radius / (_COARSE - 1)
         fine = best[:, None] + torch.linspace(-width, width, _FINE, dtype=torch.float64)
-        inside = torch.maximum(inside.amax(1), depth_inside(fine).amax(1))
+        inside = torch.maximum(inside.amax(1), _depth_inside(others, origin, directions, fine).amax(1))
         near = (-inside).clamp(0, _LIMIT)
         total += float(near.sum())
         count += len(near)
     return total / max(count, 1)
+
+
+def _depth_inside(
+    others: list[tuple[Camera, Tensor]], origin: Tensor, directions: Float[Tensor, "n 3"], along: Float[Tensor, "n m"]
+) -> Float[Tensor, "n m"]:
+    """Return how far points along rays are inside the silhouettes of all other views, in pixels."""
+    points = origin + along[..., None] * directions[:, None]
+    return torch.stack([_sampled(camera, field, points) for camera, field in others]).amin(0)
 
 
 def _sampled(camera: Camera, field: Tensor, points: Float[Tensor, "n m 3"]) -> Float[Tensor, "n m"]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fieldwatch.recon.render import VisibleRows, fill_visible
+from fieldwatch.recon.render.splats import VisibleRows, fill_visible
 
 
 class LastVisible:

@@ -13,7 +13,8 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.rates import Rates, make_optimizer
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.schedule import Plan
-from fieldwatch.recon.render import VisibleAdam, VisibleRows
+from fieldwatch.recon.render import VisibleAdam
+from fieldwatch.recon.render.splats import VisibleRows
 
 EXPOSURES_FALL = 0.1
 """Final fraction of the exposures' learning rate."""

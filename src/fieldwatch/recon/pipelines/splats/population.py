@@ -22,7 +22,7 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.renderable import RenderableGaussians
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.tags import ACTIVE, GIANT, NEEDLE, REST_EVERY, TRANSPARENT
-from fieldwatch.recon.render import VisibleRows, count_visible
+from fieldwatch.recon.render.splats import VisibleRows, count_visible
 
 HISTOGRAM_EVERY = 50
 """Number of measurements between histograms, which copy every entry to the host."""

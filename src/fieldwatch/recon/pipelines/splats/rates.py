@@ -9,7 +9,8 @@ from torch.optim import Optimizer
 
 from fieldwatch import InputError
 from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
-from fieldwatch.recon.render import VisibleAdam, splat_kernels_problem, visible_adam_problem
+from fieldwatch.recon.render import VisibleAdam, visible_adam_problem
+from fieldwatch.recon.render.splats import splat_kernels_problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,8 @@ from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
 from fieldwatch.recon.pipelines.splats.scene import Distance, Scene
 from fieldwatch.recon.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
-from fieldwatch.recon.render import gsplat_problem, native_available, splat_kernels_problem
+from fieldwatch.recon.render import native_available
+from fieldwatch.recon.render.splats import gsplat_problem, splat_kernels_problem
 
 BUILT_IN = "built-in"
 """Value of `fieldwatch_scene` in the `cfg_args` of runs on the built-in scene."""

@@ -11,14 +11,8 @@ from torch import Tensor
 from fieldwatch import Ranks, StepOutput, Terms
 from fieldwatch.recon.pipelines.splats.objective import step_psnr
 from fieldwatch.recon.pipelines.splats.scene import PhotoView
-from fieldwatch.recon.render import (
-    DensificationStatistics,
-    RenderOutput,
-    View,
-    VisibleRows,
-    any_visible,
-    fill_visible,
-)
+from fieldwatch.recon.render import DensificationStatistics, RenderOutput, View
+from fieldwatch.recon.render.splats import VisibleRows, any_visible, fill_visible
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -23,7 +23,7 @@ from fieldwatch.recon.pipelines.splats.refined.preparation import Refinement
 from fieldwatch.recon.pipelines.splats.refined.products import write_refined_products
 from fieldwatch.recon.pipelines.splats.refined.start import start_refinement
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
-from fieldwatch.recon.render import count_visible
+from fieldwatch.recon.render.splats import count_visible
 
 
 def refine_mesh(  # noqa: PLR0915  objective and training loop in one place

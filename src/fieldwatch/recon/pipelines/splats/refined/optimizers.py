@@ -9,7 +9,8 @@ from torch.optim import Optimizer
 from fieldwatch.recon.pipelines.splats.rates import visible_only_on
 from fieldwatch.recon.pipelines.splats.refined.binding import PARAMETERS, BoundGaussians
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
-from fieldwatch.recon.render import VisibleAdam, VisibleRows
+from fieldwatch.recon.render import VisibleAdam
+from fieldwatch.recon.render.splats import VisibleRows
 
 SPATIAL_SCALE = 10.0
 """Factor of SuGaR's spatial scale: 10 extents / sqrt(number of vertices)."""
