@@ -464,7 +464,7 @@ def test_is_silent_on_the_healthy_twin(case, make):
 def test_every_rule_of_these_modules_is_planted():
     rules: set[Callable[..., object]] = {rates.AlwaysClipped, rates.GroupTooSlow}
     rules |= {rates.RateEndsEarly, rates.RateStartsLate}
-    for module in (batches, evaluations, objectives, precision, untrained):
+    for module in (batches, chance, evaluations, objectives, precision, sequences, settings, untrained):
         rules |= set(rules_in(module))
     assert {type(case.rule) for case in CASES} == rules
 
