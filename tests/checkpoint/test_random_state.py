@@ -55,10 +55,10 @@ def test_other_names_or_kinds_of_generators_are_refused():
     state = RandomState(rays=torch.Generator()).state_dict()
     with pytest.raises(CheckpointError, match=r"generators \['views'\].*has \['rays'\]: .*same names"):
         RandomState(views=torch.Generator()).load_state_dict(state)
-    with pytest.raises(CheckpointError, match="'rays' to be of torch"):
+    with pytest.raises(CheckpointError, match=r"'rays' .*of torch"):
         RandomState(rays=np.random.default_rng()).load_state_dict(state)
     other = RandomState(rays=np.random.default_rng()).state_dict()
-    with pytest.raises(CheckpointError, match="'rays' was numpy's"):
+    with pytest.raises(CheckpointError, match=r"'rays' .*of numpy"):
         RandomState(rays=torch.Generator()).load_state_dict(other)
     with pytest.raises(CheckpointError, match=r"'rays' is a Philox.* PCG64's"):
         RandomState(rays=np.random.Generator(np.random.Philox())).load_state_dict(other)

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from fieldwatch.health import HealthRule
-from fieldwatch.health.rules import batches, evaluations, objectives, precision, rates, rules_in, untrained
+from fieldwatch.health.rules import (
+    batches,
+    chance,
+    evaluations,
+    objectives,
+    precision,
+    rates,
+    rules_in,
+    sequences,
+    settings,
+    untrained,
+)
 from fieldwatch.record import History
 
 STEPS = 640
@@ -312,7 +323,7 @@ CASES = [
         words=("3%", "mask"),
     ),
     Case(
-        rule=objectives.EqualUnits(),
+        rule=settings.EqualUnits(),
         fault=forward(unit_spread=np.zeros(40)),
         healthy=forward(unit_spread=np.linspace(0, 1, 40)),
         severity="warning",
@@ -320,7 +331,7 @@ CASES = [
         words=("same weights", "random"),
     ),
     Case(
-        rule=objectives.OptimizerRenewed(),
+        rule=settings.OptimizerRenewed(),
         fault=settled("optimizer_renewed", renewals=64, updates=64, optimizer="Adam"),
         healthy=settled("optimizer_renewed", renewals=16, updates=600, optimizer="Adam"),
         severity="warning",
@@ -336,7 +347,7 @@ CASES = [
         words=("over the batch", "axis"),
     ),
     Case(
-        rule=objectives.ChanceLevel(),
+        rule=chance.ChanceLevel(),
         fault=logits(loss=FLAT, results={}, implied_loss=FLAT[::16], target_entropy=np.full(40, 2.3)),
         healthy=logits(results={}, implied_loss=FALLING[::16], target_entropy=np.full(40, 2.3)),
         severity="warning",
@@ -344,7 +355,7 @@ CASES = [
         words=("constant prediction", "entropy", "targets"),
     ),
     Case(
-        rule=objectives.InitialLoss(),
+        rule=chance.InitialLoss(),
         fault=logits(loss=FLAT, implied_loss=np.geomspace(140, 2, 40), target_entropy=np.full(40, 1.4)),
         healthy=logits(loss=FLAT, implied_loss=np.geomspace(3, 2, 40), target_entropy=np.full(40, 1.4)),
         severity="warning",
@@ -360,7 +371,7 @@ CASES = [
         words=("sorted by class", "shuffle=True"),
     ),
     Case(
-        rule=objectives.OutputsGrow(),
+        rule=chance.OutputsGrow(),
         fault=forward(results=MEMORIZED, output_std=np.geomspace(0.1, 1e3, 40)),
         healthy=forward(results=MEMORIZED, output_std=np.linspace(0.1, 1.0, 40)),
         severity="warning",
@@ -368,7 +379,7 @@ CASES = [
         words=("diverge", "discount"),
     ),
     Case(
-        rule=objectives.PaddingCounts(),
+        rule=sequences.PaddingCounts(),
         fault=logits(blank_share=np.full(40, 0.8), hits=np.full(40, 0.84)),
         healthy=logits(blank_share=np.full(40, 0.1), hits=np.full(40, 0.84)),
         severity="warning",
@@ -376,7 +387,7 @@ CASES = [
         words=("80%", "20% are right", "ignore_index"),
     ),
     Case(
-        rule=objectives.PositionIgnored(),
+        rule=sequences.PositionIgnored(),
         fault=forward(position_spread=np.zeros(40), hits=np.full(40, 0.3)),
         healthy=forward(position_spread=np.full(40, 0.4), hits=np.full(40, 0.3)),
         severity="warning",
@@ -384,7 +395,7 @@ CASES = [
         words=("equal tokens", "positional encoding"),
     ),
     Case(
-        rule=objectives.FutureVisible(),
+        rule=sequences.FutureVisible(),
         fault=forward(future_spread=np.full(1, 0.8), next_share=np.ones(40)),
         healthy=forward(future_spread=np.zeros(1), next_share=np.ones(40)),
         severity="warning",
@@ -400,7 +411,7 @@ CASES = [
         words=("one column", "leak", "feature"),
     ),
     Case(
-        rule=objectives.TrainingGap(),
+        rule=chance.TrainingGap(),
         fault=logits(results={"val/right": np.full(4, 0.1)}, hits=np.linspace(0.1, 1, 40)),
         healthy=logits(results={"val/right": np.full(4, 0.9)}, hits=np.linspace(0.1, 1, 40)),
         severity="warning",
@@ -408,7 +419,7 @@ CASES = [
         words=("held-out", "0.1", "labels"),
     ),
     Case(
-        rule=objectives.OddSetting(),
+        rule=settings.OddSetting(),
         fault=settled("odd_setting", MEMORIZED, where="Adam", setting="eps", value=1.0, usual="1e-8"),
         healthy=settled("other", MEMORIZED),
         severity="warning",
@@ -416,7 +427,7 @@ CASES = [
         words=("eps = 1", "1e-8"),
     ),
     Case(
-        rule=objectives.FrozenBody(),
+        rule=settings.FrozenBody(),
         fault=settled("frozen_share", MEMORIZED, share=0.9, in_optimizer=True, **EVERY),
         healthy=settled("frozen_share", MEMORIZED, share=0.1, in_optimizer=False, **EVERY),
         severity="warning",
@@ -453,14 +464,14 @@ def test_is_silent_on_the_healthy_twin(case, make):
 def test_every_rule_of_these_modules_is_planted():
     rules: set[Callable[..., object]] = {rates.AlwaysClipped, rates.GroupTooSlow}
     rules |= {rates.RateEndsEarly, rates.RateStartsLate}
-    for module in (batches, evaluations, objectives, precision, untrained):
+    for module in (batches, chance, evaluations, objectives, precision, sequences, settings, untrained):
         rules |= set(rules_in(module))
     assert {type(case.rule) for case in CASES} == rules
 
 
 MAY_BE_MEANT = [
     *(batches.SameBatch, batches.EvaluationInput, batches.BatchOfOne, batches.InputScale),
-    *(objectives.SamplesIgnored, objectives.UnmixedBatches, objectives.OddSetting, objectives.FrozenBody),
+    *(objectives.SamplesIgnored, objectives.UnmixedBatches, settings.OddSetting, settings.FrozenBody),
 ]
 
 

@@ -11,6 +11,7 @@ from fieldwatch.health import HealthRule
 from fieldwatch.health.rules import (
     RULES,
     batches,
+    chance,
     doubts,
     evaluations,
     finite,
@@ -30,6 +31,8 @@ from fieldwatch.health.rules import (
     rules_in,
     samples,
     saving,
+    sequences,
+    settings,
     terms,
     timing,
     untrained,
@@ -618,7 +621,9 @@ def test_every_rule_has_a_planted_fault_and_a_healthy_twin():
     """The rules for memory, incidents and what a loop does are tested in separate files."""
     elsewhere = {*rules_in(memory), *rules_in(forecast), *rules_in(incidents)}
     elsewhere |= {
-        rule for module in (batches, evaluations, objectives, precision, untrained) for rule in rules_in(module)
+        rule
+        for module in (batches, chance, evaluations, objectives, precision, sequences, settings, untrained)
+        for rule in rules_in(module)
     }
     elsewhere |= {*rules_in(doubts)}
     elsewhere |= {rates.AlwaysClipped, rates.GroupTooSlow, rates.RateEndsEarly, rates.RateStartsLate}

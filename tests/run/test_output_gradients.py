@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fieldwatch.health.rules import objectives
+from fieldwatch.health.rules import sequences
 from fieldwatch.record import tags
 from fieldwatch.run.loop_checks.forwards import ForwardCheck
 from fieldwatch.run.loop_checks.output_gradients import position_spread
@@ -163,7 +163,7 @@ def test_padding_is_where_the_same_token_has_the_same_class():
     masked = measured(
         Tagger(), lambda z: functional.cross_entropy(z.flatten(0, 1), classes.flatten(), ignore_index=0), tokens
     )
-    assert masked["blank_share"] < objectives.PaddingCounts().share
+    assert masked["blank_share"] < sequences.PaddingCounts().share
 
 
 def test_the_parts_of_a_container_are_measured():

@@ -100,7 +100,7 @@ def test_axes_are_stated_or_recognized(made, folder):
     assert torch.allclose(opencv.views[0].normals[..., 1:], -made.views[0].normals[..., 1:], atol=3e-5)
     recognized = read_normal_maps(folder, axes="auto")
     assert torch.allclose(recognized.views[0].normals, made.views[0].normals, atol=3e-5)
-    assert any("axes of the normals: opengl, found" in note for note in recognized.notes)
+    assert any("normals: opengl, found" in note for note in recognized.notes)
 
 
 def test_axes_that_can_not_be_recognized_are_assumed_and_said(made, folder):
@@ -110,7 +110,7 @@ def test_axes_that_can_not_be_recognized_are_assumed_and_said(made, folder):
         height, width = made.sizes[number]
         (folder / NORMALS / f"00{number}.png").unlink()
         np.save(folder / NORMALS / f"00{number}.npy", normals[:height, :width])
-    assert any("axes of the normals: opengl, assumed" in note for note in read_normal_maps(folder).notes)
+    assert any("normals: opengl, assumed" in note for note in read_normal_maps(folder).notes)
     with pytest.raises(NormalMapError, match=r"--axes opengk.*opencv"):
         read_normal_maps(folder, axes="opengk")
 

@@ -97,7 +97,7 @@ def test_the_object_lies_within_the_unit_sphere(written):
     wider = read_normal_captures(written, ratio=0.4)
     assert wider.scale == pytest.approx(2 * read.scale)
     assert any("199 of 200 sparse points" in note for note in read.notes)
-    assert any("axes of the normals: opengl" in note for note in read.notes)
+    assert any("normals: opengl" in note for note in read.notes)
 
 
 def test_an_object_far_from_the_middle_of_the_pictures_is_found(made):
@@ -170,7 +170,7 @@ def test_sixteen_bit_files_in_opencv_axes_and_other_folders_are_read(made, folde
     for old, new in (("normals", "omnidata"), ("masks", "sam"), ("sparse", "model")):
         (folder / old).rename(folder / new)
     read = read_normal_captures(folder, normals="omnidata", masks="sam", sparse="model/0")
-    assert any("axes of the normals: opencv" in note for note in read.notes)
+    assert any("normals: opencv" in note for note in read.notes)
     assert torch.allclose(read.views[2].normals, made.views[2].normals, atol=1e-4)
 
 
@@ -296,7 +296,7 @@ def test_either_layout_is_opened(made, written, tmp_path):
     assert len(open_normal_maps(written, exclude=["IMG_003"])) == 7
     with pytest.raises(NormalMapError, match=r"omit exclude=\['a'\]"):
         open_normal_maps(sphere, exclude=[1, "a"])
-    with pytest.raises(NormalMapError, match="no folder of masks: expected sam"):
+    with pytest.raises(NormalMapError, match="masks: expected sam"):
         open_normal_maps(sphere, masks="sam")
     with pytest.raises(NormalMapError, match=r"found: sphere\).*cameras_sphere.npz .*transforms.json"):
         open_normal_maps(tmp_path)

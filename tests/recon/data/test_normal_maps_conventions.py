@@ -112,7 +112,7 @@ def test_the_layer_of_unit_vectors_of_an_exr_is_read(made, tmp_path):
     assert np.array_equal(read.values.numpy(), normals)
     assert read.encoding == "EXR (float, layer ViewLayer.N)"
     write_exr(path, {"Depth.Z": gray})
-    with pytest.raises(NormalMapError, match=r"no layer with channels R, G, B or X, Y, Z .*Depth"):
+    with pytest.raises(NormalMapError, match=r"R, G, B .*X, Y, Z .*Depth"):
         load_normal_file(path)
 
 
@@ -136,7 +136,7 @@ def test_sets_without_masks_without_normals_or_with_neither(made, folder):
         filled = np.where(view.mask.numpy()[..., None], view.normals.numpy() * OPENGL, [0, 0, 1])
         values = encode_normals(torch.from_numpy(filled.astype(np.float32)))
         write_png16(folder / NORMALS / f"{number:03d}.png", values)
-    with pytest.raises(NormalMapError, match=r"8 of 8 views cover the whole picture.*--masks none"):
+    with pytest.raises(NormalMapError, match=r"8 of 8 views .*--masks none"):
         open_normal_maps(folder)
 
 

@@ -114,14 +114,14 @@ def test_bombs_are_refused_before_they_go_off(dump, code, reason):
 
 def test_lists_nested_ten_thousand_deep_are_no_snapshot(dump):
     code = b"\x80\x02" + b"]" * 4000 + b"a" * 3999 + b"."
-    with pytest.raises(SnapshotError, match="segments\\[0\\] to be a dict, got list"):
+    with pytest.raises(SnapshotError, match=r"segments\[0\] .*dict, got list"):
         read_snapshot(dump(code))
 
 
 def test_a_list_that_holds_itself_is_no_snapshot(dump):
     loop = []
     loop.append(loop)
-    with pytest.raises(SnapshotError, match="segments\\[0\\] to be a dict, got list"):
+    with pytest.raises(SnapshotError, match=r"segments\[0\] .*dict, got list"):
         read_snapshot(dump(loop))
 
 
@@ -139,7 +139,7 @@ def test_a_file_that_repeats_itself_by_reference_is_not_followed(dump, shared):
     if shared == "frames":
         assert len(read_snapshot(dump(value)).stacks) == 2  # the same lists are looked at once
         return
-    with pytest.raises(SnapshotError, match="has more entries than the file has bytes"):
+    with pytest.raises(SnapshotError, match=r"more entries than .*bytes"):
         read_snapshot(dump(value))
 
 
@@ -274,5 +274,5 @@ def test_a_wrong_value_is_named_with_its_place(dump, change, place):
 
 
 def test_an_event_without_its_address_is_refused(dump):
-    with pytest.raises(SnapshotError, match=r"device_traces\[1\]\[0\] to have an integer 'addr'"):
+    with pytest.raises(SnapshotError, match=r"device_traces\[1\]\[0\] .*integer 'addr'"):
         read_snapshot(dump({"segments": [], "device_traces": [[], [{"action": "alloc", "size": 4}]]}))

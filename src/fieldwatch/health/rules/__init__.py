@@ -10,6 +10,7 @@ from types import ModuleType
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules import (
     batches,
+    chance,
     doubts,
     evaluations,
     finite,
@@ -28,6 +29,8 @@ from fieldwatch.health.rules import (
     results,
     samples,
     saving,
+    sequences,
+    settings,
     terms,
     timing,
     untrained,
@@ -37,6 +40,7 @@ __all__ = [
     "GENERAL",
     "RULES",
     "batches",
+    "chance",
     "doubts",
     "evaluations",
     "finite",
@@ -56,6 +60,8 @@ __all__ = [
     "rules_in",
     "samples",
     "saving",
+    "sequences",
+    "settings",
     "terms",
     "timing",
     "untrained",
@@ -72,6 +78,8 @@ _MODULES = (
     samples,
     losses,
     objectives,
+    sequences,
+    settings,
     terms,
     gradients,
     parameters,
@@ -83,6 +91,7 @@ _MODULES = (
     quality,
     rates,
     results,
+    chance,
     doubts,
 )
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number
 from fieldwatch.health.finding import Finding
+from fieldwatch.health.outcomes import is_played, loss_reduction, single_loss
 from fieldwatch.health.rule import HealthRule
-from fieldwatch.health.rules.results import is_played, loss_reduction, single_loss
 from fieldwatch.health.thresholds import SMDEBUG, threshold
 from fieldwatch.health.visits import Visits
 from fieldwatch.health.window import (

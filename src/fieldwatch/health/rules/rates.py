@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.outcomes import is_played, loss_reduction
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.rules.gradients import GradientVanishing
-from fieldwatch.health.rules.results import ends_poorly, is_played, loss_reduction
+from fieldwatch.health.rules.results import ends_poorly
 from fieldwatch.health.rules.terms import TermNotLearned
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import LOOKBACK, finished, first_sustained, is_signed, on_steps

@@ -1,257 +1,42 @@
 """Rules that judge the result of a run: against no training, against its start, and held-out against training data."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldwatch.base import number, percent
 from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.outcomes import (
+    FRACTIONS,
+    NATURAL,
+    TRAINING,
+    WORDS,
+    Direction,
+    core_words,
+    declared_baselines,
+    direction_of,
+    gain_over,
+    has_improved,
+    held_out_metrics,
+    implied_accuracy_gap,
+    is_held_out,
+    is_training,
+    loss_ends,
+    loss_reduction,
+    mean_until,
+    name_words,
+    target_variance,
+)
 from fieldwatch.health.rule import HealthRule
 from fieldwatch.health.thresholds import threshold
 from fieldwatch.health.window import finished, finite_median, is_signed
-from fieldwatch.record import TOOLKIT, History, Series, tags
+from fieldwatch.record import TOOLKIT, History, tags
 
-Direction = Literal["higher", "lower"]
-_HELD_OUT = frozenset(("eval", "evaluation", "test", "validation", "valid", "val", "dev", "holdout", "heldout"))
-"""Words in the names of metrics that are measured on data that was not trained on."""
-_WORDS = re.compile(r"[a-z0-9]+")
-_CROSS_ENTROPY = frozenset(("cross", "entropy", "ce", "xent", "nll", "softmax", "loss", "class", "classification"))
-"""Words in the names of terms that are cross-entropies of classes, next to a held-out accuracy."""
-_HIGHER = frozenset(
-    {
-        *("accuracy", "acc", "precision", "recall", "f1", "auc", "map", "r2"),
-        *("psnr", "ssim", "iou", "miou", "dice"),
-        *("return", "reward", "score", "success", "wins", "solved"),
-        *("right", "correct", "hit", "hits", "top1", "top5", "ndcg", "mrr", "auroc", "bleu", "rouge", "miou"),
-        *("explained", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc", "agreement"),
-        *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
-    }
-)
-_LOWER = frozenset(
-    {
-        *("loss", "error", "mae", "mse", "rmse", "l1", "l2"),
-        *("nll", "perplexity", "wer", "cer"),
-        *("lpips", "fid", "chamfer"),
-        *("err", "errors", "distance", "deviation", "residual", "degrees", "mape", "smape", "crps", "regret", "misses"),
-        *("ppl", "bpc", "bpd", "brier", "ece", "mmd", "wasserstein", "emd", "epe", "violations", "mistakes"),
-    }
-)
-_ACCURACIES = frozenset(("accuracy", "acc", "right", "correct", "hit", "hits", "top1"))
-"""Words in the names of metrics that count right answers."""
-_CENTERED = ("explained", "r2", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc")
-_NATURAL: Mapping[str, float] = MappingProxyType(
-    {**{str(word): 0.0 for word in _CENTERED}, "auc": 0.5, "auroc": 0.5},
-)
-"""Values that a prediction without any information reaches, by the words of metrics that are defined by it."""
-_FRACTIONS = frozenset(("accuracy", "acc", "precision", "recall", "f1", "iou", "miou", "dice"))
-"""Words in the names of metrics that are fractions, or percentages if they exceed 1."""
 _REWARDS = frozenset(("reward", "return", "score"))
 """Words in the names of metrics that the loss of a policy does not show."""
-_TRAINING = frozenset(("train", "training"))
-
-
-def declared_baselines(history: History) -> Mapping[str, Mapping[str, Any]]:
-    """Return the declared baselines by metric: ``value`` without training, and the direction ``better``."""
-    events = history.events(tags.BASELINES)
-    return cast("Mapping[str, Mapping[str, Any]]", events[-1].get("baselines", {})) if events else {}
-
-
-def direction_of(name: str, history: History) -> Direction | None:
-    """Return the direction in which a metric improves: as declared, else by its name; None if unknown."""
-    declared = declared_baselines(history).get(name, {}).get("better")
-    if declared in ("higher", "lower"):
-        return declared
-    words = _name_words(name)
-    if words & _HIGHER:
-        return "higher"
-    return "lower" if words & _LOWER else None
-
-
-def _name_words(name: str) -> set[str]:
-    """Return the words of the last part of a metric's name."""
-    return set(_WORDS.findall(name.rpartition("/")[2].lower()))
-
-
-def late(series: Series) -> float:
-    """Return the median of the last four recordings."""
-    return finite_median(series.values[-4:])
-
-
-def single_loss(history: History) -> Series | None:
-    """Return the loss of a run that has only one term, which is never negative; None for other runs."""
-    if tags.TOTAL not in history or len(tags.COMPONENT.parts(history.names())) > 1:
-        return None
-    series = history[tags.TOTAL]
-    return None if is_signed(series.values) else series
-
-
-def has_rewards(history: History) -> bool:
-    """Return whether a run records returns or rewards."""
-    return any(_name_words(name) & {"reward", "return", "returns", "rewards"} for name in history.names())
-
-
-def is_played(history: History, usual: float = 0.1) -> bool:
-    """Return whether a policy is trained by updates of usual size: its losses rise with the returns that it gets.
-
-    Args:
-        history: record of the run.
-        usual: largest usual ratio of update and parameter norm.
-    """
-    ratios = [finite_median(history[name].values) for name in tags.UPDATE_RATIO.parts(history.names()).values()]
-    return has_rewards(history) and 0 < max(ratios, default=0.0) < usual
-
-
-def held_out_accuracy(history: History) -> Iterator[tuple[str, float]]:
-    """Yield the held-out metrics that count right answers, with their last value as a fraction."""
-    for name, better in held_out_metrics(history).items():
-        values = history[name].values
-        if better == "higher" and _name_words(name) & _ACCURACIES and float(np.nanmin(values)) >= 0:
-            yield name, float(values[-1]) / (100.0 if float(np.nanmax(values)) > 1.5 else 1.0)
-
-
-def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool:
-    """Return whether a held-out metric is better at the end than at first, or has moved if its direction is unknown.
-
-    Args:
-        history: record of the run.
-        gain: least gain, as a fraction of the first value.
-        move: least change in any direction, as a fraction of the first value.
-    """
-    for name in history.names():
-        if not _is_held_out(name) or _is_training(name) or len(history[name]) < 2 or TOOLKIT.find(name) is not None:
-            continue
-        values = history[name].values
-        first = float(values[0])
-        better = direction_of(name, history)
-        change = finite_median(values[-2:]) - first if len(values) > 2 else float(values[-1]) - first
-        if better is None and abs(change) > move * abs(first):
-            return True
-        if better is not None and _gain(0.0, change, better) > gain * abs(first) and change != 0:
-            return True
-    return False
-
-
-def held_out_metrics(history: History) -> dict[str, Direction]:
-    """Return the recorded held-out metrics with a known direction.
-
-    The name of such a metric says so (``Eval/accuracy``, ``val_loss``), or has no group at all (``reward``).
-    """
-    names = [name for name in history.names() if _is_held_out(name) and not _is_training(name)]
-    return {name: better for name in names if (better := direction_of(name, history))}
-
-
-def is_evaluated(history: History) -> bool:
-    """Return whether the loop has recorded anything on held-out data, whatever its name says of its direction."""
-    names = (name for name in history.names() if _is_held_out(name) and not _is_training(name))
-    return any(TOOLKIT.find(name) is None for name in names)
-
-
-def _is_held_out(name: str) -> bool:
-    return "/" not in name or bool(set(_WORDS.findall(name.lower())) & _HELD_OUT)
-
-
-def _core(name: str) -> frozenset[str]:
-    """Return the words of a metric's name that do not say on which data it was measured."""
-    return frozenset(_WORDS.findall(name.lower())) - _TRAINING - _HELD_OUT
-
-
-def _is_training(name: str) -> bool:
-    return bool(set(_WORDS.findall(name.lower())) & _TRAINING)
-
-
-def _gain(first: float, last: float, better: Direction) -> float:
-    """Return by how much the last value is better than the first."""
-    return last - first if better == "higher" else first - last
-
-
-def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> float | None:
-    """Return the relative fall of the loss from its first to its last recordings; None if it has no meaning."""
-    if tags.TOTAL not in history:
-        return None
-    series = history[tags.TOTAL]
-    values = series.values[np.isfinite(series.values)]
-    # A record that starts late does not show the loss at the start of training.
-    if len(values) < 4 * head or is_signed(values) or series.steps[0] > max(history.first, 0):
-        return None
-    began = float(np.median(values[:head]))
-    ended = float(np.median(values[-max(int(share * len(values)), head) :]))
-    return 1 - ended / began if began > 0 else None
-
-
-def loss_ends(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the median of the first and of the last tenth of the recordings of a loss."""
-    return finite_median(values[:5]), finite_median(values[-max(len(values) // 10, 5) :])
-
-
-def implied_accuracy_gap(history: History, name: str, loss: float) -> float:
-    """Return by how much a held-out accuracy is below the one that a training loss implies; 0 for other metrics.
-
-    A cross-entropy of L means that the right answers have a mean probability of at least exp(-L) (Jensen).
-    """
-    terms = {word for term in tags.COMPONENT.parts(history.names()) for word in _WORDS.findall(term.lower())}
-    if not _core(name) & {"accuracy", "acc"} or not terms & _CROSS_ENTROPY:
-        return 0.0
-    last = float(history[name].values[-1])
-    scale = 100.0 if float(np.nanmax(history[name].values)) > 1 else 1.0
-    return float(np.exp(-loss)) - last / scale
-
-
-def target_variance(history: History, item: str) -> float | None:
-    """Return the variance of a module's targets at the last steps, if the loss is a mean of squares; otherwise None.
-
-    Args:
-        history: record of the run.
-        item: name of a tracked module.
-    """
-    found = _squares(history, item)
-    return None if found is None else found[1]
-
-
-def explained_variance(history: History, item: str) -> float | None:
-    """Return the share of the targets' variance that a module explained at the last steps.
-
-    Args:
-        history: record of the run.
-        item: name of a tracked module.
-
-    Returns:
-        1 for a perfect prediction, 0 for the mean of the targets; None if the loss is no mean of squares.
-    """
-    found = _squares(history, item)
-    return None if found is None else 1 - found[0] / found[1]
-
-
-def _squares(history: History, item: str) -> tuple[float, float] | None:
-    """Return the mean squared error and the variance of the targets at the last steps."""
-    total = single_loss(history)
-    families = (tags.ERROR_SQUARE, tags.ERROR_VARIANCE, tags.ERROR_COVARIANCE, tags.OUTPUT_VARIANCE)
-    names = [family.tag(item) for family in families]
-    if total is None or any(name not in history for name in names):
-        return None
-    square = history[names[0]]
-    places = np.minimum(np.searchsorted(total.steps, square.steps), len(total) - 1)
-    factor = total.values[places] / np.maximum(square.values, 1e-30)
-    # Half of the squares, sums over pieces: the factor is the same at all steps, or the loss is none of squares.
-    scale = finite_median(factor)
-    if not scale > 0 or float(np.nanmax(np.abs(factor[:32] / scale - 1))) > _SAME_FACTOR:
-        return None
-    # The targets are outputs minus errors; errors are scaled by the root of the factor.
-    root = np.sqrt(scale)
-    error, covariance, variance = (history[name].values[-4:] for name in names[1:])
-    spread = finite_median(variance - 2 * root * covariance + scale * error)
-    # Targets without any spread are another fault, or rounding.
-    if spread <= 1e-9 * max(finite_median(variance), finite_median(scale * error), 1e-30):
-        return None
-    return finite_median(scale * square.values[-4:]), spread
-
-
-_SAME_FACTOR = 0.02
-"""Relative deviation of the factor between squared errors and the loss from step to step: rounding of subsampling."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,9 +70,9 @@ class WorseThanNothing(HealthRule):
         for name, (value, better, source) in self._known(history).items():
             last = float(history[name].values[-1])
             # Metrics whose baseline is 0 have a scale of 1.
-            if _gain(value, last, better) > self.margin * (abs(value) or 1.0):
+            if gain_over(value, last, better) > self.margin * (abs(value) or 1.0):
                 continue
-            worse = "no better" if _gain(value, last, better) >= 0 else "worse"
+            worse = "no better" if gain_over(value, last, better) >= 0 else "worse"
             text = f"{name} ended at {number(last)}, {worse} than the trivial baseline of {number(value)} ({source})."
             findings.append(self.finding(int(history[name].steps[-1]), text, subject=name))
         return tuple(findings)
@@ -318,12 +103,12 @@ def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Dir
     variances = [each for each in squares if each is not None]
     for name in held_out_metrics(history):
         values = history[name].values
-        value = 0.0 if not variances else variances[0] if "mse" in _name_words(name) else variances[0] ** 0.5
+        value = 0.0 if not variances else variances[0] if "mse" in name_words(name) else variances[0] ** 0.5
         # Errors in other units than the loss are far from the baseline, and cannot be compared with it.
         near = len(variances) == 1 and value / _NEAR < float(values[0]) < value * _NEAR
-        if near and _name_words(name) & {"mse", "rmse"} and float(values[-1]) > 0.9 * float(values[0]):
+        if near and name_words(name) & {"mse", "rmse"} and float(values[-1]) > 0.9 * float(values[0]):
             yield name, (value, "lower", "of always predicting the mean of the targets")
-        known = [_NATURAL[word] for word in _name_words(name) if word in _NATURAL]
+        known = [NATURAL[word] for word in name_words(name) if word in NATURAL]
         if known and float(np.nanmax(np.abs(values[-3:]))) <= _NATURAL_RANGE:
             yield name, (known[0], "higher", "of a prediction without information")
         elif share is not None and _is_plain_accuracy(name) and float(np.nanmin(values)) >= 0:
@@ -332,7 +117,7 @@ def _natural_baselines(history: History) -> Iterator[tuple[str, tuple[float, Dir
 
 
 def _is_plain_accuracy(name: str) -> bool:
-    words = _name_words(name)
+    words = name_words(name)
     return bool(words & {"accuracy", "acc"}) and not words & _OTHER_ACCURACY
 
 
@@ -385,14 +170,14 @@ class NoProgress(HealthRule):
         if declined is not None:
             return (declined,)
         fallen = loss_reduction(history)
-        rewards: dict[str, Direction] = {name: judged[name] for name in judged if _core(name) & _REWARDS}
+        rewards: dict[str, Direction] = {name: judged[name] for name in judged if core_words(name) & _REWARDS}
         if rewards and all(self._never_better(history[name].values) for name in rewards):
             judged = rewards
         elif not judged or (fallen is not None and fallen > self.fall) or self._learned(history):
             return ()
         for name, better in judged.items():
             values = history[name].values
-            gains = np.array([_gain(float(values[0]), float(value), better) for value in values[1:]])
+            gains = np.array([gain_over(float(values[0]), float(value), better) for value in values[1:]])
             # A single good evaluation shows that a run has learned something, even if it was lost later.
             usual = float(np.median(gains[len(gains) // 2 :]))
             bound = abs(float(values[0]))
@@ -418,7 +203,7 @@ class NoProgress(HealthRule):
             if not np.isfinite(values).all():
                 continue
             first = float(values[0])
-            gains = [_gain(first, float(value), better) for value in values[1:]]
+            gains = [gain_over(first, float(value), better) for value in values[1:]]
             usual = float(np.median(gains[len(gains) // 2 :]))
             if max(gains) <= self.gain * abs(first) and usual < -self.worse * abs(first):
                 text = (
@@ -435,14 +220,14 @@ class NoProgress(HealthRule):
         names = [
             name
             for name in history.names()
-            if _is_held_out(name) and not _is_training(name) and TOOLKIT.find(name) is None
+            if is_held_out(name) and not is_training(name) and TOOLKIT.find(name) is None
         ]
         if not names or min(len(history[name]) for name in names) < self.count:
             return None
         name = names[0]
         values = history[name].values
         loss = history[tags.TOTAL]
-        at = _mean_until(loss.values, loss.steps, float(history[name].steps[0]), width=8)
+        at = mean_until(loss.values, loss.steps, float(history[name].steps[0]), width=8)
         began, ended = loss_ends(loss.values)
         better = direction_of(name, history)
         # A fraction that was high at the first evaluation already need not move; other metrics have no scale.
@@ -520,11 +305,11 @@ class HeldOutGap(HealthRule):
 
     def _gaps(self, history: History) -> Iterator[Finding]:
         held_out = held_out_metrics(history)
-        by_words = {_core(name): name for name in held_out}
+        by_words = {core_words(name): name for name in held_out}
         pairs = {
             name: by_words[words]
             for name in history.names()
-            if _is_training(name) and (words := _core(name)) in by_words and self._is_pair(name, by_words[words])
+            if is_training(name) and (words := core_words(name)) in by_words and self._is_pair(name, by_words[words])
         }
         for train, name in (pairs | dict(self.pairs)).items():
             if train not in history or name not in history:
@@ -541,8 +326,8 @@ class HeldOutGap(HealthRule):
 
         A PSNR of single batches (Train/psnr) is none of evaluations: the names have to be the same apart from "train".
         """
-        words = frozenset(_WORDS.findall(train.lower())) - _TRAINING
-        return "psnr" not in words or words == frozenset(_WORDS.findall(name.lower()))
+        words = frozenset(WORDS.findall(train.lower())) - TRAINING
+        return "psnr" not in words or words == frozenset(WORDS.findall(name.lower()))
 
     def _by_heart(self, history: History) -> Iterator[Finding]:
         """Yield held-out results that are poor although the training loss has fallen to nearly nothing."""
@@ -553,7 +338,7 @@ class HeldOutGap(HealthRule):
             return
         for name, better in held_out_metrics(history).items():
             last = float(history[name].values[-1])
-            is_loss = better == "lower" and "loss" in _core(name)
+            is_loss = better == "lower" and "loss" in core_words(name)
             missed = implied_accuracy_gap(history, name, ended)
             if missed > self.share or (is_loss and last > self.high * began):
                 text = (
@@ -572,7 +357,7 @@ class HeldOutGap(HealthRule):
         if not is_signed(values) or began - ended < self.fall:
             return
         for name in held_out_metrics(history):
-            words = _name_words(name)
+            words = name_words(name)
             sign = -1.0 if words & {"likelihood", "loglik", "elbo"} else 1.0
             if sign > 0 and not words & {"loss", "nll"}:
                 continue
@@ -594,13 +379,13 @@ class HeldOutGap(HealthRule):
                 )
 
     def _is_far(self, name: str, seen: float, unseen: float, better: Direction) -> bool:
-        gap = _gain(unseen, seen, better)
+        gap = gain_over(unseen, seen, better)
         if "psnr" in name.lower():
             return gap > self.decibels
         if better == "higher":
             # Only fractions have a scale that needs no unit.
-            most = 100.0 if max(seen, unseen) > 1 and _core(name) & _FRACTIONS else 1.0
-            bounded = min(seen, unseen) >= 0 or (seen > 0 and bool(_name_words(name) & set(_NATURAL)))
+            most = 100.0 if max(seen, unseen) > 1 and core_words(name) & FRACTIONS else 1.0
+            bounded = min(seen, unseen) >= 0 or (seen > 0 and bool(name_words(name) & set(NATURAL)))
             return bounded and max(seen, unseen) <= most and gap > self.share * most
         return seen > 0 and unseen > self.ratio * seen and unseen - seen > self.share * abs(seen)
 
@@ -614,26 +399,20 @@ class HeldOutGap(HealthRule):
             if better != "lower" or len(series) < 3 or is_signed(series.values):
                 continue
             # A loss has the scale of the training loss; other errors have their own.
-            began = loss_ends(loss.values)[0] if "loss" in _core(name) else float(series.values[0])
+            began = loss_ends(loss.values)[0] if "loss" in core_words(name) else float(series.values[0])
             at = int(np.nanargmin(series.values)) if np.isfinite(series.values).any() else len(series) - 1
             best = float(series.values[at])
             last = float(np.median(series.values[-2:]))
             if at >= len(series) - 2 or last < self.rise * best or last - best < self.least * began:
                 continue
-            before = _mean_until(loss.values, loss.steps, float(series.steps[at]))
-            if _mean_until(loss.values, loss.steps, float(series.steps[-1])) < before:
+            before = mean_until(loss.values, loss.steps, float(series.steps[at]))
+            if mean_until(loss.values, loss.steps, float(series.steps[-1])) < before:
                 text = (
                     f"{name} rose from its best, {number(best)} at step {series.steps[at]:.0f}, to {number(last)}, "
                     "while the "
                     "training loss kept falling: the run is overfitting."
                 )
                 yield self.finding(int(series.steps[-1]), text, subject=name)
-
-
-def _mean_until(values: NDArray[np.float64], steps: NDArray[np.float64], step: float, width: int = 32) -> float:
-    """Return the mean of the last finite values up to a step."""
-    part = values[steps <= step][-width:]
-    return float(np.nanmean(part)) if np.isfinite(part).any() else np.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -740,7 +519,7 @@ def _learned_by_heart(history: History) -> bool:
     began, ended = loss_ends(history[tags.TOTAL].values)
     for name, better in held_out_metrics(history).items():
         last = float(history[name].values[-1])
-        if better == "lower" and "loss" in _core(name) and last > _FAR * ended and last - ended > 0.05 * began:
+        if better == "lower" and "loss" in core_words(name) and last > _FAR * ended and last - ended > 0.05 * began:
             return True
         if ended < began and implied_accuracy_gap(history, name, ended) > _IMPLIED:
             return True

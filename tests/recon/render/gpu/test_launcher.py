@@ -112,8 +112,8 @@ def test_a_trial_is_made_once_and_its_verdict_kept(library, launch):
 
 def test_kernels_that_cannot_be_had_are_a_problem_with_a_reason(library, launch, monkeypatch):
     def refuse(*_, **__):
-        raise KernelsUnavailable("no NVRTC library found\nsecond line")
+        raise KernelsUnavailable("libnvrtc.so.12 is missing\nsecond line")
 
     monkeypatch.setattr(launcher, "cubin", refuse)
-    assert kernels_problem(KernelFile("machine.cu"), launch) == "no NVRTC library found"
+    assert kernels_problem(KernelFile("machine.cu"), launch) == "libnvrtc.so.12 is missing"
     assert compilation.SOURCES.is_dir()

@@ -9,10 +9,11 @@ from fieldwatch.recon.data.normal_maps.axes import (
     read_axes,
 )
 from fieldwatch.recon.data.normal_maps.captures import read_normal_captures
-from fieldwatch.recon.data.normal_maps.checks import NormalCheck, check_normal_maps
+from fieldwatch.recon.data.normal_maps.checks import check_normal_maps
 from fieldwatch.recon.data.normal_maps.contact_sheet import normal_map_sheet
 from fieldwatch.recon.data.normal_maps.conventions import noise_of
 from fieldwatch.recon.data.normal_maps.error import NormalMapError
+from fieldwatch.recon.data.normal_maps.findings import NormalCheck
 from fieldwatch.recon.data.normal_maps.folder import read_normal_maps
 from fieldwatch.recon.data.normal_maps.integrate import integrate_normals
 from fieldwatch.recon.data.normal_maps.map_files import (

@@ -1,9 +1,9 @@
 """Detect common mistakes in sets of normal maps before training."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, cast
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -20,30 +20,22 @@ from fieldwatch.recon.data.normal_maps.conventions import (
     in_file,
     noise_of,
 )
+from fieldwatch.recon.data.normal_maps.findings import MIN_COVERED_SHARE, MIN_VIEWS, NormalCheck, listed, of_views
 from fieldwatch.recon.data.normal_maps.hull import Hull, visual_hull
+from fieldwatch.recon.data.normal_maps.hull_checks import bounds, pixel_center, silhouettes
 from fieldwatch.recon.data.normal_maps.layout import mask_holes
 from fieldwatch.recon.data.normal_maps.model import NormalSet, NormalView
-from fieldwatch.recon.data.normal_maps.silhouettes import silhouette_coherence
 from fieldwatch.recon.geometry import normals_from_depth
 
 # Thresholds. Fractions unless a unit is given.
 _MAX_ROTATION_ERROR = 1e-4  # largest entry of |R R^T - 1|
 _MAX_OFF_UNIT_SHARE = 0.01
 _MIN_FACING_SHARE = 0.98
-_MIN_COVERED_SHARE = 0.95
 _MIN_OUTWARD = 0.6  # agreement with the mask outlines, at most 1; correct sets have 0.9
 _MAX_DISAGREEMENT = 35.0  # degrees
-_MAX_SHIFT = 0.35  # pixels of all principal points, between none and half a pixel
 _MAX_DEPTH_ANGLE = 10.0  # degrees
 _GRAZING_COSINE = 0.3
 _FRONTAL_COSINE = 0.8  # a hole whose rim faces the camera with a larger mean cosine is an error of the mask
-_RAYS = 400  # per view
-_STEPS = 192  # per ray
-_MIN_REACH = 0.1  # distance from the origin that an object must reach, so that it is not tiny in the unit sphere
-_MAX_SPHERE_MISS_SHARE = 0.001
-_MAX_HULL_REACH = 1.15  # above 1, since the hull of few views is larger than the object
-_MOST_LEFT_OUT = 40  # views up to which each is left out in turn, to find the one that contradicts the others
-_MIN_VIEWS = 4  # fewer have no usual agreement
 _TURNED_OUTWARD = 0.3  # agreement below which a single view is suspected
 _CLEARLY = 0.12  # lead in score of other axes that makes them the right ones
 _REWRITE = (
@@ -63,26 +55,6 @@ _CONSEQUENCES = {  # checks that fail as a consequence of another one, and are n
     "silhouettes": ("cross_view", "pixel_center"),
     "hull": ("silhouettes", "cross_view", "pixel_center"),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class NormalCheck:
-    """A problem found in a set of normal maps.
-
-    Attributes:
-        name: name of the check: `rotation`, `no_normals`, `unit_length`, `empty_mask`, `not_finite`, `facing`, `axes`,
-            `turned`, `overlap`, `holes`, `hull`, `silhouettes`, `pixel_center`, `cross_view`, `depth` or `noise`.
-        severity: `"error"` (training would fail or learn a wrong surface), `"warning"` (worth inspecting) or `"note"`.
-        message: description of the problem with numbers.
-        remedy: suggested fix.
-    """
-
-    name: str
-    severity: Literal["note", "warning", "error"]
-    message: str
-    remedy: str
-
-
 _NO_NORMALS = NormalCheck(
     name="no_normals",
     severity="note",
@@ -111,7 +83,7 @@ def check_normal_maps(normal_set: NormalSet) -> tuple[NormalCheck, ...]:
     if normal_set.silhouettes and normal_set.posed:
         # Carving is the expensive part, so all checks share one hull.
         hull = visual_hull(views)
-        results += [_bounds(views, hull), _silhouettes(views, hull), _pixel_center(views)]
+        results += [bounds(views, hull), silhouettes(views, hull), pixel_center(views)]
         results += (
             [_axes(normal_set, hull), _turned(views), _cross_view(views, hull, _noise_level(normal_set))]
             if has_normals
@@ -157,7 +129,7 @@ def _empty(views: Sequence[NormalView]) -> NormalCheck | None:
     return NormalCheck(
         name="empty_mask",
         severity="error",
-        message=f"the masks of views {_listed(black)} ({len(black)} of {len(views)}) are black: they show no object.",
+        message=f"the masks of views {listed(black)} ({len(black)} of {len(views)}) are black: they show no object.",
         remedy=f"Paint the object white, or leave these views out with --exclude {' '.join(black[:8])}.",
     )
 
@@ -165,36 +137,15 @@ def _empty(views: Sequence[NormalView]) -> NormalCheck | None:
 def _not_finite(views: Sequence[NormalView]) -> NormalCheck | None:
     shares = {view.name: view.not_finite for view in views}
     worst = max(shares.values())
-    return _of_views(
+    return of_views(
         shares,
         lambda share: share > 0,
         name="not_finite",
-        severity="error" if worst > 1 - _MIN_COVERED_SHARE else "warning",
+        severity="error" if worst > 1 - MIN_COVERED_SHARE else "warning",
         message="of the mask pixels are NaN or infinite in the normal map, and count as pixels without a normal",
         remedy=(
             "Write the maps again with 0 where there is no normal, or use --masks normals, which takes the pixels "
             "with a normal as the mask."
-        ),
-    )
-
-
-def _pixel_center(views: Sequence[NormalView]) -> NormalCheck | None:
-    coherence = silhouette_coherence(views)
-    if coherence is None or abs(coherence.best) < _MAX_SHIFT or coherence.at(0.0) < 1.5 * min(coherence.missed):
-        return None
-    half = abs(abs(coherence.best) - 0.5) < 0.2
-    return NormalCheck(
-        name="pixel_center",
-        severity="warning",
-        message=(
-            f"the silhouettes fit best with principal points moved by {coherence.best:+.2f} pixels: they miss each "
-            f"other by {coherence.at(0.0):.2f} pixels now, and by {min(coherence.missed):.2f} then."
-        ),
-        remedy=(
-            "Read the intrinsics with the other pixel center "
-            f"(--pixel-center {'whole' if coherence.best > 0 else 'half'}); half a pixel costs half of the accuracy."
-            if half
-            else "Check cx and cy in the intrinsics, and that maps were not cropped or shifted."
         ),
     )
 
@@ -211,7 +162,7 @@ def _rotation(views: Sequence[NormalView]) -> NormalCheck | None:
     return NormalCheck(
         name="rotation",
         severity="error",
-        message=f"the poses of views {_listed(list(wrong))} are not rotations (off by {max(wrong.values()):.2g}).",
+        message=f"the poses of views {listed(list(wrong))} are not rotations (off by {max(wrong.values()):.2g}).",
         remedy="Write poses with orthonormal axes and determinant 1; put scale factors into scale_mat.",
     )
 
@@ -223,7 +174,7 @@ def _unit_length(views: Sequence[NormalView]) -> NormalCheck | None:
         off = float(((length - 1).abs() > 0.02).double().mean()) if len(length) else 0.0
         # Readers normalize the vectors; `off_unit` remembers their lengths in the file.
         shares[view.name] = max(off, view.off_unit)
-    return _of_views(
+    return of_views(
         shares,
         lambda share: share > _MAX_OFF_UNIT_SHARE,
         name="unit_length",
@@ -240,7 +191,7 @@ def _facing(views: Sequence[NormalView], noise: float) -> NormalCheck | None:
         shares[view.name] = float((cosine > 0).double().mean()) if len(cosine) else 0.0
     # Noise turns normals near the outline away from the camera.
     allowed = 1 - _MIN_FACING_SHARE + _AWAY_PER_DEGREE * noise
-    return _of_views(
+    return of_views(
         shares,
         lambda share: share > allowed,
         name="facing",
@@ -329,7 +280,7 @@ _IN_PLANE = tuple(
 def _turned(views: Sequence[NormalView]) -> NormalCheck | None:
     """Find single views whose normals are turned or mirrored in the image, unlike those of the others."""
     shares = {view.name: sum(share) for view in views if (share := outward_share([view])) is not None}
-    if len(shares) < _MIN_VIEWS or float(np.median(list(shares.values()))) < _MIN_OUTWARD:
+    if len(shares) < MIN_VIEWS or float(np.median(list(shares.values()))) < _MIN_OUTWARD:
         return None
     by_name = {view.name: view for view in views}
     wrong: dict[str, float] = {}
@@ -346,7 +297,7 @@ def _turned(views: Sequence[NormalView]) -> NormalCheck | None:
         name="turned",
         severity="error",
         message=(
-            f"the normals of views {_listed(list(wrong))} are turned or mirrored in the image: they do not point "
+            f"the normals of views {listed(list(wrong))} are turned or mirrored in the image: they do not point "
             f"outward at the outline of the mask (agreement {wrong[worst]:.2f} in view {worst!r}, "
             f"{np.median(list(shares.values())):.2f} in the others)."
         ),
@@ -356,9 +307,9 @@ def _turned(views: Sequence[NormalView]) -> NormalCheck | None:
 
 def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
     shares = {view.name: float(view.valid.sum() / view.mask.sum().clamp_min(1)) for view in views}
-    finding = _of_views(
+    finding = of_views(
         shares,
-        lambda share: share < _MIN_COVERED_SHARE,
+        lambda share: share < MIN_COVERED_SHARE,
         name="overlap",
         severity="error",
         message="of the mask pixels have a normal",
@@ -368,7 +319,7 @@ def _overlap(views: Sequence[NormalView]) -> NormalCheck | None:
         ),
         worst=min,
     )
-    better_fit = _other_masks(views, [view for view in views if shares[view.name] < _MIN_COVERED_SHARE])
+    better_fit = _other_masks(views, [view for view in views if shares[view.name] < MIN_COVERED_SHARE])
     return (
         finding
         if finding is None or not better_fit
@@ -403,7 +354,7 @@ def _holes(views: Sequence[NormalView]) -> NormalCheck | None:
         name="holes",
         severity="warning",
         message=(
-            f"the masks of views {_listed(wrong)} have holes with {sum(counts.values())} pixels that are not holes of "
+            f"the masks of views {listed(wrong)} have holes with {sum(counts.values())} pixels that are not holes of "
             "the object (there are normals inside, or the surface around them faces the camera): the surface would be "
             "carved there."
         ),
@@ -439,100 +390,6 @@ def _false_holes(view: NormalView) -> int:
     return int(np.where(faces, sizes, known)[1:].sum())
 
 
-def _bounds(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
-    radii = hull.centers(hull.inside).norm(dim=-1)
-    if not len(radii):
-        return NormalCheck(
-            name="hull",
-            severity="error",
-            message="the masks have no common point: the visual hull within 1.5 units of the origin is empty.",
-            remedy="Check that masks and cameras belong together, and that scale_mat moves the object to the origin.",
-        )
-    reach = float(radii.max())
-    if reach < _MIN_REACH:
-        return NormalCheck(
-            name="hull",
-            severity="error",
-            message=f"the object extends only {reach:.2f} from the origin.",
-            remedy="Decrease the scale in scale_mat, so that the object fills the unit sphere.",
-        )
-    # The hull is larger than the object. Only mask rays that miss the sphere prove that the object exceeds it.
-    beyond = {view.name: _sphere_miss_share(view) for view in views}
-    worst = max(beyond, key=lambda name: beyond[name])
-    if beyond[worst] <= _MAX_SPHERE_MISS_SHARE and reach <= _MAX_HULL_REACH:
-        return None
-    proof = f"; {beyond[worst]:.1%} of the mask of view {worst} lies outside the unit sphere" if beyond[worst] else ""
-    return NormalCheck(
-        name="hull",
-        severity="error" if beyond[worst] > _MAX_SPHERE_MISS_SHARE else "warning",
-        message=f"the visual hull extends {reach:.2f} from the origin{proof}: the object must fit the unit sphere.",
-        remedy="Increase the scale in scale_mat, or move its center to that of the object.",
-    )
-
-
-def _sphere_miss_share(view: NormalView) -> float:
-    """Return the fraction of the rays through a mask that miss the unit sphere."""
-    origins, directions = (rays[view.mask] for rays in view.camera.rays())
-    # The point of each ray nearest to the origin.
-    nearest = origins - (origins * directions).sum(-1, keepdim=True) * directions
-    return float((nearest.norm(dim=-1) > 1).double().mean()) if len(origins) else 0.0
-
-
-def _silhouettes(views: Sequence[NormalView], hull: Hull) -> NormalCheck | None:
-    if not bool(hull.inside.any()):
-        return None
-    # The hull may be half a cell too small, which matters for thin parts.
-    dilated = hull.dilated()
-    shares = {view.name: _hull_hit_share(view, dilated) for view in views if bool(view.mask.any())}
-    if min(shares.values(), default=1.0) < _MIN_COVERED_SHARE and (culprit := _carver(views)):
-        return NormalCheck(
-            name="silhouettes",
-            severity="error",
-            message=f"pose, focal length or mask of view {culprit!r} contradict all others, which agree without it.",
-            remedy=(
-                f"Check number, mask and camera of view {culprit!r}, or leave it out with --exclude and its number."
-            ),
-        )
-    return _of_views(
-        shares,
-        lambda share: share < _MIN_COVERED_SHARE,
-        name="silhouettes",
-        severity="error",
-        message="of the mask is covered by the visual hull of all masks",
-        remedy=(
-            "The pose or the mask of a view belongs to another view, or the focal length is wrong: check the numbers "
-            "in their names and cameras_sphere.npz, or leave single views out with --exclude."
-        ),
-        worst=min,
-    )
-
-
-def _carver(views: Sequence[NormalView]) -> str:
-    """Return the view without which the masks of all others agree; empty if there is none, or with many views."""
-    if not _MIN_VIEWS <= len(views) <= _MOST_LEFT_OUT:
-        return ""
-    for left_out in views:
-        others = [view for view in views if view is not left_out]
-        hull = visual_hull(others).dilated()
-        if all(_hull_hit_share(view, hull) >= _MIN_COVERED_SHARE for view in others if bool(view.mask.any())):
-            return left_out.name
-    return ""
-
-
-def _hull_hit_share(view: NormalView, hull: Hull) -> float:
-    """Return the fraction of the rays through a mask, sampled to a few hundred, that intersect the hull."""
-    origins, directions = (rays[view.mask] for rays in view.camera.rays())
-    # A few hundred rays estimate the fraction accurately enough.
-    # A regular step spreads the rays over the whole mask.
-    step = max(len(origins) // _RAYS, 1)
-    origins = origins[::step]
-    directions = directions[::step]
-    middle = -(origins * directions).sum(-1, keepdim=True)
-    along = middle + torch.linspace(-1.75, 1.75, _STEPS, dtype=middle.dtype) * hull.half
-    points = origins[:, None] + along[..., None] * directions[:, None]
-    return float(hull.contains(points).any(-1).double().mean())
-
-
 def _cross_view(views: Sequence[NormalView], hull: Hull, noise: float) -> NormalCheck | None:
     angle = median_disagreement(views, hull)
     # The noise of both views adds to the angle; the median of a vector with two deviations of 1 is 1.18.
@@ -566,36 +423,8 @@ def _depth(views: Sequence[NormalView]) -> NormalCheck | None:
         name="depth",
         severity="warning",
         message=(
-            f"depth and normals of views {_listed(wrong)} disagree: normals computed from depth differ by "
+            f"depth and normals of views {listed(wrong)} disagree: normals computed from depth differ by "
             f"up to {max(angles.values()):.0f} degrees (median of a view; 90 if most of the depth is missing)."
         ),
         remedy="Depth must be along the optical axis and of the same view: use --depth None, which integrates anew.",
     )
-
-
-def _of_views(  # noqa: PLR0913 - the parts of a finding
-    shares: dict[str, float],
-    wrong: Callable[[float], bool],
-    *,
-    name: str,
-    severity: Literal["warning", "error"],
-    message: str,
-    remedy: str,
-    worst: Callable[..., str] = max,
-) -> NormalCheck | None:
-    """Return a finding about the views with wrong values that names the worst one, or None."""
-    names = [worst_view for worst_view, share in shares.items() if wrong(share)]
-    if not names:
-        return None
-    worst_view = worst(names, key=lambda name_of_view: shares[name_of_view])
-    text = f"in {len(names)} of {len(shares)} views, {shares[worst_view]:.1%} {message} (worst view: {worst_view!r})."
-    return NormalCheck(name=name, severity=severity, message=text, remedy=remedy)
-
-
-def _listed(names: Sequence[str]) -> str:
-    listed = ", ".join(names[:5])
-    return f"{listed}, ... ({len(names)})" if len(names) > 5 else listed
-
-
-def _sign(value: float) -> float:
-    return -1.0 if value < 0 else 1.0

@@ -105,23 +105,8 @@ def read_normal_maps(  # noqa: PLR0913 - independent options of the folder layou
     views: list[NormalView] = []
     contents: list[NormalFile] = []
     for index in _used(folder, cameras, sources, frozenset(exclude), notes):
-        files = ViewFiles(
-            normals=None if sources.normals is None else sources.normals[index],
-            mask=None if sources.masks is None else sources.masks[index],
-        )
-        first = files.normals or files.mask
-        assert first is not None  # noqa: S101  one of them is read
-        normal_map, mask = read_maps(files)
-        if normal_map is not None and files.mask is not None:
-            _same_size(first, normal_map.values[..., 0], files.mask, mask)
-        depth_path = sources.depth.get(index)
-        depth_map = None if depth_path is None else read_depth_file(depth_path)
-        if depth_path is not None and depth_map is not None:
-            _same_size(first, mask, depth_path, depth_map)
-        # The cameras file does not state image sizes.
-        name = first.stem if first.parent != folder else f"{index:03d}"
-        camera = cameras.camera(index, name, (mask.shape[0], mask.shape[1]))
-        views.append(view_of_maps(camera, normal_map, mask, depth_map))
+        view, normal_map = _read_view(folder, index, cameras, sources)
+        views.append(view)
         contents += [] if normal_map is None else [normal_map]
     silhouettes = silhouettes_of(reading, views, sources.folder, notes)
     if contents:
@@ -141,6 +126,33 @@ def read_normal_maps(  # noqa: PLR0913 - independent options of the folder layou
         noise=result.noise,
         silhouettes=silhouettes,
     )
+
+
+def _read_view(
+    folder: Path, index: int, cameras: CamerasFile, sources: _Sources
+) -> tuple[NormalView, NormalFile | None]:
+    """Return a view, and the content of its file of normals; None without normals.
+
+    Raises:
+        NormalMapError: if a file is unreadable, or the maps differ in size.
+    """
+    files = ViewFiles(
+        normals=None if sources.normals is None else sources.normals[index],
+        mask=None if sources.masks is None else sources.masks[index],
+    )
+    first = files.normals or files.mask
+    assert first is not None  # noqa: S101  one of them is read
+    normal_map, mask = read_maps(files)
+    if normal_map is not None and files.mask is not None:
+        _same_size(first, normal_map.values[..., 0], files.mask, mask)
+    depth_path = sources.depth.get(index)
+    depth_map = None if depth_path is None else read_depth_file(depth_path)
+    if depth_path is not None and depth_map is not None:
+        _same_size(first, mask, depth_path, depth_map)
+    # The cameras file does not state image sizes.
+    name = first.stem if first.parent != folder else f"{index:03d}"
+    camera = cameras.camera(index, name, (mask.shape[0], mask.shape[1]))
+    return view_of_maps(camera, normal_map, mask, depth_map), normal_map
 
 
 def cameras_file(folder: Path) -> Path | None:

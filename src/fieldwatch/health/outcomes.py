@@ -1,0 +1,278 @@
+"""Measures of what a run achieved: metrics of held-out data, the fall of the loss, and what outputs imply."""
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwatch.health.window import finite_median, is_signed
+from fieldwatch.record import TOOLKIT, History, Series, tags
+
+Direction = Literal["higher", "lower"]
+_HELD_OUT = frozenset(("eval", "evaluation", "test", "validation", "valid", "val", "dev", "holdout", "heldout"))
+"""Words in the names of metrics that are measured on data that was not trained on."""
+WORDS = re.compile(r"[a-z0-9]+")
+"""Words in the name of a metric in lower case."""
+_CROSS_ENTROPY = frozenset(("cross", "entropy", "ce", "xent", "nll", "softmax", "loss", "class", "classification"))
+"""Words in the names of terms that are cross-entropies of classes, next to a held-out accuracy."""
+_HIGHER = frozenset(
+    {
+        *("accuracy", "acc", "precision", "recall", "f1", "auc", "map", "r2"),
+        *("psnr", "ssim", "iou", "miou", "dice"),
+        *("return", "reward", "score", "success", "wins", "solved"),
+        *("right", "correct", "hit", "hits", "top1", "top5", "ndcg", "mrr", "auroc", "bleu", "rouge", "miou"),
+        *("explained", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc", "agreement"),
+        *("likelihood", "loglik", "elbo", "purity", "nmi", "ari", "coverage", "similarity", "quality"),
+    }
+)
+_LOWER = frozenset(
+    {
+        *("loss", "error", "mae", "mse", "rmse", "l1", "l2"),
+        *("nll", "perplexity", "wer", "cer"),
+        *("lpips", "fid", "chamfer"),
+        *("err", "errors", "distance", "deviation", "residual", "degrees", "mape", "smape", "crps", "regret", "misses"),
+        *("ppl", "bpc", "bpd", "brier", "ece", "mmd", "wasserstein", "emd", "epe", "violations", "mistakes"),
+    }
+)
+_ACCURACIES = frozenset(("accuracy", "acc", "right", "correct", "hit", "hits", "top1"))
+"""Words in the names of metrics that count right answers."""
+_CENTERED = ("explained", "r2", "correlation", "corr", "spearman", "pearson", "kendall", "kappa", "mcc")
+NATURAL: Mapping[str, float] = MappingProxyType(
+    {**{str(word): 0.0 for word in _CENTERED}, "auc": 0.5, "auroc": 0.5},
+)
+"""Values that a prediction without any information reaches, by the words of metrics that are defined by it."""
+FRACTIONS = frozenset(("accuracy", "acc", "precision", "recall", "f1", "iou", "miou", "dice"))
+"""Words in the names of metrics that are fractions, or percentages if they exceed 1."""
+TRAINING = frozenset(("train", "training"))
+"""Words in the names of metrics that are measured on training data."""
+CLASS_SUM_BOUND = 0.01
+"""Largest sum of a gradient over the classes, as a fraction of the gradient, that counts as 0."""
+CLASS_SUM_REASON = "the gradient of a cross-entropy sums to exactly 0 over the classes; this is rounding of half types"
+_SAME_FACTOR = 0.02
+"""Relative deviation of the factor between squared errors and the loss from step to step: rounding of subsampling."""
+
+
+def declared_baselines(history: History) -> Mapping[str, Mapping[str, Any]]:
+    """Return the declared baselines by metric: ``value`` without training, and the direction ``better``."""
+    events = history.events(tags.BASELINES)
+    return cast("Mapping[str, Mapping[str, Any]]", events[-1].get("baselines", {})) if events else {}
+
+
+def direction_of(name: str, history: History) -> Direction | None:
+    """Return the direction in which a metric improves: as declared, else by its name; None if unknown."""
+    declared = declared_baselines(history).get(name, {}).get("better")
+    if declared in ("higher", "lower"):
+        return declared
+    words = name_words(name)
+    if words & _HIGHER:
+        return "higher"
+    return "lower" if words & _LOWER else None
+
+
+def name_words(name: str) -> set[str]:
+    """Return the words of the last part of a metric's name."""
+    return set(WORDS.findall(name.rpartition("/")[2].lower()))
+
+
+def late(series: Series) -> float:
+    """Return the median of the last four recordings."""
+    return finite_median(series.values[-4:])
+
+
+def single_loss(history: History) -> Series | None:
+    """Return the loss of a run that has only one term, which is never negative; None for other runs."""
+    if tags.TOTAL not in history or len(tags.COMPONENT.parts(history.names())) > 1:
+        return None
+    series = history[tags.TOTAL]
+    return None if is_signed(series.values) else series
+
+
+def has_rewards(history: History) -> bool:
+    """Return whether a run records returns or rewards."""
+    return any(name_words(name) & {"reward", "return", "returns", "rewards"} for name in history.names())
+
+
+def is_played(history: History, usual: float = 0.1) -> bool:
+    """Return whether a policy is trained by updates of usual size: its losses rise with the returns that it gets.
+
+    Args:
+        history: record of the run.
+        usual: largest usual ratio of update and parameter norm.
+    """
+    ratios = [finite_median(history[name].values) for name in tags.UPDATE_RATIO.parts(history.names()).values()]
+    return has_rewards(history) and 0 < max(ratios, default=0.0) < usual
+
+
+def held_out_accuracy(history: History) -> Iterator[tuple[str, float]]:
+    """Yield the held-out metrics that count right answers, with their last value as a fraction."""
+    for name, better in held_out_metrics(history).items():
+        values = history[name].values
+        if better == "higher" and name_words(name) & _ACCURACIES and float(np.nanmin(values)) >= 0:
+            yield name, float(values[-1]) / (100.0 if float(np.nanmax(values)) > 1.5 else 1.0)
+
+
+def has_improved(history: History, gain: float = 0.1, move: float = 0.2) -> bool:
+    """Return whether a held-out metric is better at the end than at first, or has moved if its direction is unknown.
+
+    Args:
+        history: record of the run.
+        gain: least gain, as a fraction of the first value.
+        move: least change in any direction, as a fraction of the first value.
+    """
+    for name in history.names():
+        if not is_held_out(name) or is_training(name) or len(history[name]) < 2 or TOOLKIT.find(name) is not None:
+            continue
+        values = history[name].values
+        first = float(values[0])
+        better = direction_of(name, history)
+        change = finite_median(values[-2:]) - first if len(values) > 2 else float(values[-1]) - first
+        if better is None and abs(change) > move * abs(first):
+            return True
+        if better is not None and gain_over(0.0, change, better) > gain * abs(first) and change != 0:
+            return True
+    return False
+
+
+def held_out_metrics(history: History) -> dict[str, Direction]:
+    """Return the recorded held-out metrics with a known direction.
+
+    The name of such a metric says so (``Eval/accuracy``, ``val_loss``), or has no group at all (``reward``).
+    """
+    names = [name for name in history.names() if is_held_out(name) and not is_training(name)]
+    return {name: better for name in names if (better := direction_of(name, history))}
+
+
+def is_evaluated(history: History) -> bool:
+    """Return whether the loop has recorded anything on held-out data, whatever its name says of its direction."""
+    names = (name for name in history.names() if is_held_out(name) and not is_training(name))
+    return any(TOOLKIT.find(name) is None for name in names)
+
+
+def is_held_out(name: str) -> bool:
+    """Return whether the name of a metric says that it is held out, or it has no group."""
+    return "/" not in name or bool(set(WORDS.findall(name.lower())) & _HELD_OUT)
+
+
+def core_words(name: str) -> frozenset[str]:
+    """Return the words of a metric's name that do not say on which data it was measured."""
+    return frozenset(WORDS.findall(name.lower())) - TRAINING - _HELD_OUT
+
+
+def is_training(name: str) -> bool:
+    """Return whether the name of a metric says that it was measured on training data."""
+    return bool(set(WORDS.findall(name.lower())) & TRAINING)
+
+
+def gain_over(first: float, last: float, better: Direction) -> float:
+    """Return by how much the last value is better than the first."""
+    return last - first if better == "higher" else first - last
+
+
+def loss_reduction(history: History, *, head: int = 5, share: float = 0.1) -> float | None:
+    """Return the relative fall of the loss from its first to its last recordings; None if it has no meaning."""
+    if tags.TOTAL not in history:
+        return None
+    series = history[tags.TOTAL]
+    values = series.values[np.isfinite(series.values)]
+    # A record that starts late does not show the loss at the start of training.
+    if len(values) < 4 * head or is_signed(values) or series.steps[0] > max(history.first, 0):
+        return None
+    began = float(np.median(values[:head]))
+    ended = float(np.median(values[-max(int(share * len(values)), head) :]))
+    return 1 - ended / began if began > 0 else None
+
+
+def loss_ends(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the median of the first and of the last tenth of the recordings of a loss."""
+    return finite_median(values[:5]), finite_median(values[-max(len(values) // 10, 5) :])
+
+
+def implied_accuracy_gap(history: History, name: str, loss: float) -> float:
+    """Return by how much a held-out accuracy is below the one that a training loss implies; 0 for other metrics.
+
+    A cross-entropy of L means that the right answers have a mean probability of at least exp(-L) (Jensen).
+    """
+    terms = {word for term in tags.COMPONENT.parts(history.names()) for word in WORDS.findall(term.lower())}
+    if not core_words(name) & {"accuracy", "acc"} or not terms & _CROSS_ENTROPY:
+        return 0.0
+    last = float(history[name].values[-1])
+    scale = 100.0 if float(np.nanmax(history[name].values)) > 1 else 1.0
+    return float(np.exp(-loss)) - last / scale
+
+
+def target_variance(history: History, item: str) -> float | None:
+    """Return the variance of a module's targets at the last steps, if the loss is a mean of squares; otherwise None.
+
+    Args:
+        history: record of the run.
+        item: name of a tracked module.
+    """
+    found = _squares(history, item)
+    return None if found is None else found[1]
+
+
+def explained_variance(history: History, item: str) -> float | None:
+    """Return the share of the targets' variance that a module explained at the last steps.
+
+    Args:
+        history: record of the run.
+        item: name of a tracked module.
+
+    Returns:
+        1 for a perfect prediction, 0 for the mean of the targets; None if the loss is no mean of squares.
+    """
+    found = _squares(history, item)
+    return None if found is None else 1 - found[0] / found[1]
+
+
+def _squares(history: History, item: str) -> tuple[float, float] | None:
+    """Return the mean squared error and the variance of the targets at the last steps."""
+    total = single_loss(history)
+    families = (tags.ERROR_SQUARE, tags.ERROR_VARIANCE, tags.ERROR_COVARIANCE, tags.OUTPUT_VARIANCE)
+    names = [family.tag(item) for family in families]
+    if total is None or any(name not in history for name in names):
+        return None
+    square = history[names[0]]
+    places = np.minimum(np.searchsorted(total.steps, square.steps), len(total) - 1)
+    factor = total.values[places] / np.maximum(square.values, 1e-30)
+    # Half of the squares, sums over pieces: the factor is the same at all steps, or the loss is none of squares.
+    scale = finite_median(factor)
+    if not scale > 0 or float(np.nanmax(np.abs(factor[:32] / scale - 1))) > _SAME_FACTOR:
+        return None
+    # The targets are outputs minus errors; errors are scaled by the root of the factor.
+    root = np.sqrt(scale)
+    error, covariance, variance = (history[name].values[-4:] for name in names[1:])
+    spread = finite_median(variance - 2 * root * covariance + scale * error)
+    # Targets without any spread are another fault, or rounding.
+    if spread <= 1e-9 * max(finite_median(variance), finite_median(scale * error), 1e-30):
+        return None
+    return finite_median(scale * square.values[-4:]), spread
+
+
+def mean_until(values: NDArray[np.float64], steps: NDArray[np.float64], step: float, width: int = 32) -> float:
+    """Return the mean of the last finite values up to a step."""
+    part = values[steps <= step][-width:]
+    return float(np.nanmean(part)) if np.isfinite(part).any() else np.inf
+
+
+def classifiers(history: History, bound: float) -> Iterator[str]:
+    """Yield the modules whose outputs are logits of classes, as their gradients show."""
+    for item, name in tags.CLASS_SUM.parts(history.names()).items():
+        if finite_median(history[name].values) < bound:
+            yield item
+
+
+def head_median(series: Series, head: int = 32) -> float:
+    """Return the median of the first recordings."""
+    return finite_median(series.values[:head])
+
+
+def agrees(total: Series, implied: Series, bound: float) -> bool:
+    """Return whether a loss is the one that the outputs imply, at the first and the last measured steps."""
+    places = np.searchsorted(total.steps, implied.steps)
+    places = np.minimum(places, len(total) - 1)
+    ratio = total.values[places] / np.maximum(implied.values, 1e-12)
+    return all(abs(finite_median(part) - 1) < bound for part in (ratio[:32], ratio[-4:]))

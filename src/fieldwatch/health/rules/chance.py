@@ -1,0 +1,226 @@
+"""Rules that compare the outputs with a guess: at the start, at the end, and on held-out data."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fieldwatch.base import number, percent
+from fieldwatch.health.finding import Finding, Severity
+from fieldwatch.health.outcomes import (
+    CLASS_SUM_BOUND,
+    CLASS_SUM_REASON,
+    agrees,
+    classifiers,
+    explained_variance,
+    has_improved,
+    has_rewards,
+    head_median,
+    held_out_accuracy,
+    held_out_metrics,
+    late,
+    single_loss,
+    target_variance,
+)
+from fieldwatch.health.rule import HealthRule
+from fieldwatch.health.rules.finite import NonFinite
+from fieldwatch.health.rules.rates import RateTooHigh
+from fieldwatch.health.rules.results import ends_poorly, has_poor_result
+from fieldwatch.health.thresholds import threshold
+from fieldwatch.health.window import finished, finite_median
+from fieldwatch.record import History, tags
+
+
+def falls_short(history: History) -> bool:
+    """Return whether a finished run is at chance level, or far better in training than on held-out data."""
+    return bool(ChanceLevel()(history) or TrainingGap()(history))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChanceLevel(HealthRule):
+    """At the end, the training loss is no lower than that of a constant prediction.
+
+    For classes the constant prediction is the distribution of the targets, for squared errors their mean. Both are
+    measured from the gradients of the outputs, and only trusted if they agree with the recorded loss.
+    """
+
+    share: float = threshold(0.95, unit="times the loss of a constant", reason="5 % is the noise of a few batches")
+    agree: float = threshold(
+        0.15, unit="fraction of the loss", reason="a loss that the outputs do not explain has another form"
+    )
+    class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
+    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    remedy: ClassVar[str] = (
+        "The model has learned nothing from its input. Check that inputs and targets (labels, pairs) belong together "
+        "and are indexed by the same batch, that the input carries information (normalization, positions, encoding) "
+        "and reaches the output, and that the loss compares matching shapes over the right axis; then the learning "
+        "rate."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding at the end of the run."""
+        if not finished(history) or single_loss(history) is None or has_improved(history) or has_rewards(history):
+            return ()
+        for item, loss, constant, what in self._measured(history):
+            if constant > 0 and loss >= self.share * constant:
+                text = (
+                    f"the loss ended at {number(loss)}, no better than a constant prediction ({number(constant)}, "
+                    f"{what}): '{item}' is at chance level."
+                )
+                return (self.finding(history.step, text, subject=item),)
+        return ()
+
+    def _measured(self, history: History) -> Iterator[tuple[str, float, float, str]]:
+        """Yield module, final loss, loss of a constant prediction, and what that is."""
+        total = single_loss(history)
+        if total is None:
+            return
+        for item in classifiers(history, self.class_sum):
+            implied = history[tags.IMPLIED_LOSS.tag(item)]
+            if len(implied) >= self.count and agrees(total, implied, self.agree):
+                entropy = float(history[tags.TARGET_ENTROPY.tag(item)].values[-1])
+                yield item, late(implied), entropy, "the entropy of the targets"
+        for item, name in tags.ERROR_SQUARE.parts(history.names()).items():
+            explained = explained_variance(history, item)
+            if len(history[name]) >= self.count and explained is not None:
+                last = late(total)
+                yield item, last, last / max(1 - explained, 1e-12), "the variance of the targets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingGap(HealthRule):
+    """The training accuracy, measured from the outputs' gradients, is far above the held-out one."""
+
+    share: float = threshold(
+        0.3, unit="difference of accuracies", reason="three of ten samples are right only because they were seen"
+    )
+    class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
+    fallen: float = threshold(
+        0.9, unit="times the first held-out error", reason="an error that falls shows that something was learned"
+    )
+    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    remedy: ClassVar[str] = (
+        "Check that training and evaluation agree: the same targets (labels, shift, order), the same preprocessing of "
+        "inputs, the same mode. If they do, the training data were learned by heart: use more data, shuffle, "
+        "regularize (weight decay, dropout) or take a smaller model, and keep the best checkpoint."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per module."""
+        if not finished(history):
+            return ()
+        for item in classifiers(history, self.class_sum):
+            series = history[tags.HITS.tag(item)]
+            if len(series) < self.count:
+                continue
+            seen = late(series)
+            for name, unseen in held_out_accuracy(history):
+                if seen - unseen > self.share:
+                    text = (
+                        f"{percent(seen, 0)} of the training targets of '{item}' are right, but {name} ended at "
+                        f"{number(unseen)}: held-out data gain far less (targets or inputs differ, or overfitting)."
+                    )
+                    return (self.finding(history.step, text, subject=name),)
+        return self._of_squares(history)
+
+    def _of_squares(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding if a loss of squares is far lower in training than the same error on held-out data."""
+        for item in tags.ERROR_SQUARE.parts(history.names()):
+            variance = target_variance(history, item)
+            explained = explained_variance(history, item)
+            if variance is None or explained is None:
+                continue
+            for name, better in held_out_metrics(history).items():
+                words = set(re.findall(r"[a-z0-9]+", name.lower()))
+                last = float(history[name].values[-1])
+                unseen = None
+                if better == "lower" and words & {"mse", "rmse"}:
+                    unseen = 1 - (last if "mse" in words else last**2) / variance
+                elif words & {"r2", "explained"}:
+                    unseen = last
+                first = float(history[name].values[0])
+                # An error in other units than the loss falls with it.
+                learned = better == "lower" and last < self.fallen * first
+                if unseen is not None and not learned and explained - unseen > self.share:
+                    text = (
+                        f"'{item}' explains {percent(explained, 0)} of the training targets' variance, but {name} "
+                        f"ended at {number(last)}, {percent(unseen, 0)} of it: held-out data gain far less (targets or "
+                        "inputs differ, or overfitting)."
+                    )
+                    return (self.finding(history.step, text, subject=name),)
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialLoss(HealthRule):
+    """The loss of a classifier starts far above that of a guess: its outputs are far too large before any training.
+
+    A warning if the run diverges or its result is poor, otherwise a note.
+    """
+
+    severity: ClassVar[Severity] = "note"
+    ratio: float = threshold(
+        10.0, unit="times the loss of a guess", reason="usual initializations start within twice that of a guess"
+    )
+    class_sum: float = threshold(CLASS_SUM_BOUND, unit="fraction of the gradient", reason=CLASS_SUM_REASON)
+    remedy: ClassVar[str] = (
+        "Normalize the inputs of the layers (features, an adjacency matrix, sums over many neighbors), and use a "
+        "smaller scale for the initial weights, so that the first outputs are of order 1; clip gradients and lower "
+        "the learning rate until then."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return one finding per module."""
+        if history.first > 0:
+            return ()
+        found: list[Finding] = []
+        for item in classifiers(history, self.class_sum):
+            first = float(history[tags.IMPLIED_LOSS.tag(item)].values[0])
+            guess = float(history[tags.TARGET_ENTROPY.tag(item)].values[0])
+            if not guess > 0 or not first > self.ratio * guess:
+                continue
+            bad = NonFinite()(history) or RateTooHigh()(history) or ends_poorly(history)
+            severity: Severity = "warning" if bad else "note"
+            text = (
+                f"the first outputs of '{item}' have a loss of {number(first)}, {number(first / guess, 2)} times that "
+                "of a guess: their scale is far too large at the start, and gradients explode."
+            )
+            step = int(history[tags.CLASS_SUM.tag(item)].steps[0])
+            found.append(self.finding(step, text, subject=item, severity=severity))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputsGrow(HealthRule):
+    """The outputs of a module grow to many times their first size and still grow at the end, and the result is poor."""
+
+    ratio: float = threshold(
+        20.0, unit="times the first standard deviation", reason="logits grow tenfold while they are learned"
+    )
+    rise: float = threshold(1.2, unit="times that of the middle of the run", reason="outputs that settle do not grow")
+    count: int = threshold(36, unit="recordings", reason="the first 32 steps, and four later ones")
+    remedy: ClassVar[str] = (
+        "Look for targets that are made of the model's own outputs: with bootstrapped values use a discount below 1, "
+        "no value behind the end of an episode (terminal states), and a target network; detach the targets. "
+        "Otherwise bound or normalize the outputs, and lower the learning rate."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return, at the end of the run, one finding per module."""
+        if not finished(history) or not (has_poor_result(history) or falls_short(history)):
+            return ()
+        found: list[Finding] = []
+        for item, name in tags.OUTPUT_STD.parts(history.names()).items():
+            series = history[name]
+            if len(series) < self.count or "." in item:
+                continue
+            first = head_median(series, 8)
+            middle = finite_median(series.values[series.steps <= history.step / 2][-2:])
+            last = late(series)
+            if first > 0 and last > self.ratio * first and last > self.rise * middle:
+                text = (
+                    f"the outputs of '{item}' grow without bound: their standard deviation went from {number(first)} "
+                    f"over {number(middle)} to {number(last)} (they diverge)."
+                )
+                found.append(self.finding(history.step, text, subject=item))
+        return tuple(found)
