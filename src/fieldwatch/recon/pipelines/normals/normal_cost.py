@@ -10,8 +10,7 @@ from fieldwatch.recon.pipelines.normals.config import TermOptions
 ROBUST_FROM = 0.5
 """Difference of unit normals, 29 degrees, from which the robust cost grows linearly, at least.
 
-At 0.1, short trainings of exact 8-bit maps have a Chamfer distance that is larger by a sixth: the initial surface is an
-outlier."""
+At 0.1, short trainings have a Chamfer distance that is larger by a sixth: the initial surface is an outlier."""
 ROBUST_DEVIATIONS = 2.5
 """The same in standard deviations of the noise about an axis."""
 NOISY = 1.5
@@ -25,12 +24,14 @@ def norm_of(options: TermOptions) -> tuple[Literal["l1", "l2", "robust"], float]
 
 
 def terms_for(options: TermOptions, maps: NormalSet) -> TermOptions:
-    """Return options whose "auto" is resolved for the maps: robust for 8 bits or noise, with a scale from the noise."""
+    """Return options whose "auto" is resolved for the maps: robust for noise, with a scale from the noise.
+
+    The rounding of 8 bits is at most 0.37 degrees, and has no outliers: such maps are trained as exact ones.
+    """
     noise = maps.noise or 0.0
-    coarse = any(view.bits == 8 for view in maps.views)
     norm = options.normal_norm
     if norm == "auto":
-        norm = "robust" if coarse or noise >= NOISY else "l2"
+        norm = "robust" if noise >= NOISY else "l2"
     scale = options.robust_from
     if norm == "robust" and scale is None:
         # Differences of pure noise have a length of 1.3 deviations in the mean.
