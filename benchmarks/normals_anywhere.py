@@ -545,10 +545,9 @@ def with_error(maps: NormalSet, label: str, degrees: float) -> NormalSet:
 
 def print_noise(thing: Subject, folder: Path, steps: int, errors: Sequence[tuple[str, float]]) -> None:
     """Print the table of errors, trained with squares and with the robust cost; the verdict is that of the squares."""
-    print(
-        "\n| error of the maps, degrees | noise found | findings | verdict: noise, trust | MAE to the truth, l2 | robust "
-        "| Chamfer, %, l2 | robust |"
-    )
+    header = ("error, degrees", "noise found", "findings", "verdict: noise, trust")
+    header += ("MAE, l2", "MAE, robust", "Chamfer, l2", "Chamfer, robust")
+    print(f"\n| {' | '.join(header)} |")
     print("|---|---:|---|---|---:|---:|---:|---:|")
     for label, degrees in errors:
         name = label if not degrees else f"{label}, {degrees:g}"
