@@ -86,7 +86,7 @@ def test_poses_that_run_away(make, part, fine, far):
     assert rule(make(({name: flat(fine, 100)}, looks))) == ()
 
 
-@pytest.mark.parametrize(("smooth", "noise", "said"), [(3.0, 0.1, True), (0.8, 5.0, True), (0.8, 0.1, False)])
+@pytest.mark.parametrize(("smooth", "noise", "said"), [(3.0, 0.1, True), (0.8, 8.0, True), (0.8, 0.1, False)])
 def test_maps_are_trusted_to_the_part_of_their_errors_that_does_not_average_out(make, smooth, noise, said):
     values = {"Eval/smooth_error": smooth, "Eval/median_error": 7.0, "Eval/map_noise": noise}
     looks = {"first": 9, "stride": 10}
@@ -96,6 +96,7 @@ def test_maps_are_trusted_to_the_part_of_their_errors_that_does_not_average_out(
         assert (one.step, one.subject) == (199, "Eval/smooth_error")
         assert f"7.0 degrees (median), with {noise:.1f} degrees" in one.message
         assert f"about {smooth:.1f} degrees" in one.message
+        assert ("single one to about 10 degrees" in one.message) == (noise == 8.0)
 
 
 def test_a_grid_that_was_rebuilt_is_a_warning_each_time(make):
