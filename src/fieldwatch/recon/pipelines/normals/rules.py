@@ -274,7 +274,8 @@ class MapsDisagree(HealthRule):
     )
     remedy: ClassVar[str] = (
         "Details below these angles are not in the result. Noise averages out with more views; errors that change "
-        "slowly over the picture do not, and need better maps. After a short training, they are the surface's: raise --steps."
+        "slowly over the picture do not, and need better maps. After a short training, they are the surface's: raise "
+        "--steps."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
