@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.geometry import Similarity, exponential
-from fieldwatch.recon.pipelines.normals.evaluate import WORST, evaluate_surface, pose_errors
+from fieldwatch.recon.pipelines.normals.evaluate import WORST, evaluate_surface, pose_errors, smooth_errors
 from fieldwatch.recon.pipelines.normals.evaluation_tags import EVALUATION_METRICS
 from fieldwatch.recon.pipelines.normals.pose_accuracy import PoseErrors, rotation_angles
 from fieldwatch.recon.pipelines.normals.view_errors import angle_statistics, angles_between
@@ -69,6 +69,23 @@ def test_means_are_over_pixels_and_every_tag_is_declared(found):
     weighted = sum(row.mae * row.pixels for row in rows) / sum(row.pixels for row in rows)
     assert evaluation.metrics["Eval/mae"] == pytest.approx(weighted, rel=1e-5)
     assert set(evaluation.metrics) <= {metric.name for metric in EVALUATION_METRICS}
+
+
+def test_noise_averages_out_of_smooth_errors_and_a_turned_map_does_not(found):
+    sight = found[1][0]
+    exact = sight.view.normals
+    noise = 0.2 * torch.randn(exact.shape, generator=torch.Generator().manual_seed(0))
+    turned = exact @ exponential(torch.tensor([[0.0, 0.0, 0.1]], dtype=torch.float64))[0].to(exact)
+    noisy = torch.nn.functional.normalize(exact + noise, dim=-1)
+    left = {}
+    for name, normals in {"exact": exact, "noisy": noisy, "turned": turned}.items():
+        changed = replace(sight, view=replace(sight.view, normals=normals))
+        left[name] = float(smooth_errors(changed).median())
+    both = sight.angles.isfinite()
+    wanted = torch.rad2deg((turned - exact).norm(dim=-1)[both].median())
+    assert left["exact"] < 0.7
+    assert left["noisy"] < 4  # of 16 degrees
+    assert left["turned"] == pytest.approx(float(wanted), rel=0.2)
 
 
 def test_a_smaller_ball_misses_pixels_that_no_angle_is_taken_at(ball):

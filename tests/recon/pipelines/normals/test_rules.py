@@ -8,6 +8,7 @@ from fieldwatch.recon.pipelines.normals.rules import (
     NORMALS_RULES,
     AbundantSamples,
     GridRebuilt,
+    MapsDisagree,
     NormalsWorseThanNothing,
     OccupancySaturated,
     PosesRunAway,
@@ -83,6 +84,19 @@ def test_poses_that_run_away(make, part, fine, far):
     found = judged_at(rule, make(({name: from_step(fine, far, at=50, count=100)}, looks)), 549)
     assert (found.severity, found.subject) == ("warning", name)
     assert rule(make(({name: flat(fine, 100)}, looks))) == ()
+
+
+@pytest.mark.parametrize(("smooth", "noise", "said"), [(3.0, 0.1, True), (0.8, 8.0, True), (0.8, 0.1, False)])
+def test_maps_are_trusted_to_the_part_of_their_errors_that_does_not_average_out(make, smooth, noise, said):
+    values = {"Eval/smooth_error": smooth, "Eval/median_error": 7.0, "Eval/map_noise": noise}
+    looks = {"first": 9, "stride": 10}
+    found = MapsDisagree()(make(({name: flat(value, 20) for name, value in values.items()}, looks)))
+    assert [one.severity for one in found] == ["note"] * said
+    for one in found:
+        assert (one.step, one.subject) == (199, "Eval/smooth_error")
+        assert f"7.0 degrees (median), with {noise:.1f} degrees" in one.message
+        assert f"about {smooth:.1f} degrees" in one.message
+        assert ("single one to about 10 degrees" in one.message) == (noise == 8.0)
 
 
 def test_a_grid_that_was_rebuilt_is_a_warning_each_time(make):

@@ -115,10 +115,7 @@ def _noise(normal_set: NormalSet) -> NormalCheck | None:
             f"the normals have about {noise:.1f} degrees of noise from pixel to pixel (about each of two axes), as "
             "maps of estimators have: fine details of the surface will be lost in it."
         ),
-        remedy=(
-            "Training uses a robust loss for such maps. More views, or maps of more light directions, average it out; "
-            "--noise states the level yourself."
-        ),
+        remedy=("More views, or maps of more light directions, average it out; --noise states the level yourself."),
     )
 
 

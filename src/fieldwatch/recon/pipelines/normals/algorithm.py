@@ -43,7 +43,7 @@ def train_normals(  # noqa: PLR0915  objective and training loop in one place
     """
     seed_everything(config.seed)  # before the model, whose initial weights use this seed
     plan = scene.schedule
-    options = terms_for(config.terms, scene.maps)  # a robust cost for noisy maps
+    options = terms_for(config.terms, scene.maps)  # the scale of a robust cost
     model = first_model(config, scene)
     learning = NormalsOptimizers(config, model, plan)
     source = RaySource(scene.pixels, config.rays, patch=config.rendering.patch, seed=config.seed)

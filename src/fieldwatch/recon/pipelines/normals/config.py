@@ -290,14 +290,14 @@ class TermOptions:
             mask and so inflates the surface; "direction" divides by the opacity first, so that only the direction
             counts.
         normal_norm: "l2" squares the differences, "l1" takes absolute values, "robust" squares small ones and takes
-            absolute values of large ones; "auto" is "robust" for maps of 8 bits or with noise, else "l2".
+            absolute values of large ones.
         robust_from: difference of unit normals from which "robust" grows linearly; None derives it from the noise.
         balanced: weight rays inside and outside the mask by their fraction of the image, independent of ``inside``.
         point_share: fraction of the mask pixels whose depth enters the point-cloud term (PMNI's pc_ratio 2 is 0.5).
     """
 
     rendered_normals: Literal["direction", "blended"] = "direction"
-    normal_norm: Literal["auto", "l1", "l2", "robust"] = "auto"
+    normal_norm: Literal["l1", "l2", "robust"] = "l2"
     robust_from: float | None = None
     balanced: bool = True
     point_share: float = 0.5

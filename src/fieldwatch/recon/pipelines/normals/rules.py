@@ -1,5 +1,6 @@
 """Health rules of normals runs: occupancy grid, rays without samples, sharpness, and optimized poses."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -272,8 +273,9 @@ class MapsDisagree(HealthRule):
         1.5, unit="degrees", reason="about each axis; 8 bits and shape alone give less than half a degree"
     )
     remedy: ClassVar[str] = (
-        "Details below this angle are not in the result. Noise averages out with more views; errors that change slowly "
-        "over the picture do not, and need better maps. After a short training, they are the surface's: raise --steps."
+        "Details below these angles are not in the result. Noise averages out with more views; errors that change "
+        "slowly over the picture do not, and need better maps. After a short training, they are the surface's: raise "
+        "--steps."
     )
 
     def __call__(self, history: History) -> tuple[Finding, ...]:
@@ -286,9 +288,14 @@ class MapsDisagree(HealthRule):
             return ()
         text = (
             f"the maps differ from the surface by {float(history[self.difference].values[-1]):.1f} degrees (median), "
-            f"with {noise:.1f} degrees of noise from pixel to pixel: trust the normals of the surface to about "
-            f"{smooth:.1f} degrees, the part that changes slowly over the picture."
+            f"with {noise:.1f} degrees of noise from pixel to pixel: trust the normals of the surface, averaged over "
+            f"7 x 7 pixels, to about {smooth:.1f} degrees"
         )
+        if noise >= self.noisy:
+            # Lengths of noise about two axes follow a Rayleigh distribution.
+            single = math.sqrt(math.pi / 2) * noise
+            text += f", and a single one to about {single:.0f} degrees, because the surface can follow the noise"
+        text += "."
         return (self.finding(int(history[self.smooth].steps[-1]), text, subject=self.smooth),)
 
 
