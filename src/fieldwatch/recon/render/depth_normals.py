@@ -1,4 +1,4 @@
-"""Consistency of blended normals with the normals of the blended depth (2DGS, Huang 2024, eq. 14), fused on CPU and GPU."""
+"""Consistency of blended normals with those of the blended depth (2DGS, Huang 2024, eq. 14), fused on CPU and GPU."""
 
 from typing import Any
 

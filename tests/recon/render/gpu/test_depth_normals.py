@@ -1,4 +1,4 @@
-"""Normals of depth by our own GPU kernels: values of torch's operations in double precision, in any order of threads."""
+"""Normals of depth by our own GPU kernels: torch's values in double precision, in any order of threads."""
 
 import pytest
 import torch
