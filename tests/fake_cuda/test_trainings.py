@@ -37,7 +37,9 @@ def assert_counts_as_recorded(training: Training, name: str) -> None:
     # The file is written anew when a number falls: python tests/fake_cuda/count_steps.py
     recorded = json.loads(COUNTS.read_text())[name]
     # The number of samples, and with it that of launches, depends on last bits, which differ between processors.
-    assert training.steady_counts() == recorded | {"launches": pytest.approx(recorded["launches"], rel=0.02)}
+    # On a busy machine, steps of splats have had two launches more.
+    launches = pytest.approx(recorded["launches"], rel=0.02, abs=3)
+    assert training.steady_counts() == recorded | {"launches": launches}
 
 
 def assert_same_state(one: Training, other: Training) -> None:

@@ -145,7 +145,7 @@ def _draw_visible(
     """Return sorted indices of visible Gaussians, and whether there are any, without asking the device how many."""
     ends = visible.cumsum(0)
     total = ends[-1]
-    # Like torch's randint: a number of 32 bits, modulo the range, which is not known here.
+    # Like torch's randint: a random number modulo the range, which the host does not know.
     draws = torch.randint(_DRAWS, (count,), generator=generator, device=visible.device)
     picks = (draws % total.clamp_min(1)).sort().values
     owners = torch.searchsorted(ends, picks, right=True)
