@@ -8,7 +8,18 @@ import torch
 
 from fake_cuda.conftest import pretended_gpu, stored_as_tensors
 from fake_cuda.emulator import REVERSE, SHUFFLED
-from fake_cuda.training import COUNTS, RUNS, STOP, Training, draw_frames, refused_from, train, write_scene
+from fake_cuda.training import (
+    COUNTS,
+    RUNS,
+    STOP,
+    SURFACE,
+    SURFACE_STOP,
+    Training,
+    draw_frames,
+    refused_from,
+    train,
+    write_scene,
+)
 from fieldwatch.record import read_events
 
 ROUNDED = {"splats-planar": 5e-4, "splats-sugar": 5e-4, "splats-mcmc": 5e-4}
@@ -20,6 +31,15 @@ def data(tmp_path_factory):
     """Folders of photos and of frames."""
     folder = tmp_path_factory.mktemp("data")
     return write_scene(folder), draw_frames(folder / "frames")
+
+
+def assert_counts_as_recorded(training: Training, name: str) -> None:
+    # The file is written anew when a number falls: python tests/fake_cuda/count_steps.py
+    recorded = json.loads(COUNTS.read_text())[name]
+    # The number of samples, and with it that of launches, depends on last bits, which differ between processors.
+    # On a busy machine, steps of splats have had two launches more.
+    launches = pytest.approx(recorded["launches"], rel=0.02, abs=3)
+    assert training.steady_counts() == recorded | {"launches": launches}
 
 
 def assert_same_state(one: Training, other: Training) -> None:
@@ -37,11 +57,8 @@ def test_a_run_on_the_device_is_that_on_the_cpu_and_goes_on_after_a_kill(fake_cu
     assert on_cpu.optimizers == whole.optimizers
     rounding = ROUNDED.get(name, 1e-5) if fake_cuda.counts else 0.02
     assert whole.losses[:9] == pytest.approx(on_cpu.losses[:9], rel=rounding)
-    # The file is written anew when a number falls: python tests/fake_cuda/count_steps.py
     if fake_cuda.counts:
-        recorded = json.loads(COUNTS.read_text())[name]
-        # The number of samples, and with it that of launches, depends on last bits, which differ between processors.
-        assert whole.steady_counts() == recorded | {"launches": pytest.approx(recorded["launches"], rel=0.02)}
+        assert_counts_as_recorded(whole, name)
 
     # A GPU repeats to the bit only with deterministic algorithms; the pretended one computes on the CPU.
     more = [] if fake_cuda.counts else ["--deterministic"]
@@ -50,6 +67,9 @@ def test_a_run_on_the_device_is_that_on_the_cpu_and_goes_on_after_a_kill(fake_cu
     second = train([*words, *more], tmp_path / "run", stop=STOP)
     assert first.losses + second.losses == whole.losses
     assert_same_state(second, whole)
+    if fake_cuda.counts and name in SURFACE:
+        later = train(words, tmp_path / "run", stop=SURFACE_STOP)
+        assert_counts_as_recorded(later, SURFACE[name])
 
 
 @pytest.mark.pretended

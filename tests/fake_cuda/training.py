@@ -41,6 +41,8 @@ _VIDEO = (
 
 STOP = 9
 """Step at which trainings are compared."""
+SURFACE_STOP = 16
+"""Step at which the terms of `SURFACE` act too: in steps 15 and 16, no Gaussians are added or removed any more."""
 COUNTS = Path(__file__).with_name("counts.json")
 """Launches, waits and sums in no fixed order of a steady step of each training."""
 
@@ -70,6 +72,8 @@ RUNS: dict[str, Words] = {
     "video-hnerv": _video("--model", "hnerv", "--modelsize", "0.02"),
 }
 """Arguments of each training: of a COLMAP folder and a folder of frames."""
+SURFACE = {"splats-planar": "splats-planar-surface", "splats-sugar": "splats-sugar-surface"}
+"""Trainings with terms that begin after `STOP`, and the names of their counts at `SURFACE_STOP`."""
 
 
 def write_scene(folder: Path) -> Path:
@@ -112,7 +116,7 @@ class Training:
     def steady_counts(self) -> dict[str, int]:
         """Return launches, waits and unordered sums of the quieter one of the last two steps.
 
-        By then, all terms are active; the other step may save, or update a grid.
+        The other step may save, or update a grid.
         """
         step = min(self.steps[-2:], key=lambda step: step.launches.total())
         return {

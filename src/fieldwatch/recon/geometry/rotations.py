@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fieldwatch.recon.transfers import constant
+
 _SMALL_ANGLE = 1e-6
 """Squared angle (radians) below which `exponential` uses a series, with a truncation error below 1e-14."""
 _MIN_SQUARED_LENGTH = 1e-12  # squared length below which a quaternion has no direction in float32
@@ -21,6 +23,8 @@ def quaternion_to_matrix(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor
         quaternions: quaternions (w, x, y, z) of any nonzero length. They are normalized here, so their gradients are
             orthogonal to them.
     """
+    if quaternions.is_cuda:
+        return _matrices_on_gpu(normalized_quaternions(quaternions))
     # Standard formula for unit quaternions, for example in Shoemake, Animating rotation with quaternion curves, 1985.
     w, x, y, z = normalized_quaternions(quaternions).unbind(-1)
     rows = [
@@ -29,6 +33,21 @@ def quaternion_to_matrix(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor
         2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
     ]  # fmt: skip
     return torch.stack(rows, -1).unflatten(-1, (3, 3))
+
+
+def _matrices_on_gpu(quaternions: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3 3"]:
+    """Convert unit quaternions by few operations on vectors, each of which is a kernel on a GPU.
+
+    R = (1 - 2 v^2) I + 2 v v^T + 2 w [v]x, in which v is the vector part (Rodrigues' formula).
+    """
+    w = quaternions[..., :1, None]
+    v = quaternions[..., 1:]
+    axes = constant((1, 0, 0, 0, 1, 0, 0, 0, 1), quaternions).view(3, 3)
+    # Rows of the transpose: images of the axes.
+    across = torch.linalg.cross(v[..., None, :].expand(*v.shape, 3), axes.expand(*v.shape, 3))
+    images = torch.addcmul(v[..., :, None] * v[..., None, :], w, across)
+    shrunk = 0.5 - v.square().sum(-1)[..., None, None]
+    return (2 * torch.addcmul(images, shrunk, axes)).mT
 
 
 def matrix_to_quaternion(matrices: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 4"]:

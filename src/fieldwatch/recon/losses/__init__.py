@@ -14,7 +14,14 @@ if TYPE_CHECKING:
         ideal_density,
         sdf_from_density,
     )
-    from fieldwatch.recon.losses.ellipsoids import Ellipsoids, Samples, flatness_error, opacity_entropy, sample_near
+    from fieldwatch.recon.losses.ellipsoids import (
+        Ellipsoids,
+        Samples,
+        flatness_error,
+        opacity_entropy,
+        sample_near,
+        take_rows,
+    )
     from fieldwatch.recon.losses.fusion import pixel_loss
     from fieldwatch.recon.losses.normals import depth_normal_error, normal_consistency_error, rederived_normals
     from fieldwatch.recon.losses.perceptual import Lpips, LpipsFiles, find_lpips, find_lpips_files
@@ -80,6 +87,7 @@ __all__ = [
     "smoothing_error",
     "ssim",
     "surface_error",
+    "take_rows",
     "view_consistency_error",
 ]
 

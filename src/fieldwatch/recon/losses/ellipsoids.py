@@ -10,6 +10,7 @@ from torch import Tensor
 from fieldwatch.recon.geometry import quaternion_to_matrix
 
 _SMALLEST_SCALE = 1e-8  # world units: lower bound of scales where they are divisors
+_DRAWS = 2**32 - 1  # largest range of a random number of 32 bits
 _LOG_EPSILON = 1e-10  # added inside the logarithms of the entropy, as in SuGaR's code
 
 
@@ -60,10 +61,13 @@ class Samples:
     Attributes:
         points: sample positions in world units.
         owners: index of the Gaussian that each point was sampled from.
+        some: whether there was a Gaussian to sample from, on a GPU, where the host does not know it; if there was none,
+            the samples are of no use. None: every sample is of use.
     """
 
     points: Float[Tensor, "samples 3"]
     owners: Int64[Tensor, " samples"]
+    some: Bool[Tensor, ""] | None = None
 
 
 def smallest_axis_normals(
@@ -113,21 +117,39 @@ def sample_near(
         generator: random generator on the device of the Gaussians.
 
     Returns:
-        `count` samples sorted by owner; no samples if no Gaussian is visible.
+        `count` samples sorted by owner; if no Gaussian is visible, no samples, or on a GPU samples that say so.
     """
     device = ellipsoids.means.device
-    candidates = torch.arange(len(ellipsoids.means), device=device) if visible is None else visible.nonzero()[:, 0]
-    count = count if len(candidates) else 0
-    # randint does not accept an empty range, even for 0 samples.
-    picks = torch.randint(max(len(candidates), 1), (count,), generator=generator, device=device)
-    # Sorting by owner makes gathering neighbors and accumulating their gradients cache friendly.
-    owners = candidates[picks.sort().values]
-    means = ellipsoids.means.index_select(0, owners)
-    scales = ellipsoids.scales.index_select(0, owners)
+    some = None
+    if visible is not None and visible.is_cuda and len(visible):
+        owners, some = _draw_visible(visible, count, generator)
+    else:
+        everyone = torch.arange(len(ellipsoids.means), device=device)
+        candidates = everyone if visible is None else visible.nonzero()[:, 0]
+        count = count if len(candidates) else 0
+        # randint does not accept an empty range, even for 0 samples.
+        picks = torch.randint(max(len(candidates), 1), (count,), generator=generator, device=device)
+        # Sorting by owner makes gathering neighbors and accumulating their gradients cache friendly.
+        owners = candidates[picks.sort().values]
+    means = take_rows(ellipsoids.means, owners)
+    scales = take_rows(ellipsoids.scales, owners)
     noise = torch.randn(means.shape, generator=generator, device=device, dtype=means.dtype)
-    rotations = ellipsoids.rotations.index_select(0, owners)
+    rotations = take_rows(ellipsoids.rotations, owners)
     points = means + (rotations * (spread * scales * noise)[:, None, :]).sum(-1)
-    return Samples(points=points, owners=owners)
+    return Samples(points=points, owners=owners, some=some)
+
+
+def _draw_visible(
+    visible: Bool[Tensor, " n"], count: int, generator: torch.Generator | None
+) -> tuple[Int64[Tensor, " count"], Bool[Tensor, ""]]:
+    """Return sorted indices of visible Gaussians, and whether there are any, without asking the device how many."""
+    ends = visible.cumsum(0)
+    total = ends[-1]
+    # Like torch's randint: a random number modulo the range, which the host does not know.
+    draws = torch.randint(_DRAWS, (count,), generator=generator, device=visible.device)
+    picks = (draws % total.clamp_min(1)).sort().values
+    owners = torch.searchsorted(ends, picks, right=True)
+    return owners.clamp_max(len(visible) - 1), total > 0
 
 
 def opacity_entropy(opacities: Float[Tensor, " n"], visible: Bool[Tensor, " n"] | None = None) -> Float[Tensor, ""]:
@@ -156,14 +178,27 @@ def weighted_mean(
     return (values * weights).sum() / torch.where(total > 0, total, torch.ones_like(total))
 
 
+def take_rows(values: Float[Tensor, "n *dims"], rows: Int64[Tensor, " samples"]) -> Float[Tensor, "samples *dims"]:
+    """Return rows of a tensor; gradients of rows taken several times are added in a fixed order, on a GPU too."""
+    # On a GPU, indexing sorts the rows before it adds their gradients, `index_select` adds in any order. On a CPU, both
+    # have a fixed order, and `index_select` is faster.
+    return values[rows] if values.is_cuda else values.index_select(0, rows)
+
+
 def gathered_columns(
     values: Float[Tensor, "n columns"], rows: Int[Tensor, "samples k"]
 ) -> Float[Tensor, "columns samples k"]:
     """Gather rows and return one plane per column, so that sums over three axes access contiguous memory."""
+    if values.is_cuda:
+        return values[rows.reshape(-1).long()].T.unflatten(1, rows.shape)
     # torch accumulates gradients of int32 indices row by row, ten times slower than those of int64 indices.
     return values.T.contiguous().index_select(1, rows.reshape(-1).long()).view(-1, *rows.shape)
 
 
 def _thinnest_axes(scales: Float[Tensor, "n 3"], rotations: Float[Tensor, "n 3 3"]) -> Float[Tensor, "n 3"]:
     # The index of the thinnest axis has no gradient; the axis itself receives it through the rotation.
+    if rotations.is_cuda:
+        # The gradient of `take_along_dim` adds in any order on a GPU.
+        thinnest = scales.detach().argmin(-1)[:, None, None] == torch.arange(3, device=scales.device)
+        return torch.where(thinnest, rotations, 0).sum(-1)
     return rotations.take_along_dim(scales.detach().argmin(-1)[:, None, None], -1)[..., 0]

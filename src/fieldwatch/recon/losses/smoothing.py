@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
-from fieldwatch.recon.losses.ellipsoids import Ellipsoids
+from fieldwatch.recon.losses.ellipsoids import Ellipsoids, take_rows
 
 _PER_EXTENT = 10.0  # distances are measured in tenths of the camera extent, as in `surface`
 
@@ -34,7 +34,7 @@ def smoothing_error(
     # index_select takes flat indices only.
     rows = neighbors.reshape(-1)
     shape = neighbors.shape
-    neighbor_means = ellipsoids.means.index_select(0, rows).view(*shape, 3).mean(1)
-    normals = ellipsoids.normals.index_select(0, owners)
-    distances = ((ellipsoids.means.index_select(0, owners) - neighbor_means) * normals).sum(-1)
+    neighbor_means = take_rows(ellipsoids.means, rows).view(*shape, 3).mean(1)
+    normals = take_rows(ellipsoids.normals, owners)
+    distances = ((take_rows(ellipsoids.means, owners) - neighbor_means) * normals).sum(-1)
     return distances.abs().sum() * _PER_EXTENT / (extent * max(len(owners), 1))

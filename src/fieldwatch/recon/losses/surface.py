@@ -5,8 +5,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from fieldwatch.recon.geometry import Camera
-from fieldwatch.recon.losses.ellipsoids import Ellipsoids, Samples, gathered_columns, weighted_mean
+from fieldwatch.recon.geometry import Camera, transform_points
+from fieldwatch.recon.losses.ellipsoids import Ellipsoids, Samples, gathered_columns, take_rows, weighted_mean
+from fieldwatch.recon.transfers import constant
 
 _PER_EXTENT = 10.0  # distances are measured in tenths of the camera extent
 _SMALLEST_THICKNESS = 1e-6  # world units: lower bound in the weights of neighboring normals
@@ -15,8 +16,8 @@ _MIN_TOTAL_WEIGHT = 1e-6
 
 def projected_distance(samples: Samples, ellipsoids: Ellipsoids) -> Float[Tensor, " samples"]:
     """Return signed distances of samples to the tangent planes of their Gaussians, <p - mu_g, n_g> (SuGaR, eq. 5)."""
-    offsets = samples.points - ellipsoids.means.index_select(0, samples.owners)
-    return (offsets * ellipsoids.normals.index_select(0, samples.owners)).sum(-1)
+    offsets = samples.points - take_rows(ellipsoids.means, samples.owners)
+    return (offsets * take_rows(ellipsoids.normals, samples.owners)).sum(-1)
 
 
 def sdf_from_depth(
@@ -48,17 +49,53 @@ def sdf_from_depth(
             f"{depth.shape[1]}x{depth.shape[0]} and {camera.width}x{camera.height}: use camera.resized"
         )
         raise ValueError(msg)
+    if points.is_cuda:
+        return _sdf_on_gpu(points, depth, camera, near)
     valid = camera.project(points.detach())[1] > near
     # Replacing points behind the camera by one in front avoids division by 0 in the projection.
     ahead = (camera.position + camera.forward).to(points)
     pixels, point_depth = camera.project(torch.where(valid[:, None], points, ahead))
-    size = torch.tensor([camera.width, camera.height], dtype=points.dtype, device=points.device)
+    size = constant((camera.width, camera.height), pixels)
     # With align_corners=False, -1 and 1 are the image borders, so no half-pixel offset is needed.
     grid = (2 * pixels / size - 1)[None, None]
     surface_depth = functional.grid_sample(
         depth[None, None], grid.to(depth.dtype), mode="bilinear", padding_mode="border", align_corners=False
     )[0, 0, 0]
     return torch.where(valid, surface_depth - point_depth, torch.zeros_like(point_depth)), valid
+
+
+def _sdf_on_gpu(
+    points: Float[Tensor, "samples 3"], depth: Float[Tensor, "height width"], camera: Camera, near: float
+) -> tuple[Float[Tensor, " samples"], Bool[Tensor, " samples"]]:
+    """Compute `sdf_from_depth` with few kernels; on a GPU, `grid_sample` adds gradients in no fixed order."""
+    local = transform_points(camera.camera_from_world.to(points), points)
+    valid = local[:, 2].detach() > near
+    # As on a CPU, points behind the camera are replaced by one in front.
+    local = torch.where(valid[:, None], local, constant((0, 0, 1), points))
+    point_depth = local[:, 2]
+    lens = constant((camera.fx, camera.fy), points)
+    # Pixel centers are at halves.
+    middle = constant((camera.cx - 0.5, camera.cy - 0.5), points)
+    pixels = torch.addcdiv(middle, local[:, :2] * lens, point_depth[:, None])
+    distance = _interpolated(depth, pixels.to(depth.dtype)) - point_depth
+    return torch.where(valid, distance, 0), valid
+
+
+def _interpolated(
+    depth: Float[Tensor, "height width"], places: Float[Tensor, "samples 2"]
+) -> Float[Tensor, " samples"]:
+    """Interpolate a map bilinearly at columns and rows, at its border for points outside; sums have a fixed order."""
+    height, width = depth.shape
+    # In the last column and row, the neighbors are the pixels themselves.
+    last = constant((width - 1, height - 1), places)
+    at = torch.minimum(places.clamp_min(0), last)
+    low = at.detach().floor()
+    right, below = (at - low).unbind(-1)
+    # Bounded as integers too: a coordinate that is not a number must not become a wrong address.
+    x, y = torch.minimum(torch.stack([low, low + 1]), last).long().unbind(-1)
+    rows = (y[:, None] * width + x).clamp(0, height * width - 1)
+    (upper, upper_right), (lower, lower_right) = (row.unbind() for row in depth.flatten()[rows].unbind())
+    return torch.lerp(torch.lerp(upper, upper_right, right), torch.lerp(lower, lower_right, right), below)
 
 
 def near_depth(
@@ -133,7 +170,7 @@ def better_normal_error(
         contributed: o_j g_j(p), the result of `contributions`.
         ellipsoids: all Gaussians.
     """
-    normal = ellipsoids.normals.index_select(0, samples.owners).T[:, :, None]
+    normal = take_rows(ellipsoids.normals, samples.owners).T[:, :, None]
     neighbor_normals = gathered_columns(ellipsoids.normals, neighbors)
     with torch.no_grad():
         # The sign of an ellipsoid's normal is arbitrary, so neighbors are flipped to the side of this one.

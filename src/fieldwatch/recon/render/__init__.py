@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.recon.render.depth_normals import depth_normal_consistency, depth_normal_consistency_reference
+    from fieldwatch.recon.render.depth_normals import (
+        depth_normal_consistency,
+        depth_normal_consistency_reference,
+        depth_normals_problem,
+    )
     from fieldwatch.recon.render.encoding import HashEncoding, HashLevel, hash_encode_reference
     from fieldwatch.recon.render.native import NativeUnavailable, native_available
     from fieldwatch.recon.render.sdf import (
@@ -87,6 +91,7 @@ __all__ = [
     "composite_sections",
     "depth_normal_consistency",
     "depth_normal_consistency_reference",
+    "depth_normals_problem",
     "empty_share",
     "evaluate_in_chunks",
     "fill_empty",

@@ -1,4 +1,4 @@
-"""Consistency of blended normals with the normals of the blended depth (2DGS, Huang 2024, eq. 14), fused on the CPU."""
+"""Consistency of blended normals with those of the blended depth (2DGS, Huang 2024, eq. 14), fused on CPU and GPU."""
 
 from typing import Any
 
@@ -9,9 +9,13 @@ from torch.autograd.function import once_differentiable
 
 from fieldwatch.recon.geometry import Camera, normals_from_depth
 from fieldwatch.recon.losses import normal_consistency_error
+from fieldwatch.recon.render.gpu import KernelFile, kernels_problem
 from fieldwatch.recon.render.native import call, native_available
 
 _LEAST_ALPHA = 1e-6
+_KERNELS = KernelFile("depth_normals.cu")
+_THREADS = 256  # of a block, as in gpu/depth_normals.cu
+_CLOSE = 1e-3  # largest difference in the trial, relative to the largest value
 
 
 class _Fused(torch.autograd.Function):
@@ -46,6 +50,62 @@ class _Fused(torch.autograd.Function):
         return (*(gradient * scale for gradient in gradients_of_sum), None, None, None)
 
 
+class _OnGpu(torch.autograd.Function):
+    """The mean by our own GPU kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, normals: Tensor, alpha: Tensor, depth: Tensor, *settings: Any) -> Tensor:
+        camera, opaque, mask = settings
+        maps = [part.contiguous() for part in (normals, alpha, depth)]
+        mask = None if mask is None else mask.contiguous()
+        blocks = -(-alpha.numel() // _THREADS)
+        view = (camera.width, camera.height, 1 / camera.fx, 1 / camera.fy, camera.cx, camera.cy, opaque)
+        sums = alpha.new_empty(blocks, 2)
+        result = alpha.new_empty(2)
+        _KERNELS.launch("depth_normals_forward", blocks, *view, *maps, mask, sums)
+        _KERNELS.launch("depth_normals_mean", 1, blocks, sums, result)
+        ctx.save_for_backward(*maps, mask, result)
+        ctx.view = view
+        return result[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  once_differentiable's own type
+        *maps, mask, result = ctx.saved_tensors
+        blocks = -(-maps[1].numel() // _THREADS)
+        outputs = [torch.empty_like(part) for part in maps]
+        upstream = gradients[0].contiguous()
+        _KERNELS.launch("depth_normals_backward", blocks, *ctx.view, *maps, mask, result, upstream, *outputs)
+        return (*outputs, None, None, None)
+
+
+def _trial() -> str | None:
+    """Compare the GPU kernels with torch's operations on a small wall; return the difference in words, or None."""
+    width, height = 37, 19
+    eye = Camera(
+        name="trial", width=width, height=height, fx=40.0, fy=44.0, cx=17.0, cy=11.0, world_from_camera=torch.eye(4)
+    )
+    chance = torch.Generator().manual_seed(0)
+    noise = torch.rand(height, width, 5, generator=chance).cuda()
+    alpha = 0.4 + 0.6 * noise[..., 0].sqrt()
+    depth = (3 + 0.2 * noise[..., 1]) * alpha
+    results: list[list[Tensor]] = []
+    for consistency in (_OnGpu.apply, _reference):
+        leaves = [part.detach().clone().requires_grad_() for part in (noise[..., 2:] - 0.5, alpha, depth)]
+        value = consistency(*leaves, eye, 0.5, noise[..., 0] > 0.02)
+        results.append([value.detach(), *torch.autograd.grad(2 * value, leaves)])
+    gap = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(*results, strict=True))
+    return None if gap <= _CLOSE else f"normals of depth of our GPU kernels differ from torch's by {gap:.1%}"
+
+
+def depth_normals_problem() -> str | None:
+    """Return why `depth_normal_consistency` cannot use our own kernels on the current GPU; None if it can.
+
+    The first call per process and GPU compiles the kernels and compares them with torch's operations.
+    """
+    return kernels_problem(_KERNELS, _trial)
+
+
 def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and which pixels count
     normals: Float[Tensor, "height width 3"],
     alpha: Float[Tensor, "height width"],
@@ -59,7 +119,8 @@ def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and wh
 
     N is the unit normal of depth / alpha by central differences (`fieldwatch.recon.geometry.normals_from_depth`), so a
     pixel counts only if its four neighbors show a surface too. Gradients flow to all three maps. Single precision on
-    the CPU runs in a fused kernel that computes in double precision; everything else runs in plain torch.
+    the CPU runs in a fused kernel that computes in double precision, single precision on a GPU in our own kernels if
+    `depth_normals_problem` finds none; everything else runs in plain torch.
 
     Args:
         normals: sum_i w_i n_i in camera axes (x right, y down, z forward), not divided by alpha.
@@ -77,10 +138,12 @@ def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and wh
             f"maps of {alpha.shape[1]}x{alpha.shape[0]} (width x height) do not match camera {camera.name!r} of "
             f"{camera.width}x{camera.height}: use camera.resized"
         )
-    # The kernel supports single precision on the CPU only.
+    # The kernels support single precision only.
     kinds = {(part.device.type, part.dtype) for part in (normals, alpha, depth)}
     if kinds == {("cpu", torch.float32)} and native_available()[0]:
         return _Fused.apply(normals, alpha, depth, camera, opaque, mask)
+    if kinds == {("cuda", torch.float32)} and depth_normals_problem() is None:
+        return _OnGpu.apply(normals, alpha, depth, camera, opaque, mask)
     return depth_normal_consistency_reference(normals, alpha, depth, camera, opaque=opaque, mask=mask)
 
 
@@ -101,3 +164,8 @@ def depth_normal_consistency_reference(  # noqa: PLR0913  as above
     # Blended normals are in camera axes too.
     from_depth, valid = normals_from_depth(mean_depth, camera, mask=surface, frame="camera")
     return normal_consistency_error(normals, alpha, from_depth, valid)
+
+
+def _reference(*arguments: Any) -> Tensor:
+    *maps, camera, opaque, mask = arguments
+    return depth_normal_consistency_reference(*maps, camera, opaque=opaque, mask=mask)

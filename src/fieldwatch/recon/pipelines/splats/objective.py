@@ -35,6 +35,7 @@ from fieldwatch.recon.losses import (
     sdf_from_density,
     sdf_from_depth,
     smoothing_error,
+    take_rows,
 )
 from fieldwatch.recon.pipelines.splats.config import SURFACE_TERMS, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
@@ -286,7 +287,7 @@ def sample_errors(  # noqa: PLR0913, PLR0917  settings, the rendered view, and t
     # int64, because with int32 indices the backward of torch's gather accumulates gradients one row at a time.
     rows = table.index_select(0, samples.owners).long()
     contributed = contributions(samples.points, rows, ellipsoids)
-    thicknesses = _gathered(ellipsoids.thickness, rows)
+    thicknesses = take_rows(ellipsoids.thickness, rows.reshape(-1)).view(rows.shape)
     thickness = beta(thicknesses, surface.beta, contributed=contributed, log_beta=rendered.model.log_beta)
     distance = projected_distance(samples, ellipsoids)
     valid = None
@@ -309,15 +310,14 @@ def sample_errors(  # noqa: PLR0913, PLR0917  settings, the rendered view, and t
         errors["samples_on_surface"] = samples_on_surface_error(distance, scene.extent, valid), valid_count
     if plan.acts("smoothing", rendered.step):
         errors["smoothing"] = smoothing_error(ellipsoids, samples.owners, rows, scene.extent), sample_count
-    return errors
+    if samples.some is None:
+        return errors
+    nothing = torch.zeros((), device=samples.points.device)
+    return {name: (torch.where(samples.some, error, nothing), number) for name, (error, number) in errors.items()}
 
 
 def _sample_count(surface: SurfaceOptions, gaussians: int) -> int:
     return surface.samples or max(round(SAMPLES_PER_GAUSSIAN * gaussians), 1)
-
-
-def _gathered(values: Float[Tensor, " n"], rows: Int[Tensor, "samples k"]) -> Float[Tensor, "samples k"]:
-    return values.index_select(0, rows.reshape(-1)).view(rows.shape)
 
 
 def _depth_before_background(output: RenderOutput) -> Float[Tensor, "height width"]:

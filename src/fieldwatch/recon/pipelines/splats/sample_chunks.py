@@ -35,10 +35,10 @@ def mean_in_chunks(
     _ = ellipsoids.whitening, ellipsoids.normals, ellipsoids.thickness
     # `torch.chunk` may return fewer chunks than requested, but the same number for both tensors.
     pairs = zip(samples.points.chunk(chunks), samples.owners.chunk(chunks), strict=True)
+    parts = [Samples(points=points, owners=owners, some=samples.some) for points, owners in pairs]
+    # No random state to restore: `errors_of` uses no random numbers.
     chunk_errors: list[Errors] = [
-        # No random state to restore: `errors_of` uses no random numbers.
-        _checkpoint(errors_of, Samples(points=points, owners=owners), use_reentrant=False, preserve_rng_state=False)
-        for points, owners in pairs
+        _checkpoint(errors_of, part, use_reentrant=False, preserve_rng_state=False) for part in parts
     ]
     return {name: _weighted_mean([errors[name] for errors in chunk_errors]) for name in chunk_errors[0]}
 

@@ -41,7 +41,7 @@ from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
 from fieldwatch.recon.pipelines.splats.scene import Distance, Scene
 from fieldwatch.recon.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
-from fieldwatch.recon.render import native_available
+from fieldwatch.recon.render import depth_normals_problem, native_available
 from fieldwatch.recon.render.splats import gsplat_problem, splat_kernels_problem
 
 BUILT_IN = "built-in"
@@ -98,7 +98,7 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
             *input_notes,
             *_iteration_notes(config, folder),
             *_antialiasing_notes(config, folder),
-            *_device_notes(device),
+            *_device_notes(config, device),
         ),
     )
 
@@ -318,13 +318,14 @@ def _antialiasing_notes(config: SplatsConfig, folder: SplatFolder | None) -> lis
     return [f"{folder.path} was trained with {flags[0]}, this run renders with {flags[1]} and has to adapt first"]
 
 
-def _device_notes(device: torch.device) -> list[str]:
+def _device_notes(config: SplatsConfig, device: torch.device) -> list[str]:
     """Return a note if rendering is slower than it could be on the device."""
     if device.type == "cuda":
         # Asked before the first step: kernels are compiled, and may turn out not to work.
         ours = splat_kernels_problem()
         if ours is None:
-            return []
+            normals = depth_normals_problem() if config.regularization == "planar" else None
+            return [] if normals is None else [f"torch's own operations compare normals with depth ({normals})"]
         slower = f"rendering uses torch's own operations on the GPU, many times slower than our kernels ({ours})"
         if torch.are_deterministic_algorithms_enabled():
             return [f"{slower}; gsplat's gradients do not repeat to the bit (--deterministic)"]
