@@ -20,12 +20,10 @@ if TYPE_CHECKING:
         Composited,
         Deviation,
         DistanceField,
-        FilledSamples,
         OccupancyConfig,
         OccupancyGrid,
         PackedSamples,
         SampleBudget,
-        SectionOpacities,
         Sections,
         composite,
         composite_sections,
@@ -54,13 +52,12 @@ if TYPE_CHECKING:
         rasterize,
         rotations,
     )
-    from fieldwatch.recon.render.triangles import CastBackend, Hits, cast_triangles
+    from fieldwatch.recon.render.triangles import cast_triangles
     from fieldwatch.recon.render.visible_adam import VisibleAdam, visible_adam_problem
 from fieldwatch.recon.render.similarity import ImageSimilarity, image_similarity, image_similarity_reference
 
 __all__ = [
     "BoundedRays",
-    "CastBackend",
     "Cells",
     "Chunks",
     "CollapseDetector",
@@ -69,11 +66,9 @@ __all__ = [
     "DepthMode",
     "Deviation",
     "DistanceField",
-    "FilledSamples",
     "HashEncoding",
     "HashLevel",
     "HashSdf",
-    "Hits",
     "ImageSimilarity",
     "NativeUnavailable",
     "OccupancyConfig",
@@ -81,7 +76,6 @@ __all__ = [
     "PackedSamples",
     "RenderOutput",
     "SampleBudget",
-    "SectionOpacities",
     "Sections",
     "View",
     "VisibleAdam",
