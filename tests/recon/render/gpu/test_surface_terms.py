@@ -19,16 +19,21 @@ from fieldwatch.recon.losses import (
 
 pytestmark = pytest.mark.pretended
 COUNT = 40
+# Drawn here: the pretended device takes a generator for its own if it lies where one of its own was.
+CHANCE = torch.Generator().manual_seed(0)
+MEANS = torch.randn(COUNT, 3, generator=CHANCE) + torch.tensor([0.0, 0.0, 2.0])  # some are behind the camera
+SCALES = 0.1 + torch.rand(COUNT, 3, generator=CHANCE)
+QUATERNIONS = torch.randn(COUNT, 4, generator=CHANCE)
+OPACITIES = torch.rand(COUNT, generator=CHANCE)
+DEPTH = 1 + torch.rand(11, 17, generator=CHANCE)
+OWNERS = torch.randint(COUNT, (50,), generator=CHANCE).sort().values
+OFFSETS = 0.3 * torch.randn(50, 3, generator=CHANCE)
+WEIGHTS = torch.randn(COUNT, 3, 3, generator=CHANCE)
 
 
 def leaves(device):
-    chance = torch.Generator().manual_seed(0)
-    means = torch.randn(COUNT, 3, generator=chance) + torch.tensor([0.0, 0.0, 2.0])  # some are behind the camera
-    scales = 0.1 + torch.rand(COUNT, 3, generator=chance)
-    quaternions = torch.randn(COUNT, 4, generator=chance)
-    opacities = torch.rand(COUNT, generator=chance)
-    depth = 1 + torch.rand(11, 17, generator=chance)
-    return [part.to(device).requires_grad_() for part in (means, scales, quaternions, opacities, depth)]
+    parts = (MEANS, SCALES, QUATERNIONS, OPACITIES, DEPTH)
+    return [part.clone().to(device).requires_grad_() for part in parts]
 
 
 def camera(device):
@@ -54,10 +59,8 @@ def outcome(device):
     parts = leaves(device)
     made = ellipsoids(parts)
     eye = camera(parts[-1].device)
-    chance = torch.Generator("cpu").manual_seed(3)
-    owners = torch.randint(COUNT, (50,), generator=chance).sort().values.to(device)
-    offsets = 0.3 * torch.randn(50, 3, generator=chance).to(device)
-    samples = Samples(points=take_rows(made.means, owners) + offsets, owners=owners)
+    owners = OWNERS.to(device)
+    samples = Samples(points=take_rows(made.means, owners) + OFFSETS.to(device), owners=owners)
     neighbors = (owners[:, None] + torch.arange(4, device=owners.device)) % COUNT
     contributed = contributions(samples.points, neighbors, made)
     distance, valid = sdf_from_depth(samples.points, parts[-1], eye)
@@ -119,13 +122,12 @@ def test_a_map_is_interpolated_up_to_its_border_and_beyond(fake_cuda):
 
 
 def test_rotations_are_those_of_the_cpu(fake_cuda):
-    quaternions = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
+    quaternions = QUATERNIONS.clone()
     quaternions[0] = 0
-    weights = torch.randn(30, 3, 3, generator=torch.Generator().manual_seed(2))
     results = []
     for device in ("cpu", "cuda"):
         leaf = quaternions.to(device).requires_grad_()
         made = quaternion_to_matrix(leaf)
-        (gradient,) = torch.autograd.grad((made * weights.to(device)).sum(), leaf)
+        (gradient,) = torch.autograd.grad((made * WEIGHTS.to(device)).sum(), leaf)
         results.append([made.detach().cpu(), gradient.cpu()])
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
