@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from fieldwatch.recon.losses.fusion import pixel_loss
     from fieldwatch.recon.losses.normals import depth_normal_error, normal_consistency_error, rederived_normals
-    from fieldwatch.recon.losses.perceptual import Lpips, LpipsFiles, find_lpips, find_lpips_files
+    from fieldwatch.recon.losses.perceptual import Lpips, find_lpips, find_lpips_files
     from fieldwatch.recon.losses.point_clouds import matched_error, surface_error
     from fieldwatch.recon.losses.rendered_surface import (
         depth_scale,
@@ -51,7 +51,6 @@ __all__ = [
     "BetaMode",
     "Ellipsoids",
     "Lpips",
-    "LpipsFiles",
     "Samples",
     "beta",
     "better_normal_error",

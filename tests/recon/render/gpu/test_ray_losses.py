@@ -5,7 +5,7 @@ import torch
 
 from fake_cuda.emulator import FORWARD, REVERSE, SHUFFLED
 from fieldwatch.recon.losses import normal_error
-from fieldwatch.recon.render.sdf.losses_gpu import ObservedRays, ray_terms
+from fieldwatch.recon.render.sdf_gpu import ObservedRays, ray_terms
 
 RAYS = 300  # more than a block of threads
 
