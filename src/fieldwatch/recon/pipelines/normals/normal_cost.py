@@ -10,7 +10,7 @@ from fieldwatch.recon.pipelines.normals.config import TermOptions
 ROBUST_FROM = 0.5
 """Difference of unit normals, 29 degrees, from which the robust cost grows linearly, at least.
 
-At 0.1, short trainings have a Chamfer distance that is larger by a sixth: the initial surface is an outlier."""
+A much lower one slows the start of a training, whose surface is an outlier itself."""
 ROBUST_DEVIATIONS = 2.5
 """The same in standard deviations of the noise about an axis."""
 
