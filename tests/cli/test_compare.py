@@ -85,7 +85,7 @@ def test_what_shows_no_surface_comes_last_and_of_equals_the_later_is_first():
         ("--checkpoints {run} {run}", "expects one run, got 2"),
         ("", "expected two or more run folders"),
         ("{run} {run} --resolution 64", "needs --checkpoints"),
-        ("--checkpoints {run} --resolution 4", "--resolution 4"),
+        ("--checkpoints {run} --resolution 4", "got 4"),
         ("--checkpoints {run}/nothing", "nothing"),
     ],
 )

@@ -103,7 +103,7 @@ def test_maps_of_all_views(normals_run, stored, answer):
     ("words", "message"),
     [
         ("export --to 3dgs", "use --to ply or --to glb or --to obj or --to poses or --to maps"),
-        ("export --to ply --resolution 1000", "--resolution must be 2 to 512"),
+        ("export --to ply --resolution 4000", "--resolution must be 2 to 2048"),
         ("export --to poses --resolution 100", "--resolution 100: it applies to meshes"),
         ("export --to ply -o mesh.obj", "name it mesh.ply"),
         ("export --to ply --bits 4", "--bits 4: it applies to runs of video"),

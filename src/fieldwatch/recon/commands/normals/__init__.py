@@ -22,7 +22,7 @@ PMNI's script (--conf, --obj_name, --is_continue, --gpu 0) work; see also `field
 
 _MAIN_FLAGS = {
     "data and output": (
-        "data", "conf", "normals", "masks", "axes", "space", "channels", "pixel_center", "held_out", "longer_side",
+        "data", "conf", "normals", "masks", "axes", "pixel_center", "held_out", "longer_side",
     ),
     "method and quality": (
         "stages", "pose_start", "learn_rotation", "learn_translation", "rays",

@@ -8,7 +8,7 @@ from fieldwatch import CheckpointError, Checkpoints
 from fieldwatch.cli.kit import Announce, BadInput, CheckpointRanking, CheckpointRow, refuse_empty_ranking, stored_steps
 from fieldwatch.pipeline import Device
 from fieldwatch.recon.commands.normals.options import RankOptions
-from fieldwatch.recon.pipelines.normals import evaluate_surface, model_from, open_run, stored_config
+from fieldwatch.recon.pipelines.normals import MOST_NODES, evaluate_surface, model_from, open_run, stored_config
 
 MAE, MAE_HELD_OUT, CHAMFER, IOU = "MAE train", "MAE held out", "Chamfer %", "IoU"
 
@@ -25,8 +25,10 @@ def rank(folder: Path, device: Device, options: RankOptions, on_step: Announce) 
     Raises:
         ValueError: the run or its maps cannot be read, or no checkpoint is intact.
     """
-    if options.resolution is not None and not 8 <= options.resolution <= 512:
-        raise BadInput(f"--resolution must be 8 to 512 nodes along a side of the box, got {options.resolution}")
+    if options.resolution is not None and not 8 <= options.resolution <= MOST_NODES:
+        raise BadInput(
+            f"--resolution must be 8 to {MOST_NODES} nodes along a side of the box, got {options.resolution}"
+        )
     store = Checkpoints(folder / "checkpoints")
     rows: list[CheckpointRow] = []
     left_out: dict[int, str] = {}
