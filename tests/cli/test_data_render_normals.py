@@ -222,7 +222,7 @@ def test_what_the_check_of_the_set_finds_is_told(fieldwatch, mesh, tmp_path):
     small = ("--views", "3", "--size", "32", "--depth", "none")
     code, text, _ = fieldwatch(*COMMAND, mesh, "--out", tmp_path / "a", *small, "--noise", "10")
     assert code == 0
-    assert "warning  facing: in " in text
+    assert "warning  noise: " in text
     assert "before the noise" in text
     code, text, _ = fieldwatch(*COMMAND, mesh, "--out", tmp_path / "b", *small, "--noise", "60")
     assert code == 1

@@ -34,6 +34,10 @@ PLANTED = {
     "mesh quality": ("mesh quality FILE", "recon.commands.mesh.quality.read_mesh"),
     "mesh evaluate": ("mesh evaluate FILE --gt FILE", "recon.commands.mesh.evaluate.read_mesh"),
     "mesh view": ("mesh view FILE", "recon.commands.mesh.view.read_mesh"),
+    "data integrate-normals": (
+        "data integrate-normals FOLDER --out OUT",
+        "recon.commands.normals.integrate_normals.read_single_view",
+    ),
     "data render-normals": ("data render-normals FILE --out OUT", "recon.commands.normals.render_normals.read_mesh"),
     "data photos": ("data photos CUT -o OUT", "recon.commands.capture.process.find_source"),
     "convert splats": ("convert splats FILE -o OUT.ply", "recon.commands.splats.convert.read_gaussians"),
@@ -147,6 +151,10 @@ BAD = {
     "mesh quality": lines("mesh quality X", MESHES),
     "mesh evaluate": [*lines("mesh evaluate X --gt FILE", MESHES), "mesh evaluate FILE --gt FILE --samples 0"],
     "mesh view": [*lines("mesh view X", MESHES), "mesh view FILE --seconds 0"],
+    "data integrate-normals": [
+        *lines("data integrate-normals X --out OUT", ("MISSING", "TEXT", "EMPTY")),
+        "data integrate-normals EMPTY --out OUT --median 0",
+    ],
     "data render-normals": [
         *lines("data render-normals X --out OUT", MESHES),
         "data render-normals FILE --out TEXT",

@@ -77,7 +77,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = MappingProxyType(
         "OddSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow", "LossNotDecreasing"},
         "DoubtfulSetting": _EVERYTHING | _OF_RATES | {"RateTooHigh", "RateTooLow"},
         "RateTooHigh": _EVERYTHING | _OF_RATES | {"AlwaysClipped"},
-        "RateJump": _EVERYTHING | _OF_RATES,
+        "RateJump": _EVERYTHING | _OF_RATES | {"RateStartsLate"},
         "AlwaysClipped": _RESULTS | _UNTRAINED,
         "DecayTooHigh": _RESULTS | _UNTRAINED | {"ConstantOutput", "GradientVanishing", "ParameterDrift"},
         "GroupTooSlow": _RESULTS | _UNTRAINED | {"GradientVanishing", "InputIgnored", "TermDominates"},

@@ -43,6 +43,9 @@ from fieldwatch.run.watchdog import AFTER_LOOP, Watchdog
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+LOOP_CHECKS = "loop_checks"
+"""Name of the checkpoint item with what the checks of the loop measured so far."""
+
 
 class Session:
     """The components of an entered run. If the constructor returns, the folder is locked and the record is open.
@@ -345,8 +348,9 @@ class Session:
         items = self.tracked.seal(call)
         if items:
             # A run without tracked objects writes no checkpoints at all, rather than some with only random states.
-            items = {**items, "random_state": self._random}
-        self.checkpoints.set_items(items, renamed=renamed, optional=self.tracked.optional)
+            items = {**items, "random_state": self._random, LOOP_CHECKS: self._context.loop_checks}
+        # Checkpoints of earlier versions have no state of the loop checks.
+        self.checkpoints.set_items(items, renamed=renamed, optional=(*self.tracked.optional, LOOP_CHECKS))
 
     def _rewind(self) -> None:
         """Set the record, memory profile, manifest and random states to the first step of this segment."""

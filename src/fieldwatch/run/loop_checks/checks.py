@@ -161,6 +161,14 @@ class LoopChecks:
             if settings["weight_decay"]:
                 self._event("weight_decay", **settings)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was measured so far, so that a resumed run records what the undisturbed one does."""
+        return {"forwards": self._forwards.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what was measured."""
+        self._forwards.load_state_dict(state["forwards"])
+
     def measure(self) -> Mapping[str, Tensor]:
         """Return values that are worth measuring only every few steps."""
         return self._averages.measure()

@@ -37,6 +37,18 @@ class ForwardCheck:
         self._probes: list[_Probe] = []
         self._handles: list[Any] = []
         self._tokens = _Tokens()
+        self._restored: Mapping[str, Mapping[str, Any]] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was measured so far and goes on after a resume, by module."""
+        return {probe.name: probe.state_dict() for probe in self._probes}
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Restore what was measured; modules that are tracked later get their part then."""
+        self._restored = state
+        for probe in self._probes:
+            if probe.name in state:
+                probe.load_state_dict(state[probe.name])
 
     def open(self, modules: Mapping[str, nn.Module]) -> None:
         """Install the hooks.
@@ -46,6 +58,8 @@ class ForwardCheck:
         """
         for name, module in _called(modules):
             probe = _Probe(name, self._tokens)
+            if name in self._restored:
+                probe.load_state_dict(self._restored[name])
             self._probes.append(probe)
             self._handles.append(module.register_forward_hook(cast("Any", probe), with_kwargs=True))
 
@@ -140,6 +154,23 @@ class _Probe:
         self._attends: bool | None = None
         self._asked = False
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what later measurements depend on."""
+        return {
+            "counts": self._counts.counts,
+            "columns": None if self._columns is None else list(self._columns),
+            "evaluations": self._evaluations,
+            "asked": self._asked,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore it; tensors move to the device of the next measurement."""
+        self._counts.counts = state["counts"]
+        columns = state["columns"]
+        self._columns = None if columns is None else (columns[0], columns[1])
+        self._evaluations = state["evaluations"]
+        self._asked = state["asked"]
+
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         """Measure a forward if it is due."""
         # A compiler that traces the module must not trace this.
@@ -224,7 +255,9 @@ class _Probe:
         """Note mean and spread of the columns in training, averaged over batches."""
         std, mean = torch.std_mean(rows, dim=0, correction=0)
         known = self._columns
-        if known is None or known[0].shape != mean.shape or known[0].device != mean.device:
+        if known is not None and known[0].device != mean.device:  # restored from a checkpoint
+            known = (known[0].to(mean.device, non_blocking=True), known[1].to(mean.device, non_blocking=True))
+        if known is None or known[0].shape != mean.shape:
             self._columns = (mean, std)
         else:
             self._columns = (known[0].lerp(mean, 0.1), known[1].lerp(std, 0.1))

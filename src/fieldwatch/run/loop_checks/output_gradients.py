@@ -35,8 +35,11 @@ class TargetCounts:
     def add(self, targets: Int[Tensor, " places"], live: Float[Tensor, " places"], classes: int) -> Tensor:
         """Add targets and return the counts of this batch."""
         batch = live.new_zeros(classes).index_add_(0, targets, live)
-        same = self.counts is not None and self.counts.shape == batch.shape and self.counts.device == batch.device
-        self.counts = self.counts + batch if same and self.counts is not None else batch
+        if self.counts is None or self.counts.shape != batch.shape:
+            self.counts = batch
+        else:
+            # Counts that were restored from a checkpoint are on the host.
+            self.counts = self.counts.to(batch.device, non_blocking=True) + batch
         return batch
 
 

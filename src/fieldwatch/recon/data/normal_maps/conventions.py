@@ -226,14 +226,20 @@ def best_convention(
     return best.convention, best, second
 
 
+_FACETS = 0.25
+"""Share of neighbors with equal normals from which a map shows flat facets; noise leaves next to none equal."""
+
+
 def noise_of(views: Sequence[NormalView]) -> float | None:
     """Estimate the noise of normals from pixel to pixel, in degrees about each of two axes; None with few normals.
 
     Third differences of neighboring normals remove the shape of a smooth surface and keep noise, whose variance they
     multiply by 1 + 9 + 9 + 1. The median ignores edges and outliers. Errors that change slowly over the image, such as
-    those of estimators, are not noise in this sense: views that contradict each other reveal them.
+    those of estimators, are not noise in this sense: views that contradict each other reveal them. Nor are the edges of
+    flat facets, on which many neighbors have equal normals.
     """
     parts: list[Tensor] = []
+    equal: list[Tensor] = []
     for view in views:
         for axis in (0, 1):
             count = view.normals.shape[axis]
@@ -242,6 +248,7 @@ def noise_of(views: Sequence[NormalView]) -> float | None:
             rows = [view.normals.narrow(axis, i, count - 3) for i in range(4)]
             known = torch.stack([view.valid.narrow(axis, i, count - 3) for i in range(4)]).all(0)
             difference = (rows[3] - 3 * rows[2] + 3 * rows[1] - rows[0])[known].double()
+            equal.append((rows[1] == rows[2]).all(-1)[known])
             normal = torch.nn.functional.normalize((rows[1] + rows[2])[known].double(), dim=-1)
             across = difference - (difference * normal).sum(-1, keepdim=True) * normal
             # The median of the length of a vector with two normal components of deviation 1 is sqrt(2 ln 2).
@@ -249,6 +256,8 @@ def noise_of(views: Sequence[NormalView]) -> float | None:
     lengths = torch.cat(parts) if parts else torch.zeros(0)
     if len(lengths) < _FEWEST:
         return None
+    if float(torch.cat(equal).double().mean()) > _FACETS:
+        return 0.0
     return math.degrees(float(lengths.median()) / math.sqrt(2 * math.log(2)) / math.sqrt(20))
 
 

@@ -10,10 +10,6 @@ from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.stages import TERMS, TrainingStage, weights_at
 from fieldwatch.recon.render import geometric_step
 
-COMPRESSED = 100
-"""Nominal iterations per step above which a run has no evaluations and checkpoints before its end: 60 steps of a
-schedule of 30,000 would have five checkpoints and two evaluations, which take longer than the steps."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class NormalsSchedule:
@@ -33,11 +29,6 @@ class NormalsSchedule:
     def total(self) -> int:
         """Total number of steps."""
         return self.config.steps
-
-    @property
-    def compressed(self) -> bool:
-        """Whether the run is so short that it is only evaluated and saved at its end."""
-        return self.config.nominal > COMPRESSED * self.config.steps
 
     def iteration(self, step: int) -> float:
         """Return the nominal iteration of a step."""
@@ -127,8 +118,7 @@ class NormalsSchedule:
 
     def due(self, interval: int, done: int) -> bool:
         """Return whether something with an interval of nominal iterations is due after ``done`` steps."""
-        # A run of few steps would spend most of its time on evaluations; the last step is evaluated in any case.
-        if not interval or self.compressed:
+        if not interval:
             return False
         # A step may cover several nominal iterations, so this compares counts of passed multiples.
         return int(self.iteration(done) / interval + 1e-9) > int(self.iteration(done - 1) / interval + 1e-9)

@@ -131,7 +131,7 @@ def start_run(config: NormalsConfig, scene: NormalsScene, folder: Path, **how: U
     options = run_options(
         how,
         saving=Saving(
-            every=max(plan.total if plan.compressed else plan.step_of(every), 1) if every else None,
+            every=max(plan.step_of(every), 1) if every else None,
             keep=Retention(last=config.keep_last, best=config.keep_best, metric="mae", better="lower", name="ckpt"),
         ),
         declared=Declared(

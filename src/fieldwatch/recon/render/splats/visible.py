@@ -20,7 +20,7 @@ def fill_visible(values: Tensor, visible: VisibleRows, value: float) -> Tensor:
     return values.index_fill_(0, visible.long(), value)
 
 
-def any_visible(several: list[VisibleRows]) -> VisibleRows:
+def any_visible(several: list[VisibleRows]) -> Int[Tensor, " in_any"] | Bool[Tensor, " n"]:
     """Return the Gaussians that are visible in at least one of several views."""
     if len(several) == 1:
         return several[0]

@@ -148,7 +148,7 @@ def test_another_file_and_another_layout_are_refused(path):
     write_bitstream(path, state(), CONFIG)
     content = path.read_bytes()
     path.write_bytes(content[:8] + struct.pack("<H", 99) + content[10:])
-    with pytest.raises(BitstreamError, match=r"layout 99.*layout 1"):
+    with pytest.raises(BitstreamError, match=r"layout 1, got 99"):
         read_bitstream(path)
     path.write_bytes(b"\x89PNG" + content)
     with pytest.raises(BitstreamError, match=r"b'\\x89PNG"):
