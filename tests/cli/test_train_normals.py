@@ -149,7 +149,7 @@ def test_what_the_original_ignored_or_never_had_is_refused(line, said):
     ("words", "message"),
     [
         ("--data nowhere", "nowhere"),
-        ("--preset best", "--preset 'best' is not known: expected one of default, cpu, poses, pmni, parity"),
+        ("--preset best", "--preset 'best' is not known: expected one of default, cpu, poses, pmni, gpu, parity"),
         ("--obj-name bear", "give --conf FILE, too"),
         ("--conf nowhere.conf", "--conf nowhere.conf: there is no such file"),
         (f"--conf {BEAR}", "give the object that replaces CASE_NAME with --obj-name NAME"),

@@ -237,7 +237,7 @@ def test_every_eighth_is_held_out_from_the_first_on():
 
 @pytest.mark.parametrize(("count", "held_out"), [(5, 1), (5, -2), (1, 8), (0, 0)])
 def test_a_split_that_leaves_nothing_is_refused(count, held_out):
-    with pytest.raises(PhotoError, match="photos (for training|to train on)"):
+    with pytest.raises(PhotoError, match=r"photos (for training|to train on)"):
         every_nth(count, held_out)
 
 

@@ -128,9 +128,10 @@ def _moments(name: str, values: Float[Tensor, " n"], error: Float[Tensor, " n"])
     targets = values - error
     values = values - values.mean()
     centered = error - error.mean()
-    # Of outputs from which a loss selects a part, the others are no targets; 0/0 makes the values NaN.
-    whole = (error != 0).float().mean() > _WHOLE
-    known = torch.where(whole, 1.0, float("nan"))
+    # Of outputs from which a loss selects a part, the others are no targets; 0/0 makes the values NaN, which the rules
+    # leave out.
+    whole = ((error != 0).float().mean() > _WHOLE).float()
+    known = whole / whole
     found = {
         tags.TARGET_LOW.tag(name): targets.amin(),
         tags.TARGET_HIGH.tag(name): targets.amax(),

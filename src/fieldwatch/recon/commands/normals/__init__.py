@@ -22,14 +22,14 @@ PMNI's script (--conf, --obj_name, --is_continue, --gpu 0) work; see also `field
 
 _MAIN_FLAGS = {
     "data and output": (
-        "data", "conf", "normals", "masks", "axes", "pixel_center", "held_out", "longer_side",
+        "data", "conf", "normals", "masks", "axes", "held_out", "longer_side",
     ),
     "method and quality": (
-        "stages", "pose_start", "learn_rotation", "learn_translation", "rays",
-        "finest_resolution", "lr", "lr_poses",
+        "stages", "pose_start", "learn_rotation", "learn_translation",
+        "finest_resolution", "lr",
     ),
     "run length and evaluation": ("steps", "evaluate_at", "mesh_resolution", "turntable"),
-    "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
+    "saving and resuming": ("checkpoint_interval", "keep_last"),
     "machine": ("device", "threads", "seed"),
 }  # fmt: skip
 """Fields that `fieldwatch train normals --help` lists; the others are in ``--help-all``."""

@@ -57,7 +57,7 @@ _MAIN_FLAGS = {
     "data and output": ("data", "checkpoint_path", "masks", "longer_side", "held_out", "background"),
     "method and quality": ("regularization", "growth", "growth_cap", "degree", "exposure"),
     "run length and evaluation": ("coarse_iterations", "schedule_scale", "test_iterations", "turntable"),
-    "saving and resuming": ("checkpoint_interval", "keep_last", "keep_best"),
+    "saving and resuming": ("checkpoint_interval", "keep_last"),
     "machine": ("device", "threads", "seed"),
 }
 """Fields that `fieldwatch train splats --help` lists; the others are in ``--help-all``."""

@@ -12,7 +12,7 @@ _STATE = 4  # a parameter, its gradient and Adam's two moments
 _STATISTICS = 40  # bytes per Gaussian: statistics of densification, visibility
 _PROJECTED = 100  # bytes per Gaussian: channels, position, shape and opacity in the image
 _PAIR = 100  # bytes per pair of Gaussian and tile: key, order, a row of gradients, and a quarter of spare room
-_PIXEL = 190  # bytes per pixel: rendered maps, what SSIM and the depth-normal term keep for their gradients
+_PIXEL = 130  # bytes per pixel: rendered maps, what SSIM and the depth-normal term keep for their gradients
 PAIRS_PER_GAUSSIAN = 8.0
 """Tiles of 16 x 16 pixels that a Gaussian covers on average; an assumption, since it depends on the scene."""
 
