@@ -307,6 +307,7 @@ class RateStartsLate(HealthRule):
     severity: ClassVar[Severity] = "note"
     share: float = threshold(0.2, unit="fraction of the highest rate", reason="one-cycle schedules start at 0.04 of it")
     part: float = threshold(0.5, unit="fraction of the steps", reason="schedules warm up over at most a third")
+    jump: float = threshold(5.0, unit="times the rate before", reason="a warm-up rises in many small steps")
     remedy: ClassVar[str] = (
         "Shorten the warm-up to 1 to 10 % of the run, and check the unit of its length (steps or epochs) and how often "
         "scheduler.step() is called."
@@ -321,7 +322,10 @@ class RateStartsLate(HealthRule):
         for name in names:
             rates = history[name]
             high = np.flatnonzero(rates.values > self.share * np.nanmax(rates.values))
-            firsts.append(float(rates.steps[high[0]]) if len(high) else 0.0)
+            first = int(high[0]) if len(high) else 0
+            # A warm-up rises step by step; what rises at once is not one, and `RateJump` reports it.
+            jumps = first > 0 and rates.values[first] > self.jump * rates.values[first - 1]
+            firsts.append(0.0 if jumps else float(rates.steps[first]))
         part = min(firsts) / max(history.step, 1)
         if part < self.part:
             return ()
