@@ -94,7 +94,7 @@ def test_a_module_is_watched_under_its_name_unless_a_group_has_its_parameters(tm
     names = {name for name in read_history(tmp_path).names() if name.startswith("Gradients/") and "norm" in name}
     assert names == {"Gradients/total_norm", "Gradients/model_norm", "Gradients/weight_norm", "Gradients/other_norm"}
     assert set(Checkpoints(tmp_path / "checkpoints").read("last")) == {
-        *("model", "head", "frozen", "optimizer", "random_state", "micro_batches")
+        *("model", "head", "frozen", "optimizer", "random_state", "loop_checks", "micro_batches")
     }
 
 
@@ -156,7 +156,7 @@ def test_a_checkpoint_with_other_names_and_without_micro_batches_is_resumed(tmp_
     again = Toy()
     pieces = MicroBatches()
     targets = {"model": again.model, "optimizer": again.optimizer, "pieces": pieces, "micro_batches": MicroBatches()}
-    targets |= {"random_state": Stored(None)}
+    targets |= {"random_state": Stored(None), "loop_checks": Stored(None)}
     older.restore(targets, renamed={"parts": "pieces"}, optional=("micro_batches",))
     assert pieces.count == 2
     assert torch.equal(again.model.weight, toy.model.weight)

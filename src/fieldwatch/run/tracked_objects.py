@@ -12,7 +12,7 @@ from fieldwatch.run.micro_batches import MicroBatches
 
 MICRO_BATCHES = "micro_batches"
 """Name of the item with the run's default number of micro-batches."""
-RESERVED = ("random_state",)
+RESERVED = ("random_state", "loop_checks")
 """Item names that the run uses itself."""
 
 
