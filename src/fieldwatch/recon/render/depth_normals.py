@@ -81,7 +81,8 @@ class _OnGpu(torch.autograd.Function):
 
 def _trial() -> str | None:
     """Compare the GPU kernels with torch's operations on a small wall; return the difference in words, or None."""
-    width, height = 37, 19
+    width = 37
+    height = 19
     eye = Camera(
         name="trial", width=width, height=height, fx=40.0, fy=44.0, cx=17.0, cy=11.0, world_from_camera=torch.eye(4)
     )
