@@ -168,5 +168,5 @@ def depth_normal_consistency_reference(  # noqa: PLR0913  as above
 
 
 def _reference(*arguments: Any) -> Tensor:
-    *maps, camera, opaque, mask = arguments
-    return depth_normal_consistency_reference(*maps, camera, opaque=opaque, mask=mask)
+    normals, alpha, depth, camera, opaque, mask = arguments
+    return depth_normal_consistency_reference(normals, alpha, depth, camera, opaque=opaque, mask=mask)
