@@ -159,7 +159,6 @@ class _Probe:
         return {
             "counts": self._counts.counts,
             "columns": None if self._columns is None else list(self._columns),
-            "evaluations": self._evaluations,
             "asked": self._asked,
         }
 
@@ -168,7 +167,6 @@ class _Probe:
         self._counts.counts = state["counts"]
         columns = state["columns"]
         self._columns = None if columns is None else (columns[0], columns[1])
-        self._evaluations = state["evaluations"]
         self._asked = state["asked"]
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
