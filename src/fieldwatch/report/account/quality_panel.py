@@ -174,6 +174,10 @@ def _late_means(values: Floats, ends: Places, counts: Places) -> tuple[Floats, N
     return sums / np.maximum(finite_counts, 1), finite_counts > 0
 
 
+def _is_evaluation(title: str) -> bool:
+    return title.startswith(("Eval/", "Test/"))
+
+
 def _pictures(material: Material) -> list[dict[str, Any]]:
     candidates: list[tuple[str, str, bytes, int]] = []
     for logged in newest_pictures(material.folder, MOST_PICTURES):
@@ -182,8 +186,8 @@ def _pictures(material: Material) -> list[dict[str, Any]]:
     for path in sorted((material.folder / "products").glob("*.png"))[:MOST_PICTURES]:
         name = readable(path.name)
         candidates.append((name, f"products/{name}", read_png(path), material.status.last or 0))
-    # Evaluations first; the sort is stable, so the others stay in order.
-    candidates.sort(key=lambda candidate: not candidate[0].startswith(("Eval/", "Test/")))
+    # What a rule suspects first, then evaluations; the sort is stable, so the others stay in order.
+    candidates.sort(key=lambda candidate: (not candidate[0].startswith("Suspects/"), not _is_evaluation(candidate[0])))
     candidates = candidates[:MOST_PICTURES]
     items: list[dict[str, Any]] = []
     remaining_bytes = PICTURE_BYTES

@@ -26,6 +26,7 @@ from fieldwatch.recon.pipelines.normals.scene import NormalsScene
 from fieldwatch.recon.pipelines.normals.shared_rays import split_for
 from fieldwatch.recon.pipelines.normals.start import start_run
 from fieldwatch.recon.pipelines.normals.step_output import NormalsStepOutput, RayStatistics, record_statistics
+from fieldwatch.recon.pipelines.normals.suspect_pictures import record_suspects
 from fieldwatch.recon.pipelines.normals.view_terms import ViewTerms
 
 PRODUCTS = "products"
@@ -116,7 +117,7 @@ def train_normals(  # noqa: PLR0915  objective and training loop in one place
             # After the recovery, so that the model evaluated and saved is the one after a rollback.
             if evaluations.due(step.index + 1):
                 run.ranks.only_first(partial(evaluations.evaluate, run, step), "an evaluation")
-        write_results = partial(make_products, run, config, scene, model, evaluations.newest)
+        write_results = partial(make_products, run, config, scene, model, evaluations)
         products = run.ranks.only_first(write_results, "the products")
     return Outcome.of(run, evaluations.newest, products)
 
@@ -129,15 +130,16 @@ def view_names(scene: NormalsScene, batches: Sequence[RayBatch]) -> tuple[str, .
 
 
 def make_products(
-    run: Run, config: NormalsConfig, scene: NormalsScene, model: NormalsModel, evaluation: NormalsEvaluation | None
+    run: Run, config: NormalsConfig, scene: NormalsScene, model: NormalsModel, evaluations: PlannedEvaluations
 ) -> Mapping[str, Path]:
     """Write the results of a finished run, checking for signals between files."""
+    record_suspects(run, config, scene, model, evaluations.micro_batches)
     return write_products(
         config,
         scene,
         model,
         output_path(run.folder, PRODUCTS),
-        evaluation=evaluation,
+        evaluation=evaluations.newest,
         seconds=config.turntable,
         stop_point=partial(run.stop_point, "the products"),
     )

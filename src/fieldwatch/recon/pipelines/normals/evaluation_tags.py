@@ -131,8 +131,14 @@ EVALUATION_METRICS = (
 EVALUATION_PICTURES = (
     Metric(name="Eval/normals", unit="", meaning="Observed and rendered normals and their angle.", kind="image"),
     Metric(name="Eval/depth", unit="", meaning="Rendered depth of one view, light for near.", kind="image"),
+    Metric(
+        name="Suspects/view",
+        unit="",
+        meaning="Observed and rendered normals of a view that a rule named as wrong, above those of its neighbors.",
+        kind="image",
+    ),
 )
-"""All image tags of an evaluation."""
+"""All image tags of evaluations."""
 
 
 def _chart(title: str, *names: str) -> Chart:

@@ -34,6 +34,7 @@ from fieldwatch.recon.pipelines.splats.products import write_products, write_sta
 from fieldwatch.recon.pipelines.splats.scene import Scene
 from fieldwatch.recon.pipelines.splats.start import scene_of_run, start_run
 from fieldwatch.recon.pipelines.splats.step_output import StepSummary, ViewOutput
+from fieldwatch.recon.pipelines.splats.suspect_pictures import record_suspects
 from fieldwatch.recon.render.splats import count_visible
 
 STAGE0 = "3dgs"
@@ -200,6 +201,7 @@ def products_of(  # noqa: PLR0913, PLR0917  the trained objects and their settin
     evaluator: Evaluator,
 ) -> Mapping[str, Path]:
     """Write the products of a finished run and return their paths; the last checkpoint is already saved."""
+    record_suspects(run, model, scene, bands=evaluator.bands)
     # SuGaR's file holds a list of losses; every step would be needlessly long.
     losses = read_history(run.folder)["Loss/total"].values[:: config.stats_every]
     return write_products(

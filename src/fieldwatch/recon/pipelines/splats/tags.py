@@ -206,6 +206,15 @@ PICTURES = tuple(
     )
 )
 
+SUSPECTS = (
+    Metric(
+        name="Suspects/photo",
+        unit="",
+        meaning="A photo that a rule named as wrong: photo, rendering, error, and the photos of the nearest cameras.",
+        kind="image",
+    ),
+)
+
 POPULATION = (
     _metric(
         "Population/transparent",
@@ -267,6 +276,7 @@ SPLATS_METRICS = Catalogue(
         *CLOCK,
         *MACHINE,
         *PICTURES,
+        *SUSPECTS,
         *GUIDE,
         *MESH,
     )

@@ -1,0 +1,52 @@
+"""Pictures of the views that the health rules suspect, each above its neighbors."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from fieldwatch import MicroBatches, Run
+from fieldwatch.recon.pipelines.normals.config import NormalsConfig
+from fieldwatch.recon.pipelines.normals.evaluate import TILE, compare_views
+from fieldwatch.recon.pipelines.normals.model import NormalsModel
+from fieldwatch.recon.pipelines.normals.pictures import Picture, sheet_of, strip_of
+from fieldwatch.recon.pipelines.normals.rules import WrongView
+from fieldwatch.recon.pipelines.normals.scene import NormalsScene
+from fieldwatch.recon.pipelines.suspects import neighbors, suspects
+
+TAG = "Suspects/view"
+"""Tag of the first picture; more of them are numbered."""
+RADIUS = 1.0
+"""Radius of the sphere that contains the object, in the frame of the cameras."""
+
+
+def record_suspects(
+    run: Run, config: NormalsConfig, scene: NormalsScene, model: NormalsModel, micro_batches: MicroBatches
+) -> None:
+    """Log a picture of each view that a rule named as wrong, above the views of the nearest cameras."""
+    cameras = [view.camera for view in scene.maps.views]
+    for number, index in enumerate(suspects(run, WrongView(), scene.maps.names)):
+        views = [index, *neighbors(cameras, index, scene.train, RADIUS)]
+        draw = partial(suspect_picture, run, config, scene, model, micro_batches, views)
+        tag = TAG if number == 0 else f"{TAG}_{number + 1}"
+        run.image(tag, run.retry(draw, micro_batches), scene.schedule.total)
+
+
+def suspect_picture(  # noqa: PLR0913, PLR0917  model, scene, settings, which views, and how they are rendered
+    run: Run,
+    config: NormalsConfig,
+    scene: NormalsScene,
+    model: NormalsModel,
+    micro_batches: MicroBatches,
+    views: Sequence[int],
+) -> Picture:
+    """Return observed normals, rendered normals and their angle for each view, in the given order."""
+    compared = compare_views(
+        model,
+        scene,
+        config,
+        views,
+        step=scene.schedule.march_step(scene.schedule.total),
+        stop_point=partial(run.stop_point, "pictures of suspected views"),
+        micro_batches=micro_batches,
+    )
+    strips = {comparison.number: strip_of(comparison, TILE) for comparison in compared}
+    return sheet_of([strips[view] for view in views])
