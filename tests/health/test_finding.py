@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from fieldwatch.health import Finding, exit_code, training_exit_code, worst
+from fieldwatch.health.finding import first_per_subject
 
 
 def finding(severity="warning", **changes):
@@ -92,3 +93,12 @@ def test_a_training_with_warnings_has_succeeded_unless_it_is_strict(grades, usua
     found = [Finding(rule="R", step=0, severity=grade, message="m", remedy="r") for grade in grades]
     assert training_exit_code(found) == usual
     assert training_exit_code(found, strict=True) == strict
+
+
+def test_a_later_finding_of_a_subject_counts_only_if_it_is_more_severe():
+    grades = (("a", "note"), ("a", "note"), ("b", "warning"), ("a", "warning"), ("a", "note"), ("b", "warning"))
+    found = [
+        Finding(rule="R", step=step, severity=grade, message="m", remedy="r", subject=subject)
+        for step, (subject, grade) in enumerate(grades)
+    ]
+    assert first_per_subject([None, *found]) == (found[0], found[2], found[3])

@@ -132,12 +132,17 @@ def findings_in(events: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def first_per_subject(findings: Iterable[Finding | None]) -> tuple[Finding, ...]:
-    """Return the first finding of each subject, in the given order; None counts as no finding."""
-    first: dict[str, Finding] = {}
+    """Return the first finding of each subject, and those that are more severe than all before; None is no finding."""
+    kept: list[Finding] = []
+    highest: dict[str, Severity] = {}
     for finding in findings:
-        if finding is not None:
-            first.setdefault(finding.subject, finding)
-    return tuple(first.values())
+        if finding is None:
+            continue
+        known = highest.get(finding.subject)
+        if known is None or is_more_severe(finding.severity, known):
+            highest[finding.subject] = finding.severity
+            kept.append(finding)
+    return tuple(kept)
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

@@ -282,7 +282,7 @@ def exposure_findings(photos: PhotoSet) -> Iterator[DataFinding]:
     """Compare the brightness of at most about forty photos, evenly spaced over the set."""
     indices = range(0, len(photos), max(len(photos) // _MAX_DECODED, 1))
     names = photos.names
-    stops = {names[i]: _brightness(_reduced(photos, i)) for i in indices}
+    stops = {names[i]: _brightness(reduced_pixels(photos, i)) for i in indices}
     values = torch.tensor(list(stops.values()), dtype=torch.float64)
     median = float(values.median())
     if black := [name for name, value in stops.items() if value == -math.inf]:
@@ -409,8 +409,8 @@ def _behind(points: Tensor, camera: Camera) -> int:
     return int((camera.project(points.double())[1] <= 0).sum())
 
 
-def _reduced(photos: PhotoSet, index: int) -> Tensor:
-    """Return a photo for its brightness, without the cost of decoding all of its pixels where that is possible."""
+def reduced_pixels(photos: PhotoSet, index: int) -> Tensor:
+    """Return a photo for its colors alone, without the cost of decoding all of its pixels where that is possible."""
     if isinstance(photos.read, PhotoFiles) and not photos.transparent:
         return read_reduced(photos.read.files[index].path, 4 * _BRIGHTNESS_SIDE)
     return photos[index].image

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -83,7 +84,7 @@ class PhotoSet:
         # The dataclass is frozen; the cache is derived state, not a field.
         object.__setattr__(self, "_store", PhotoCache(self.read, self.memory_budget))
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the photos."""
         return tuple(camera.name for camera in self.cameras)

@@ -36,7 +36,9 @@ def suspect_picture(model: SplatModel, scene: Scene, index: int, *, bands: int =
     for other in neighbors(scene.photos.cameras, index, scene.photos.train, scene.size):
         panels.append(_fitted(as_picture(scene.photo_view(other).image), panels[0]))
         labels.append(f"neighbor {scene.photos.names[other]}")
-    return strip([_enlarged(panel) for panel in panels], labels, f"{view.name}: its loss is far above that of all others")
+    return strip(
+        [_enlarged(panel) for panel in panels], labels, f"{view.name}: its loss is far above that of all others"
+    )
 
 
 def _enlarged(picture: Picture) -> Picture:
