@@ -11,8 +11,8 @@ from fieldwatch.recon.commands.splats.doctor_photos import reduced_pixels
 from fieldwatch.recon.data import PhotoSet
 
 _MOST_PHOTOS = 40
-# Width of the border as a fraction of the shorter side, and the fraction of it that a plain background covers at least:
-# an object may reach over the border. Overexposed skies are white, but nothing in ordinary photos is as black as a render.
+# Width of the border as a fraction of the shorter side, and the least fraction of it that a plain background covers: an
+# object may reach over the border. Overexposed skies are white; nothing in ordinary photos is as black as a render.
 _BORDER, _PLAIN_BLACK, _PLAIN_WHITE = 0.03, 0.35, 0.6
 # Values of 255 up to which a pixel is black, and from which it is white; JPEG adds noise of a few values.
 _BLACK, _WHITE = 12, 243
