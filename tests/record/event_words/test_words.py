@@ -23,10 +23,9 @@ def test_other_events_are_told_by_their_fields_without_what_is_empty():
         "path": "",
         "why": None,
     }
-    assert event_text(event) == "to step 4, terms a + b"
-    assert event_text({"kind": "x", "step": 0, "share": 0.123456, "kept": True, "by": {"a": 1}}) == (
-        "share 0.1235, kept yes, by a: 1"
-    )
+    assert event_text(event).split(", ") == ["to step 4", "terms a + b"]
+    text = event_text({"kind": "x", "step": 0, "share": 0.123456, "kept": True, "by": {"a": 1}})
+    assert text.split(", ") == ["share 0.1235", "kept yes", "by a: 1"]
 
 
 def test_long_texts_are_cut():
@@ -40,5 +39,5 @@ def test_the_trial_checkpoint_tells_its_size():
 
 def test_damaged_fields_are_no_reason_to_fail():
     assert event_text({"kind": "checkpoint", "step": 0, "metrics": "?", "path": 3}) == "3"
-    assert event_text({"kind": "refusal", "step": 0, "terms": 7}) == "update refused: not finite"
+    assert "refused" in event_text({"kind": "refusal", "step": 0, "terms": 7})
     assert event_text({"kind": "preflight", "step": 0, "nbytes": "?"}) == "nbytes ?"
