@@ -61,7 +61,7 @@ def test_wide_terminals_have_two_columns_and_the_remedies(busy):
     text = "\n".join(drawn(busy, 160, 50))
     assert re.search(r"Loss/total .* Train/PSNR", text)
     assert text.count("-> Clip.") == 8
-    assert "step 550  checkpoint_failed  No space left" in text
+    assert "step 550  checkpoint failed  No space left" in text
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)

@@ -66,9 +66,7 @@ def test_perfect_predictions_cost_nothing_and_every_loss_has_finite_gradients(na
 
 
 def test_an_unknown_name_lists_all_and_names_the_nearest():
-    with pytest.raises(
-        ValueError, match=r"unknown --loss 'fusion6'\. Did you mean Fusion6\? Expected one of L1, L2, SSIM,"
-    ):
+    with pytest.raises(ValueError, match=r"L1, L2, SSIM, .*'fusion6'.* Fusion6\?"):
         pixel_loss("fusion6")
-    with pytest.raises(ValueError, match=r"unknown --loss 'perceptual'\. Expected one of"):
+    with pytest.raises(ValueError, match=r"--loss .* got 'perceptual'$"):
         pixel_loss("perceptual")

@@ -265,8 +265,18 @@ def test_frequent_marks_are_thinned_and_rare_ones_stay(run_folder, rows):
     assert {mark["count"] for mark in refusals} == {3_000}
     assert (refusals[0]["step"], refusals[-1]["step"]) == (0, 2_999)
     assert [mark["step"] for mark in account["marks"] if mark["kind"] == "rolled_back"] == [77]
-    assert "3,000 refusal" in panel(account, "events")["about"]
+    assert "refusal 3,000" in panel(account, "events")["about"]
     assert len(panel(account, "events")["rows"]) <= 400
+
+
+def test_events_have_words_for_readers_and_leave_out_what_only_rules_read(run_folder, rows):
+    events = [{"kind": "plan", "step": 0, "steps": 9}, {"kind": "frozen_share", "step": 0, "share": 0.5}]
+    events += [{"kind": "checkpoint_failed", "step": 4, "reason": "disk full", "failures": 1}]
+    account = check(account_of(run_folder(rows.block(rows.training(9)), events=events)))
+    told = panel(account, "events")
+    assert told["rows"] == [{"step": 4, "kind": "checkpoint failed", "text": "disk full"}]
+    assert told["about"] == "checkpoint failed 1"
+    assert [mark["title"] for mark in account["marks"]] == ["checkpoint failed"]
 
 
 def test_checkpoints_tell_which_is_best_and_which_are_on_disk(run_folder, rows):
@@ -298,7 +308,7 @@ def test_growth_is_told_by_its_ledger(run_folder, rows):
     account = check(account_of(run_folder(rows.block(rows.training(60)), events=[growth])))
     assert account["series"]["Growth/size"]["y"] == [150.0]
     assert part(account, "growth", "Ledger")["rows"][0]["cloned"] == 50
-    assert account["marks"] == [{"kind": "growth", "step": 20, "text": "50 added, 50 cloned"}]
+    assert account["marks"] == [{"kind": "growth", "step": 20, "title": "growth", "text": "50 added, 50 cloned"}]
 
 
 def test_a_ledger_that_cannot_be_made_is_no_reason_to_show_nothing(run_folder, rows):

@@ -2,11 +2,12 @@
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
 from fieldwatch.health import Finding
 from fieldwatch.monitor.watch.envelopes import Envelopes
 from fieldwatch.record import Block, History, RecordUpdate
+from fieldwatch.record.event_words import FOR_RULES, SHOWN_ELSEWHERE, event_text, event_title
 
 RECENT: Final = 1024
 """Number of values kept in full per metric, for speed, time per span and the forecast."""
@@ -16,21 +17,8 @@ SPEED_STEPS: Final = 64
 _FINDINGS = 64
 _EVENTS = 32
 _TEXT = 300
-QUIET_KINDS: Final = frozenset(
-    (
-        "plan",
-        "windows",
-        "phase",
-        "baselines",
-        "sample_scores",
-        "finding",
-        "checkpoint",
-        "preflight",
-        "mirrored",
-        "growth",
-        "evaluation",
-        "segment",
-    )
+QUIET_KINDS: Final = (
+    SHOWN_ELSEWHERE | FOR_RULES | {"finding", "checkpoint", "preflight", "mirrored", "growth", "evaluation", "segment"}
 )
 """Kinds of events that have a separate section in the view, or that are too frequent to be listed."""
 
@@ -123,7 +111,7 @@ class WatchedRecord:
         elif kind == "checkpoint_failed":
             self.failures += 1
         if kind not in QUIET_KINDS:
-            self.events.append((step, kind, _event_text(event)))
+            self.events.append((step, event_title(kind), event_text(event, _TEXT)))
 
     def _finding(self, event: Mapping[str, Any]) -> None:
         try:
@@ -153,16 +141,3 @@ def _speed(first: tuple[int, float], last: tuple[int, float]) -> float | None:
     steps = last[0] - first[0]
     seconds = last[1] - first[1]
     return steps / seconds if steps > 0 and seconds > 0 else None
-
-
-def _event_text(event: Mapping[str, Any]) -> str:
-    """Return the text of an event: its message, else its fields."""
-    for key in ("message", "reason", "why", "text"):
-        if isinstance(event.get(key), str):
-            return str(event[key])[:_TEXT]
-    facts = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds") and value != []}
-    return ", ".join(f"{key} {_listed(value)}" for key, value in facts.items())[:_TEXT]
-
-
-def _listed(value: object) -> str:
-    return " + ".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value)

@@ -171,7 +171,8 @@ def _list_images(folder: Path, notes: list[str]) -> list[Path]:
         raise ClipError(_no_images(folder, entries))
     if len(images) < len(entries):
         others = sorted({p.name for p in entries} - {p.name for p in images})
-        notes.append(f"ignored {len(others)} entries of {folder} that are not images, for example {others[0]}")
+        count = "1 entry" if len(others) == 1 else f"{len(others)} entries"
+        notes.append(f"{folder}: ignored {count} other than images, for example {others[0]}")
     # The name itself breaks ties between names that differ only in leading zeros or case.
     ordered = sorted(images, key=lambda p: (natural_key(p.name), p.name))
     if ordered != sorted(images, key=lambda p: p.name):

@@ -98,6 +98,5 @@ def pixel_loss(name: str) -> PixelLoss:
     # Lower case on both sides makes "fusion6" match "Fusion6".
     by_lower = {known.lower(): known for known in PIXEL_LOSSES}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    hint = f" Did you mean {by_lower[near[0]]}?" if near else ""
-    msg = f"unknown --loss {name!r}.{hint} Expected one of {', '.join(PIXEL_LOSSES)}"
-    raise InputError(msg)
+    hint = f". Did you mean {by_lower[near[0]]}?" if near else ""
+    raise InputError(f"expected --loss to be one of {', '.join(PIXEL_LOSSES)}, got {name!r}{hint}")

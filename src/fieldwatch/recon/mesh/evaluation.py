@@ -166,7 +166,9 @@ def evaluate_mesh(  # noqa: PLR0913  a protocol has that many settings; all but 
     diameter = _diameter(truth)
     thresholds_used = _limits(thresholds, diameter)
     if style == "diligent" and not cameras:
-        raise MeshError("style diligent measures visible surface, but there are no cameras: give some, or change it")
+        raise MeshError(
+            "the style diligent measures what cameras see, got no cameras: give cameras, or choose another style"
+        )
     used_lengths = style_lengths(
         style, diameter=diameter, threshold=thresholds_used[0], given=lengths or StyleLengths()
     )

@@ -46,7 +46,7 @@ class Deferrable(Protocol):
     """A sink that can queue writes while the disk is full. Other sinks are dropped when they run into a full disk."""
 
     def defer_to(self, backlog: WriteBacklog) -> None:
-        """Queue writes in a backlog while the disk is full, from now on."""
+        """From now on, queue writes in a backlog while the disk is full."""
         ...
 
 

@@ -44,7 +44,7 @@ def _bars(material: Material, histogram: StoredHistogram, epochs: Mapping[int, i
     return {
         "title": histogram.tag,
         "kind": "histogram",
-        "about": " ".join([f"{count} values, {when}.", *([metric.meaning] if metric else [])]),
+        "about": " ".join([f"{count} value{'s' * (count != '1')}, {when}.", *([metric.meaning] if metric else [])]),
         "unit": metric.unit if metric else "",
         "edges": rounded(histogram.edges[first : last + 2]),
         "counts": rounded(histogram.counts[first : last + 1]),

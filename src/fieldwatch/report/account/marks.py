@@ -4,17 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fieldwatch.base import number
 from fieldwatch.record import Manifest
-from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_count, is_number
+from fieldwatch.record.event_words import FOR_RULES, SHOWN_ELSEWHERE, event_text, event_title
+from fieldwatch.report.account.json_values import as_objects, is_count
 from fieldwatch.report.account.thinning import fair_shares
 
 MOST = 600
 """Maximum number of marks, shared fairly among the kinds of events."""
-SILENT = ("plan", "windows", "phase", "preflight", "baselines", "data_check", "sample_scores")
-"""Kinds of events without marks: they declare something, or other parts of the page show them."""
-_COUNTS = ("added", "removed", "cloned", "split", "pruned", "relocated", "drawn", "lowered")
-"""Counts of a growth, prune or reset that its mark lists if they are not 0."""
+SILENT = frozenset((*SHOWN_ELSEWHERE, *FOR_RULES, "preflight"))
+"""Kinds of events without marks."""
 
 
 def phases_of(manifest: Manifest, events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -47,7 +45,7 @@ def marks_of(
             kinds.setdefault(str(event["kind"]), []).append(event)
     shares = fair_shares([len(members) for members in kinds.values()], MOST, 2)
     kept = [
-        {"kind": kind, "step": int(event["step"]), "text": text_of(event)}
+        {"kind": kind, "step": int(event["step"]), "title": event_title(kind), "text": event_text(event)}
         | ({"count": len(members)} if thinned else {})
         for (kind, members), share in zip(kinds.items(), shares, strict=True)
         for thinned in [len(members) > share]
@@ -82,26 +80,3 @@ def spread(events: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, 
 def counted_kinds(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of events of each kind."""
     return dict(Counter(str(event["kind"]) for event in events))
-
-
-def text_of(event: Mapping[str, Any]) -> str:
-    """Describe an event in one line."""
-    match event["kind"]:
-        case "checkpoint":
-            values = as_mapping(event.get("metrics")).items()
-            metrics = ", ".join(f"{name} {number(value)}" for name, value in values if is_number(value))
-            return f"{str(event.get('path', 'checkpoint')).rpartition('/')[2]}{': ' + metrics if metrics else ''}"
-        case "refusal":
-            names = [str(name) for key in ("terms", "groups", "samples") for name in as_list(event.get(key))]
-            return f"update refused: {', '.join(names[:6]) or 'not finite'}"
-        case "finding":
-            return f"{event.get('rule', '')}: {event.get('message', '')}"[:240]
-        case "growth" | "prune" | "reset":
-            counts = [f"{event[key]:,} {key}" for key in _COUNTS if isinstance(event.get(key), int) and event[key]]
-            return ", ".join(counts) or str(event["kind"])
-        case "resume":
-            return f"resumed from step {event['step']}"
-        case _:
-            # Events of user code have any fields of any length.
-            rest = {key: value for key, value in event.items() if key not in ("kind", "step", "seconds")}
-            return ", ".join(f"{key} {str(value)[:80]}" for key, value in rest.items())[:240] or str(event["kind"])

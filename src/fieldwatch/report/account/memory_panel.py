@@ -27,10 +27,10 @@ _TOTALS = ("Memory/allocated_MB", "Memory/peak_MB", "Memory/reserved_MB", "Memor
 _COUNTS = (
     (
         "Number of tensors",
-        ("Tensor_Count/total", "Large_Tensors/count"),
+        {"Tensor_Count/total": "all tensors", "Large_Tensors/count": "large tensors"},
         "All tensors, and large ones.",
     ),
-    ("Large tensors", ("Large_Tensors/total_MB",), "Total size of the large tensors, in MiB."),
+    ("Large tensors", {"Large_Tensors/total_MB": "all large tensors"}, "Total size of the large tensors, in MiB."),
 )
 _MOST_TENSORS = 20
 _MOST_COMPONENTS = 40
@@ -61,7 +61,9 @@ def memory(material: Material) -> Panel:
     # The other readings differ in unit and scale, so each has a chart of its own.
     others = [name for name in material.of_family(tags.MEMORY_READING) if name not in totals and not _is_profile(name)]
     labels = short_labels(others, tags.MEMORY_READING)
-    parts += [lines(labels[name], [name], material.series[name]["meaning"]) for name in others]
+    for name in others:
+        title = labels[name].removesuffix("_MB").replace("_", " ").capitalize()
+        parts.append(lines(title, [name], material.series[name]["meaning"], labels={name: title.lower()}))
     parts += _census_tables(material)
     parts += _machine(material)
     why = "No memory was recorded: run.track(...) starts the counters, --profile-tensors records the owners."
@@ -80,8 +82,8 @@ def _profile(material: Material, root: str) -> list[Panel]:
                 lines(title, names, about, labels=short_labels(names, tags.Family(prefix, "_MB"), tags.Family(prefix)))
             )
     for title, counts, about in _COUNTS:
-        if names := [root + name for name in counts if root + name in material.series]:
-            parts.append(lines(title, names, about, labels=short_labels(names, tags.Family(root))))
+        if labels := {root + name: label for name, label in counts.items() if root + name in material.series}:
+            parts.append(lines(title, list(labels), about, labels=labels))
     return parts
 
 

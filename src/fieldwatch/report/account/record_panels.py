@@ -1,5 +1,6 @@
 """Panels of everything except losses, memory and quality: growth, checkpoints, events, config, environment, ranks."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -10,9 +11,10 @@ import orjson
 
 from fieldwatch.record import tags
 from fieldwatch.record.config import flattened
+from fieldwatch.record.event_words import FOR_RULES, SHOWN_ELSEWHERE, event_text, event_title
 from fieldwatch.registry import population_of
 from fieldwatch.report.account.json_values import as_list, as_mapping, as_objects, is_number
-from fieldwatch.report.account.marks import counted_kinds, spread, text_of, with_deaths
+from fieldwatch.report.account.marks import counted_kinds, spread, with_deaths
 from fieldwatch.report.account.material import Material
 from fieldwatch.report.account.run_status import command_of
 from fieldwatch.report.account.series import derived, number
@@ -28,6 +30,7 @@ _EVENTS = 400
 _CHECKPOINTS = 200
 _LINES = 12
 """Maximum number of lines of a chart."""
+_VARIABLE_PART = re.compile(r"<\w+>")
 
 
 def growth(material: Material) -> Panel:
@@ -80,14 +83,18 @@ def checkpoints(material: Material) -> Panel:
 
 def events_panel(material: Material) -> Panel:
     """Return the events in order, frequent kinds thinned, with the number of events of each kind."""
-    counts = counted_kinds(material.events)
+    left_out = SHOWN_ELSEWHERE | FOR_RULES
+    events = [event for event in material.events if event["kind"] not in left_out]
+    counts = counted_kinds(events)
     if not counts:
         return group("events", "Events", "What happened, in order.", [], "No event was recorded yet.")
-    kept = _sampled_events(with_deaths(material.events, material.status.crashes))
-    rows = [{"step": event["step"], "kind": str(event["kind"]), "text": text_of(event)} for event in kept]
+    kept = _sampled_events(with_deaths(events, material.status.crashes))
+    rows = [{"step": one["step"], "kind": event_title(str(one["kind"])), "text": event_text(one)} for one in kept]
     rows.sort(key=lambda row: row["step"])
     columns = (("step", "step", True), ("kind", "kind", False), ("text", "what", False))
-    about = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items(), key=lambda pair: -pair[1]))
+    about = ", ".join(
+        f"{event_title(kind)} {count:,}" for kind, count in sorted(counts.items(), key=lambda pair: -pair[1])
+    )
     return table("Events", columns, rows, about) | {"id": "events"}
 
 
@@ -128,7 +135,8 @@ def environment(material: Material) -> Panel:
             (start, f"{segment.get('started', '')} on {segment.get('host', '')} at step {segment.get('step')}")
         )
         pairs.append((f"command of {start}", command_of(segment)))
-    pairs += [(f"about: {key}", _plain(value)) for key, value in flattened(as_mapping(manifest.about)).items()]
+    about = flattened(as_mapping(manifest.about))
+    pairs += [(f"about: {key.replace('_', ' ')}", _listed(value)) for key, value in about.items() if _is_told(value)]
     return facts("Environment", pairs, "Where and with which versions the run was started.") | {"id": "environment"}
 
 
@@ -163,7 +171,7 @@ def more(material: Material, panels: Sequence[Panel]) -> Iterator[Panel]:
             groups.setdefault(name.partition("/")[0] if "/" in name else "Other", []).append(name)
     for title, names in groups.items():
         parts = [
-            lines(chart, members[at : at + _LINES], "By step.", labels=_labels(members, chart))
+            lines(_title(chart), members[at : at + _LINES], "By step.", labels=_labels(members, chart))
             for chart, members in _charts(material, names).items()
             for at in range(0, len(members), _LINES)
         ]
@@ -189,6 +197,11 @@ def _charts(material: Material, names: Sequence[str]) -> dict[str, list[str]]:
             title = title if unit else endings.get(tail.rpartition("_")[2], tail)
         charts.setdefault(title, []).append(name)
     return charts
+
+
+def _title(chart: str) -> str:
+    """Return the title of a chart: "Parameters, mean" for the pattern ``Parameters/<group>_mean``."""
+    return ", ".join(filter(None, (word.strip("/_ ") for word in _VARIABLE_PART.split(chart))))
 
 
 def _labels(names: Sequence[str], chart: str) -> dict[str, str]:
@@ -292,6 +305,16 @@ def _sampled_events(events: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _rank(rank: RankFacts) -> dict[str, Any]:
     return {key: number(value) if isinstance(value, float) else value for key, value in asdict(rank).items()}
+
+
+def _is_told(value: Any) -> bool:
+    return value is not None and value not in ([], {}, "")
+
+
+def _listed(value: Any) -> str:
+    """Return a list as text with commas, other values as in the table of settings."""
+    items = as_list(value)
+    return ", ".join(map(_plain, items)) if items else _plain(value)
 
 
 def _plain(value: Any) -> str:

@@ -79,5 +79,5 @@ def _notes(table: TensorLogTable) -> list[str]:
         count = len(table.dropped)
         notes.append(f"{count} incomplete snapshot{'s' * (count > 1)}{where} skipped: {what}")
     if table.garbage:
-        notes.append(f"{table.garbage:,} bytes between the snapshots do not belong to the log, and were skipped")
+        notes.append(f"{table.garbage:,} bytes between the snapshots do not belong to the log and were skipped")
     return [f"{table.path.name}: {note}" for note in notes]

@@ -39,7 +39,7 @@ class CaptureOutcome:
 
     @property
     def registered(self) -> dict[str, int]:
-        """Number of points that every photo with a camera shows, by name."""
+        """Number of points in each photo with a camera, by the name of the photo."""
         return {photo["name"]: photo["points"] for photo in self.mapped["registered"]}
 
     @property

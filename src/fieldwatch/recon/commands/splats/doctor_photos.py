@@ -322,7 +322,7 @@ def intrinsics_findings(photos: PhotoSet) -> Iterator[DataFinding]:
         if not _FOCAL[0] < focal < _FOCAL[1]:
             strange[camera.name] = f"focal length {max(camera.fx, camera.fy):.4g} at {side} pixels"
         elif outside:
-            strange[camera.name] = f"principal point ({camera.cx:.4g}, {camera.cy:.4g}) outside of the photo"
+            strange[camera.name] = f"principal point ({camera.cx:.4g}, {camera.cy:.4g}) outside the photo"
         elif not 1 / _MAX_ASPECT < camera.fx / camera.fy < _MAX_ASPECT:
             strange[camera.name] = f"focal lengths {camera.fx:.4g} and {camera.fy:.4g}"
     if strange:

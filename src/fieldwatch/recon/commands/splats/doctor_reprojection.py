@@ -166,7 +166,7 @@ def _systematic(model: ColmapModel, suspects: Sequence[Observed]) -> DataFinding
             severity="error",
             message=(
                 f"the focal length is wrong: {first.fx:.5g} pixels are stored, but the observations suggest about "
-                f"{zoom * first.fx:.5g} (reprojection error {before:.1f} pixels, {after_zoom:.2g} after it)."
+                f"{zoom * first.fx:.5g}, which lowers the reprojection error from {before:.1f} to {after_zoom:.2g}."
             ),
             remedy="Restore cameras.bin of the COLMAP model, or run 'colmap bundle_adjuster' to refine the intrinsics.",
         )

@@ -21,7 +21,7 @@ class DelayedNumbers:
         self._copy: tuple[Tensor, torch.cuda.Event] | None = None
 
     def put(self, numbers: Tensor) -> None:
-        """Begin to copy numbers; others that were not taken are lost."""
+        """Begin to copy numbers; earlier ones that were not taken are lost."""
         copy = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
         copy.copy_(numbers, non_blocking=True)
         event = torch.cuda.Event()

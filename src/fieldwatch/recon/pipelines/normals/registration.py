@@ -104,7 +104,7 @@ class Registration:
 
     @property
     def fits(self) -> bool:
-        """Whether the surface explains the view; otherwise it shows another object, or the lens is wrong."""
+        """Whether the surface explains the view; otherwise the view shows another object, or the lens is wrong."""
         error = self.comparison.error
         limits = self.options
         # No angle at all means that nothing overlaps.

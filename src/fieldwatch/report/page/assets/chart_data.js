@@ -75,12 +75,21 @@ function roomyLog(least, greatest) {
   return [floor / pad, greatest * pad];
 }
 
-/** Return the ticks of a logarithmic axis: powers of ten; on short axes also multiples by 2 and 5, or by every digit. */
-function roundValues(least, greatest) {
+/** Return the ticks of a logarithmic axis: powers of ten; on short axes also multiples by 2 and 5, or by every digit, if they are at least `gap` (a share of the axis) apart. */
+function roundValues(least, greatest, gap = 0) {
   const [from, to] = [Math.floor(Math.log10(least)), Math.ceil(Math.log10(greatest))];
   const every = Math.max(1, Math.round((to - from) / 6));
   const leading = greatest / least > 100 ? [1] : greatest / least > 8 ? [1, 2, 5] : [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const values = [];
   for (let power = from; power <= to; power += every) values.push(...leading.map((one) => Number(`${one}e${power}`)));
-  return values.filter((value) => value >= least && value <= greatest);
+  const apart = gap * Math.log10(greatest / least);
+  const kept = [];
+  // The roundest first: they stay.
+  for (const digit of [1, 5, 2, 3, 7, 4, 6, 8, 9]) {
+    for (const value of values) {
+      const fits = kept.every((other) => Math.abs(Math.log10(value / other)) >= apart);
+      if (value.toExponential().startsWith(`${digit}e`) && value >= least && value <= greatest && fits) kept.push(value);
+    }
+  }
+  return kept.sort((a, b) => a - b);
 }

@@ -1,6 +1,8 @@
 // Options for uPlot, and what is drawn around its lines: phases, event marks, the chosen step.
 
 const FONT = "11px system-ui, sans-serif";
+/** Height of a label of the value axis and of the space around it, in pixels. */
+const LABEL = 26;
 
 function plotOptions(chart, data) {
   const { view, kind, ink } = chart;
@@ -40,7 +42,7 @@ function axisOptions(ink, options) {
 function valueAxis(ink, inPercent, log) {
   const axis = axisOptions(ink, { space: log ? 22 : 34, size: 58 });
   if (inPercent) axis.values = (_, splits) => splits.map((value) => percent(value, 0));
-  if (log) Object.assign(axis, { splits: (_, __, least, greatest) => roundValues(least, greatest), filter: (_, splits) => splits });
+  if (log) Object.assign(axis, { splits: (plot, __, least, greatest) => roundValues(least, greatest, LABEL / plot.height), filter: (_, splits) => splits });
   return axis;
 }
 

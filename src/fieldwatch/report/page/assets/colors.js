@@ -10,8 +10,8 @@ const DASHES = [[], [], [], [], [7, 3], [2, 2], [7, 3, 2, 3], [12, 3]];
 const MARKS = {
   finding: { path: "M5 0 10 5 5 10 0 5Z", color: "bad" },
   refusal: { path: "M1 0 5 4 9 0 10 1 6 5 10 9 9 10 5 6 1 10 0 9 4 5 0 1Z", color: "bad" },
-  rollback: { path: "M9 0V10L1 5Z", color: "bad" },
-  crash: { path: "M0 0H10V10H0Z", color: "bad" },
+  rolled_back: { path: "M9 0V10L1 5Z", color: "bad" },
+  died: { path: "M0 0H10V10H0Z", color: "bad" },
   resume: { path: "M1 0V10L9 5Z", color: "good" },
   checkpoint: { path: "M0 1H10L5 10Z", color: "quiet" },
   evaluation: { path: "M5 1A4 4 0 1 1 4.99 1Z", color: "cool" },

@@ -100,7 +100,7 @@ function drawMarkLegend(view) {
   const kinds = [...new Set(view.account.marks.map((mark) => mark.kind))];
   if (!kinds.length) return null;
   const bar = make("div", { class: "marks", role: "group", "aria-label": "Event marks: press to show or hide" }, make("span", { class: "quiet", text: "Events" }));
-  for (const kind of kinds) bar.append(drawMarkEntry(view, kind));
+  for (const kind of kinds) bar.append(drawMarkEntry(view, kind, markTitle(view.account.marks.find((mark) => mark.kind === kind))));
   const none = button("", () => view.choose(null), { class: "tool chosen", hidden: view.chosen === null });
   const show = () => {
     none.hidden = view.chosen === null;
@@ -112,7 +112,7 @@ function drawMarkLegend(view) {
   return bar;
 }
 
-function drawMarkEntry(view, kind) {
+function drawMarkEntry(view, kind, title) {
   const style = markStyle(kind);
   const shape = document.createElementNS(SVG, "path");
   shape.setAttribute("d", style.path);
@@ -128,7 +128,7 @@ function drawMarkEntry(view, kind) {
     for (const chart of view.charts) chart.plot?.redraw(false);
   };
   const entry = button("", press, { class: "entry", "aria-pressed": String(!view.hiddenMarks.has(kind)) });
-  entry.append(glyph, make("span", { text: kind }), make("span", { class: "value", text: number(count) }));
+  entry.append(glyph, make("span", { text: title }), make("span", { class: "value", text: number(count) }));
   return entry;
 }
 

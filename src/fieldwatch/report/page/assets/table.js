@@ -1,6 +1,8 @@
 // Tables: sorted by their headings, long ones shortened on the screen, copied as tab-separated text.
 
 const SHOWN_ROWS = 15;
+/** Number of characters from which a cell keeps a width that is easy to read; the table scrolls instead. */
+const LONG_TEXT = 40;
 
 function drawTable(view, panel) {
   const state = view.stateOf(panel.id, { sort: null, whole: false });
@@ -67,7 +69,8 @@ function tableCell(view, column, value) {
   if (Array.isArray(value?.stack)) return make("td", {}, drawStack(value));
   if (isLink(value)) return make("td", {}, make("a", { href: value.href, text: value.text }));
   if (typeof value === "boolean") return make("td", { text: value ? "yes" : "" });
-  return make("td", { class: column.number ? "number" : null, text: value === null || value === undefined ? "-" : textOf(value) });
+  const text = value === null || value === undefined ? "-" : textOf(value);
+  return make("td", { class: column.number ? "number" : text.length > LONG_TEXT ? "long" : null, text });
 }
 
 /** Draw a name that unfolds its call stack. */

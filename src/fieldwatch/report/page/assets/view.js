@@ -100,7 +100,11 @@ class View {
   }
 }
 
+function markTitle(mark) {
+  return plain(mark.title ?? mark.kind);
+}
+
 function markText(mark) {
   const many = mark.count > 1 ? ` (${number(mark.count)} together)` : "";
-  return `${plain(mark.kind)} at step ${number(mark.step)}${many}${mark.text ? `: ${plain(mark.text)}` : ""}`;
+  return `${markTitle(mark)} at step ${number(mark.step)}${many}${mark.text ? `: ${plain(mark.text)}` : ""}`;
 }
