@@ -229,7 +229,9 @@ def read_clip(  # noqa: PLR0913 - one keyword per command-line option
     framing = Framing(crop=crop, resize=resize)
     selection = FrameSelection(start, count, stride)
     if not path.exists():
-        msg = f"{path} does not exist: pass a folder of images or a video file"
+        # A run keeps the path as it was given, and may be evaluated from another folder.
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"
+        msg = f"{path} does not exist{where}: pass a folder of images or a video file"
         raise ClipError(msg)
     reader = ImageFolder if path.is_dir() else VideoFile
     source: FrameSource = reader(path, framing, selection)
