@@ -498,3 +498,11 @@ def test_a_hard_task_is_not_learned_by_heart(make):
     """A loss that has not fallen to nothing implies no accuracy that held-out data would miss."""
     record = Record(columns={"Loss/total": FALLING + 0.6}, rare={"val/accuracy": np.array([40.0, 55.0, 57.0, 58.0])})
     assert batches.ends_poorly(record.history(make)) is False
+
+
+@pytest.mark.parametrize(("start", "told"), [(0, True), (64, True), (65, False)])
+def test_a_head_is_not_untrained_while_a_declared_term_has_not_begun(start, told, make):
+    event = {"kind": "without_gradient", "step": 64, "updates": 32, "share": 0.4, "called": True, **EVERY}
+    windows = {"kind": "windows", "step": 0, "windows": {"data": (0, STEPS - 1), "clip": (start, STEPS - 1)}}
+    record = Record(columns={"Loss/total": FALLING}, rare=DONE, events=[windows, event])
+    assert bool(untrained.NeverTrained()(record.history(make))) is told

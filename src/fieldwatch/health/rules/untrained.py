@@ -26,7 +26,7 @@ class NeverTrained(HealthRule):
     """Parameters in an optimizer have had no gradient since the first update.
 
     A note if they are a small part of the model, or no module that owns them is called: many models have a part that a
-    task does not use.
+    task does not use. None while a declared loss term has not begun.
 
     Attributes:
         kind: kind of the events to report.
@@ -45,7 +45,9 @@ class NeverTrained(HealthRule):
     def __call__(self, history: History) -> tuple[Finding, ...]:
         """Return the first event that counts."""
         for event in history.events(self.kind):
-            if event["updates"] >= self.patience:
+            # A term that begins later may be the one that trains them; a term without a gradient has a rule of its own.
+            waits = any(first > event["step"] for first, _ in history.windows.values())
+            if event["updates"] >= self.patience and not waits:
                 level: Severity = "warning" if event["share"] >= self.share and event["called"] else "note"
                 text = (
                     f"{event['count']} parameters in an optimizer ({percent(event['share'], 0)} of all entries) "
