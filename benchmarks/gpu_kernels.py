@@ -107,6 +107,8 @@ PIXELS = 1600 * 1064
 CHANNELS = 9
 COEFFICIENTS = 15
 SEEN = 0.5  # of a tile: pixels between the first and the last one in which a Gaussian of the tile is seen
+SAMPLES = GAUSSIANS // 4
+NEIGHBORS = 16
 FLOATS = 59  # per Gaussian: parameters with harmonics of degree 3
 
 
@@ -125,8 +127,10 @@ def paper_costs() -> dict[str, tuple[float, float]]:
         "sort (torch)": (1.25 * p * 2 * 16 * 8, 0),
         "tile_starts": (8 * 21 * x / 256, 0),
         "blend_forward": (p * pair + x * (maps + 8), p * 256 * (20 + 2 * c)),
+        "depth_normals_forward": (x * 20, 60 * x),
         "similarity_forward": (values * 4 * (2 * 2.6 + 3), values * (2.6 * 11 * 12 + 88 + 30)),
         "similarity_backward": (values * 4 * (3 * 2.6 + 3), values * (2.6 * 11 * 6 + 66)),
+        "depth_normals_backward": (x * 40, 350 * x),
         "blend_backward": (p * (pair + row) + x * (maps + 8), p * 256 * (30 + 4 * c + SEEN * 10 * (c + 8))),
         "gather_gradients": (p * row + n * (row + 12), p * (c + 8)),
         "project_backward": (n * (44 + row + 44 + harmonics) + v * harmonics, 1500 * v),
@@ -134,12 +138,30 @@ def paper_costs() -> dict[str, tuple[float, float]]:
     }
 
 
-def roofline() -> str:
+def paper_costs_of_samples() -> dict[str, tuple[float, float]]:
+    """Return bytes moved and floating-point operations of the kernels of `-r sdf`, if nothing is found in a cache."""
+    n, x, s = GAUSSIANS, PIXELS, SAMPLES
+    met = s * (1 + NEIGHBORS)  # Gaussians that samples read: their own and its neighbors
+    drawn = s * (8 + 12)
+    compared = 150 * met
+    both = compared + 300 * met
+    return {
+        "surface_candidates": (n * 46 + x * 8, 150 * n),
+        "cumsum, sort (torch)": (n * 9 + 1.25 * s * 2 * 8 * 8, 0),
+        "surface_forward": (drawn + met * 48, compared),
+        "zeros, two (torch)": (n * (11 * 8 + 4 * 4) + x * 12, 0),
+        "surface_exponents": (drawn + met * (48 + 16), both),
+        "surface_sums": (drawn + met * (48 + 16 + 11 * 16), both),
+        "surface_gradients": (n * (11 * 8 + 4 * 4 + 16 + 44) + x * 20, 60 * n),
+    }
+
+
+def roofline(costs: dict[str, tuple[float, float]]) -> str:
     """Return a table in Markdown: the longer one of moving the bytes and computing, per kernel and card, in ms."""
     names = " | ".join(f"{card.name}, ms" for card in CARDS)
     rows = [f"| kernel | MB | GFLOP | {names} |", "|---|---:|---:|" + "---:|" * len(CARDS)]
     totals = [0.0] * len(CARDS)
-    for kernel, (moved, computed) in paper_costs().items():
+    for kernel, (moved, computed) in costs.items():
         times = [
             1e3
             * max(moved / (BANDWIDTH_REACHED * card.bandwidth * 1e9), computed / (FLOPS_REACHED * card.flops * 1e12))
@@ -159,7 +181,9 @@ def main() -> int:
     print(
         f"\nOn paper, not measured: {GAUSSIANS:,} Gaussians, {VISIBLE:,} visible, {PAIRS:,} pairs, {PIXELS:,} pixels\n"
     )
-    print(roofline())
+    print(roofline(paper_costs()))
+    print(f"\nIn addition with -r sdf: {SAMPLES:,} samples with {NEIGHBORS} neighbors\n")
+    print(roofline(paper_costs_of_samples()))
     return 0
 
 

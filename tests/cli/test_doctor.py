@@ -118,6 +118,7 @@ def test_a_healthy_machine_has_no_findings():
     [
         ({"gpus": [1]}, {}, "gpu", "CUDA build of torch"),
         ({"gpus": [1], "driver": "470.82"}, {"torch_build": "CUDA 12.8"}, "gpu", "needs driver 525 or newer"),
+        ({"gpus": [1], "driver": "470.82"}, {}, "gpu", "470.82 is older than 525"),
         ({"gpus": [1], "driver": "580.1"}, {"torch_build": "CUDA 12.8"}, "gpu", "CUDA_VISIBLE_DEVICES"),
         ({}, {"tensorboard_tab": False}, "tab", "install the package again"),
         ({"disk": {"free_bytes": 1 << 30, "folder": "/x"}}, {}, "disk", "1.0 GiB free in /x"),

@@ -37,7 +37,7 @@ def stored_as_tensors() -> Iterator[None]:
 @contextmanager
 def pretended_gpu() -> Iterator[FakeCuda]:
     """Enter the device for code of fieldwatch, of which nothing remembers the device afterwards."""
-    from fake_cuda.emulator import Emulator  # noqa: PLC0415  after the hook of the annotation checks
+    from fake_cuda.emulator import SANITIZED, Emulator  # noqa: PLC0415  after the hook of the annotation checks
     from fieldwatch.measure import out_of_memory  # noqa: PLC0415
     from fieldwatch.recon.render.gpu import launcher  # noqa: PLC0415
 
@@ -47,7 +47,9 @@ def pretended_gpu() -> Iterator[FakeCuda]:
         stack.enter_context(mock.patch.object(out_of_memory, "_NOTIFIER", notifier))
         stack.enter_context(stored_as_tensors())
         device = stack.enter_context(FakeCuda())
-        device.emulator = Emulator()
+        # Set by benchmarks/sanitized_kernels.py.
+        sanitized = bool(os.environ.get("FIELDWATCH_SANITIZED_KERNELS"))
+        device.emulator = Emulator(options=SANITIZED if sanitized else ())
         stack.enter_context(mock.patch.object(launcher, "LAUNCHER", device.emulator))
         yield device
 

@@ -118,7 +118,7 @@ class _Generator(torch.Generator):
     def __new__(cls, device: Any = "cpu") -> Self:
         made = super().__new__(cls, device="cpu")
         if torch.device(device).type == "cuda":
-            STATE.generators.add(made._cdata)
+            STATE.generators[made._cdata] = made
         return made
 
     @property

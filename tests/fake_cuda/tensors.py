@@ -22,7 +22,7 @@ class DeviceState:
     Attributes:
         ledger: what happened since the device was entered.
         memory: what its tensors hold.
-        generators: addresses of the generators that were made for the device.
+        generators: generators that were made for the device, by address; kept, so that no other one gets the address.
         default_generator: default generator of the device.
         pinned: tensors in pinned memory of the host.
         launches_left: launches after which the device is out of memory, once; None for never.
@@ -32,7 +32,7 @@ class DeviceState:
         self.ledger = Ledger()
         self.memory = Memory()
         self.default_generator = torch.Generator().manual_seed(0)
-        self.generators: set[int] = {self.default_generator._cdata}
+        self.generators: dict[int, torch.Generator] = {self.default_generator._cdata: self.default_generator}
         self.pinned: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self.launches_left: int | None = None
 

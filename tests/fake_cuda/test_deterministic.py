@@ -1,8 +1,11 @@
 """The algorithms that repeat to the bit on a GPU give the values of the usual ones."""
 
+import pytest
 import torch
 
-from fieldwatch.recon.pipelines.video.models.blocks import PatchMeans
+from fieldwatch.recon.pipelines.video.algorithm import convolutions_in_order
+from fieldwatch.recon.pipelines.video.models.blocks import PatchMeans, UpBlock
+from fieldwatch.recon.pipelines.video.models.options import ModelOptions
 from fieldwatch.recon.render import composite
 from fieldwatch.run import deterministic_algorithms
 
@@ -23,13 +26,31 @@ def test_running_sums_in_fixed_order_composite_the_same(fake_cuda):
     torch.testing.assert_close(*results, rtol=1e-6, atol=1e-7)
 
 
-def test_means_of_patches_by_products_are_those_of_the_pooling(fake_cuda):
-    features = torch.rand(2, 3, 7, 10, generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize("size", [(7, 10), (6, 8)])
+def test_means_of_patches_are_those_of_the_pooling(fake_cuda, size):
+    features = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(1))
     results = []
-    for wanted in (False, True):
-        with deterministic_algorithms(wanted=wanted):
-            leaf = features.to("cuda").requires_grad_()
-            means = PatchMeans(3, 4)(leaf)
-            means.square().sum().backward()
-            results.append([means.detach().cpu(), leaf.grad.cpu()])
+    for device in ("cpu", "cuda"):
+        leaf = features.to(device).requires_grad_()
+        means = PatchMeans(3, 4)(leaf)
+        (gradient,) = torch.autograd.grad(means.square().sum(), leaf)
+        results.append([means.detach().cpu(), gradient.cpu()])
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
+    assert not fake_cuda.ledger.unordered
+
+
+def test_a_row_and_a_column_are_repeated_as_by_the_padding(fake_cuda):
+    """With an even kernel, a transposed convolution is one pixel short."""
+    torch.manual_seed(0)
+    block = UpBlock(3, 2, stride=2, kernel=2, options=ModelOptions(conv_type=("convnext", "conv")))
+    features = torch.rand(2, 3, 4, 5)
+    results = []
+    for device in ("cpu", "cuda"):
+        leaf = features.to(device).requires_grad_()
+        made = block.to(device)(leaf)
+        assert made.shape[-2:] == (8, 10)
+        with convolutions_in_order():
+            (gradient,) = torch.autograd.grad(made.square().sum(), leaf)
+        results.append([made.detach().cpu(), gradient.cpu()])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
+    assert not fake_cuda.ledger.unordered

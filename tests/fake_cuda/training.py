@@ -43,6 +43,8 @@ STOP = 9
 """Step at which trainings are compared."""
 SURFACE_STOP = 16
 """Step at which the terms of `SURFACE` act too: in steps 15 and 16, no Gaussians are added or removed any more."""
+MORE_LAUNCHES = 3
+"""Launches that a step may have beyond the recorded ones: on a busy machine, steps of splats have had two more."""
 COUNTS = Path(__file__).with_name("counts.json")
 """Launches, waits and sums in no fixed order of a steady step of each training."""
 
@@ -72,6 +74,8 @@ RUNS: dict[str, Words] = {
     "video-hnerv": _video("--model", "hnerv", "--modelsize", "0.02"),
 }
 """Arguments of each training: of a COLMAP folder and a folder of frames."""
+LATE_RUNS: dict[str, Words] = {"splats-dn-surface": _splats("--regularization", "dn_consistency")}
+"""Arguments of trainings of which only the counts at `SURFACE_STOP` are of interest."""
 SURFACE = {"splats-planar": "splats-planar-surface", "splats-sugar": "splats-sugar-surface"}
 """Trainings with terms that begin after `STOP`, and the names of their counts at `SURFACE_STOP`."""
 

@@ -19,6 +19,8 @@ CLOCK_SKEW = 5.0
 EARLIEST_YEAR = "2025"
 DRIVERS = {"11": 450, "12": 525, "13": 580}
 """Oldest Linux driver for each major version of CUDA (NVIDIA's CUDA compatibility table)."""
+OLDEST_DRIVER = DRIVERS["12"]
+"""Oldest driver for which `make env` installs a CUDA build of torch."""
 
 
 def checked(
@@ -71,6 +73,9 @@ def about_the_gpu(machine: Mapping[str, Any], software: Mapping[str, Any]) -> It
     if oldest is not None and major.isdecimal() and int(major) < oldest:
         message = f"torch is built for {build}, which needs driver {oldest} or newer; the installed one is {driver}"
         remedy = "install a newer driver, or a torch that is built for an older CUDA (pytorch.org)"
+    elif oldest is None and major.isdecimal() and int(major) < OLDEST_DRIVER:
+        message = f"the machine has a GPU, but its driver {driver} is older than {OLDEST_DRIVER}, which torch needs"
+        remedy = "install a newer driver, then: make env"
     elif oldest is None:
         message = f"the machine has a GPU, but torch ({build}) does not see it"
         remedy = "install a CUDA build of torch (pytorch.org): make env does so on machines with a GPU"

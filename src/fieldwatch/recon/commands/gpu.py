@@ -29,7 +29,8 @@ def check_gpu() -> MachineCheck:
     if ours is not None:
         other = "gsplat renders splats" if slow is None else f"torch's own operations render splats, slowly ({slow})"
         message = f"our own GPU kernels do not work: {ours}; {other}"
-        remedy = "report it with the output of `fieldwatch doctor --json`; until then, pip install 'fieldwatch[gpu]'"
+        report = "report it with the output of `fieldwatch doctor --json`"
+        remedy = f"{report}; until then, pip install 'fieldwatch[gpu]', with nvcc of torch's CUDA version"
         findings.append(DataFinding(name="GPU kernels", severity="warning", message=message, remedy=remedy))
     seconds = time.perf_counter() - began
     works = not any(finding.severity == "error" for finding in findings)

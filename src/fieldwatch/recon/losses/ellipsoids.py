@@ -10,7 +10,8 @@ from torch import Tensor
 from fieldwatch.recon.geometry import quaternion_to_matrix
 
 _SMALLEST_SCALE = 1e-8  # world units: lower bound of scales where they are divisors
-_DRAWS = 2**32 - 1  # largest range of a random number of 32 bits
+_DRAW_BITS = 32  # of a random number
+_DRAWS = 2**_DRAW_BITS - 1  # largest range of a random number
 _LOG_EPSILON = 1e-10  # added inside the logarithms of the entropy, as in SuGaR's code
 
 
@@ -145,10 +146,9 @@ def _draw_visible(
     """Return sorted indices of visible Gaussians, and whether there are any, without asking the device how many."""
     ends = visible.cumsum(0)
     total = ends[-1]
-    # Like torch's randint: a random number modulo the range, which the host does not know.
-    draws = torch.randint(_DRAWS, (count,), generator=generator, device=visible.device)
-    picks = (draws % total.clamp_min(1)).sort().values
-    owners = torch.searchsorted(ends, picks, right=True)
+    # A random number of 32 bits is scaled to the range, which the host does not know.
+    draws = torch.randint(_DRAWS, (count,), generator=generator, device=visible.device).sort().values
+    owners = torch.searchsorted(ends, draws * total >> _DRAW_BITS, right=True)
     return owners.clamp_max(len(visible) - 1), total > 0
 
 

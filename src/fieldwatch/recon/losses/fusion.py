@@ -37,18 +37,18 @@ class PixelLoss:
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch."""
         # Zero terms are skipped, because MS-SSIM raises errors for small patches.
-        loss = prediction.new_zeros(())
+        parts: list[Tensor] = []
         if self.l1:
-            loss = loss + self.l1 * l1(prediction, target)
+            parts.append(self.l1 * l1(prediction, target))
         if self.l2:
-            loss = loss + self.l2 * l2(prediction, target)
+            parts.append(self.l2 * l2(prediction, target))
         if self.ssim:
-            loss = loss + self.ssim * (1 - ssim(prediction, target).mean())
+            parts.append(self.ssim * (1 - ssim(prediction, target).mean()))
         if self.ms_ssim:
-            loss = loss + self.ms_ssim * (1 - ms_ssim(prediction, target).mean())
+            parts.append(self.ms_ssim * (1 - ms_ssim(prediction, target).mean()))
         if self.frequency:
-            loss = loss + self.frequency * frequency_error(prediction, target)
-        return loss
+            parts.append(self.frequency * frequency_error(prediction, target))
+        return sum(parts[1:], parts[0]) if parts else prediction.new_zeros(())
 
 
 def frequency_error(

@@ -1,6 +1,5 @@
 """Losses between embeddings."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -11,7 +10,7 @@ def _length(vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
     """Return the L2 norm; 1 for zero vectors, which also avoids the infinite slope of the square root at 0."""
     squared = vectors.square().sum(-1)
     # Clamping instead would bias the cosine of short vectors.
-    return torch.where(squared > _MIN_SQUARED_NORM, squared, torch.ones_like(squared)).sqrt()
+    return squared.masked_fill(squared <= _MIN_SQUARED_NORM, 1).sqrt()
 
 
 def cosine(a: Float[Tensor, "*batch dim"], b: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:

@@ -1,6 +1,6 @@
-"""Consistency of blended normals with those of the blended depth (2DGS, Huang 2024, eq. 14), fused on CPU and GPU."""
+"""Consistency of blended normals with those of the blended depth, fused on CPU and GPU."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,10 +8,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fieldwatch.recon.geometry import Camera, normals_from_depth
-from fieldwatch.recon.losses import normal_consistency_error
+from fieldwatch.recon.losses import depth_normal_error, normal_consistency_error
 from fieldwatch.recon.render.gpu import KernelFile, kernels_problem
 from fieldwatch.recon.render.native import call, native_available
 
+Deviation = Literal["difference", "cosine"]
+"""How normals are compared, see `depth_normal_consistency`."""
 _LEAST_ALPHA = 1e-6
 _KERNELS = KernelFile("depth_normals.cu")
 _THREADS = 256  # of a block, as in gpu/depth_normals.cu
@@ -55,11 +57,12 @@ class _OnGpu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, normals: Tensor, alpha: Tensor, depth: Tensor, *settings: Any) -> Tensor:
-        camera, opaque, mask = settings
+        camera, opaque, mask, by = settings
         maps = [part.contiguous() for part in (normals, alpha, depth)]
         mask = None if mask is None else mask.contiguous()
         blocks = -(-alpha.numel() // _THREADS)
-        view = (camera.width, camera.height, 1 / camera.fx, 1 / camera.fy, camera.cx, camera.cy, opaque)
+        lens = (1 / camera.fx, 1 / camera.fy, camera.cx, camera.cy)
+        view = (int(by == "cosine"), camera.width, camera.height, *lens, opaque)
         sums = alpha.new_empty(blocks, 2)
         result = alpha.new_empty(2)
         _KERNELS.launch("depth_normals_forward", blocks, *view, *maps, mask, sums)
@@ -76,7 +79,7 @@ class _OnGpu(torch.autograd.Function):
         outputs = [torch.empty_like(part) for part in maps]
         upstream = gradients[0].contiguous()
         _KERNELS.launch("depth_normals_backward", blocks, *ctx.view, *maps, mask, result, upstream, *outputs)
-        return (*outputs, None, None, None)
+        return (*outputs, None, None, None, None)
 
 
 def _trial() -> str | None:
@@ -90,12 +93,15 @@ def _trial() -> str | None:
     noise = torch.rand(height, width, 5, generator=chance).cuda()
     alpha = 0.4 + 0.6 * noise[..., 0].sqrt()
     depth = (3 + 0.2 * noise[..., 1]) * alpha
-    results: list[list[Tensor]] = []
-    for consistency in (_OnGpu.apply, _reference):
-        leaves = [part.detach().clone().requires_grad_() for part in (noise[..., 2:] - 0.5, alpha, depth)]
-        value = consistency(*leaves, eye, 0.5, noise[..., 0] > 0.02)
-        results.append([value.detach(), *torch.autograd.grad(2 * value, leaves)])
-    gap = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(*results, strict=True))
+    gaps: list[Tensor] = []
+    for by in ("difference", "cosine"):
+        results: list[list[Tensor]] = []
+        for consistency in (_OnGpu.apply, _reference):
+            leaves = [part.detach().clone().requires_grad_() for part in (noise[..., 2:] - 0.5, alpha, depth)]
+            value = consistency(*leaves, eye, 0.5, noise[..., 0] > 0.02, by)
+            results.append([value.detach(), *torch.autograd.grad(2 * value, leaves)])
+        gaps += [(a - b).abs().max() / b.abs().max() for a, b in zip(*results, strict=True)]
+    gap = float(torch.stack(gaps).max())  # NaN if one is
     return None if gap <= _CLOSE else f"normals of depth of our GPU kernels differ from torch's by {gap:.1%}"
 
 
@@ -115,13 +121,17 @@ def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and wh
     *,
     opaque: float = 0.5,
     mask: Bool[Tensor, "height width"] | None = None,
+    by: Deviation = "difference",
 ) -> Float[Tensor, ""]:
-    """Return the mean of alpha - <blended normal, N> over the pixels that show a surface; 0 if there are none.
+    """Return the mean deviation of blended normals from N over the pixels that show a surface; 0 if there are none.
+
+    "difference" is alpha - <blended normal, N> (2DGS, Huang 2024, eq. 14). "cosine" is 1 - cosine, weighted by alpha,
+    which is a constant there: otherwise training could reduce the mean by making disagreeing Gaussians transparent.
 
     N is the unit normal of depth / alpha by central differences (`fieldwatch.recon.geometry.normals_from_depth`), so a
-    pixel counts only if its four neighbors show a surface too. Gradients flow to all three maps. Single precision on
-    the CPU runs in a fused kernel that computes in double precision, single precision on a GPU in our own kernels if
-    `depth_normals_problem` finds none; everything else runs in plain torch.
+    pixel counts only if its four neighbors show a surface too. Gradients flow to all three maps. Differences in single
+    precision run on the CPU in a fused kernel that computes in double precision; single precision on a GPU runs in our
+    own kernels if `depth_normals_problem` finds none; everything else runs in plain torch.
 
     Args:
         normals: sum_i w_i n_i in camera axes (x right, y down, z forward), not divided by alpha.
@@ -130,6 +140,7 @@ def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and wh
         camera: camera with the size of the maps; its pose is ignored.
         opaque: alpha above which a pixel shows a surface.
         mask: pixels that count; None counts all.
+        by: how normals are compared.
 
     Raises:
         ValueError: the maps and the camera differ in size.
@@ -141,11 +152,11 @@ def depth_normal_consistency(  # noqa: PLR0913  three maps, their camera, and wh
         )
     # The kernels support single precision only.
     kinds = {(part.device.type, part.dtype) for part in (normals, alpha, depth)}
-    if kinds == {("cpu", torch.float32)} and native_available()[0]:
+    if by == "difference" and kinds == {("cpu", torch.float32)} and native_available()[0]:
         return _Fused.apply(normals, alpha, depth, camera, opaque, mask)
     if kinds == {("cuda", torch.float32)} and depth_normals_problem() is None:
-        return _OnGpu.apply(normals, alpha, depth, camera, opaque, mask)
-    return depth_normal_consistency_reference(normals, alpha, depth, camera, opaque=opaque, mask=mask)
+        return _OnGpu.apply(normals, alpha, depth, camera, opaque, mask, by)
+    return depth_normal_consistency_reference(normals, alpha, depth, camera, opaque=opaque, mask=mask, by=by)
 
 
 def depth_normal_consistency_reference(  # noqa: PLR0913  as above
@@ -156,6 +167,7 @@ def depth_normal_consistency_reference(  # noqa: PLR0913  as above
     *,
     opaque: float = 0.5,
     mask: Bool[Tensor, "height width"] | None = None,
+    by: Deviation = "difference",
 ) -> Float[Tensor, ""]:
     """Compute `depth_normal_consistency` in plain torch, on any device and in any precision."""
     # Which pixels count is not differentiable.
@@ -164,9 +176,11 @@ def depth_normal_consistency_reference(  # noqa: PLR0913  as above
     mean_depth = depth / alpha.clamp_min(_LEAST_ALPHA)
     # Blended normals are in camera axes too.
     from_depth, valid = normals_from_depth(mean_depth, camera, mask=surface, frame="camera")
+    if by == "cosine":
+        return depth_normal_error(normals, from_depth, alpha.detach() * valid)
     return normal_consistency_error(normals, alpha, from_depth, valid)
 
 
 def _reference(*arguments: Any) -> Tensor:
-    normals, alpha, depth, camera, opaque, mask = arguments
-    return depth_normal_consistency_reference(normals, alpha, depth, camera, opaque=opaque, mask=mask)
+    normals, alpha, depth, camera, opaque, mask, by = arguments
+    return depth_normal_consistency_reference(normals, alpha, depth, camera, opaque=opaque, mask=mask, by=by)

@@ -18,6 +18,9 @@ MORE = {
     "project_forward": (96, 0, 16),  # a Gaussian's matrices; one or two numbers spill on two architectures
     "project_backward": (152, 0, 0),  # as above, with their gradients: three blocks of 128 threads fit
     "blend_backward": (REGISTERS, 27 << 10, 0),  # a tile's gradients, and eight Gaussians' weights in each pixel
+    # A sample's Gaussian and each of its neighbors, with their gradients: four blocks of 128 threads fit.
+    "surface_exponents": (128, 0, 0),
+    "surface_sums": (128, 0, 0),
     # Blocks of 64 or 32 threads, whose points have all their inputs, and gradients by them, in shared memory.
     "sdf_16": (80, SHARED, 0),
     "sdf_64": (80, 20 << 10, 0),

@@ -19,30 +19,26 @@ from fieldwatch.recon.geometry import Camera, normals_from_depth
 from fieldwatch.recon.losses import (
     Ellipsoids,
     Samples,
-    beta,
-    better_normal_error,
-    contributions,
-    density,
-    density_error,
     depth_normal_error,
-    ideal_density,
     near_depth,
-    projected_distance,
     rederived_normals,
     sample_near,
-    samples_on_surface_error,
-    sdf_error,
-    sdf_from_density,
-    sdf_from_depth,
-    smoothing_error,
-    take_rows,
 )
 from fieldwatch.recon.pipelines.splats.config import SURFACE_TERMS, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.model import SplatModel
-from fieldwatch.recon.pipelines.splats.sample_chunks import Errors, mean_in_chunks
+from fieldwatch.recon.pipelines.splats.sample_chunks import mean_in_chunks
 from fieldwatch.recon.pipelines.splats.scene import PhotoView, Scene
+from fieldwatch.recon.pipelines.splats.schedule import Plan
 from fieldwatch.recon.render import DepthMode, ImageSimilarity, RenderOutput, depth_normal_consistency, image_similarity
+from fieldwatch.recon.render.splats import (
+    BlendedDepth,
+    SampleComparison,
+    SampleErrors,
+    sample_errors,
+    sample_errors_on_gpu,
+    sample_kernels_problem,
+)
 
 Span = Callable[[str], AbstractContextManager[None]]
 OPAQUE = 0.5
@@ -225,13 +221,8 @@ def depth_normal(config: SplatsConfig, camera: Camera, rendered: RenderedView) -
         from_depth, _ = normals_from_depth(depth, camera, frame="camera")
         return depth_normal_error(rederived_normals(blended), from_depth)
     mask = None if rendered.view.mask is None else rendered.view.mask[..., 0] > OPAQUE
-    if config.regularization == "planar":
-        return depth_normal_consistency(blended, output.alpha, depth, camera, opaque=OPAQUE, mask=mask)
-    opaque = output.alpha.detach() > OPAQUE
-    opaque = opaque if mask is None else opaque & mask
-    # The weight is detached: otherwise training could reduce the term by making disagreeing Gaussians transparent.
-    from_depth, valid = normals_from_depth(output.expected_depth(), camera, mask=opaque, frame="camera")
-    return depth_normal_error(blended, from_depth, output.alpha.detach() * valid)
+    by = "difference" if config.regularization == "planar" else "cosine"
+    return depth_normal_consistency(blended, output.alpha, depth, camera, opaque=OPAQUE, mask=mask, by=by)
 
 
 def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, table: Int[Tensor, "n k"]) -> Terms:
@@ -241,89 +232,71 @@ def density_terms(config: SplatsConfig, scene: Scene, rendered: RenderedView, ta
     public code does not do this (``literal``).
     """
     surface = config.surface
-    ellipsoids = rendered.ellipsoids
-    camera = scene.cameras[rendered.view.index]
-    depth = _depth_before_background(rendered.output) if scene.plan.acts("sdf_estimation", rendered.step) else None
-    candidates = rendered.visible()
-    if depth is not None:
-        # Only Gaussians near the depth map: around occluded ones, it gives the distance to their occluder.
-        candidates = candidates & near_depth(ellipsoids, depth, camera)
-    count = _sample_count(surface, len(candidates))
-    # SuGaR, section 4.1: samples are drawn from the visible Gaussians themselves, so they are near the surface.
-    samples = sample_near(ellipsoids, count, visible=candidates, generator=rendered.generator)
-
-    def errors_of(chunk: Samples) -> Errors:
-        return sample_errors(config, scene, rendered, table, chunk, None if depth is None else (depth, camera))
-
-    errors = mean_in_chunks(errors_of, samples, ellipsoids, rendered.bands)
+    how = SampleComparison(
+        terms=_acting_comparisons(scene.plan, rendered.step),
+        extent=scene.extent,
+        share=LITERAL_SHARE if surface.literal else 1.0,
+        beta=surface.beta,
+    )
+    blended = _blended_depth(rendered) if "sdf_estimation" in how.terms else None
+    count = _sample_count(surface, len(rendered.ellipsoids.means))
+    if _kernels_compare(rendered, how):
+        errors = sample_errors_on_gpu(
+            *(rendered.ellipsoids, rendered.visible(), table, how, count),
+            blended=blended,
+            generator=rendered.generator,
+        )
+    else:
+        camera = scene.cameras[rendered.view.index]
+        seen_from = None if blended is None else (blended.before_background(), camera)
+        errors = _errors_in_torch(rendered, table, how, count, seen_from)
     # An estimate of the sum over all steps from every N-th step.
     factor = 1 if surface.literal else surface.density_every
     weights = {name: factor * getattr(surface, SURFACE_TERMS[name].weight) for name in errors}
     return Terms(**{name: (weights[name], error) for name, error in errors.items()})
 
 
-def sample_errors(  # noqa: PLR0913, PLR0917  settings, the rendered view, and the samples to compare
-    config: SplatsConfig,
-    scene: Scene,
+def _acting_comparisons(plan: Plan, step: int) -> tuple[str, ...]:
+    """Return the names of the terms that compare neighbors and act at a step."""
+    return tuple(name for name, term in SURFACE_TERMS.items() if term.compares_neighbors and plan.acts(name, step))
+
+
+def _kernels_compare(rendered: RenderedView, how: SampleComparison) -> bool:
+    """Return whether our own GPU kernels draw and compare the samples of a view."""
+    means = rendered.ellipsoids.means
+    supported = means.is_cuda and means.dtype == torch.float32 and how.beta == "average"
+    return supported and sample_kernels_problem() is None
+
+
+def _errors_in_torch(
     rendered: RenderedView,
     table: Int[Tensor, "n k"],
-    samples: Samples,
-    depth_and_camera: tuple[Float[Tensor, "height width"], Camera] | None,
-) -> Errors:
-    """Return the mean error over samples and the number of samples it covers, for each term that acts.
-
-    Args:
-        config: settings of the run.
-        scene: scene with its extent and schedule.
-        rendered: rendered view with its Gaussians and step.
-        table: neighbor indices of every Gaussian, itself included, shape (n, k).
-        samples: points and the rows of the Gaussians they were sampled from.
-        depth_and_camera: rendered depth and its camera, for the SDF term (SuGaR, section 4.1); None for the density
-            term, which uses the distance to the Gaussian that the sample was drawn from.
-    """
-    surface = config.surface
-    plan = scene.plan
+    how: SampleComparison,
+    count: int,
+    seen_from: tuple[Float[Tensor, "height width"], Camera] | None,
+) -> dict[str, Float[Tensor, ""]]:
+    """Draw samples and compare them with torch's operations; in chunks if the view is rendered in bands."""
     ellipsoids = rendered.ellipsoids
-    # int64, because with int32 indices the backward of torch's gather accumulates gradients one row at a time.
-    rows = table.index_select(0, samples.owners).long()
-    contributed = contributions(samples.points, rows, ellipsoids)
-    thicknesses = take_rows(ellipsoids.thickness, rows.reshape(-1)).view(rows.shape)
-    thickness = beta(thicknesses, surface.beta, contributed=contributed, log_beta=rendered.model.log_beta)
-    distance = projected_distance(samples, ellipsoids)
-    valid = None
-    errors: dict[str, tuple[Tensor, Tensor | int]] = {}
-    sample_count: Tensor | int = len(samples.owners)
-    valid_count = sample_count
-    if depth_and_camera is not None:
-        distance, valid = sdf_from_depth(samples.points, *depth_and_camera)
-        valid_count = valid.sum()
-        share = LITERAL_SHARE if surface.literal else 1.0
-        # SuGaR, eq. 7 and 8: distance derived from the density against distance to the depth map.
-        sdf = sdf_from_density(share * density(contributed), thickness)
-        errors["sdf_estimation"] = sdf_error(sdf, distance, scene.extent, valid), valid_count
-    elif plan.acts("sdf_density", rendered.step):
-        # SuGaR, eq. 5: the same comparison in densities, with the distance to the plane of the sample's Gaussian.
-        errors["sdf_density"] = density_error(density(contributed), ideal_density(distance, thickness)), sample_count
-    if plan.acts("better_normal", rendered.step):
-        errors["better_normal"] = better_normal_error(samples, rows, contributed, ellipsoids), sample_count
-    if plan.acts("samples_on_surface", rendered.step):
-        errors["samples_on_surface"] = samples_on_surface_error(distance, scene.extent, valid), valid_count
-    if plan.acts("smoothing", rendered.step):
-        errors["smoothing"] = smoothing_error(ellipsoids, samples.owners, rows, scene.extent), sample_count
-    if samples.some is None:
-        return errors
-    nothing = torch.zeros((), device=samples.points.device)
-    return {name: (torch.where(samples.some, error, nothing), number) for name, (error, number) in errors.items()}
+    candidates = rendered.visible()
+    if seen_from is not None:
+        # Only Gaussians near the depth map: around occluded ones, it gives the distance to their occluder.
+        candidates = candidates & near_depth(ellipsoids, *seen_from)
+    # SuGaR, section 4.1: samples are drawn from the visible Gaussians themselves, so they are near the surface.
+    samples = sample_near(ellipsoids, count, visible=candidates, generator=rendered.generator)
+
+    def errors_of(chunk: Samples) -> SampleErrors:
+        log_beta = rendered.model.log_beta
+        return sample_errors(chunk, ellipsoids, table, how, seen_from=seen_from, log_beta=log_beta)
+
+    return mean_in_chunks(errors_of, samples, ellipsoids, rendered.bands)
+
+
+def _blended_depth(rendered: RenderedView) -> BlendedDepth:
+    output = rendered.output
+    if output.depth is None:
+        raise ValueError("the SDF term requires depth: render the outputs of geometry_outputs")
+    return BlendedDepth(depth=output.depth, alpha=output.alpha, view=rendered.view.camera)
 
 
 def _sample_count(surface: SurfaceOptions, gaussians: int) -> int:
     return surface.samples or max(round(SAMPLES_PER_GAUSSIAN * gaussians), 1)
-
-
-def _depth_before_background(output: RenderOutput) -> Float[Tensor, "height width"]:
-    """Return the blended depth over a background at the view's largest depth."""
-    if output.depth is None:
-        raise ValueError("the SDF term requires depth: render the outputs of geometry_outputs")
-    # A background depth of 0 would be a surface at the camera; SuGaR's code uses the depth of the farthest center.
-    # Detached, so that the background causes no gradient.
-    return output.depth + (1 - output.alpha) * output.depth.detach().amax()

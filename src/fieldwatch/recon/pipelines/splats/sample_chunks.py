@@ -1,6 +1,6 @@
 """Mean errors over samples, computed chunk by chunk if the graph of all samples does not fit into memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,14 +9,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from fieldwatch.recon.losses import Ellipsoids, Samples
+from fieldwatch.recon.render.splats import SampleErrors
 
-Errors = Mapping[str, tuple[Tensor, Tensor | int]]
-"""Mean error over samples and number of samples, by term."""
 _checkpoint: Any = checkpoint  # torch does not annotate it
 
 
 def mean_in_chunks(
-    errors_of: Callable[[Samples], Errors], samples: Samples, ellipsoids: Ellipsoids, chunks: int
+    errors_of: Callable[[Samples], SampleErrors], samples: Samples, ellipsoids: Ellipsoids, chunks: int
 ) -> dict[str, Float[Tensor, ""]]:
     """Return the mean error over all samples for each term, with its gradient.
 
@@ -37,7 +36,7 @@ def mean_in_chunks(
     pairs = zip(samples.points.chunk(chunks), samples.owners.chunk(chunks), strict=True)
     parts = [Samples(points=points, owners=owners, some=samples.some) for points, owners in pairs]
     # No random state to restore: `errors_of` uses no random numbers.
-    chunk_errors: list[Errors] = [
+    chunk_errors: list[SampleErrors] = [
         _checkpoint(errors_of, part, use_reentrant=False, preserve_rng_state=False) for part in parts
     ]
     return {name: _weighted_mean([errors[name] for errors in chunk_errors]) for name in chunk_errors[0]}

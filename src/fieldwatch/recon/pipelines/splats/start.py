@@ -34,7 +34,7 @@ from fieldwatch.recon.data import (
 )
 from fieldwatch.recon.data.exports import is_camera_export, read_camera_export, unread_export
 from fieldwatch.recon.geometry import far_cameras
-from fieldwatch.recon.pipelines.splats.config import SplatsConfig
+from fieldwatch.recon.pipelines.splats.config import SURFACE_TERMS, SplatsConfig
 from fieldwatch.recon.pipelines.splats.layout import SPLATS_LAYOUT
 from fieldwatch.recon.pipelines.splats.model import view_of
 from fieldwatch.recon.pipelines.splats.rules import SPLATS_RULES
@@ -42,7 +42,7 @@ from fieldwatch.recon.pipelines.splats.scene import Distance, Scene
 from fieldwatch.recon.pipelines.splats.schedule import COARSE_START, make_plan
 from fieldwatch.recon.pipelines.splats.tags import SPLATS_METRICS
 from fieldwatch.recon.render import depth_normals_problem, native_available
-from fieldwatch.recon.render.splats import gsplat_problem, splat_kernels_problem
+from fieldwatch.recon.render.splats import gsplat_problem, sample_kernels_problem, splat_kernels_problem
 
 BUILT_IN = "built-in"
 """Value of `fieldwatch_scene` in the `cfg_args` of runs on the built-in scene."""
@@ -324,8 +324,7 @@ def _device_notes(config: SplatsConfig, device: torch.device) -> list[str]:
         # Asked before the first step: kernels are compiled, and may turn out not to work.
         ours = splat_kernels_problem()
         if ours is None:
-            normals = depth_normals_problem() if config.regularization == "planar" else None
-            return [] if normals is None else [f"torch's own operations compare normals with depth ({normals})"]
+            return _terms_without_kernels(config)
         slower = f"rendering uses torch's own operations on the GPU, many times slower than our kernels ({ours})"
         if torch.are_deterministic_algorithms_enabled():
             return [f"{slower}; gsplat's gradients do not repeat to the bit (--deterministic)"]
@@ -337,3 +336,18 @@ def _device_notes(config: SplatsConfig, device: torch.device) -> list[str]:
     if device.type != "cpu" or available:
         return []
     return [f"the native kernels are not used ({why}); rendering in plain torch takes 20 to 60 times as long"]
+
+
+def _terms_without_kernels(config: SplatsConfig) -> list[str]:
+    """Return notes on the surface terms that torch's operations compute on a GPU; the first call compiles kernels."""
+    notes: list[str] = []
+    terms = {name for name, term in SURFACE_TERMS.items() if config.regularization in term.regularizations}
+    if "depth_normal_consistency" in terms and not config.surface.literal:
+        problem = depth_normals_problem()
+        notes += [] if problem is None else [f"torch's own operations compare normals with depth ({problem})"]
+    if any(SURFACE_TERMS[name].compares_neighbors for name in terms):
+        beta = config.surface.beta
+        unsupported = None if beta == "average" else f"our kernels know --beta average only, got {beta}"
+        problem = unsupported or sample_kernels_problem()
+        notes += [] if problem is None else [f"torch's own operations compare samples with the surface ({problem})"]
+    return notes

@@ -1,6 +1,7 @@
 """The training loop of a neural video, step by step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -86,7 +87,7 @@ def train_video(
             run.save_after_step({"psnr": evaluation.score})
         return evaluation
 
-    with run:
+    with run, convolutions_in_order():
         state = {"means": means, "micro_batches": micro_batches, "evaluation_batches": evaluation_batches}
         run.track(
             model=model, optimizer=optimizer, order=order, **state, groups=model.groups(), data=scene.tracked_data()
@@ -120,6 +121,17 @@ def train_video(
                     evaluation_call = partial(evaluate_and_record, step, epoch)
                     evaluation = run.evaluate("evaluation", evaluation_call, micro_batches=evaluation_batches)
     return Outcome.of(run, evaluation)
+
+
+@contextmanager
+def convolutions_in_order() -> Generator[None]:
+    """Let cuDNN use only algorithms that add in a fixed order, so that a training repeats to the bit."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = before
 
 
 def load(

@@ -102,7 +102,7 @@ class EpochMeans:
         counts = constant(tuple(float(name in values) for name in self._names), sums)
         added = torch.stack([row, counts])
         # A multiplication by 0 would keep the NaNs of a refused step.
-        self._sums = sums + torch.where(refused > 0, torch.zeros_like(added), added)
+        self._sums = sums + added.masked_fill(refused > 0, 0)
 
     def take(self) -> dict[str, Tensor]:
         """Return the means since the last call as device scalars (NaN for values never added) and reset the sums."""

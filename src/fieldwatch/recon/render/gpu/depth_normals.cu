@@ -1,4 +1,5 @@
-/* Consistency of blended normals with the normals of the blended depth (2DGS, Huang 2024, eq. 14), with all gradients.
+/* Consistency of blended normals with the normals of the blended depth, with all gradients: alpha - <blended, N> (2DGS,
+ * Huang 2024, eq. 14), or 1 - cosine with the weight alpha, which is a constant then (SuGaR, Guedon 2024).
  *
  * Single precision. The cross product of the differences of neighboring points is multiplied out, so that only depths
  * are subtracted: with p = east - west, u = east + west, q = south - north, t = south + north, the area is
@@ -7,10 +8,11 @@
 
 #define SURFACE_THREADS 256
 #define LEAST_ALPHA 1e-6f    /* what depth is divided by at least */
+#define SHORTEST 1e-2f       /* blended normal whose cosine is taken */
 #define SMALLEST_AREA 1e-20f /* squared, of a parallelogram that has a normal */
 
 struct Wall {
-    int width, height;
+    int cosine, width, height;
     float per_x, per_y, cx, cy, opaque; /* one over fx and fy */
     const float *alpha, *depth;
     const uint8_t *mask; /* may be null */
@@ -51,11 +53,31 @@ DEVICE Patch patch_of(const Wall &m, int x, int y) {
     return f;
 }
 
+/* A blended normal, or for cosines alpha times the unit vector; what it was multiplied by, and whether it was short. */
+struct Blended {
+    float b[3], factor;
+    bool is_short;
+};
+
+DEVICE Blended blended_of(const Wall &m, const float *normals, int64_t at) {
+    Blended n;
+    for (int d = 0; d < 3; d++) n.b[d] = normals[3 * at + d];
+    n.factor = 1;
+    n.is_short = false;
+    if (!m.cosine) return n;
+    const float length = sqrtf(n.b[0] * n.b[0] + n.b[1] * n.b[1] + n.b[2] * n.b[2]);
+    n.is_short = length < SHORTEST;
+    n.factor = m.alpha[at] / (n.is_short ? SHORTEST : length);
+    for (int d = 0; d < 3; d++) n.b[d] *= n.factor;
+    return n;
+}
+
 /* What a pixel hands its neighbor at (side_x, side_y): the gradient of the sum by that one's expected depth. */
 DEVICE float handed(const Wall &m, const float *normals, int x, int y, int side_x, int side_y) {
     const Patch f = patch_of(m, x, y);
     if (!(f.inverse > 0)) return 0;
-    const float *b = normals + 3 * ((int64_t)y * m.width + x);
+    const Blended n = blended_of(m, normals, (int64_t)y * m.width + x);
+    const float *b = n.b;
     const float along = b[0] * f.n0 + b[1] * f.n1 + b[2] * f.n2;
     const float g0 = (f.n0 * along - b[0]) * f.inverse, g1 = (f.n1 * along - b[1]) * f.inverse;
     const float g2 = (f.n2 * along - b[2]) * f.inverse;
@@ -64,21 +86,21 @@ DEVICE float handed(const Wall &m, const float *normals, int x, int y, int side_
     return h0 * f.p - h2 * f.u + (float)side_y * h1 * f.u;
 }
 
-/* sums: per block, alpha - <blended normal, normal from depth> where there is one, and the number of such pixels.
- * A number that is not finite shows, wherever it stands. */
-KERNEL(depth_normals_forward, SURFACE_THREADS, int width, int height, float per_x, float per_y, float cx, float cy,
-       float opaque, const float *normals, const float *alpha, const float *depth, const uint8_t *mask, float *sums) {
+/* sums: per block, alpha - <blended normal, normal from depth> where there is one, and the weight of such pixels: 1, or
+ * alpha for cosines. A number that is not finite shows, wherever it stands. */
+KERNEL(depth_normals_forward, SURFACE_THREADS, int cosine, int width, int height, float per_x, float per_y, float cx,
+       float cy, float opaque, const float *normals, const float *alpha, const float *depth, const uint8_t *mask, float *sums) {
     SHARED(float, totals[2 * SURFACE_THREADS]);
     PHASE {
-        const Wall m = {width, height, per_x, per_y, cx, cy, opaque, alpha, depth, mask};
+        const Wall m = {cosine, width, height, per_x, per_y, cx, cy, opaque, alpha, depth, mask};
         const int64_t at = (int64_t)BLOCK * SURFACE_THREADS + THREAD;
         totals[THREAD] = totals[SURFACE_THREADS + THREAD] = 0;
         if (at >= (int64_t)width * height) continue;
         const Patch f = patch_of(m, (int)(at % width), (int)(at / width));
-        const float *b = normals + 3 * at;
+        const Blended n = blended_of(m, normals, at);
         const float valid = f.inverse > 0 ? 1.0f : 0.0f;
-        totals[THREAD] = valid * (alpha[at] - (b[0] * f.n0 + b[1] * f.n1 + b[2] * f.n2));
-        totals[SURFACE_THREADS + THREAD] = valid;
+        totals[THREAD] = valid * (alpha[at] - (n.b[0] * f.n0 + n.b[1] * f.n1 + n.b[2] * f.n2));
+        totals[SURFACE_THREADS + THREAD] = cosine ? valid * alpha[at] : valid;
     }
     for (int half = SURFACE_THREADS / 2; half; half /= 2) PHASE {
             if (THREAD >= half) continue;
@@ -90,7 +112,7 @@ KERNEL(depth_normals_forward, SURFACE_THREADS, int width, int height, float per_
     }
 }
 
-/* result: the mean, and one over the number of pixels; both 0 where there are none. One block. */
+/* result: the mean, and one over the sum of the weights; both 0 where there are none. One block. */
 KERNEL(depth_normals_mean, SURFACE_THREADS, int blocks, const float *sums, float *result) {
     SHARED(double, totals[2 * SURFACE_THREADS]);
     PHASE {
@@ -117,19 +139,23 @@ KERNEL(depth_normals_mean, SURFACE_THREADS, int blocks, const float *sums, float
 
 /* Gradients of the mean, times `upstream`. A pixel gathers what its four neighbors hand it, in this order: left, right,
  * above, below. */
-KERNEL(depth_normals_backward, SURFACE_THREADS, int width, int height, float per_x, float per_y, float cx, float cy,
-       float opaque, const float *normals, const float *alpha, const float *depth, const uint8_t *mask,
+KERNEL(depth_normals_backward, SURFACE_THREADS, int cosine, int width, int height, float per_x, float per_y, float cx,
+       float cy, float opaque, const float *normals, const float *alpha, const float *depth, const uint8_t *mask,
        const float *result, const float *upstream, float *dnormals, float *dalpha, float *ddepth) {
     PHASE {
-        const Wall m = {width, height, per_x, per_y, cx, cy, opaque, alpha, depth, mask};
+        const Wall m = {cosine, width, height, per_x, per_y, cx, cy, opaque, alpha, depth, mask};
         const int64_t at = (int64_t)BLOCK * SURFACE_THREADS + THREAD;
         if (at >= (int64_t)width * height) continue;
         const int x = (int)(at % width), y = (int)(at / width);
         const float scale = upstream[0] * result[1];
         const Patch f = patch_of(m, x, y);
-        dnormals[3 * at] = -f.n0 * scale;
-        dnormals[3 * at + 1] = -f.n1 * scale;
-        dnormals[3 * at + 2] = -f.n2 * scale;
+        const Blended n = blended_of(m, normals, at);
+        /* Of a cosine, the part across the blended normal, which has the length alpha here. */
+        const float along = n.b[0] * f.n0 + n.b[1] * f.n1 + n.b[2] * f.n2;
+        const float over_square = cosine && !n.is_short && f.inverse > 0 ? along / (alpha[at] * alpha[at]) : 0.0f;
+        dnormals[3 * at] = (over_square * n.b[0] - f.n0) * n.factor * scale;
+        dnormals[3 * at + 1] = (over_square * n.b[1] - f.n1) * n.factor * scale;
+        dnormals[3 * at + 2] = (over_square * n.b[2] - f.n2) * n.factor * scale;
         float given = handed(m, normals, x - 1, y, 1, 0);
         given += handed(m, normals, x + 1, y, -1, 0);
         given += handed(m, normals, x, y - 1, 0, 1);
@@ -137,6 +163,6 @@ KERNEL(depth_normals_backward, SURFACE_THREADS, int width, int height, float per
         const float over = given / fmaxf(alpha[at], LEAST_ALPHA);
         ddepth[at] = over * scale;
         const float through = given != 0 ? over * expected(m, at) : 0.0f; /* 0, though it may be infinite */
-        dalpha[at] = ((f.inverse > 0 ? 1.0f : 0.0f) - through) * scale;
+        dalpha[at] = ((f.inverse > 0 && !cosine ? 1.0f : 0.0f) - through) * scale;
     }
 }

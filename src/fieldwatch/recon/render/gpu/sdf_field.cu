@@ -12,7 +12,7 @@
  * power of two among them, which is exact. So they are rounded at 2^-35 of the row's largest number.
  *
  * `count` is the number of points, on the device; there is room for `room` of them. What lies behind is written as 0. */
-#include "kernel.h"
+#include "exact_sum.h"
 
 #define UNITS 8        /* of the hidden layer that are computed together */
 #define SPARE 1        /* numbers between the rows of shared memory, against conflicts of its banks */
@@ -23,8 +23,6 @@
 #define PRIME_Y 2654435761u
 #define PRIME_Z 805459861u
 #define OUTSIDE 1      /* fault bits, mirrored in sdf_gpu */
-#define ROW_BITS 35    /* of the largest number of a row; 27 more hold the sum of 2^27 of them */
-#define NOT_FINITE 255 /* exponent of infinity and NaN */
 
 /* Loops that the compiler would unroll for seconds without gain. */
 #ifdef __CUDACC__
@@ -246,28 +244,6 @@ DEVICE void distances(const int *count, int64_t room, const float *points, int l
     }
 }
 
-/* Exponent of a float, as it is stored, and 1 more; so that 0 means no number. */
-DEVICE int exponent_of(float x) {
-    union {
-        float number;
-        uint32_t bits;
-    } both;
-    both.number = x;
-    return x == 0.0f ? 0 : (int)(both.bits >> 23 & 255) + 1;
-}
-
-/* 2^n. */
-DEVICE double power_of_two(int n) {
-    union {
-        uint64_t bits;
-        double number;
-    } both;
-    both.bits = (uint64_t)(n + 1023) << 52;
-    return both.number;
-}
-
-DEVICE int shift_of(int exponent) { return ROW_BITS + 126 - (exponent - 1); }
-
 /* Gradients of the corners of a level's cell by one feature, given by the feature and by u. */
 DEVICE void corners_of(const Place *place, float resolution, float weight, float by_feature, float u, const float *dg,
                        float *corner) {
@@ -403,11 +379,7 @@ DEVICE void distances_backward(const int *count, int64_t room, const float *poin
                     if (exponents) {
                         float corner[CORNERS];
                         corners_of(&place, n, weight, to, q, dg, corner);
-                        for (int c = 0; c < CORNERS; c++) {
-                            const int found = exponent_of(corner[c]);
-                            /* It only rises: a number that was read too early costs an atomic operation, no more. */
-                            if (found > exponents[place.row[c]]) atomicMax(exponents + place.row[c], found);
-                        }
+                        for (int c = 0; c < CORNERS; c++) raise_exponent(exponents + place.row[c], corner[c]);
                     }
                     if (by_points) {
                         interpolate(table + k, width, &place, &f);
@@ -502,13 +474,8 @@ KERNEL(sdf_table_sums, TABLE_THREADS, const int *count, int64_t room, const floa
             const float *from = pulled + 2 * i * features + l * width + k;
             corners_of(&place, (float)layout[3 * l], weight, from[0], from[features],
                        by_gradient ? by_gradient + 3 * i : nullptr, corner);
-            for (int c = 0; c < CORNERS; c++) {
-                const int exponent = exponents[place.row[c]];
-                if (corner[c] == 0.0f || exponent == NOT_FINITE + 1) continue;
-                const double scaled = (double)corner[c] * power_of_two(shift_of(exponent));
-                const int64_t whole = (int64_t)(scaled + (scaled < 0 ? -0.5 : 0.5));
-                atomicAdd((uint64_t *)sums + (int64_t)place.row[c] * width + k, (uint64_t)whole);
-            }
+            for (int c = 0; c < CORNERS; c++)
+                add_exactly(sums + (int64_t)place.row[c] * width + k, exponents[place.row[c]], corner[c]);
         }
     }
 }
@@ -519,12 +486,6 @@ KERNEL(sdf_table_gradient, TABLE_THREADS, int64_t numbers, int width, const int 
     PHASE {
         const int64_t i = (int64_t)BLOCK * TABLE_THREADS + THREAD;
         if (i >= numbers) continue;
-        const int exponent = exponents[i / width];
-        if (exponent == 0)
-            by_table[i] = 0.0f;
-        else if (exponent == NOT_FINITE + 1)
-            by_table[i] = sqrtf(-1.0f);
-        else
-            by_table[i] = (float)((double)sums[i] * power_of_two(-shift_of(exponent)));
+        by_table[i] = exact_sum(sums[i], exponents[i / width]);
     }
 }

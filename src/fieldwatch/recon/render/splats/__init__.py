@@ -10,14 +10,19 @@ from fieldwatch.recon.render.splats.rasterization import (
     rasterize,
     splat_kernels_problem,
 )
+from fieldwatch.recon.render.splats.sample_errors import SampleComparison, SampleErrors, sample_errors
+from fieldwatch.recon.render.splats.sample_kernels import BlendedDepth, sample_errors_on_gpu, sample_kernels_problem
 from fieldwatch.recon.render.splats.view import View
 from fieldwatch.recon.render.splats.visible import VisibleRows, any_visible, count_visible, fill_visible
 
 __all__ = [
     "Backend",
+    "BlendedDepth",
     "DensificationStatistics",
     "DepthMode",
     "RenderOutput",
+    "SampleComparison",
+    "SampleErrors",
     "View",
     "VisibleRows",
     "any_visible",
@@ -27,5 +32,8 @@ __all__ = [
     "gsplat_problem",
     "rasterize",
     "rotations",
+    "sample_errors",
+    "sample_errors_on_gpu",
+    "sample_kernels_problem",
     "splat_kernels_problem",
 ]

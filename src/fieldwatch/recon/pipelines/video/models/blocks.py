@@ -102,7 +102,13 @@ def _interpolate(channels_in: int, channels: int, stride: int, kernel: int) -> n
 def _fit(x: Tensor, size: tuple[int, int]) -> Tensor:
     """Crop, or repeat the last row and column: with even kernels "conv" is one pixel short, "interpolate" one over."""
     missing = (size[0] - x.shape[-2], size[1] - x.shape[-1])
-    if max(missing) > 0:
+    if x.is_cuda:
+        # The gradient of torch's padding does not repeat to the bit on a GPU; that of a concatenation does.
+        rows = [x, *[x[..., -1:, :]] * missing[0]]
+        x = torch.cat(rows, -2) if len(rows) > 1 else x
+        columns = [x, *[x[..., -1:]] * missing[1]]
+        x = torch.cat(columns, -1) if len(columns) > 1 else x
+    elif max(missing) > 0:
         x = functional.pad(x, (0, max(missing[1], 0), 0, max(missing[0], 0)), mode="replicate")
     return x[..., : size[0], : size[1]]
 
@@ -162,11 +168,13 @@ class PatchMeans(nn.Module):
     ) -> Float[Tensor, "units patches channels"]:
         """Return the mean channels of every patch, row-major."""
         rows, columns = self.grid
-        if features.is_cuda and torch.are_deterministic_algorithms_enabled():
-            # The gradient of torch's pooling need not repeat to the bit on a GPU; a product does.
-            down = _shares(features.shape[2], rows, features)
-            across = _shares(features.shape[3], columns, features)
-            means = down @ features @ across.T
+        height, width = features.shape[-2:]
+        # The gradient of torch's pooling does not repeat to the bit on a GPU; that of a mean or a product does.
+        if features.is_cuda and height % rows == width % columns == 0:
+            patches = features.unflatten(2, (rows, -1)).unflatten(4, (columns, -1))
+            return patches.permute(0, 2, 4, 1, 3, 5).mean((4, 5)).flatten(1, 2)
+        if features.is_cuda:
+            means = _shares(height, rows, features) @ features @ _shares(width, columns, features).T
         else:
             means = functional.adaptive_avg_pool2d(features, self.grid)
         return means.flatten(2).transpose(1, 2)
