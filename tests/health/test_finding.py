@@ -3,7 +3,7 @@ import dataclasses
 import orjson
 import pytest
 
-from fieldwatch.health import Finding, exit_code, training_exit_code, worst
+from fieldwatch.health import Finding, exit_code, explain, training_exit_code, worst
 
 
 def finding(severity="warning", **changes):
@@ -92,3 +92,15 @@ def test_a_training_with_warnings_has_succeeded_unless_it_is_strict(grades, usua
     found = [Finding(rule="R", step=0, severity=grade, message="m", remedy="r") for grade in grades]
     assert training_exit_code(found) == usual
     assert training_exit_code(found, strict=True) == strict
+
+
+def test_it_shows_itself_in_a_notebook():
+    found = Finding(rule="A", subject="<b>", step=3, severity="warning", message="rose.", remedy="Look at it.")
+    page = found._repr_html_()
+    assert "A [&lt;b&gt;] at step 3" in page
+    assert "Look at it." in page
+    assert "because" not in page
+    (explained,) = explain([found])
+    assert "likely (70%)" in explained._repr_html_()
+    caused = dataclasses.replace(explained, because_of="B at step 2")
+    assert "because of B at step 2" in caused._repr_html_()

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from fieldwatch.base import InputError
+from fieldwatch.base import InputError, percent
+from fieldwatch.base.cell import Level, card, paragraphs
 
 Severity = Literal["note", "warning", "error"]
 """Severity of a finding, in ascending order."""
@@ -15,6 +16,7 @@ RULE_FAILED = "rule failed"
 CERTAIN = 0.9
 LIKELY = 0.7
 """Confidences from which a finding counts as certain or likely."""
+_LEVELS: Mapping[Severity, Level] = {"note": "notes", "warning": "findings", "error": "failed"}
 _EXPLANATION = ("because_of", "confidence")
 _REQUIRED = ("rule", "step", "severity", "message", "remedy")
 
@@ -118,6 +120,23 @@ class Finding:
     def __str__(self) -> str:
         """Return the finding on one line."""
         return f"{self.severity}: {self.label}: {self.message} {self.remedy}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001  IPython's protocol
+        """Print the finding in a notebook or in IPython."""
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """Return the finding as the output of a notebook's cell."""
+        facts = (f"{self.certainty} ({percent(self.confidence, 0)})",) if self.is_explained else ()
+        cause = f"Most likely because of {self.because_of}." if self.because_of else ""
+        return card(
+            self.label,
+            level=_LEVELS[self.severity],
+            label=self.severity,
+            headline=self.message,
+            facts=facts,
+            parts=[paragraphs([self.remedy, cause])],
+        )
 
 
 def findings_in(events: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
