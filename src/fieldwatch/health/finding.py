@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from fieldwatch.base import InputError, percent
-from fieldwatch.base.cell import Level, card, paragraphs
 
 Severity = Literal["note", "warning", "error"]
 """Severity of a finding, in ascending order."""
@@ -16,7 +15,6 @@ RULE_FAILED = "rule failed"
 CERTAIN = 0.9
 LIKELY = 0.7
 """Confidences from which a finding counts as certain or likely."""
-_LEVELS: Mapping[Severity, Level] = {"note": "notes", "warning": "findings", "error": "failed"}
 _EXPLANATION = ("because_of", "confidence")
 _REQUIRED = ("rule", "step", "severity", "message", "remedy")
 
@@ -127,15 +125,18 @@ class Finding:
 
     def _repr_html_(self) -> str:
         """Return the finding as the output of a notebook's cell."""
+        from fieldwatch.base import cell  # noqa: PLC0415  only notebooks need it
+
         facts = (f"{self.certainty} ({percent(self.confidence, 0)})",) if self.is_explained else ()
         cause = f"Most likely because of {self.because_of}." if self.because_of else ""
-        return card(
+        levels: Mapping[Severity, cell.Level] = {"note": "notes", "warning": "findings", "error": "failed"}
+        return cell.card(
             self.label,
-            level=_LEVELS[self.severity],
+            level=levels[self.severity],
             label=self.severity,
             headline=self.message,
             facts=facts,
-            parts=[paragraphs([self.remedy, cause])],
+            parts=[cell.paragraphs([self.remedy, cause])],
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwatch.base import cell, number
+from fieldwatch.base import number
 from fieldwatch.record import tags
 from fieldwatch.record.events import check_event
 from fieldwatch.record.row import Block
@@ -183,6 +183,8 @@ class History:
 
     def _repr_html_(self) -> str:
         """Return the history as the output of a notebook's cell: the total loss, and a table of the metrics."""
+        from fieldwatch.base import cell  # noqa: PLC0415  only notebooks need it
+
         names = sorted(self.names(), key=lambda name: not name.startswith(f"{tags.LOSS}/"))
         parts: list[cell.Html] = []
         if tags.TOTAL in self and len(self[tags.TOTAL]) > 1:
@@ -191,7 +193,9 @@ class History:
         rows = [_summary(name, self[name]) for name in names[:_SHOWN]]
         if rows:
             columns = ("metric", "values", "first", "last", "lowest", "highest", "")
-            parts.append(cell.table(columns, rows, numeric=range(1, 6)))
+            curves = [cell.sparkline(name, self[name].steps, self[name].values) for name in names[:_SHOWN]]
+            shown = [(*row, drawn) for row, drawn in zip(rows, curves, strict=True)]
+            parts.append(cell.table(columns, shown, numeric=range(1, 6)))
         rest = len(names) - len(rows)
         parts.append(cell.paragraphs([f"and {rest:,} more: history.names() lists them all" if rest else ""]))
         headline = f"{self._recorded_steps()}, {len(names):,} metrics"
@@ -223,7 +227,7 @@ def _summary(name: str, series: Series) -> tuple[str, ...]:
     finite = series.values[np.isfinite(series.values)]
     ends = (number(float(series.values[0])), number(float(series.values[-1])))
     extremes = (number(float(finite.min())), number(float(finite.max()))) if len(finite) else ("-", "-")
-    return name, f"{len(series):,}", *ends, *extremes, cell.sparkline(name, series.steps, series.values)
+    return name, f"{len(series):,}", *ends, *extremes
 
 
 @dataclass(frozen=True, kw_only=True)
