@@ -38,7 +38,7 @@ def test_a_ply_that_is_neither_is_refused_by_the_reader_of_gaussians(tmp_path):
     path = tmp_path / "a.ply"
     shutil.copy(FILES / "scene.ply", path)
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(InputError, match="a.ply"):
+    with pytest.raises(InputError, match=r"a\.ply"):
         open_scene(path)
 
 

@@ -78,7 +78,7 @@ class Window:
     def __init__(self, scene: ViewedScene, *, host: str = LOCAL[0], port: int = 8080) -> None:
         check_address(host, port)
         viser = _viser()
-        # Its banner would be in the way of --json.
+        # Its banner on standard output would be in the way of --json.
         with redirect_stdout(io.StringIO()):
             self.server: Any = viser.ViserServer(
                 host=host, port=port, label=f"fieldwatch: {scene.title}", verbose=False
@@ -104,7 +104,9 @@ class Window:
 
     def close(self) -> None:
         """End the server."""
-        self.server.stop()
+        # It announces its end on standard output, too.
+        with redirect_stdout(io.StringIO()):
+            self.server.stop()
 
     def show(self, scene: ViewedScene) -> None:
         """Show the Gaussians or the mesh of a scene in place of those before."""
