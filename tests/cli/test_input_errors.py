@@ -41,6 +41,7 @@ PLANTED = {
     "data render-normals": ("data render-normals FILE --out OUT", "recon.commands.normals.render_normals.read_mesh"),
     "data photos": ("data photos CUT -o OUT", "recon.commands.capture.process.find_source"),
     "convert splats": ("convert splats FILE -o OUT.ply", "recon.commands.splats.convert.read_gaussians"),
+    "view": ("view FILE --page OUT.html", "recon.commands.view.command.open_scene"),
     "reconstruct": ("reconstruct FOLDER -o OUT", "recon.commands.reconstruct.command.kind_of_input"),
     "export": ("export RUN --to csv", "cli.export.pipeline_name_of"),
     "compare": ("compare RUN RUN", "cli.compare.read_sides"),
@@ -168,6 +169,11 @@ BAD = {
     "convert splats": [
         *lines("convert splats X -o OUT.ply", ("MISSING", "EMPTY", "TEXT", "CUT")),
         "convert splats FILE -o TEXT",
+    ],
+    "view": [
+        *lines("view X --page OUT.html", ("MISSING", "EMPTY", "TEXT", "CUT", "RUN")),
+        "view FILE --page TEXT",
+        "view FILE --host 0.0.0.0",
     ],
     "reconstruct": [
         *lines("reconstruct X -o OUT", ("MISSING",)),

@@ -3,7 +3,7 @@ import dataclasses
 import orjson
 import pytest
 
-from fieldwatch.health import Finding, exit_code, training_exit_code, worst
+from fieldwatch.health import Finding, exit_code, explain, training_exit_code, worst
 from fieldwatch.health.finding import first_per_subject
 
 
@@ -102,3 +102,15 @@ def test_a_later_finding_of_a_subject_counts_only_if_it_is_more_severe():
         for step, (subject, grade) in enumerate(grades)
     ]
     assert first_per_subject([None, *found]) == (found[0], found[2], found[3])
+
+
+def test_it_shows_itself_in_a_notebook():
+    found = Finding(rule="A", subject="<b>", step=3, severity="warning", message="rose.", remedy="Look at it.")
+    page = found._repr_html_()
+    assert "A [&lt;b&gt;] at step 3" in page
+    assert "Look at it." in page
+    assert "because" not in page
+    (explained,) = explain([found])
+    assert "likely (70%)" in explained._repr_html_()
+    caused = dataclasses.replace(explained, because_of="B at step 2")
+    assert "because of B at step 2" in caused._repr_html_()

@@ -212,3 +212,14 @@ def test_the_first_step_is_known_after_its_row_was_forgotten_and_gone_when_all_r
     assert history.first == 7000
     history.discard(0)
     assert history.first == -1
+
+
+def test_a_history_shows_itself_in_a_notebook():
+    history = History()
+    assert repr(history) == "<History: no steps, 0 metrics>"
+    assert "no steps" in history._repr_html_()
+    for step, loss in enumerate((3.0, 2.0, 0.5)):
+        rows(history, step, **{"Eval/<b>": np.nan, "Loss/total": loss})
+    assert repr(history) == "<History: steps 0 to 2, 2 metrics, Loss/total 0.5>"
+    page = history._repr_html_()
+    assert page.index("Loss/total</td>") < page.index("Eval/&lt;b&gt;</td>")

@@ -1,18 +1,15 @@
 """Somebody opens the page of a mesh in a browser, without network: it draws, it listens, or it says why not."""
 
-import html
 import re
-import shutil
-import subprocess
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from browser import BROWSER, SOFTWARE, open_page
 
 from fieldwatch.recon.mesh import Triangles, write_mesh
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-SOFTWARE = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
 pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium"),
     pytest.mark.timeout(300),
@@ -45,21 +42,7 @@ def page_of(tmp_path, finish):
 
 @pytest.fixture
 def browse(tmp_path):
-    def browse(page, *flags, script=""):
-        """What the page is once it came to rest: the attributes of the mesh's figure, its title, and all of it."""
-        if script:
-            figure = "const figure=document.querySelector('figure.mesh')"
-            wait = f"(function go(){{{figure};if(figure.dataset.state!=='drawn')return setTimeout(go,100);{script}}})()"
-            allowed = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", page.read_text())
-            page.write_text(allowed.replace("</body>", f"<script>{wait}</script></body>"))
-        words = [BROWSER, "--headless", "--no-sandbox", *flags, f"--user-data-dir={tmp_path / 'profile'}"]
-        words += ["--window-size=400,300", "--virtual-time-budget=20000", "--dump-dom", page.as_uri()]
-        done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=200)
-        figure = re.search(r"<figure([^>]*)>", done.stdout)[1]
-        title = html.unescape(re.search(r"<title>(.*?)</title>", done.stdout)[1])
-        return dict(re.findall(r'data-(\w+)="([^"]*)"', figure)), title, done.stdout
-
-    return browse
+    return partial(open_page, profile=tmp_path / "profile")
 
 
 def test_a_textured_mesh_is_drawn_and_keys_change_how(page_of, browse):

@@ -79,6 +79,11 @@ class TrainingFlags:
     """Also log to MLflow, into RUN/mlflow.db."""
     log_every: int | None = None
     """Steps between two summary lines of RUN/log.txt: by default 100, or what the resumed run was started with."""
+    viewer: bool = False
+    """Show the model in a browser on this machine while it trains: depth, normals, photos beside it, pause, steps.
+    The numbers stay the same. Needs the extra viewer."""
+    viewer_port: int = 8080
+    """Port of --viewer; from another machine: ssh -L 8080:localhost:8080 MACHINE."""
     strict: bool = False
     """Exit with 1 for warnings, too."""
     json: bool = False

@@ -3,7 +3,8 @@
 import os
 import shlex
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -110,8 +111,8 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
         how["data_findings"] = found
         if within:
             how["replay_within"] = within
-        with bar:
-            outcome = job.train(folder, how)
+        with window_of(job, flags, console) as train_job, bar:
+            outcome = train_job(folder, how)
         code = training_exit_code(outcome.findings, strict=flags.strict)
         if flags.json and ranks.is_first:
             print_json(summary(outcome, code))
@@ -122,6 +123,25 @@ def train_and_report(  # noqa: PLR0913  pipeline, config, folder and flags make 
     border = console if ranks.is_first else Terminal(stderr=True)
     with deterministic_algorithms(wanted=getattr(config, "deterministic", False)):
         return report_failure(train, folder, border, extras=pipeline.start_command.split())
+
+
+@contextmanager
+def window_of(job: Job, flags: TrainingFlags, console: Console) -> Iterator[Callable[..., Outcome[Any]]]:
+    """Open the window of ``--viewer``, if it is wanted, and yield the function that trains.
+
+    Raises:
+        InputError: the pipeline has no window, several processes train together, or the window cannot be opened.
+    """
+    if not flags.viewer:
+        yield job.train
+        return
+    if job.window is None:
+        raise InputError("--viewer: this pipeline has no window; leave it out, and use `fieldwatch watch` instead")
+    if not Ranks.of_process().alone:
+        raise InputError("--viewer: expected one process, got several that train together; leave it out")
+    with job.window(flags.viewer_port) as window:
+        console.print(Text(f"  look at it: {window.address}"), soft_wrap=True)
+        yield window.train
 
 
 def _notes_on_the_gpu(config: Any) -> tuple[str, ...]:

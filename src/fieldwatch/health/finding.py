@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from fieldwatch.base import InputError
+from fieldwatch.base import InputError, percent
 
 Severity = Literal["note", "warning", "error"]
 """Severity of a finding, in ascending order."""
@@ -118,6 +118,26 @@ class Finding:
     def __str__(self) -> str:
         """Return the finding on one line."""
         return f"{self.severity}: {self.label}: {self.message} {self.remedy}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001  IPython's protocol
+        """Print the finding in a notebook or in IPython."""
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """Return the finding as the output of a notebook's cell."""
+        from fieldwatch.base import cell  # noqa: PLC0415  only notebooks need it
+
+        facts = (f"{self.certainty} ({percent(self.confidence, 0)})",) if self.is_explained else ()
+        cause = f"Most likely because of {self.because_of}." if self.because_of else ""
+        levels: Mapping[Severity, cell.Level] = {"note": "notes", "warning": "findings", "error": "failed"}
+        return cell.card(
+            self.label,
+            level=levels[self.severity],
+            label=self.severity,
+            headline=self.message,
+            facts=facts,
+            parts=[cell.paragraphs([self.remedy, cause])],
+        )
 
 
 def findings_in(events: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:

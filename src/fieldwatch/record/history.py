@@ -7,11 +7,15 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwatch.base import number
+from fieldwatch.record import tags
 from fieldwatch.record.events import check_event
 from fieldwatch.record.row import Block
 from fieldwatch.record.series import SampleLosses, Series, later_wins
 from fieldwatch.record.table import ARRIVAL, POSITION, SECONDS, STEP, Table
 
+_SHOWN = 30
+"""Number of metrics that a notebook shows."""
 _NO_SAMPLES = SampleLosses((), np.empty(0, np.intp), np.empty((5, 0)))
 
 
@@ -171,6 +175,36 @@ class History:
                 return True
         return False
 
+    def __repr__(self) -> str:
+        """Return the number of steps and metrics, and the last total loss."""
+        names = self.names()
+        loss = f", {tags.TOTAL} {number(float(self[tags.TOTAL].values[-1]))}" if tags.TOTAL in self else ""
+        return f"<History: {self._recorded_steps()}, {len(names):,} metrics{loss}>"
+
+    def _repr_html_(self) -> str:
+        """Return the history as the output of a notebook's cell: the total loss, and a table of the metrics."""
+        from fieldwatch.base import cell  # noqa: PLC0415  only notebooks need it
+
+        names = sorted(self.names(), key=lambda name: not name.startswith(f"{tags.LOSS}/"))
+        parts: list[cell.Html] = []
+        if tags.TOTAL in self and len(self[tags.TOTAL]) > 1:
+            total = self[tags.TOTAL]
+            parts.append(cell.curve(tags.TOTAL, total.steps, total.values))
+        rows = [_summary(name, self[name]) for name in names[:_SHOWN]]
+        if rows:
+            columns = ("metric", "values", "first", "last", "lowest", "highest", "")
+            curves = [cell.sparkline(name, self[name].steps, self[name].values) for name in names[:_SHOWN]]
+            shown = [(*row, drawn) for row, drawn in zip(rows, curves, strict=True)]
+            parts.append(cell.table(columns, shown, numeric=range(1, 6)))
+        rest = len(names) - len(rows)
+        parts.append(cell.paragraphs([f"and {rest:,} more: history.names() lists them all" if rest else ""]))
+        headline = f"{self._recorded_steps()}, {len(names):,} metrics"
+        level = "notes" if rows else "empty"
+        return cell.card("History", level=level, label="record", headline=headline, parts=parts)
+
+    def _recorded_steps(self) -> str:
+        return f"steps {self.first:,} to {self.step:,}" if self.step >= 0 else "no steps"
+
     def _merged(self, name: str, tables: list[Table]) -> Series:
         # Metrics stored in the same tables have the same row order, so it is computed only once for all of them.
         # Tables live as long as the history, so their ids are stable keys.
@@ -186,6 +220,14 @@ class History:
         self._series.clear()
         self._row_orders.clear()
         self._samples = None
+
+
+def _summary(name: str, series: Series) -> tuple[str, ...]:
+    """Return the row of a metric in a notebook's table."""
+    finite = series.values[np.isfinite(series.values)]
+    ends = (number(float(series.values[0])), number(float(series.values[-1])))
+    extremes = (number(float(finite.min())), number(float(finite.max()))) if len(finite) else ("-", "-")
+    return name, f"{len(series):,}", *ends, *extremes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """`Job`: a training that is ready to start."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,9 @@ class Job:
         check: ``check(preset)`` checks data and settings in about a second and returns the problems as `DataFinding`,
             like ``fieldwatch doctor``; an error among them keeps ``fieldwatch train`` from starting. ``preset`` is the
             config from which the settings were derived, or None. Without a function, nothing is checked.
+        window: ``window(port)`` opens a window that shows the model while it trains, for ``--viewer``: a context
+            manager of an object with ``address`` and ``train``, which is called in place of the one above. The training
+            computes the same numbers with it. None if the pipeline has no window.
     """
 
     headline: str
@@ -33,3 +37,4 @@ class Job:
     references: Mapping[str, float] = field(default_factory=dict[str, float])
     # A `DataFinding` belongs to the commands, which import this module.
     check: Callable[[Any], Sequence[Any]] | None = None
+    window: Callable[[int], AbstractContextManager[Any]] | None = None

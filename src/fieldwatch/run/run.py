@@ -434,6 +434,20 @@ class Run:
         """Wait until the journal, rules and sinks have processed every row recorded so far."""
         self._session.record.flush()
 
+    def __repr__(self) -> str:
+        """Return the folder, and the latest step of a run that is open."""
+        opened = self._opened
+        at = "not entered" if opened is None else f"step {opened.log.step_index}"
+        return f"<Run {str(self.folder)!r}: {at}>"
+
+    def _repr_html_(self) -> str:
+        """Return the run as the output of a notebook's cell: state, losses and findings, as recorded in its folder."""
+        from fieldwatch.monitor.notebook import run_card  # noqa: PLC0415  at first use
+        from fieldwatch.monitor.watch import Watcher  # noqa: PLC0415
+
+        with Watcher(self.folder) as watcher:
+            return run_card(watcher.refresh())
+
     @property
     def _session(self) -> Session:
         if self._opened is None:

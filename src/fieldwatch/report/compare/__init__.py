@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fieldwatch.report.compare.quality import Meaning, meaning_of
     from fieldwatch.report.compare.seeds import Group, Significance, permutation_test, welch_interval
     from fieldwatch.report.compare.side import RunPhase, Side
-    from fieldwatch.report.compare.sources import NothingToCompare, read_sides, runs_in, side_of
+    from fieldwatch.report.compare.sources import NothingToCompare, compare_runs, read_sides, runs_in, side_of
     from fieldwatch.report.compare.table import tables
 from fieldwatch.report.compare.comparison_json import as_json
 from fieldwatch.report.compare.comparison_text import printable, sentences, title
@@ -35,6 +35,7 @@ __all__ = [
     "Significance",
     "as_json",
     "compare",
+    "compare_runs",
     "comparison_account",
     "figure_of",
     "first_difference",

@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from fieldwatch.cli.kit import Panel, PanelKind, document, facts
+from fieldwatch.recon.commands.view.turned import turned_kind
 from fieldwatch.recon.mesh import MeshGrade, Triangles, write_glb
 
 _KIND: Final = "mesh"
@@ -16,8 +17,7 @@ _GOOD: Final = 75
 def mesh_kind() -> PanelKind:
     """Return the kind of panel that shows a mesh, for `write_page`."""
     assets = files("fieldwatch.recon.commands.mesh") / "assets"
-    script = "\n".join((assets / name).read_text("utf-8") for name in ("glb.js", "viewer.js"))
-    return PanelKind(_KIND, script, (assets / "viewer.css").read_text("utf-8"))
+    return turned_kind(_KIND, *((assets / name).read_text("utf-8") for name in ("glb.js", "viewer.js")))
 
 
 def mesh_panel(mesh: Triangles, *, up: Sequence[float]) -> Panel:

@@ -9,6 +9,7 @@ from fieldwatch.cli.kit import DataFinding
 from fieldwatch.pipeline import Job
 from fieldwatch.recon.commands.doctor_settings import FAR, SETTING, distance, far_setting, setting_findings
 from fieldwatch.recon.commands.normals.doctor_normals import map_findings
+from fieldwatch.recon.commands.view.normals_window import normals_window
 from fieldwatch.recon.pipelines.normals import NormalsConfig, NormalsScene, prepare_scene, train_normals
 
 HELD_OUT = "_held_out"
@@ -54,6 +55,7 @@ def prepare(config: NormalsConfig) -> Job:
         progress_tags=SHOWN,
         train=lambda folder, how: train_normals(config, scene, folder, **how),
         check=lambda preset: check(config, scene, preset),
+        window=lambda port: normals_window(port, config, scene),
     )
 
 

@@ -90,6 +90,12 @@ SPLATS = Pipeline(
             about="render a trained scene: views of its photos, new cameras, paths; depth, normals",
             takes_run=True,
         ),
+        "view": Command(
+            run="fieldwatch.recon.commands.view.command:run",
+            flags="fieldwatch.recon.commands.view.flags:SceneFlags",
+            about="show Gaussians, a mesh or a run: in a window, or on a page that opens offline",
+            takes_run=True,
+        ),
         "data photos": Command(
             run="fieldwatch.recon.commands.capture.photos:run",
             flags="fieldwatch.recon.commands.capture.flags:PhotosFlags",

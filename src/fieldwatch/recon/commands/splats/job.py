@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.table import Table
@@ -12,6 +13,7 @@ from fieldwatch.pipeline import Job, Outcome, RunChoices
 from fieldwatch.recon.commands.doctor_settings import setting_findings
 from fieldwatch.recon.commands.splats.doctor_background import background_findings
 from fieldwatch.recon.commands.splats.doctor_photos import check_scene
+from fieldwatch.recon.commands.view.splats_window import Look, splats_window
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import STAGE0, Evaluation, Scene, SplatsConfig, prepare_scene, train_splats
 
@@ -65,6 +67,7 @@ def prepare(config: SplatsConfig) -> Job:
         progress_tags=SHOWN,
         train=lambda folder, how: _train(config, scene, folder, how),
         check=lambda preset: check(config, scene, preset),
+        window=lambda port: splats_window(port, scene, partial(_train, config, scene)),
     )
 
 
@@ -90,9 +93,11 @@ def check(config: SplatsConfig, scene: Scene, preset: SplatsConfig | None) -> tu
     return (*about_data, *setting_findings(config, preset, MAGNITUDES, instead=instead))
 
 
-def _train(config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices) -> Outcome[Evaluation]:
+def _train(
+    config: SplatsConfig, scene: Scene, folder: Path, how: RunChoices, look: Look | None = None
+) -> Outcome[Evaluation]:
     """Train, and add the files that the training wrote before its end to the products."""
-    outcome = train_splats(config, scene, folder, **how)
+    outcome = train_splats(config, scene, folder, look, **how)
     # Short runs may end before iteration 7000, at which this folder is written.
     stage0 = outcome.folder / STAGE0
     return replace(outcome, products={"3dgs": stage0, **outcome.products}) if stage0.is_dir() else outcome

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 from fieldwatch import InputError
-from fieldwatch.pipeline import Job
+from fieldwatch.pipeline import Job, Outcome, RunChoices
 from fieldwatch.recon.commands.splats.job import SHOWN, lpips_note
+from fieldwatch.recon.commands.view.splats_window import Look, splats_window
 from fieldwatch.recon.losses import find_lpips
 from fieldwatch.recon.pipelines.splats import (
+    Evaluation,
     RefineConfig,
     Refinement,
     prepare_refinement,
@@ -21,6 +23,10 @@ def prepare(config: RefineConfig) -> Job:
         InputError, OSError: the run, its checkpoint, its photos or the mesh cannot be used.
     """
     refinement = prepare_refinement(config)
+
+    def train(folder: Path, how: RunChoices, look: Look | None = None) -> Outcome[Evaluation]:
+        return refine_mesh(config, refinement, folder, look, **how)
+
     lpips, why = find_lpips()
     return Job(
         headline=headline(config, refinement),
@@ -29,7 +35,8 @@ def prepare(config: RefineConfig) -> Job:
         total=config.iterations,
         # The number of Gaussians is fixed by the mesh.
         progress_tags={tag: text for tag, text in SHOWN.items() if tag != "Model/size"},
-        train=lambda folder, how: refine_mesh(config, refinement, folder, **how),
+        train=train,
+        window=lambda port: splats_window(port, refinement.scene, train),
     )
 
 

@@ -1,6 +1,6 @@
 """Training of Gaussians on photos with surface regularization: the objective and the training loop."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -83,7 +83,11 @@ def loss_terms(
 
 
 def train_splats(  # noqa: PLR0915  objective and training loop in one place
-    config: SplatsConfig, scene: Scene, folder: Path, **how: Unpack[RunChoices]
+    config: SplatsConfig,
+    scene: Scene,
+    folder: Path,
+    look: Callable[[Run, SplatModel], None] | None = None,
+    **how: Unpack[RunChoices],
 ) -> Outcome[Evaluation]:
     """Train Gaussians on photos in a run folder, and resume the run if the folder contains one.
 
@@ -91,6 +95,7 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
         config: settings of the run.
         scene: photos, cameras, initial Gaussians and schedule, from `prepare_scene`.
         folder: run folder, created if necessary.
+        look: function that is called at the end of each step with the run and the model; it changes neither.
         **how: options of the run, see `RunChoices`.
 
     Returns:
@@ -186,6 +191,8 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
             if step.index + 1 in plan.tests:
                 evaluation = evaluator.evaluate(run, step.index + 1)
                 run.save_after_step({} if evaluation is None else {"psnr": evaluation.score})
+            if look is not None:
+                look(run, model)
         # Rendering the products may run out of memory as well: retried in more bands.
         write = partial(products_of, config, scene, model, optimizers, run, evaluator)
         products = run.ranks.only_first(partial(run.retry, write, evaluator.micro_batches), "the products")

@@ -3,13 +3,6 @@
 const SIZES = { SCALAR: 1, VEC2: 2, VEC3: 3, VEC4: 4 };
 const COMPONENTS = { 5121: Uint8Array, 5123: Uint16Array, 5125: Uint32Array, 5126: Float32Array };
 
-function bytesOfBase64(text) {
-  const decoded = atob(text.trim());
-  const bytes = new Uint8Array(decoded.length);
-  for (let i = 0; i < decoded.length; i++) bytes[i] = decoded.charCodeAt(i);
-  return bytes;
-}
-
 function chunksOf(bytes) {
   const words = new DataView(bytes.buffer);
   if (bytes.length < 20 || words.getUint32(0, true) !== 0x46546c67) throw new Error("the embedded mesh is not a GLB file");

@@ -1,6 +1,6 @@
 """Training of a mesh and the Gaussians bound to it: the objective and the training loop."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -13,6 +13,7 @@ from fieldwatch.recon.pipelines.splats.algorithm import PRODUCTS
 from fieldwatch.recon.pipelines.splats.bands import ViewInBands, max_bands, split_views
 from fieldwatch.recon.pipelines.splats.evaluation import Evaluation
 from fieldwatch.recon.pipelines.splats.evaluator import Evaluator
+from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.objective import photo_similarity
 from fieldwatch.recon.pipelines.splats.population import PopulationMonitor
 from fieldwatch.recon.pipelines.splats.refined.config import RefineConfig
@@ -27,11 +28,16 @@ from fieldwatch.recon.render.splats import count_visible
 
 
 def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
-    config: RefineConfig, refinement: Refinement, folder: Path, **how: Unpack[RunChoices]
+    config: RefineConfig,
+    refinement: Refinement,
+    folder: Path,
+    look: Callable[[Run, SplatModel], None] | None = None,
+    **how: Unpack[RunChoices],
 ) -> Outcome[Evaluation]:
     """Train a mesh and the Gaussians bound to it in a run folder, and resume the run if the folder contains one.
 
-    `refinement` comes from `prepare_refinement`. Return the last evaluation and the files that were written.
+    `refinement` comes from `prepare_refinement`. `look` is called at the end of each step and changes nothing. Return
+    the last evaluation and the files that were written.
 
     Raises:
         ConfigMismatch: The folder contains a run with another config, on other photos, or of another mesh.
@@ -105,6 +111,8 @@ def refine_mesh(  # noqa: PLR0915  objective and training loop in one place
             if step.index + 1 in plan.tests:
                 evaluation = evaluator.evaluate(run, step.index + 1)
                 run.save_after_step({} if evaluation is None else {"psnr": evaluation.score})
+            if look is not None:
+                look(run, model)
         write = partial(products_of, config, refinement, optimizers, run, evaluator)
         products = run.retry(write, evaluator.micro_batches)
     return Outcome.of(run, evaluation, products)

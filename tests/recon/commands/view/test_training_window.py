@@ -1,0 +1,195 @@
+"""The window of a training: it draws what somebody looks at, it pauses and steps, and it changes no number."""
+
+import signal
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwatch import Checkpoints, InputError, Interrupted, Run
+from fieldwatch.cli import main
+
+viser = pytest.importorskip("viser", reason="no viser here: pip install 'fieldwatch[viewer]'")
+
+from fieldwatch.recon.commands.view.scene import ViewedScene  # noqa: E402  needs viser
+from fieldwatch.recon.commands.view.training_window import Drawing, TrainingWindow, camera_of  # noqa: E402
+
+TINY = (
+    "--views 6 --held-out 3 --coarse-iterations 15000 --schedule-scale 0.002 --device cpu --growth-cap 1500 "
+    "--test-iterations 10000 --turntable 0 --threads 1 --prune-below 0.01 --no-doctor"
+).split()
+
+
+class Browser:
+    """Somebody who looks: a camera that moves with every look at it, and the pictures that arrived."""
+
+    def __init__(self, *, moves=True):
+        self.pictures = []
+        self.moves = moves
+        self.scene = SimpleNamespace(set_background_image=lambda picture, **_: self.pictures.append(picture))
+
+    @property
+    def camera(self):
+        moment = time.time() if self.moves else 0.0
+        pose = {"wxyz": np.array([0.0, 1.0, 0.0, 0.0]), "position": np.array([0.0, 0.0, 4.0])}
+        return SimpleNamespace(update_timestamp=moment, fov=0.9, aspect=1.5, **pose)
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    browsers = {}
+    monkeypatch.setattr(viser.ViserServer, "get_clients", lambda _: dict(browsers))
+    return browsers
+
+
+@pytest.fixture
+def window(port):
+    scene = ViewedScene(title="nothing", up=(0.0, 0.0, 1.0))
+    with TrainingWindow(scene, modes=("gray", "noise"), photos=("a", "b"), port=port, across=64) as window:
+        yield window
+
+
+def noisy(camera, mode):
+    """A careless drawing, which draws random numbers."""
+    shape = (camera.height, camera.width, 3)
+    return np.full(shape, 7, np.uint8) if mode == "gray" else (255 * torch.rand(shape)).byte().numpy()
+
+
+DRAWING = Drawing(draw=noisy, compare=lambda index: np.full((4, 8, 3), index, np.uint8))
+
+
+def items_of(folder):
+    return flat(Checkpoints(folder / "checkpoints").read(max(Checkpoints(folder / "checkpoints").steps())))
+
+
+def flat(value, name=""):
+    if isinstance(value, dict):
+        return {key: leaf for part, inner in value.items() for key, leaf in flat(inner, f"{name}/{part}").items()}
+    if isinstance(value, list | tuple):
+        return {key: leaf for at, inner in enumerate(value) for key, leaf in flat(inner, f"{name}/{at}").items()}
+    return {name: value}
+
+
+def same(one, other):
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(np.all(one == other))
+
+
+def test_a_training_has_the_same_state_with_a_window_and_somebody_who_looks(tmp_path, port, watched):
+    assert main(["train", "splats", "--out", str(tmp_path / "plain"), *TINY]) in (0, 1)
+    watched[0] = Browser()
+    words = ["--viewer", "--viewer-port", str(port)]
+    assert main(["train", "splats", "--out", str(tmp_path / "seen"), *TINY, *words]) in (0, 1)
+    assert len(watched[0].pictures) > 2
+    assert watched[0].pictures[-1].shape == (160, 240, 3)
+    assert watched[0].pictures[-1].std() > 1
+    plain, seen = items_of(tmp_path / "plain"), items_of(tmp_path / "seen")
+    assert plain.keys() == seen.keys()
+    assert [name for name in plain if not same(plain[name], seen[name])] == []
+    assert any("random_state" in name for name in plain)
+
+
+@pytest.fixture
+def steps(tmp_path, window):
+    """Make steps with the window after each of them."""
+
+    def steps(count, drawing=DRAWING):
+        with Run(tmp_path / "run") as run:
+            for step in run.steps(count):
+                window.after_step(run, drawing)
+                yield step.index
+
+    return steps
+
+
+def test_nobody_looks_and_a_step_costs_microseconds(window, watched, tmp_path):
+    with Run(tmp_path) as run:
+        before = time.perf_counter()
+        for _ in range(500):
+            window.after_step(run, DRAWING)
+        assert time.perf_counter() - before < 0.25
+
+
+def test_pictures_follow_mode_size_and_view_and_leave_random_states_alone(window, watched, steps):
+    watched[0] = Browser()
+    state = torch.random.get_rng_state()
+    for _ in steps(2):
+        window._mode.value = "noise"
+        window._across.value = 96
+        time.sleep(0.15 + window._cost)
+    assert [picture.shape for picture in watched[0].pictures] == [(43, 64, 3), (64, 96, 3)]
+    assert watched[0].pictures[0].std() == 0
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert "step 1" in window._status.content
+
+
+def test_a_photo_is_compared_and_the_comparison_disappears(window, watched, steps):
+    watched[0] = Browser()
+    window._photo.value = "b"
+    shown = []
+    for _ in steps(2):
+        shown.append(window._comparison is not None)
+        window._photo.value = "nothing"
+        time.sleep(0.15 + window._cost)
+    assert shown == [True, False]
+
+
+def test_a_pause_waits_for_a_single_step_and_draws_a_view_that_stays_once(window, watched, steps):
+    watched[0] = Browser(moves=False)
+    window._set_paused(paused=True)
+    threading.Timer(0.5, window._one_step.set).start()
+    before = time.perf_counter()
+    assert next(steps(2)) == 0
+    assert time.perf_counter() - before > 0.4
+    assert len(watched[0].pictures) == 1
+    assert window._paused.is_set()
+    assert not window._step.disabled
+
+
+def test_a_signal_ends_a_pause_and_the_run(window, watched, steps):
+    watched[0] = Browser()
+    window._set_paused(paused=True)
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGTERM]).start()
+    with pytest.raises(Interrupted):
+        list(steps(5))
+
+
+def test_the_training_goes_on_when_nobody_looks_any_more(window, watched, steps):
+    watched[0] = Browser()
+    window._set_paused(paused=True)
+    threading.Timer(0.3, watched.clear).start()
+    assert list(steps(3)) == [0, 1, 2]
+    assert not window._paused.is_set()
+
+
+def test_a_drawing_that_fails_ends_the_window_and_not_the_training(watched, steps, capsys):
+    watched[0] = Browser()
+
+    def fail(_camera, _mode):
+        raise RuntimeError("out of memory")
+
+    assert list(steps(3, Drawing(draw=fail, compare=DRAWING.compare))) == [0, 1, 2]
+    assert capsys.readouterr().err.count("RuntimeError: out of memory") == 1
+
+
+def test_a_view_of_the_browser_is_a_camera():
+    camera = camera_of(Browser().camera, 120)
+    assert (camera.width, camera.height) == (120, 80)
+    assert camera.fy == pytest.approx(40 / np.tan(0.45))
+    assert torch.allclose(camera.forward, torch.tensor([0.0, 0.0, -1.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_does_not_exist_is_refused(port):
+    with pytest.raises(InputError, match="port"):
+        TrainingWindow(ViewedScene(title="a", up=(0.0, 0.0, 1.0)), modes=("a",), port=port)
