@@ -10,7 +10,7 @@ value (zero, empty) is omitted, unless ``always`` is set, which members of a ``o
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _VARINT = 0
 _EIGHT_BYTES = 1
@@ -70,6 +70,19 @@ def fields(message: bytes) -> dict[int, int | bytes]:
         IndexError, struct.error, ValueError: the bytes are not a valid message.
     """
     values: dict[int, int | bytes] = {}
+    for number, value in all_fields(message):
+        values.setdefault(number, value)
+    return values
+
+
+def all_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Decode a message: yield number and value of each field in the order written, repeated fields several times.
+
+    Varints are returned as integers, all other fields as undecoded bytes.
+
+    Raises:
+        IndexError, struct.error, ValueError: the bytes are not a valid message.
+    """
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -88,10 +101,10 @@ def fields(message: bytes) -> dict[int, int | bytes]:
                 at = at + 4
             case _:
                 raise ValueError(f"expected a field of wire type 0, 1, 2 or 5, got {key & 7} before byte {at}")
-        values.setdefault(key >> 3, value)
-    if at != len(message):
-        raise ValueError("the message ends in the middle of a field")
-    return values
+        # Checked before the field is used: a truncated one has fewer bytes than it declares.
+        if at > len(message):
+            raise ValueError("the message ends in the middle of a field")
+        yield key >> 3, value
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

@@ -66,6 +66,11 @@ COMMANDS = {
         about="export a run's record (Parquet, CSV, TensorBoard) or its model for other programs",
         takes_run=True,
     ),
+    "import": Command(
+        run="fieldwatch.cli.import_run:run",
+        flags="fieldwatch.cli.import_run:Arguments",
+        about="import a run that TensorBoard, W&B, MLflow or a CSV file recorded",
+    ),
     "compare": Command(
         run="fieldwatch.cli.compare:run",
         flags="fieldwatch.cli.compare:flags_class",

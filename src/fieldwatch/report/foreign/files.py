@@ -75,7 +75,7 @@ def read_event_file(path: Path) -> EventFile:
         size = path.stat().st_size
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
         try:
-            for record in _records(data):
+            for record in intact_records(data):
                 if not reader.add(record):
                     damage = f"record {reader.records + 1} is not an event: the rest of the file was not read"
                     break
@@ -87,7 +87,7 @@ def read_event_file(path: Path) -> EventFile:
     return reader.result(path, damage)
 
 
-def _records(data: Any) -> Iterator[bytes]:
+def intact_records(data: Any) -> Iterator[bytes]:
     """Yield each valid record; stop at the first truncated or damaged one."""
     at = 0
     # Records have no marker, so the next one cannot be found after a damaged length.

@@ -1,0 +1,142 @@
+"""Search for the runs of other tools in a file or folder."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from fieldwatch.base import MissingPathError, printable
+from fieldwatch.record import holds_run
+from fieldwatch.report.imports.csv_table import axis_of, column_names, read_csv
+from fieldwatch.report.imports.mlflow_database import is_database, is_mlflow, read_mlflow_database, runs_of
+from fieldwatch.report.imports.mlflow_files import is_run_folder, name_of_run, read_mlflow_files
+from fieldwatch.report.imports.source import BadSource, FoundRun, SourceRun
+from fieldwatch.report.imports.wandb import read_wandb
+
+KNOWN = (
+    "TensorBoard event files (*tfevents*), a W&B run (run-*.wandb), MLflow (mlruns/ or mlflow.db), or a CSV file with a "
+    "column step or epoch"
+)
+_TABLES = (".csv", ".tsv")
+_DATABASES = (".db", ".sqlite", ".sqlite3")
+_EVENTS = "tfevents"
+_MOST_LISTED = 20
+
+
+def find_runs(source: Path) -> list[FoundRun]:
+    """Return the runs of other tools in a file, or at or below a folder; links are not followed.
+
+    Raises:
+        MissingPathError: the path does not exist.
+        BadSource: it holds no run of a known tool, or is a run of this toolkit.
+    """
+    if not source.exists():
+        raise MissingPathError(f"there is no {source}: expected {KNOWN}")
+    if source.is_dir() and holds_run(source):
+        raise BadSource(f"{source} is a fieldwatch run already: expected {KNOWN}")
+    found = list(_in_folders(source) if source.is_dir() else _in_file(source, source.name))
+    if not found:
+        what = "no run of a tool that is known" if source.is_dir() else "no file of a tool that is known"
+        raise BadSource(f"{source}: {what}: expected {KNOWN}")
+    return found
+
+
+def choose_run(found: Sequence[FoundRun], source: Path, name: str | None) -> FoundRun:
+    """Return the only run, or the one with a name or identity.
+
+    Raises:
+        BadSource: there are several, and no name or a name of none or several of them; the message lists them.
+    """
+    chosen = [each for each in found if name is None or name in (each.name, each.identity)]
+    if len(chosen) == 1:
+        return chosen[0]
+    listed = chosen or found
+    names = [each.name for each in listed]
+    # Runs of one name are told apart by their identities.
+    shown = [each.identity if names.count(each.name) > 1 else each.name for each in listed]
+    lines = "\n".join(
+        f"  {printable(each)} ({run.tool})" for each, run in zip(shown, listed, strict=True) if each
+    ).splitlines()
+    more = [f"  and {len(lines) - _MOST_LISTED} more"] if len(lines) > _MOST_LISTED else []
+    problem = "" if name is None else f"--run {name}: "
+    raise BadSource(
+        "\n".join(
+            (
+                f"{problem}expected one run, got {len(chosen)} in {source}: choose one with --run NAME, of these:",
+                *lines[:_MOST_LISTED],
+                *more,
+            )
+        )
+    )
+
+
+def _in_folders(source: Path) -> Iterator[FoundRun]:
+    for place, inner, names in os.walk(source):
+        inner.sort()
+        folder = Path(place)
+        relative = folder.relative_to(source).as_posix()
+        label = source.absolute().name if relative == "." else relative
+        # A run folder of ours holds event files of its own, which are no other run.
+        if holds_run(folder):
+            inner.clear()
+        elif is_run_folder(folder):
+            inner.clear()
+            yield _mlflow_folder(folder)
+        else:
+            yield from _in_folder(folder, label, sorted(names))
+            if any(each.endswith(".wandb") for each in names):
+                inner.clear()
+
+
+def _in_folder(folder: Path, label: str, names: Sequence[str]) -> Iterator[FoundRun]:
+    # All event files of a folder are one run.
+    if any(_EVENTS in each and not each.startswith(".") for each in names):
+        yield from _event_files(folder, label)
+    for each in names:
+        if _EVENTS not in each:
+            yield from _in_file(folder / each, label if each.endswith(".wandb") else f"{label}/{each}")
+
+
+def _in_file(path: Path, label: str) -> Iterator[FoundRun]:
+    if _EVENTS in path.name:
+        yield from _event_files(path, label)
+    elif path.suffix == ".wandb":
+        identity = path.stem.removeprefix("run-")
+        yield FoundRun(tool="W&B", name=label, identity=identity, read=lambda part: read_wandb(path, partial=part))
+    elif path.suffix.lower() in _TABLES and axis_of(column_names(path)) is not None:
+        yield FoundRun(
+            tool="CSV", name=label, identity=str(path), read=lambda part: read_csv(path, path.stem, partial=part)
+        )
+    elif path.suffix.lower() in _DATABASES and is_database(path) and is_mlflow(path):
+        for identity, name in runs_of(path):
+            yield FoundRun(
+                tool="MLflow", name=name or identity, identity=identity, read=partial(_of_database, path, identity)
+            )
+
+
+def _of_database(path: Path, identity: str, partly: bool) -> SourceRun:
+    # A damaged database cannot be read in part.
+    del partly
+    return read_mlflow_database(path, identity)
+
+
+def _mlflow_folder(folder: Path) -> FoundRun:
+    return FoundRun(
+        tool="MLflow",
+        name=name_of_run(folder) or folder.name,
+        identity=folder.name,
+        read=lambda part: read_mlflow_files(folder, partial=part),
+    )
+
+
+def _event_files(place: Path, label: str) -> Iterator[FoundRun]:
+    # Imported here: TensorBoard is an extra, and no other tool needs it.
+    from fieldwatch.report.imports.tensorboard import is_session, read_tensorboard  # noqa: PLC0415
+
+    if not is_session(place):
+        yield FoundRun(
+            tool="TensorBoard",
+            name=label,
+            identity=str(place),
+            read=lambda part: read_tensorboard(place, label, partial=part),
+        )

@@ -1,0 +1,98 @@
+"""Reader for the runs of an MLflow database (``mlflow.db``), as sources of an import; read without the mlflow package."""
+
+import math
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from fieldwatch.report.imports.mlflow_names import ending_note, logged_pictures, stored_value
+from fieldwatch.report.imports.source import BadSource, SourceRun, Values
+
+_SIGNATURE = b"SQLite format 3\0"
+_TABLES = {"experiments", "runs", "metrics", "params"}
+
+
+def is_database(path: Path) -> bool:
+    """Return whether a file is an SQLite database."""
+    with path.open("rb") as file:
+        return file.read(len(_SIGNATURE)) == _SIGNATURE
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading; nothing is written, neither to it nor next to it.
+
+    Raises:
+        BadSource: the database is damaged.
+    """
+    # Without a log of pending writes, the file is complete; SQLite would create its lock files next to it otherwise.
+    pending = path.with_name(f"{path.name}-wal").exists()
+    address = f"{path.absolute().as_uri()}?mode=ro{'' if pending else '&immutable=1'}"
+    try:
+        connection = sqlite3.connect(address, uri=True)
+        try:
+            yield connection
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        raise BadSource(f"{path}: {error}: expected an intact SQLite database of MLflow; use an intact copy") from error
+
+
+def is_mlflow(path: Path) -> bool:
+    """Return whether an SQLite database is one of MLflow.
+
+    Raises:
+        BadSource: the database is damaged.
+    """
+    with opened(path) as database:
+        names = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return names >= _TABLES
+
+
+def runs_of(path: Path) -> list[tuple[str, str]]:
+    """Return ID and name of each run that is not deleted, oldest first.
+
+    Raises:
+        BadSource: the database is damaged.
+    """
+    query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage IS NOT 'deleted' ORDER BY start_time, run_uuid"
+    with opened(path) as database:
+        return [(str(identity), str(name or "")) for identity, name in database.execute(query)]
+
+
+def read_mlflow_database(path: Path, identity: str) -> SourceRun:
+    """Read the metrics, parameters and pictures of a run.
+
+    Args:
+        path: the database.
+        identity: ID of the run.
+
+    Raises:
+        BadSource: the database is damaged.
+    """
+    values = Values()
+    with opened(path) as database:
+        name, status, artifacts = database.execute(
+            "SELECT name, status, artifact_uri FROM runs WHERE run_uuid = ?", (identity,)
+        ).fetchone()
+        rows = database.execute(
+            "SELECT key, step, timestamp, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp", (identity,)
+        )
+        for key, step, milliseconds, value, is_nan in rows:
+            values.add(str(key), int(step), milliseconds / 1000, math.nan if is_nan else stored_value(value))
+        config = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (identity,)))
+    # Artifacts elsewhere, such as in a bucket, are not fetched.
+    address = urlsplit(str(artifacts or ""))
+    folder = Path(unquote(address.path)) if address.scheme in ("", "file") and address.path else None
+    return SourceRun(
+        tool="MLflow",
+        name=str(name or identity),
+        place=path,
+        series=values.series(),
+        config=config,
+        pictures=lambda: logged_pictures(folder) if folder is not None else (),
+        began=values.began(),
+        notes=ending_note(str(status or "")),
+    )
