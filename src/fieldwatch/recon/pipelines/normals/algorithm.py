@@ -37,12 +37,12 @@ def train_normals(  # noqa: PLR0915  objective and training loop in one place
     config: NormalsConfig,
     scene: NormalsScene,
     folder: Path,
-    look: Callable[[Run, NormalsModel], None] | None = None,
+    on_step_end: Callable[[Run, NormalsModel], None] | None = None,
     **how: Unpack[RunChoices],
 ) -> Outcome[NormalsEvaluation]:
     """Train a surface on normal maps in a run folder, resuming an existing run.
 
-    `look` is called at the end of each step with the run and the model; it changes neither.
+    `on_step_end` is called at the end of each step with the run and the model; it changes neither.
 
     Raises:
         Diverged: training diverged; the message gives the diagnosis and the checkpoint to resume from.
@@ -123,8 +123,8 @@ def train_normals(  # noqa: PLR0915  objective and training loop in one place
             # After the recovery, so that the model evaluated and saved is the one after a rollback.
             if evaluations.due(step.index + 1):
                 run.ranks.only_first(partial(evaluations.evaluate, run, step), "an evaluation")
-            if look is not None:
-                look(run, model)
+            if on_step_end is not None:
+                on_step_end(run, model)
         write_results = partial(make_products, run, config, scene, model, evaluations)
         products = run.ranks.only_first(write_results, "the products")
     return Outcome.of(run, evaluations.newest, products)

@@ -86,7 +86,7 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
     config: SplatsConfig,
     scene: Scene,
     folder: Path,
-    look: Callable[[Run, SplatModel], None] | None = None,
+    on_step_end: Callable[[Run, SplatModel], None] | None = None,
     **how: Unpack[RunChoices],
 ) -> Outcome[Evaluation]:
     """Train Gaussians on photos in a run folder, and resume the run if the folder contains one.
@@ -95,7 +95,7 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
         config: settings of the run.
         scene: photos, cameras, initial Gaussians and schedule, from `prepare_scene`.
         folder: run folder, created if necessary.
-        look: function that is called at the end of each step with the run and the model; it changes neither.
+        on_step_end: function that is called at the end of each step with the run and the model; it changes neither.
         **how: options of the run, see `RunChoices`.
 
     Returns:
@@ -191,8 +191,8 @@ def train_splats(  # noqa: PLR0915  objective and training loop in one place
             if step.index + 1 in plan.tests:
                 evaluation = evaluator.evaluate(run, step.index + 1)
                 run.save_after_step({} if evaluation is None else {"psnr": evaluation.score})
-            if look is not None:
-                look(run, model)
+            if on_step_end is not None:
+                on_step_end(run, model)
         # Rendering the products may run out of memory as well: retried in more bands.
         write = partial(products_of, config, scene, model, optimizers, run, evaluator)
         products = run.ranks.only_first(partial(run.retry, write, evaluator.micro_batches), "the products")
