@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from fieldwatch import Run, read_history
-from fieldwatch.health import HealthRule
+from fieldwatch.rules import HealthRule
 from fieldwatch.recon.geometry import Camera
 
 NEIGHBORS = 2
