@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 
 from fieldwatch import Run, read_history
-from fieldwatch.rules import HealthRule
 from fieldwatch.recon.geometry import Camera
+from fieldwatch.rules import HealthRule
 
 NEIGHBORS = 2
 """Number of neighbors beside each suspect: with one, the neighbor could be the wrong one."""
