@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -52,6 +53,16 @@ def pretended_gpu() -> Iterator[FakeCuda]:
         device.emulator = Emulator(options=SANITIZED if sanitized else ())
         stack.enter_context(mock.patch.object(launcher, "LAUNCHER", device.emulator))
         yield device
+
+
+_VERDICTS: dict[tuple[str, int], str | None] = {}
+
+
+def share_trials(device: Any) -> Any:
+    """Let trainings on several devices share the trials of kernels, which take longer than their steps."""
+    if isinstance(device, FakeCuda):
+        device.emulator.verdicts = _VERDICTS
+    return device
 
 
 class RealCuda:

@@ -80,7 +80,6 @@ class Ledger:
         waits: times at which the host waited for the device, by cause and place.
         unordered: sums whose order, and with it whose last bits, differ from run to run, by operation and place.
         uploads: copies from the host to the device, by place.
-        kernels: operations with the dtypes of their tensors.
     """
 
     launches: Counter[str] = field(default_factory=Counter)
@@ -88,7 +87,6 @@ class Ledger:
     waits: Counter[tuple[str, str]] = field(default_factory=Counter)
     unordered: Counter[tuple[str, str]] = field(default_factory=Counter)
     uploads: Counter[str] = field(default_factory=Counter)
-    kernels: Counter[str] = field(default_factory=Counter)
 
     def launch(self, operation: str) -> None:
         """Count a kernel."""

@@ -1,11 +1,12 @@
 """Tensors of the pretended device, and the dispatch of every operation on them."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fake_cuda import operations
@@ -165,27 +166,94 @@ def _is_cuda(device: Any) -> bool:
     return device is not None and torch.device(device).type == "cuda"
 
 
+@dataclass(frozen=True)
+class _Operation:
+    """What the dispatch asks about an operation at every call.
+
+    Attributes:
+        name: name without its namespace and its overload.
+        full_name: with both.
+        seeded: whether it draws random numbers.
+        written: positions and names of the arguments that it writes and returns; None if it returns new tensors.
+        several: whether it returns several tensors.
+    """
+
+    name: str
+    full_name: str
+    seeded: bool
+    written: tuple[tuple[int, str], ...] | None
+    several: bool
+
+
+@functools.cache
+def _known(func: Any) -> _Operation:
+    schema = func._schema
+    written = None
+    if any(one.alias_info is not None and one.alias_info.is_write for one in schema.returns):
+        arguments = enumerate(schema.arguments)
+        written = tuple(
+            (at, one.name) for at, one in arguments if one.alias_info is not None and one.alias_info.is_write
+        )
+    return _Operation(
+        name=schema.name.removeprefix("aten::"),
+        full_name=func.name(),
+        seeded=torch.Tag.nondeterministic_seeded in func.tags,
+        written=written,
+        several=len(schema.returns) > 1,
+    )
+
+
+def _is_written(value: Any) -> bool:
+    return value.alias_info is not None and value.alias_info.is_write
+
+
+# torch's own tree functions take longer than the operations of tiny trainings.
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested lists, tuples and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return a value with the tensors in nested lists, tuples and dictionaries changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        parts = [_mapped(change, part) for part in value]
+        return parts if isinstance(value, list) else tuple(parts)
+    if isinstance(value, dict):
+        return {key: _mapped(change, part) for key, part in value.items()}
+    return value
+
+
 def _dispatch(func: Any, args: tuple, kwargs: dict) -> Any:
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors = [*_tensors(args), *_tensors(kwargs)]
     on_device = any(isinstance(tensor, DeviceTensor) for tensor in tensors)
-    name = func._schema.name.removeprefix("aten::")
+    operation = _known(func)
+    name = operation.name
     if not on_device and not _is_cuda(kwargs.get("device")):
         return _on_host(func, name, args, kwargs)
     _refuse_generator(kwargs.get("generator"), "cuda", name)
     if on_device:
         _refuse_strays(func, name, args, tensors)
-    if func.name() in operations.CPU_ONLY:
-        raise NotImplementedError(f"Could not run '{func.name()}' with arguments from the 'CUDA' backend.")
+    if operation.full_name in operations.CPU_ONLY:
+        raise NotImplementedError(f"Could not run '{operation.full_name}' with arguments from the 'CUDA' backend.")
     if name in operations.RESHAPED_IN_PLACE:
         raise NotImplementedError(f"{name} of a tensor on the pretended device")
     _count(func, name, args, kwargs)
-    out = _computed(func, name, args, kwargs)
-    written = _written(func, args, kwargs)
-    if written is not None:
-        return written
+    out = _computed(func, operation, args, kwargs)
+    if operation.written is not None:
+        written = [kwargs.get(key, args[at] if at < len(args) else None) for at, key in operation.written]
+        return tuple(written) if operation.several else written[0]
     requested = kwargs.get("device")
     to_host = func is aten._local_scalar_dense.default or (requested is not None and not _is_cuda(requested))
-    return out if to_host else tree_map(_wrapped, out)
+    return out if to_host else _mapped(_wrapped, out)
 
 
 def _on_host(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
@@ -198,7 +266,7 @@ def _on_host(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
         out = func(*args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
         pinned = pinned or (name in operations.VIEWS and args and _is_pinned(args[0]))
     if pinned:
-        for part in tree_leaves(out):
+        for part in _tensors(out):
             STATE.pinned[part] = True
     return out
 
@@ -263,8 +331,6 @@ def _count(func: Any, name: str, args: tuple, kwargs: dict) -> None:
             ledger.add_unordered(name)  # index_put(accumulate=True) sorts, and repeats
         elif name in operations.WITHOUT_DETERMINISTIC_ALGORITHM:
             raise RuntimeError(f"{name} does not have a deterministic implementation, but you set ...")
-    dtypes = {str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves((args, kwargs)) if _has_dtype(leaf)}
-    ledger.kernels[f"{func.name()} {','.join(sorted(dtypes))}"] += 1
 
 
 def use_memory() -> None:
@@ -275,10 +341,6 @@ def use_memory() -> None:
     if STATE.launches_left < 0:
         STATE.launches_left = None
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-def _has_dtype(value: object) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 def _count_indices(name: str, indices: Any) -> None:
@@ -301,12 +363,12 @@ def _count_copy(source: torch.Tensor, target: Any, *, blocking: bool, pinned_tar
             STATE.ledger.wait("copy to the device" if blocking else "copy of pageable memory to the device")
 
 
-def _computed(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
-    plain_args = tree_map(_plain, args)
-    plain_kwargs = {key: tree_map(_plain, value) for key, value in kwargs.items() if key != "pin_memory"}
+def _computed(func: Any, operation: _Operation, args: tuple, kwargs: dict) -> Any:
+    plain_args = _mapped(_plain, args)
+    plain_kwargs = {key: _mapped(_plain, value) for key, value in kwargs.items() if key != "pin_memory"}
     if plain_kwargs.get("device") is not None:
         plain_kwargs["device"] = _HOST
-    if torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None:
+    if operation.seeded and kwargs.get("generator") is None:
         return _with_device_random(lambda: func(*plain_args, **plain_kwargs))
     return func(*plain_args, **plain_kwargs)
 
@@ -320,16 +382,3 @@ def _with_device_random(compute: Callable[[], Any]) -> Any:
     finally:
         STATE.default_generator.set_state(torch.get_rng_state())
         torch.set_rng_state(of_host)
-
-
-def _written(func: Any, args: tuple, kwargs: dict) -> Any:
-    """Return the argument that an operation in place, or with ``out=``, returns; None for other operations."""
-    returned = func._schema.returns
-    if not any(one.alias_info is not None and one.alias_info.is_write for one in returned):
-        return None
-    written = [
-        kwargs.get(argument.name, args[index] if index < len(args) else None)
-        for index, argument in enumerate(func._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    return written[0] if len(returned) == 1 else tuple(written)

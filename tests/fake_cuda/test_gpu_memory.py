@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fake_cuda.conftest import share_trials
 from fake_cuda.training import RUNS, STOP, train
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.colmap import write_colmap
@@ -14,6 +15,12 @@ from fieldwatch.recon.render.splats import kernels
 SIDE = 80
 POINTS = 1500
 OTHERS = 200_000  # bytes of a training that depend on neither Gaussians nor photos
+
+
+@pytest.fixture
+def fake_cuda(fake_cuda):
+    """The device, on which kernels were tried."""
+    return share_trials(fake_cuda)
 
 
 @pytest.fixture

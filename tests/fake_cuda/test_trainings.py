@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fake_cuda.conftest import pretended_gpu, stored_as_tensors
+from fake_cuda.conftest import pretended_gpu, share_trials, stored_as_tensors
 from fake_cuda.emulator import REVERSE, SHUFFLED
 from fake_cuda.training import (
     COUNTS,
@@ -26,6 +26,14 @@ from fieldwatch.record import read_events
 
 ROUNDED = {"splats-planar": 5e-4, "splats-sugar": 5e-4, "splats-mcmc": 5e-4}
 """Largest difference of losses between CPU and device where the CPU renders with its own kernels."""
+ENDING = {"splats-planar": {".ply", ".png"}, "normals": {".ply", ".png"}, "video": set()}
+"""Trainings that go on to their end, and the types of their products."""
+
+
+@pytest.fixture
+def fake_cuda(fake_cuda):
+    """The device, on which kernels were tried."""
+    return share_trials(fake_cuda)
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +41,24 @@ def data(tmp_path_factory):
     """Folders of photos and of frames."""
     folder = tmp_path_factory.mktemp("data")
     return write_scene(folder), draw_frames(folder / "frames")
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Trainings until `STOP`, by name, which several tests compare with."""
+    return {}
+
+
+@pytest.fixture
+def whole(fake_cuda, data, trained, tmp_path_factory):
+    """Return a training until `STOP` on the device."""
+
+    def of(name):
+        if name not in trained:
+            trained[name] = train(RUNS[name](*data), tmp_path_factory.mktemp("whole") / "run", stop=STOP)
+        return trained[name]
+
+    return of
 
 
 def assert_counts_as_recorded(training: Training, name: str) -> None:
@@ -50,10 +76,10 @@ def assert_same_state(one: Training, other: Training) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_on_the_device_is_that_on_the_cpu_and_goes_on_after_a_kill(fake_cuda, name, data, tmp_path):
+def test_a_run_on_the_device_is_that_on_the_cpu_goes_on_after_a_kill_and_ends(fake_cuda, name, data, whole, tmp_path):
     words = RUNS[name](*data)
     on_cpu = train(words, tmp_path / "cpu", device="cpu", stop=STOP)
-    whole = train(words, tmp_path / "whole", stop=STOP)
+    whole = whole(name)
     # Each kind of kernel rounds in its own way, and training amplifies it.
     assert on_cpu.optimizers == whole.optimizers
     rounding = ROUNDED.get(name, 1e-5) if fake_cuda.counts else 0.02
@@ -71,6 +97,11 @@ def test_a_run_on_the_device_is_that_on_the_cpu_and_goes_on_after_a_kill(fake_cu
     if fake_cuda.counts and name in SURFACE:
         later = train(words, tmp_path / "run", stop=SURFACE_STOP)
         assert_counts_as_recorded(later, SURFACE[name])
+    if name in ENDING:
+        train([*words, *more], tmp_path / "run")
+        assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
+        written = {path.suffix for path in (tmp_path / "run" / "products").glob("*")}
+        assert written >= ENDING[name]
 
 
 @pytest.mark.pretended
@@ -82,9 +113,9 @@ def test_terms_of_the_surface_launch_as_many_kernels_as_recorded(fake_cuda, name
 
 
 @pytest.mark.pretended
-def test_splats_have_the_same_bits_in_any_order_of_blocks_and_threads(fake_cuda, data, tmp_path):
+def test_splats_have_the_same_bits_in_any_order_of_blocks_and_threads(fake_cuda, data, whole, tmp_path):
     words = RUNS["splats-planar"](*data)
-    whole = train(words, tmp_path / "forward", stop=STOP)
+    whole = whole("splats-planar")
     for number, order in enumerate((REVERSE, SHUFFLED)):
         folder = tmp_path / f"{number}"
         fake_cuda.emulator.order = order
@@ -102,16 +133,6 @@ def test_a_deterministic_run_uses_nothing_that_may_not_repeat(fake_cuda, name, d
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize("name", ["splats-planar", "normals", "video"])
-def test_a_run_on_the_device_ends(fake_cuda, name, data, tmp_path):
-    words = RUNS[name](*data)
-    train(words, tmp_path / "run", stop=STOP)
-    train(words, tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "finished"
-    written = {path.suffix for path in (tmp_path / "run" / "products").glob("*")}
-    assert written >= ({".ply", ".png"} if name != "video" else set())
-
-
 @pytest.mark.parametrize(("name", "spoiled", "stop"), [("splats-planar", 7, 17), ("video", 9, 20)])
 def test_a_diverged_run_goes_back_on_the_device(fake_cuda, name, spoiled, stop, data, tmp_path):  # noqa: PLR0917
     gone_back = train(RUNS[name](*data), tmp_path / "run", stop=stop, at_step=refused_from(spoiled))
@@ -123,7 +144,7 @@ def test_a_diverged_run_goes_back_on_the_device(fake_cuda, name, spoiled, stop, 
 
 @pytest.mark.pretended
 @pytest.mark.parametrize("name", ["splats-planar", "normals", "video"])
-def test_a_step_that_runs_out_of_memory_is_repeated_in_parts(fake_cuda, name, data, tmp_path):
+def test_a_step_that_runs_out_of_memory_is_repeated_in_parts(fake_cuda, name, data, whole, tmp_path):
     words = RUNS[name](*data)
 
     def exhaust(step, _):
@@ -133,9 +154,8 @@ def test_a_step_that_runs_out_of_memory_is_repeated_in_parts(fake_cuda, name, da
     run = train(words, tmp_path / "run", stop=6, at_step=exhaust)
     kinds = [event["kind"] for event in read_events(tmp_path / "run")]
     assert "out_of_memory" in kinds
-    whole = train(words, tmp_path / "whole", stop=6)
     # The rays of a part are marched with those of the part only: sums are rounded differently.
-    assert run.losses == pytest.approx(whole.losses, rel=2e-2)
+    assert run.losses == pytest.approx(whole(name).losses[:7], rel=2e-2)
 
 
 def test_a_mesh_is_refined_on_the_device(fake_cuda, data, benchmark, tmp_path):
@@ -159,7 +179,8 @@ def test_a_run_goes_on_when_the_gpu_comes_and_goes(name, data, tmp_path):
     words = RUNS[name](*data)
     with stored_as_tensors():
         on_cpu = train(words, tmp_path / "run", device="auto", stop=3)
-        with pretended_gpu():
+        with pretended_gpu() as device:
+            share_trials(device)
             on_gpu = train(words, tmp_path / "run", device="auto", stop=6)
         again = train(words, tmp_path / "run", device="auto", stop=9)
     losses = [*on_cpu.losses, *on_gpu.losses, *again.losses]

@@ -10,7 +10,7 @@ from fieldwatch.recon.render.splats.rasterization import (
     rasterize,
     splat_kernels_problem,
 )
-from fieldwatch.recon.render.splats.sample_errors import SampleComparison, SampleErrors, sample_errors
+from fieldwatch.recon.render.splats.sample_comparison import SampleComparison, SampleErrors, sample_errors
 from fieldwatch.recon.render.splats.sample_kernels import BlendedDepth, sample_errors_on_gpu, sample_kernels_problem
 from fieldwatch.recon.render.splats.view import View
 from fieldwatch.recon.render.splats.visible import VisibleRows, any_visible, count_visible, fill_visible

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from fieldwatch.recon.geometry import Camera
 from fieldwatch.recon.losses import Ellipsoids, near_depth, sample_near
 from fieldwatch.recon.render.gpu import KernelFile, kernels_problem
-from fieldwatch.recon.render.splats.sample_errors import SampleComparison, sample_errors
+from fieldwatch.recon.render.splats.sample_comparison import SampleComparison, sample_errors
 from fieldwatch.recon.render.splats.view import View
 
 _KERNELS = KernelFile("surface_samples.cu")
