@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,9 @@ def open_window(chosen: SceneFlags, scene: ViewedScene, console: Console) -> int
         else:
             print_paths(console, {"open": window.address, "stop": "Ctrl-C"})
         sys.stdout.flush()
-        try:
+        with suppress(KeyboardInterrupt):
             threading.Event().wait()
-        except KeyboardInterrupt:
-            return 0
+    return 0
 
 
 def offer_steps(window: Window, chosen: SceneFlags, scene: ViewedScene) -> None:
