@@ -12,7 +12,7 @@ import pytest
 from fieldwatch import InputError
 from fieldwatch.recon.commands.view import window as module
 from fieldwatch.recon.commands.view.scene import open_scene
-from fieldwatch.recon.commands.view.window import Window, check_address
+from fieldwatch.recon.commands.view.window import BrowserWindow, check_address
 from fieldwatch.recon.geometry import Camera, look_at
 from fieldwatch.recon.mesh import Triangles
 
@@ -35,7 +35,7 @@ def camera(name):
 
 def test_a_window_serves_its_page_on_this_machine(port, capsys):
     scene = open_scene(FILES / "scene.ply")
-    with Window(scene, port=port) as window:
+    with BrowserWindow(scene, port=port) as window:
         assert window.address == f"http://localhost:{port}"
         assert window.server.get_host() == "127.0.0.1"
         asked = HTTPConnection("localhost", port, timeout=30)
@@ -56,7 +56,7 @@ def test_a_scene_replaces_the_one_before_and_cameras_have_photos(port, monkeypat
     scene = replace(open_scene(FILES / "scene.sog"), cameras=[camera(f"{n}") for n in range(4)], photo=photo)
     places = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]])
     mesh = Triangles(vertices=places, faces=np.array([[0, 1, 2]]))
-    with Window(scene, port=port) as window:
+    with BrowserWindow(scene, port=port) as window:
         (gaussians,) = window._shown
         window.show(replace(scene, gaussians=None, mesh=mesh))
         (shown,) = window._shown
@@ -68,7 +68,7 @@ def test_a_scene_replaces_the_one_before_and_cameras_have_photos(port, monkeypat
 
 def test_of_too_many_gaussians_those_that_count_are_sent(port, monkeypatch):
     monkeypatch.setattr(module, "MOST_GAUSSIANS", 100)
-    with Window(open_scene(FILES / "scene.ply"), port=port) as window:
+    with BrowserWindow(open_scene(FILES / "scene.ply"), port=port) as window:
         assert len(window._shown[0].buffer) == 100
 
 
@@ -85,5 +85,5 @@ def test_without_viser_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setattr(module, "import_module", missing)
     threads = threading.active_count()
     with pytest.raises(InputError, match=r"fieldwatch\[viewer\]"):
-        Window(open_scene(FILES / "scene.ply"))
+        BrowserWindow(open_scene(FILES / "scene.ply"))
     assert threading.active_count() == threads
