@@ -1,7 +1,8 @@
 """Cost of the window of a training while nobody looks, and whether the training ends in the same state.
 
-Prints the median time of a step without and with ``--viewer``, the median time of the window's call in each step, and
-whether both trainings have the same checkpoint. Needs the extra viewer.
+Prints the median time of a step without and with ``--viewer`` (other work on the machine makes them differ, too), the
+median time of the window call in each step, the processor time of its server, and whether both trainings have the same
+checkpoint. Needs the extra viewer.
 """
 
 import shutil
@@ -16,6 +17,7 @@ import torch
 
 from fieldwatch import Checkpoints, Run, read_history
 from fieldwatch.cli import main as fieldwatch
+from fieldwatch.recon.commands.view.scene import ViewedScene
 from fieldwatch.recon.commands.view.training_window import Drawing, TrainingWindow
 
 TRAINING = (
@@ -43,6 +45,17 @@ def equal(one: Any, other: Any) -> bool:
     return bool((one == other) if not hasattr(one, "tobytes") else one.tobytes() == other.tobytes())
 
 
+def idle_share(seconds: float = 10.0) -> float:
+    """Return the processor time that an open window takes while nobody looks, as a fraction of one core."""
+    scene = ViewedScene(title="nothing", up=(0.0, 0.0, 1.0))
+    with TrainingWindow(scene, modes=("color",)):
+        # The server starts in the first second.
+        time.sleep(1.0)
+        began = time.process_time()
+        time.sleep(seconds)
+        return (time.process_time() - began) / seconds
+
+
 def main() -> None:
     """Train twice, and print the comparison."""
     calls: list[float] = []
@@ -67,6 +80,7 @@ def main() -> None:
     call = statistics.median(calls)
     same = len(states[0]) == len(states[1]) and all(map(equal, *states))
     lines.append(f"call of the window: median {1e6 * call:.1f} us, {call / median * 1e3:.4%} of a step")
+    lines.append(f"server of the window: {idle_share():.2%} of a core")
     lines.append(f"the same state: {'yes' if same else 'NO'} ({len(states[0])} values and tensors)")
     print("\n".join(lines))
     shutil.rmtree(folder)

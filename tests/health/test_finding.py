@@ -113,4 +113,4 @@ def test_it_shows_itself_in_a_notebook():
     (explained,) = explain([found])
     assert "likely (70%)" in explained._repr_html_()
     caused = dataclasses.replace(explained, because_of="B at step 2")
-    assert "because of B at step 2" in caused._repr_html_()
+    assert "B at step 2" in caused._repr_html_()

@@ -106,7 +106,7 @@ class NewRunFlags(TrainingFlags):
     main_flags: ClassVar[FlagGroups] = {
         DATA: ("out", "preset", "doctor"),
         SAVING: ("resume",),
-        MACHINE: ("supervise",),
+        MACHINE: ("supervise", "viewer"),
         RECORDS: ("profile_tensors", "csv", "wandb", "mlflow", "strict", "json"),
     }
 

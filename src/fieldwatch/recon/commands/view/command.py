@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from fieldwatch.recon.commands.mesh.page import mesh_account, mesh_kind
 from fieldwatch.recon.commands.view.flags import SceneFlags
 from fieldwatch.recon.commands.view.page import gaussians_account, gaussians_kind
 from fieldwatch.recon.commands.view.scene import ViewedScene, open_scene
-from fieldwatch.recon.commands.view.window import Window, check_address
+from fieldwatch.recon.commands.view.window import BrowserWindow, check_address
 from fieldwatch.recon.mesh import grade_mesh, mesh_quality
 
 MOST = 10_000_000
@@ -77,7 +78,7 @@ def open_window(chosen: SceneFlags, scene: ViewedScene, console: Console) -> int
     Raises:
         InputError: viser is not installed.
     """
-    with Window(scene, host=chosen.host, port=chosen.port) as window:
+    with BrowserWindow(scene, host=chosen.host, port=chosen.port) as window:
         if len(scene.steps) > 1:
             offer_steps(window, chosen, scene)
         if chosen.json:
@@ -85,13 +86,12 @@ def open_window(chosen: SceneFlags, scene: ViewedScene, console: Console) -> int
         else:
             print_paths(console, {"open": window.address, "stop": "Ctrl-C"})
         sys.stdout.flush()
-        try:
+        with suppress(KeyboardInterrupt):
             threading.Event().wait()
-        except KeyboardInterrupt:
-            return 0
+    return 0
 
 
-def offer_steps(window: Window, chosen: SceneFlags, scene: ViewedScene) -> None:
+def offer_steps(window: BrowserWindow, chosen: SceneFlags, scene: ViewedScene) -> None:
     """Add a choice of the run's checkpoints."""
     choice = window.server.gui.add_dropdown("Checkpoint", tuple(map(str, scene.steps)), initial_value=str(scene.step))
 

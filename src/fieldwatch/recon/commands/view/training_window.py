@@ -16,7 +16,7 @@ import torch
 from fieldwatch import Run, preserve_random_state
 from fieldwatch.pipeline import Outcome, RunChoices
 from fieldwatch.recon.commands.view.scene import ViewedScene
-from fieldwatch.recon.commands.view.window import Picture, Window
+from fieldwatch.recon.commands.view.window import BrowserWindow, Picture
 from fieldwatch.recon.geometry import Camera, quaternion_to_matrix
 
 NOTHING: Final = "nothing"
@@ -81,7 +81,7 @@ class TrainingWindow:
         port: int = 8080,
         across: int = 480,
     ) -> None:
-        self._window = Window(scene, port=port)
+        self._window = BrowserWindow(scene, port=port)
         gui = self._window.server.gui
         self._status = gui.add_markdown("")
         self._mode = gui.add_dropdown("Show", tuple(modes), initial_value=modes[0])

@@ -60,7 +60,7 @@ def _viser() -> Any:
         raise InputError("the window needs viser, which is not installed: pip install 'fieldwatch[viewer]'") from error
 
 
-class Window:
+class BrowserWindow:
     """A window in the browser. Close it with :meth:`close`, or use it as a context manager.
 
     Args:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from fieldwatch.recon.pipelines.normals.algorithm import train_normals
     from fieldwatch.recon.pipelines.normals.config import NormalsConfig
     from fieldwatch.recon.pipelines.normals.evaluate import NormalsEvaluation, align_mesh, evaluate_surface, pose_errors
+    from fieldwatch.recon.pipelines.normals.model import NormalsModel
     from fieldwatch.recon.pipelines.normals.pictures import (
         depth_colors,
         normal_colors,
@@ -35,6 +36,7 @@ __all__ = [
     "PRESETS",
     "NormalsConfig",
     "NormalsEvaluation",
+    "NormalsModel",
     "NormalsScene",
     "Registration",
     "RegistrationOptions",
