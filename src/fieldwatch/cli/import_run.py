@@ -89,9 +89,9 @@ def _print(source: SourceRun, written: ImportedRun, renamed: Mapping[str, str], 
     console = Terminal()
     span = f"{written.first:,} to {written.last:,}" if written.steps > 1 else f"{written.first:,}"
     pictures = f", {written.pictures:,} pictures" if written.pictures else ""
+    size = f"{written.steps:,} steps ({source.axis} {span}), {len(source.series):,} series{pictures}"
     lines = [
-        f"{source.tool} run {printable(source.name)}: {written.steps:,} steps ({source.axis} {span}), "
-        f"{len(source.series):,} series{pictures}",
+        f"{source.tool} run {printable(source.name)}: {size}",
         *(f"{printable(name)} is recorded as {printable(new)}" for name, new in renamed.items()),
     ]
     if not has_loss:

@@ -14,8 +14,8 @@ from fieldwatch.report.imports.source import BadSource, FoundRun, SourceRun
 from fieldwatch.report.imports.wandb import read_wandb
 
 KNOWN = (
-    "TensorBoard event files (*tfevents*), a W&B run (run-*.wandb), MLflow (mlruns/ or mlflow.db), or a CSV file with a "
-    "column step or epoch"
+    "TensorBoard event files (*tfevents*), a W&B run (run-*.wandb), MLflow (mlruns/ or mlflow.db), or a CSV file "
+    "with a column step or epoch"
 )
 _TABLES = (".csv", ".tsv")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -109,14 +109,12 @@ def _in_file(path: Path, label: str) -> Iterator[FoundRun]:
         )
     elif path.suffix.lower() in _DATABASES and is_database(path) and is_mlflow(path):
         for identity, name in runs_of(path):
-            yield FoundRun(
-                tool="MLflow", name=name or identity, identity=identity, read=partial(_of_database, path, identity)
-            )
+            # A damaged database cannot be read in part.
+            read = partial(_of_database, path, identity)
+            yield FoundRun(tool="MLflow", name=name or identity, identity=identity, read=read)
 
 
-def _of_database(path: Path, identity: str, partly: bool) -> SourceRun:
-    # A damaged database cannot be read in part.
-    del partly
+def _of_database(path: Path, identity: str, _: object) -> SourceRun:
     return read_mlflow_database(path, identity)
 
 

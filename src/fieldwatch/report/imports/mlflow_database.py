@@ -1,8 +1,8 @@
-"""Reader for the runs of an MLflow database (``mlflow.db``), as sources of an import; read without the mlflow package."""
+"""Reader for the runs of an MLflow database (``mlflow.db``), read without the mlflow package."""
 
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -21,7 +21,7 @@ def is_database(path: Path) -> bool:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
+def opened(path: Path) -> Generator[sqlite3.Connection]:
     """Open a database for reading; nothing is written, neither to it nor next to it.
 
     Raises:

@@ -9,8 +9,7 @@ from fieldwatch.report.imports.source import BadSource, SourceRun, Values
 META = "meta.yaml"
 METRICS = "metrics"
 _STATES = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
-_ENTRY = re.compile(r"(\w+): (.*)")
-_SCALARS = r"'\""
+_STATUS = re.compile(r"^status: *['\"]?(\w+)", re.MULTILINE)
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -49,8 +48,8 @@ def read_mlflow_files(folder: Path, *, partial: bool) -> SourceRun:
                     more = "leave out damaged lines with --partial, or use an intact copy"
                     raise BadSource(f"{message}; {more}") from error
                 notes.append(message)
-    meta = dict(_ENTRY.findall((folder / META).read_text(errors="replace")))
-    status = meta.get("status", "").strip(_SCALARS)
+    entry = _STATUS.search((folder / META).read_text(errors="replace"))
+    status = entry[1] if entry is not None else ""
     return SourceRun(
         tool="MLflow",
         name=name_of_run(folder) or folder.name,
@@ -59,7 +58,7 @@ def read_mlflow_files(folder: Path, *, partial: bool) -> SourceRun:
         config=_params(folder / "params"),
         pictures=lambda: logged_pictures(folder / "artifacts"),
         began=values.began(),
-        notes=(*notes, *ending_note(_STATES.get(status, status))),
+        notes=(*notes, *ending_note(_STATES.get(status) or status)),
     )
 
 

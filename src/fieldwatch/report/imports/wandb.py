@@ -38,14 +38,14 @@ def read_wandb(path: Path, *, partial: bool) -> SourceRun:
     pictures: list[tuple[str, int, str]] = []
     skipped = Counter[str]()
     for step, row in _with_steps(rows, _step_names(records)):
-        time = float(row.get(_TIME, math.nan))
+        time = _number(row.get(_TIME))
         for name, value in _flat(row):
             if isinstance(value, dict):
                 found = list(_picture_paths(cast("dict[str, Any]", value)))
                 pictures += [(name, step, each) for each in found[:1]]
                 skipped[str(cast("dict[str, Any]", value).get(_KIND, "object"))] += not found
             elif (number := _number(value)) is not None:
-                values.add(name, step, time, number)
+                values.add(name, step, math.nan if time is None else time, number)
             else:
                 skipped[type(value).__name__] += 1
     config, names = _description(records)

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fieldwatch.base import protobuf
 
@@ -132,9 +132,9 @@ def _items(message: bytes, number: int) -> dict[str, Any]:
         *outer, key = nested or [_text(fields, _KEY)]
         inner = values
         for name in outer:
-            inner = inner.setdefault(name, {})
-            if not isinstance(inner, dict):
-                raise ValueError(f"{'.'.join(nested)} is both a value and a mapping")
+            inner = cast("dict[str, Any]", inner.setdefault(name, {}))
+            if not isinstance(inner, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  a file may hold both
+                raise ValueError(f"{'.'.join(nested)} is both a value and a mapping")  # noqa: TRY004  the data is wrong, not the caller
         inner[key] = _value(fields)
     return values
 

@@ -70,7 +70,7 @@ def refuse_target(source: Path, target: Path) -> None:
 
 
 def write_run(run: SourceRun, names: Mapping[str, str], target: Path) -> ImportedRun:
-    """Write a run folder: run.json, journal, events with the findings of the rules, and TensorBoard files with pictures.
+    """Write a run folder: run.json, journal, events with the rules' findings, TensorBoard files with the pictures.
 
     Nothing remains if it fails.
 
@@ -136,13 +136,14 @@ def _new_folder(target: Path) -> Generator[Path]:
 
 
 def _facts(run: SourceRun, names: Mapping[str, str]) -> dict[str, Any]:
-    renamed = {name: new for name, new in names.items() if name != new}
+    # Sentences: a name may hold dots and spaces, by which a view of nested values would take it apart.
+    renamed = [f"{name} is recorded as {new}" for name, new in names.items() if name != new]
     return {
         "from": str(run.place.absolute()),
         "tool": run.tool,
         "run": run.name,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "renamed": renamed,
+        "names": renamed,
     }
 
 
