@@ -49,3 +49,4 @@ def test_a_run_without_a_usual_loss_asks_for_it(tmp_path, fieldwatch):
     assert code == 0
     assert "--map" in out
     assert "energy" in out
+    assert "healthy" not in out

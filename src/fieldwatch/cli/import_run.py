@@ -100,7 +100,9 @@ def _print(source: SourceRun, written: ImportedRun, renamed: Mapping[str, str], 
     lines += [f"note: {printable(note)}" for note in written.notes]
     for line in lines:
         console.print(Text(line), soft_wrap=True)
-    print_findings(console, written.findings)
+    # Without a loss, hardly a rule can judge the run: to call it healthy would be too much.
+    if has_loss or written.findings:
+        print_findings(console, written.findings)
     print_paths(
         console, {"run": written.folder.absolute(), "show": f"fieldwatch report {shlex.quote(str(written.folder))}"}
     )

@@ -1,10 +1,14 @@
 """A recorded W&B run: values, steps, config, pictures and damage."""
 
+import json
 import math
 import shutil
+import struct
+import zlib
 
 import pytest
 
+from fieldwatch.base import protobuf
 from fieldwatch.report.imports import BadSource, find_runs
 
 STEPS = [0, 10, 20, 30, 40, 50]
@@ -72,3 +76,20 @@ def test_a_run_without_an_end_says_so(copied):
         if any("not recorded" in note for note in run.notes):
             break
     assert run.series["train/loss"].steps.tolist() == STEPS
+
+
+def logged(path, axis, rows):
+    """Write a file with an axis that is declared for evaluations, and rows."""
+    records = [protobuf.sized(12, protobuf.text(1, "val") + protobuf.text(4, axis))]
+    for row in rows:
+        items = [protobuf.text(1, key) + protobuf.text(16, json.dumps(value)) for key, value in row.items()]
+        records.append(protobuf.sized(2, b"".join(protobuf.sized(1, item) for item in items)))
+    framed = [struct.pack("<IHB", zlib.crc32(record, zlib.crc32(b"\1")), len(record), 1) + record for record in records]
+    path.write_bytes(struct.pack("<4sHB", b":W&B", 0xBEE1, 0) + b"".join(framed))
+    return find_runs(path)[0].read(False)
+
+
+@pytest.mark.parametrize(("every", "steps"), [(1, [0, 10, 20]), (3, [0, 1, 2])])
+def test_a_declared_axis_counts_if_most_rows_have_it(tmp_path, every, steps):
+    rows = [{"loss": 1, "_step": i} | ({"at": 10 * i} if i % every == 0 else {}) for i in range(3)]
+    assert logged(tmp_path / "run-a.wandb", "at", rows).series["loss"].steps.tolist() == steps

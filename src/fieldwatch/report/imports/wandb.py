@@ -107,14 +107,16 @@ def _is_epoch(name: str) -> bool:
 
 
 def _with_steps(rows: Sequence[Row], names: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    """Yield each row with its step: of the first name that the run logs, else of W&B's counter."""
-    name = next((name for name in names if any(_whole(row.get(name)) is not None for row in rows)), _STEP)
+    """Yield each row with its step: of the first name that most rows have, else of W&B's counter."""
+    counts = {name: sum(_whole(row.get(name)) is not None for row in rows) for name in names}
+    # An axis that is declared for a few values, such as those of an evaluation, is no step of the run.
+    name = next((name for name in names if 2 * counts[name] > len(rows)), _STEP)
     step = 0
     for row in rows:
         # A row without the step, such as one of an evaluation, belongs to the step before it.
         own = _whole(row.get(name))
         step = step if own is None else own
-        yield step, {key: value for key, value in row.items() if key != name or name == _STEP}
+        yield step, {key: value for key, value in row.items() if key != name}
 
 
 def _whole(value: object) -> int | None:
