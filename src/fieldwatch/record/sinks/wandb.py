@@ -81,8 +81,7 @@ class Wandb:
     def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
         """Log an encoded PNG of ``width`` x ``height`` pixels, unless it was already logged before a resume."""
         del width, height  # the PNG holds them
-        # Pictures are rarer than rows: Pillow is loaded with the first one.
-        from PIL import Image  # noqa: PLC0415
+        from PIL import Image  # noqa: PLC0415  at first use
 
         run = self._open()
         if position <= self._pictures.get(name, -1):

@@ -10,7 +10,7 @@ from fieldwatch.record import holds_run
 from fieldwatch.report.imports.csv_table import axis_of, column_names, read_csv
 from fieldwatch.report.imports.mlflow_database import is_database, is_mlflow, read_mlflow_database, runs_of
 from fieldwatch.report.imports.mlflow_files import is_run_folder, name_of_run, read_mlflow_files
-from fieldwatch.report.imports.source import BadSource, FoundRun, SourceRun
+from fieldwatch.report.imports.source import BadSource, ImportableRun, SourceRun
 from fieldwatch.report.imports.wandb import read_wandb
 
 KNOWN = (
@@ -23,7 +23,7 @@ _EVENTS = "tfevents"
 _MOST_LISTED = 20
 
 
-def find_runs(source: Path) -> list[FoundRun]:
+def find_runs(source: Path) -> list[ImportableRun]:
     """Return the runs of other tools in a file, or at or below a folder; links are not followed.
 
     Raises:
@@ -41,7 +41,7 @@ def find_runs(source: Path) -> list[FoundRun]:
     return found
 
 
-def choose_run(found: Sequence[FoundRun], source: Path, name: str | None) -> FoundRun:
+def choose_run(found: Sequence[ImportableRun], source: Path, name: str | None) -> ImportableRun:
     """Return the only run, or the one with a name or identity.
 
     Raises:
@@ -70,7 +70,7 @@ def choose_run(found: Sequence[FoundRun], source: Path, name: str | None) -> Fou
     )
 
 
-def _in_folders(source: Path) -> Iterator[FoundRun]:
+def _in_folders(source: Path) -> Iterator[ImportableRun]:
     for place, inner, names in os.walk(source):
         inner.sort()
         folder = Path(place)
@@ -88,7 +88,7 @@ def _in_folders(source: Path) -> Iterator[FoundRun]:
                 inner.clear()
 
 
-def _in_folder(folder: Path, label: str, names: Sequence[str]) -> Iterator[FoundRun]:
+def _in_folder(folder: Path, label: str, names: Sequence[str]) -> Iterator[ImportableRun]:
     # All event files of a folder are one run.
     if any(_EVENTS in each and not each.startswith(".") for each in names):
         yield from _event_files(folder, label)
@@ -97,29 +97,29 @@ def _in_folder(folder: Path, label: str, names: Sequence[str]) -> Iterator[Found
             yield from _in_file(folder / each, label if each.endswith(".wandb") else f"{label}/{each}")
 
 
-def _in_file(path: Path, label: str) -> Iterator[FoundRun]:
+def _in_file(path: Path, label: str) -> Iterator[ImportableRun]:
     if _EVENTS in path.name:
         yield from _event_files(path, label)
     elif path.suffix == ".wandb":
         identity = path.stem.removeprefix("run-")
-        yield FoundRun(tool="W&B", name=label, identity=identity, read=lambda part: read_wandb(path, partial=part))
+        yield ImportableRun(tool="W&B", name=label, identity=identity, read=lambda part: read_wandb(path, partial=part))
     elif path.suffix.lower() in _TABLES and axis_of(column_names(path)) is not None:
-        yield FoundRun(
+        yield ImportableRun(
             tool="CSV", name=label, identity=str(path), read=lambda part: read_csv(path, path.stem, partial=part)
         )
     elif path.suffix.lower() in _DATABASES and is_database(path) and is_mlflow(path):
         for identity, name in runs_of(path):
             # A damaged database cannot be read in part.
             read = partial(_of_database, path, identity)
-            yield FoundRun(tool="MLflow", name=name or identity, identity=identity, read=read)
+            yield ImportableRun(tool="MLflow", name=name or identity, identity=identity, read=read)
 
 
 def _of_database(path: Path, identity: str, _: object) -> SourceRun:
     return read_mlflow_database(path, identity)
 
 
-def _mlflow_folder(folder: Path) -> FoundRun:
-    return FoundRun(
+def _mlflow_folder(folder: Path) -> ImportableRun:
+    return ImportableRun(
         tool="MLflow",
         name=name_of_run(folder) or folder.name,
         identity=folder.name,
@@ -127,12 +127,12 @@ def _mlflow_folder(folder: Path) -> FoundRun:
     )
 
 
-def _event_files(place: Path, label: str) -> Iterator[FoundRun]:
+def _event_files(place: Path, label: str) -> Iterator[ImportableRun]:
     # Imported here: TensorBoard is an extra, and no other tool needs it.
-    from fieldwatch.report.imports.tensorboard import is_session, read_tensorboard  # noqa: PLC0415
+    from fieldwatch.report.imports.tensorboard import is_session, read_tensorboard  # noqa: PLC0415  optional
 
     if not is_session(place):
-        yield FoundRun(
+        yield ImportableRun(
             tool="TensorBoard",
             name=label,
             identity=str(place),

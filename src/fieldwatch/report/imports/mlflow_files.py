@@ -45,8 +45,7 @@ def read_mlflow_files(folder: Path, *, partial: bool) -> SourceRun:
             except ValueError as error:
                 message = f"line {number} of {path} is damaged: expected a time, a value and a step, got {line[:80]!r}"
                 if not partial:
-                    more = "leave out damaged lines with --partial, or use an intact copy"
-                    raise BadSource(f"{message}; {more}") from error
+                    raise BadSource(f"{message}; leave it out with --partial, or use an intact copy") from error
                 notes.append(message)
     entry = _STATUS.search((folder / META).read_text(errors="replace"))
     status = entry[1] if entry is not None else ""

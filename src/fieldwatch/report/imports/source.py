@@ -70,7 +70,7 @@ class SourceRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundRun:
+class ImportableRun:
     """A run that was found in a file or folder, and is not read yet.
 
     Attributes:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from fieldwatch.base import ExistingPathError, UndecodableError, decoding
@@ -81,7 +82,8 @@ def write_run(run: SourceRun, names: Mapping[str, str], target: Path) -> Importe
     """
     series = {names[name]: values for name, values in run.series.items() if len(values)}
     steps = np.unique(np.concatenate([values.steps for values in series.values()]))
-    first, last = int(steps[0]), int(steps[-1])
+    first = int(steps[0])
+    last = int(steps[-1])
     facts = _facts(run, names)
     with _new_folder(target) as draft:
         with Journal(draft) as journal:
@@ -155,7 +157,7 @@ def _moment(began: float) -> str:
     return datetime.fromtimestamp(began, UTC).isoformat(timespec="seconds") if math.isfinite(began) else ""
 
 
-def _blocks(series: Mapping[str, Series], steps: np.ndarray[Any, Any], run: SourceRun) -> Iterator[Block]:
+def _blocks(series: Mapping[str, Series], steps: NDArray[np.float64], run: SourceRun) -> Iterator[Block]:
     """Yield the rows in order of their steps, each with the names that have a value at its step."""
     names = np.array(list(series), object)
     for start in range(0, len(steps), _CHUNK):
