@@ -1,4 +1,4 @@
-"""Imports of runs that other tools recorded: TensorBoard, W&B, MLflow and tables become run folders."""
+"""Imports of runs that other tools recorded: TensorBoard, W&B, MLflow, Trackio and tables."""
 
 from typing import TYPE_CHECKING
 

@@ -8,14 +8,18 @@ from pathlib import Path
 from fieldwatch.base import MissingPathError, printable
 from fieldwatch.record import holds_run
 from fieldwatch.report.imports.csv_table import axis_of, column_names, read_csv
-from fieldwatch.report.imports.mlflow_database import is_database, is_mlflow, read_mlflow_database, runs_of
+from fieldwatch.report.imports.mlflow_database import TABLES as MLFLOW_TABLES
+from fieldwatch.report.imports.mlflow_database import read_mlflow_database, runs_of
 from fieldwatch.report.imports.mlflow_files import is_run_folder, name_of_run, read_mlflow_files
 from fieldwatch.report.imports.source import BadSource, ImportableRun, SourceRun
+from fieldwatch.report.imports.sqlite import is_database, tables_of
+from fieldwatch.report.imports.trackio import TABLES as TRACKIO_TABLES
+from fieldwatch.report.imports.trackio import read_trackio, trackio_runs
 from fieldwatch.report.imports.wandb import read_wandb
 
 KNOWN = (
-    "TensorBoard event files (*tfevents*), a W&B run (run-*.wandb), MLflow (mlruns/ or mlflow.db), or a CSV file "
-    "with a column step or epoch"
+    "TensorBoard event files (*tfevents*), a W&B run (run-*.wandb), MLflow (mlruns/ or mlflow.db), a Trackio "
+    "project (PROJECT.db), or a CSV file with a column step or epoch"
 )
 _TABLES = (".csv", ".tsv")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -107,15 +111,29 @@ def _in_file(path: Path, label: str) -> Iterator[ImportableRun]:
         yield ImportableRun(
             tool="CSV", name=label, identity=str(path), read=lambda part: read_csv(path, path.stem, partial=part)
         )
-    elif path.suffix.lower() in _DATABASES and is_database(path) and is_mlflow(path):
+    elif path.suffix.lower() in _DATABASES and is_database(path):
+        yield from _in_database(path)
+
+
+def _in_database(path: Path) -> Iterator[ImportableRun]:
+    # A database cannot be read in part: it is damaged as a whole.
+    tables = tables_of(path)
+    if tables >= MLFLOW_TABLES:
         for identity, name in runs_of(path):
-            # A damaged database cannot be read in part.
-            read = partial(_of_database, path, identity)
+            read = partial(_of_mlflow, path, identity)
             yield ImportableRun(tool="MLflow", name=name or identity, identity=identity, read=read)
+    elif tables >= TRACKIO_TABLES:
+        for identity, name in trackio_runs(path):
+            read = partial(_of_trackio, path, identity, name)
+            yield ImportableRun(tool="Trackio", name=name, identity=identity, read=read)
 
 
-def _of_database(path: Path, identity: str, _: object) -> SourceRun:
+def _of_mlflow(path: Path, identity: str, _: object) -> SourceRun:
     return read_mlflow_database(path, identity)
+
+
+def _of_trackio(path: Path, identity: str, name: str, _: object) -> SourceRun:
+    return read_trackio(path, identity, name)
 
 
 def _mlflow_folder(folder: Path) -> ImportableRun:
