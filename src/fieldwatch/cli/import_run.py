@@ -34,8 +34,9 @@ class Arguments:
     Example: fieldwatch import logs/ --run version_0 --map val_loss=Eval/loss -o runs/imported
 
     Reads TensorBoard event files, W&B runs (run-*.wandb), MLflow (mlruns/ or mlflow.db), Trackio (PROJECT.db), and CSV
-    files with a column step or epoch, such as Lightning's metrics.csv. Values, hyperparameters and pictures are kept. Names are kept, too,
-    except that the training loss becomes Loss/total, which the health rules read. The source is only read.
+    files with a column step or epoch, such as Lightning's metrics.csv. Values, hyperparameters and pictures are kept.
+    Names are kept, too, except that the training loss becomes Loss/total, which the health rules read. The source is
+    only read.
 
     Exit codes: 0, or 2 if there is no run, if there are several, or if a file is damaged.
     """
