@@ -76,7 +76,7 @@ def _records(path: Path, *, partial: bool) -> tuple[list[LogRecord], list[str]]:
     except DamagedLog as damage:
         if not partial or not records:
             more = "; import what comes before it with --partial, or use an intact copy" if records else ""
-            raise BadSource(f"{path}: {damage}{more}") from damage
+            raise BadSource(f"the W&B run {path} cannot be read: {damage}{more}") from damage
         return records, [f"{path.name}: {damage}; the rest was not read"]
     return records, []
 
