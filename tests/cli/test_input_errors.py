@@ -44,6 +44,7 @@ PLANTED = {
     "view": ("view FILE --page OUT.html", "recon.commands.view.command.open_scene"),
     "reconstruct": ("reconstruct FOLDER -o OUT", "recon.commands.reconstruct.command.kind_of_input"),
     "export": ("export RUN --to csv", "cli.export.pipeline_name_of"),
+    "import": ("import TABLE -o OUT", "cli.import_run.find_runs"),
     "compare": ("compare RUN RUN", "cli.compare.read_sides"),
     "doctor": ("doctor --data CUT", "cli.doctor.kind_of"),
     "watch": ("watch RUN --once", "cli.watch.read_manifest"),
@@ -82,8 +83,18 @@ def places(tmp_path, trained):
     text.write_text("neither a picture nor a mesh\n")
     plan = tmp_path / "plan.toml"
     plan.write_text('[[scene]]\nname = "a"\npipeline = "video"\n')
-    words = {"OUT": tmp_path / "out", "RUN": trained, "FILE": picture, "FOLDER": empty, "PLAN": plan, "TEXT": text}
-    return words | {"EMPTY": empty, "CUT": cut, "MISSING": tmp_path / "gone"}
+    table = tmp_path / "table.csv"
+    table.write_text("step,loss,other\n0,1,2\n1,0.5,1\n")
+    words = {
+        "TABLE": table,
+        "OUT": tmp_path / "out",
+        "RUN": trained,
+        "FILE": picture,
+        "FOLDER": empty,
+        "PLAN": plan,
+        "TEXT": text,
+    }
+    return words | {"TABLE": table, "EMPTY": empty, "CUT": cut, "MISSING": tmp_path / "gone"}
 
 
 def test_every_command_is_tried():
@@ -182,6 +193,11 @@ BAD = {
         "reconstruct FOLDER -o OUT --frames 2",
     ],
     "export": [*lines("export X --to csv", RUNS), "export RUN --to csv -o TEXT", "export RUN --to ply"],
+    "import": [
+        *lines("import X -o OUT", (*RUNS, "RUN", "FILE")),
+        *lines("import TABLE -o X", ("TEXT", "RUN", "TEXT/run")),
+        *lines("import TABLE -o OUT X", ("--run gone", "--map loss", "--map gone=Loss/total", "--map loss=other")),
+    ],
     "compare": [*lines("compare X RUN", RUNS), "compare", "compare RUN", "compare RUN RUN --metric none"],
     "doctor": lines("doctor --data X", ("MISSING", "EMPTY", "TEXT", "CUT")),
     "watch": [*lines("watch X --once", RUNS), "watch RUN --interval 0"],

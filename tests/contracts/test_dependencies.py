@@ -9,6 +9,7 @@ import pytest
 # Modules of the toolkit that are only imported where an extra is there: the extra, and what for.
 NEEDS_AN_EXTRA = {
     "report/foreign/files.py": "tensorboard: reads the event files of other programs",
+    "report/foreign/pictures.py": "tensorboard: reads the pictures in event files of other programs",
     "report/tab/loader.py": "tensorboard: a plug-in, which TensorBoard loads",
     "report/tab/plugin.py": "tensorboard: a plug-in, which TensorBoard loads",
 }

@@ -69,7 +69,7 @@ COMMANDS = {
     "import": Command(
         run="fieldwatch.cli.import_run:run",
         flags="fieldwatch.cli.import_run:Arguments",
-        about="import a run that TensorBoard, W&B, MLflow or a CSV file recorded",
+        about="import a run of TensorBoard, W&B, MLflow, Trackio or a CSV file",
     ),
     "compare": Command(
         run="fieldwatch.cli.compare:run",

@@ -33,9 +33,10 @@ class Arguments:
 
     Example: fieldwatch import logs/ --run version_0 --map val_loss=Eval/loss -o runs/imported
 
-    Reads TensorBoard event files, W&B runs (run-*.wandb), MLflow (mlruns/ or mlflow.db), and CSV files with a column
-    step or epoch, such as Lightning's metrics.csv. Values, hyperparameters and pictures are kept. Names are kept, too,
-    except that the training loss becomes Loss/total, which the health rules read. The source is only read.
+    Reads TensorBoard event files, W&B runs (run-*.wandb), MLflow (mlruns/ or mlflow.db), Trackio (PROJECT.db), and CSV
+    files with a column step or epoch, such as Lightning's metrics.csv. Values, hyperparameters and pictures are kept.
+    Names are kept, too, except that the training loss becomes Loss/total, which the health rules read. The source is
+    only read.
 
     Exit codes: 0, or 2 if there is no run, if there are several, or if a file is damaged.
     """
@@ -89,9 +90,9 @@ def _print(source: SourceRun, written: ImportedRun, renamed: Mapping[str, str], 
     console = Terminal()
     span = f"{written.first:,} to {written.last:,}" if written.steps > 1 else f"{written.first:,}"
     pictures = f", {written.pictures:,} pictures" if written.pictures else ""
+    size = f"{written.steps:,} steps ({source.axis} {span}), {len(source.series):,} series{pictures}"
     lines = [
-        f"{source.tool} run {printable(source.name)}: {written.steps:,} steps ({source.axis} {span}), "
-        f"{len(source.series):,} series{pictures}",
+        f"{source.tool} run {printable(source.name)}: {size}",
         *(f"{printable(name)} is recorded as {printable(new)}" for name, new in renamed.items()),
     ]
     if not has_loss:
@@ -100,7 +101,9 @@ def _print(source: SourceRun, written: ImportedRun, renamed: Mapping[str, str], 
     lines += [f"note: {printable(note)}" for note in written.notes]
     for line in lines:
         console.print(Text(line), soft_wrap=True)
-    print_findings(console, written.findings)
+    # Without a loss, hardly a rule can judge the run: to call it healthy would be too much.
+    if has_loss or written.findings:
+        print_findings(console, written.findings)
     print_paths(
         console, {"run": written.folder.absolute(), "show": f"fieldwatch report {shlex.quote(str(written.folder))}"}
     )

@@ -1,3 +1,4 @@
+import io
 import json
 import math
 import struct
@@ -6,8 +7,19 @@ import time
 import zlib
 
 import pytest
+from PIL import Image
 
 from fieldwatch.record.sinks import MissingExtra, MLflow, Wandb
+from fieldwatch.report.imports import choose_run, find_runs
+
+FINDING = {
+    "kind": "finding",
+    "rule": "LossSpike",
+    "step": 7,
+    "severity": "warning",
+    "message": "High.",
+    "remedy": "Mend.",
+}
 
 wandb_records = pytest.importorskip(
     "wandb.proto.wandb_internal_pb2", reason="the extra fieldwatch[wandb] is not installed"
@@ -56,6 +68,25 @@ def history(folder, name):
     return found
 
 
+def summary(folder, name):
+    """Return a value of the summary; of several, the last one."""
+    items = [
+        item
+        for path in sorted(folder.glob("wandb/offline-run-*/*.wandb"))
+        for record in records(path)
+        if record.WhichOneof("record_type") == "summary"
+        for item in record.summary.update
+    ]
+    found = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
+    return found[name]
+
+
+def png(shade):
+    out = io.BytesIO()
+    Image.new("L", (5, 4), shade).save(out, "PNG")
+    return out.getvalue()
+
+
 @pytest.fixture
 def offline(monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -67,6 +98,9 @@ def test_wandb_offline_holds_each_step_once_over_a_resume(tmp_path, make_block, 
     wandb = pytest.importorskip("wandb")
     sink = Wandb(tmp_path, project="test", mode="offline")
     sink(make_block(0, 40, ("Loss/total", "Guard/refused")))
+    sink.image("render", 39, png(9), 5, 4)
+    sink.event(FINDING)
+    sink.event({"kind": "phase", "step": 3})
     mark = json.loads(json.dumps(sink.mark()))
     late = make_block(40, 50, ("Loss/total", "new"))
     late.values[0, 1] = math.nan
@@ -80,6 +114,8 @@ def test_wandb_offline_holds_each_step_once_over_a_resume(tmp_path, make_block, 
         time.sleep(0.05)  # wandb names its folder after the current second
     again = Wandb(tmp_path, project="test", mode="offline")
     again.rewind(mark)
+    for position in (39, 59):
+        again.image("render", position, png(position), 5, 4)
     again(make_block(40, 60, ("Loss/total",)))
     again(make_block(60, 61, ("Eval/psnr",), axis="epoch", positions=[2]))
     again.close()
@@ -88,6 +124,9 @@ def test_wandb_offline_holds_each_step_once_over_a_resume(tmp_path, make_block, 
     assert history(tmp_path, "Loss/total") == [(step, step) for step in range(60)]
     assert history(tmp_path, "Eval/psnr") == [(2, 60)]
     assert history(tmp_path, "Guard/refused") == []
+    assert [step for step, kind in history(tmp_path, "render/_type") if kind == "image-file"] == [39, 59]
+    assert len(list(tmp_path.glob("wandb/offline-run-*/files/media/images/*.png"))) == 2
+    assert summary(tmp_path, "Findings/LossSpike") == "warning at step 7: High. Mend."
     assert math.isnan(history(tmp_path, "new")[0][1])
     assert len({path.stem for path in tmp_path.glob("wandb/offline-run-*/*.wandb")}) == 1
 
@@ -98,6 +137,9 @@ def test_mlflow_holds_each_step_once_over_a_resume(tmp_path, make_block):
     store = f"sqlite:///{tmp_path}/new/mlflow.db"
     sink = MLflow(store, experiment="bear", name="first", clock=lambda: 1000.0)
     sink(make_block(0, 40, ("Loss/total", "Guard/refused", "odd<name>")))
+    sink.image("Eval/odd<view>", 39, png(9), 5, 4)
+    sink.event(FINDING)
+    sink.event({"kind": "phase", "step": 3})
     mark = json.loads(json.dumps(sink.mark()))
     late = make_block(40, 50, ("Loss/total", "new"))
     late.values[0, 1] = math.nan
@@ -106,6 +148,8 @@ def test_mlflow_holds_each_step_once_over_a_resume(tmp_path, make_block):
     sink.config({"lr": 0.1, "views": (1, 2)}, {})
     again = MLflow(store, experiment="bear")
     again.rewind(mark)
+    for position in (39, 59):
+        again.image("Eval/odd<view>", position, png(position), 5, 4)
     again(make_block(40, 700, ("Loss/total", "second")))
     again(make_block(60, 61, ("Eval/epoch",), axis="epoch", positions=[2]))
     again.config({"lr": 0.2, "later": True}, {"psnr": 30.0})
@@ -118,6 +162,12 @@ def test_mlflow_holds_each_step_once_over_a_resume(tmp_path, make_block):
     assert told("Loss/total") == [(step, step) for step in range(700)]
     assert told("Eval/psnr") == [(49, 49)]
     assert told("Eval/epoch") == [(2, 60)]
+    found = choose_run(find_runs(tmp_path / "new"), tmp_path, None).read(False)
+    assert [(picture.name, picture.step) for picture in found.pictures()] == [
+        ("Eval/odd_view_", 39),
+        ("Eval/odd_view_", 59),
+    ]
+    assert client.get_run(mark["run"]).data.tags["finding.LossSpike"] == "warning at step 7: High. Mend."
     assert told("Final/psnr") == [(699, 30)]
     assert len(told("odd_name_")) == 40
     assert math.isnan(told("new")[0][1])

@@ -1,5 +1,6 @@
 """Sink that exports the journal to MLflow (requires the extra ``fieldwatch[mlflow]``)."""
 
+import io
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -11,9 +12,12 @@ import orjson
 from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.extras import MissingExtra
+from fieldwatch.record.sinks.finding_text import finding_text
 
 LOGGED = "fieldwatch.logged"
 """Tag of the MLflow run that stores the last logged position of each axis."""
+PICTURES = "fieldwatch.pictures"
+"""Tag of the MLflow run that stores the last logged position of each picture."""
 # Characters that MLflow rejects in names: all but word characters, ``-``, ``.``, ``:``, ``/`` and spaces.
 _REFUSED = re.compile(r"[^\w\-. :/]")
 _BATCH = 1000
@@ -21,7 +25,7 @@ _BATCH = 1000
 
 
 class MLflow:
-    """Logs rows to one run of an MLflow store, in calls of up to 1000 values.
+    """Logs rows, pictures and findings to one run of an MLflow store; rows in calls of up to 1000 values.
 
     MLflow cannot delete logged values. After a resume, the same MLflow run is therefore continued and positions that it
     already has are skipped. The last logged position is stored in the tag ``fieldwatch.logged``, written together with
@@ -29,7 +33,8 @@ class MLflow:
     largest float64.
 
     Args:
-        store: tracking URI, such as ``sqlite:///runs/mlflow.db``; the folder of a local file is created if missing.
+        store: tracking URI, such as ``sqlite:///runs/mlflow.db``; the folder of a local file is created if missing, and
+            gets a folder ``mlruns`` with the pictures of new experiments.
         experiment: name of the experiment; created if missing.
         name: name of the run; if None, MLflow generates one.
         clock: returns seconds since 1970.
@@ -51,8 +56,12 @@ class MLflow:
             from mlflow import entities  # noqa: PLC0415  optional
         except ImportError as error:
             raise MissingExtra("mlflow") from error
+        self._artifacts: str | None = None
         if store.startswith("sqlite:///"):
-            Path(store.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(store.removeprefix("sqlite:///")).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            # MLflow's default for pictures and other files is the current folder.
+            self._artifacts = (folder.absolute() / "mlruns").as_uri()
         self._client: Any = mlflow.MlflowClient(store)
         self._entities: Any = entities
         self._experiment = experiment
@@ -62,6 +71,7 @@ class MLflow:
         self._run: str | None = None
         self._logged = {"step": -1, "epoch": -1}
         self._skip = dict(self._logged)
+        self._pictures: dict[str, int] = {}
 
     def __call__(self, block: Block) -> None:
         """Log the rows of a block, except those already logged before a resume."""
@@ -100,6 +110,24 @@ class MLflow:
         ]
         self._client.log_batch(run, metrics=metrics, params=params)
 
+    def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
+        """Log an encoded PNG of ``width`` x ``height`` pixels, unless it was already logged before a resume."""
+        del width, height  # the PNG holds them
+        from PIL import Image  # noqa: PLC0415  at first use
+
+        run = self._open()
+        if position <= self._pictures.get(name, -1):
+            return
+        with Image.open(io.BytesIO(png_bytes)) as picture:
+            self._client.log_image(run, picture, key=_REFUSED.sub("_", name), step=position)
+        self._pictures[name] = position
+        self._client.set_tag(run, PICTURES, orjson.dumps(self._pictures).decode())
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Write a finding of a health rule as the tag ``finding.<rule>`` of the run; skip other events."""
+        if event["kind"] == "finding":
+            self._client.set_tag(self._open(), _REFUSED.sub("_", f"finding.{event['rule']}"), finding_text(event))
+
     def mark(self) -> dict[str, Any]:
         """Return the ID of the MLflow run."""
         return {"run": self._open()}
@@ -108,8 +136,11 @@ class MLflow:
         """Continue the MLflow run of the mark, skipping rows that it already has; with None, start a new run."""
         self._run = str(mark["run"]) if mark else None
         self._skip = {"step": -1, "epoch": -1}
+        self._pictures = {}
         if self._run is not None:
-            self._skip |= orjson.loads(self._client.get_run(self._run).data.tags.get(LOGGED, "{}"))
+            tags = self._client.get_run(self._run).data.tags
+            self._skip |= orjson.loads(tags.get(LOGGED, "{}"))
+            self._pictures |= orjson.loads(tags.get(PICTURES, "{}"))
             self._client.update_run(self._run, status="RUNNING")
         self._logged = dict(self._skip)
         self._start = None
@@ -122,7 +153,11 @@ class MLflow:
     def _open(self) -> str:
         if self._run is None:
             known = self._client.get_experiment_by_name(self._experiment)
-            experiment = known.experiment_id if known else self._client.create_experiment(self._experiment)
+            experiment = (
+                known.experiment_id
+                if known
+                else self._client.create_experiment(self._experiment, artifact_location=self._artifacts)
+            )
             self._run = str(self._client.create_run(experiment, run_name=self._name).info.run_id)
         return self._run
 

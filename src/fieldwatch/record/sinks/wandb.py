@@ -1,5 +1,6 @@
 """Sink that exports the journal to Weights & Biases (requires the extra ``fieldwatch[wandb]``)."""
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,16 +11,17 @@ from fieldwatch.base import write_file
 from fieldwatch.record.metric import visible_columns
 from fieldwatch.record.row import Block
 from fieldwatch.record.sinks.extras import MissingExtra
+from fieldwatch.record.sinks.finding_text import finding_text
 
 STATE = "fieldwatch-wandb.json"
 
 
 class Wandb:
-    """Logs rows to one wandb run. Offline runs can be uploaded later with ``wandb sync``.
+    """Logs rows, pictures and findings to one wandb run. Offline runs can be uploaded later with ``wandb sync``.
 
     The axes ``step`` and ``epoch`` are logged as values and declared with ``define_metric``, because wandb drops rows
     whose built-in step decreases. wandb cannot delete logged rows. After a resume, the same run ID is therefore
-    continued and rows that were already logged are skipped. The last logged position is stored in
+    continued and rows that were already logged are skipped. The last logged positions are stored in
     ``fieldwatch-wandb.json`` in the folder.
 
     Args:
@@ -52,6 +54,7 @@ class Wandb:
         self._id: str | None = None
         self._logged: dict[str, int] = {"step": -1, "epoch": -1}
         self._skip: dict[str, int] = dict(self._logged)
+        self._pictures: dict[str, int] = {}
         self._on_epochs: set[str] = set()
 
     def __call__(self, block: Block) -> None:
@@ -75,6 +78,24 @@ class Wandb:
         run.config.update(dict(flat_config), allow_val_change=True)
         run.summary.update({f"Final/{name}": value for name, value in final_metrics.items()})
 
+    def image(self, name: str, position: int, png_bytes: bytes, width: int, height: int) -> None:
+        """Log an encoded PNG of ``width`` x ``height`` pixels, unless it was already logged before a resume."""
+        del width, height  # the PNG holds them
+        from PIL import Image  # noqa: PLC0415  at first use
+
+        run = self._open()
+        if position <= self._pictures.get(name, -1):
+            return
+        with Image.open(io.BytesIO(png_bytes)) as picture:
+            run.log({"step": position, name: self._wandb.Image(picture)})
+        self._pictures[name] = position
+        self._save()
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Write a finding of a health rule in the run's summary, as ``Findings/<rule>``; skip other events."""
+        if event["kind"] == "finding":
+            self._open().summary.update({f"Findings/{event['rule']}": finding_text(event)})
+
     def mark(self) -> dict[str, Any]:
         """Return the ID of the wandb run."""
         return {"id": self._open().id}
@@ -91,8 +112,10 @@ class Wandb:
         state = self._folder / STATE
         stored: dict[str, Any] = orjson.loads(state.read_bytes()) if mark and state.exists() else {}
         self._skip = {"step": -1, "epoch": -1}
+        self._pictures = {}
         if mark and stored.get("id") == self._id:
             self._skip |= stored["logged"]
+            self._pictures |= stored.get("pictures", {})
         self._logged = dict(self._skip)
 
     def close(self) -> None:
@@ -120,4 +143,4 @@ class Wandb:
 
     def _save(self) -> None:
         path = self._folder / STATE
-        write_file(path, orjson.dumps({"id": self._id, "logged": self._logged}))
+        write_file(path, orjson.dumps({"id": self._id, "logged": self._logged, "pictures": self._pictures}))

@@ -131,9 +131,10 @@ def environment(material: Material) -> Panel:
         pairs.append(("git commit", f"{git.get('commit', '')}{dirty}"))
     for place, segment in enumerate(segments, 1):
         start = f"start {place}" if len(segments) > 1 else "start"
-        pairs.append(
-            (start, f"{segment.get('started', '')} on {segment.get('host', '')} at step {segment.get('step')}")
-        )
+        # An imported run does not know its machine, and maybe not its time.
+        host = f"on {segment['host']}" if segment.get("host") else ""
+        words = (segment.get("started"), host, f"at step {segment.get('step')}")
+        pairs.append((start, " ".join(str(word) for word in words if word)))
         pairs.append((f"command of {start}", command_of(segment)))
     about = flattened(as_mapping(manifest.about))
     pairs += [(f"about: {key.replace('_', ' ')}", _listed(value)) for key, value in about.items() if _is_told(value)]

@@ -1,4 +1,4 @@
-"""Imports of runs that other tools recorded: TensorBoard, W&B, MLflow and tables become run folders."""
+"""Imports of runs that other tools recorded: TensorBoard, W&B, MLflow, Trackio and tables."""
 
 from typing import TYPE_CHECKING
 
@@ -7,12 +7,12 @@ from fieldwatch.lazy import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.report.imports.find import choose_run, find_runs
     from fieldwatch.report.imports.names import recorded_names
-    from fieldwatch.report.imports.source import BadSource, FoundRun, SourcePicture, SourceRun, refuse_bad_steps
+    from fieldwatch.report.imports.source import BadSource, ImportableRun, SourcePicture, SourceRun, refuse_bad_steps
     from fieldwatch.report.imports.write import ImportedRun, refuse_target, write_run
 
 __all__ = [
     "BadSource",
-    "FoundRun",
+    "ImportableRun",
     "ImportedRun",
     "SourcePicture",
     "SourceRun",

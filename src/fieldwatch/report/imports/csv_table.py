@@ -44,7 +44,12 @@ def column_names(path: Path) -> list[str]:
     """Return the names of the columns of a table; empty if the first line names none."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         line = file.readline(_MOST_HEAD)
-    return next(csv.reader([line], delimiter=_separator(line)), [])
+    try:
+        rows = list(csv.reader([line], delimiter=_separator(line)))
+    # A file that is no table has lines of any length.
+    except csv.Error:
+        return []
+    return rows[0] if rows else []
 
 
 def read_csv(path: Path, name: str, *, partial: bool) -> SourceRun:
@@ -66,7 +71,7 @@ def read_csv(path: Path, name: str, *, partial: bool) -> SourceRun:
             "counts the steps"
         )
     at, axis = found
-    rows, notes = _rows(path, names, at, partial=partial)
+    rows, notes = _rows(path, len(names), partial=partial)
     numbers = _number_columns(names, rows, at)
     lower = [each.strip().lower() for each in names]
     clock = next((lower.index(each) for each in _TIMES if each in lower and lower.index(each) in numbers), None)
@@ -89,14 +94,14 @@ def read_csv(path: Path, name: str, *, partial: bool) -> SourceRun:
     if texts:
         notes.append(f"skipped, columns without numbers: {printable(', '.join(texts))}")
     config, problem = _hyperparameters(path.with_name(_HPARAMS))
-    series = values.series(axis)
     # A column such as Unix time says when the run began, seconds since its start do not.
     began = values.began()
     return SourceRun(
         tool="CSV",
         name=name,
         place=path,
-        series=series,
+        series=values.series(),
+        # An epoch counts as one step: a table by epoch does not say how many steps it has.
         axis=axis,
         config=config,
         began=began if began > 1e9 else math.nan,
@@ -104,29 +109,27 @@ def read_csv(path: Path, name: str, *, partial: bool) -> SourceRun:
     )
 
 
-def _rows(
-    path: Path, names: Sequence[str], at: int, *, partial: bool
-) -> tuple[list[tuple[int, list[str]]], list[str]]:
+def _rows(path: Path, width: int, *, partial: bool) -> tuple[list[tuple[int, list[str]]], list[str]]:
     """Return line number and cells of each row that is not empty, and remarks on damage."""
     rows: list[tuple[int, list[str]]] = []
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        separator = _separator(file.readline(_MOST_HEAD))
-        reader = csv.reader(file, delimiter=separator)
+        reader = csv.reader(file, delimiter=_separator(file.readline(_MOST_HEAD)))
+        damage = ""
         try:
             for row in reader:
-                if not any(cell.strip() for cell in row):
-                    continue
-                if len(row) != len(names):
-                    raise csv.Error(f"it has {len(row)} cells, the table has {len(names)} columns")
-                rows.append((reader.line_num + 1, row))
+                if len(row) != width and any(cell.strip() for cell in row):
+                    damage = f"it has {len(row)} cells, the table has {width} columns"
+                    break
+                if len(row) == width:
+                    rows.append((reader.line_num + 1, row))
         except csv.Error as error:
-            damage = f"line {reader.line_num + 1} of {path} is damaged: {error}"
-            if not partial:
-                raise BadSource(
-                    f"{damage}; import what comes before it with --partial, or mend the line"
-                ) from error
-            return rows, [f"{damage}; the rest was not read"]
-    return rows, []
+            damage = str(error)
+    if not damage:
+        return rows, []
+    damage = f"line {reader.line_num + 1} of {path} is damaged: {damage}"
+    if not partial:
+        raise BadSource(f"{damage}; import what comes before it with --partial, or mend the line")
+    return rows, [f"{damage}; the rest was not read"]
 
 
 def _number_columns(names: Sequence[str], rows: Sequence[tuple[int, list[str]]], at: int) -> list[int]:

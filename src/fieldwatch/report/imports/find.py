@@ -8,14 +8,18 @@ from pathlib import Path
 from fieldwatch.base import MissingPathError, printable
 from fieldwatch.record import holds_run
 from fieldwatch.report.imports.csv_table import axis_of, column_names, read_csv
-from fieldwatch.report.imports.mlflow_database import is_database, is_mlflow, read_mlflow_database, runs_of
+from fieldwatch.report.imports.mlflow_database import TABLES as MLFLOW_TABLES
+from fieldwatch.report.imports.mlflow_database import read_mlflow_database, runs_of
 from fieldwatch.report.imports.mlflow_files import is_run_folder, name_of_run, read_mlflow_files
-from fieldwatch.report.imports.source import BadSource, FoundRun, SourceRun
+from fieldwatch.report.imports.source import BadSource, ImportableRun, SourceRun
+from fieldwatch.report.imports.sqlite import is_database, tables_of
+from fieldwatch.report.imports.trackio import TABLES as TRACKIO_TABLES
+from fieldwatch.report.imports.trackio import read_trackio, trackio_runs
 from fieldwatch.report.imports.wandb import read_wandb
 
 KNOWN = (
-    "TensorBoard event files (*tfevents*), a W&B run (run-*.wandb), MLflow (mlruns/ or mlflow.db), or a CSV file with a "
-    "column step or epoch"
+    "TensorBoard event files (*tfevents*), a W&B run (run-*.wandb), MLflow (mlruns/ or mlflow.db), a Trackio "
+    "project (PROJECT.db), or a CSV file with a column step or epoch"
 )
 _TABLES = (".csv", ".tsv")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -23,7 +27,7 @@ _EVENTS = "tfevents"
 _MOST_LISTED = 20
 
 
-def find_runs(source: Path) -> list[FoundRun]:
+def find_runs(source: Path) -> list[ImportableRun]:
     """Return the runs of other tools in a file, or at or below a folder; links are not followed.
 
     Raises:
@@ -41,7 +45,7 @@ def find_runs(source: Path) -> list[FoundRun]:
     return found
 
 
-def choose_run(found: Sequence[FoundRun], source: Path, name: str | None) -> FoundRun:
+def choose_run(found: Sequence[ImportableRun], source: Path, name: str | None) -> ImportableRun:
     """Return the only run, or the one with a name or identity.
 
     Raises:
@@ -70,7 +74,7 @@ def choose_run(found: Sequence[FoundRun], source: Path, name: str | None) -> Fou
     )
 
 
-def _in_folders(source: Path) -> Iterator[FoundRun]:
+def _in_folders(source: Path) -> Iterator[ImportableRun]:
     for place, inner, names in os.walk(source):
         inner.sort()
         folder = Path(place)
@@ -88,7 +92,7 @@ def _in_folders(source: Path) -> Iterator[FoundRun]:
                 inner.clear()
 
 
-def _in_folder(folder: Path, label: str, names: Sequence[str]) -> Iterator[FoundRun]:
+def _in_folder(folder: Path, label: str, names: Sequence[str]) -> Iterator[ImportableRun]:
     # All event files of a folder are one run.
     if any(_EVENTS in each and not each.startswith(".") for each in names):
         yield from _event_files(folder, label)
@@ -97,31 +101,43 @@ def _in_folder(folder: Path, label: str, names: Sequence[str]) -> Iterator[Found
             yield from _in_file(folder / each, label if each.endswith(".wandb") else f"{label}/{each}")
 
 
-def _in_file(path: Path, label: str) -> Iterator[FoundRun]:
+def _in_file(path: Path, label: str) -> Iterator[ImportableRun]:
     if _EVENTS in path.name:
         yield from _event_files(path, label)
     elif path.suffix == ".wandb":
         identity = path.stem.removeprefix("run-")
-        yield FoundRun(tool="W&B", name=label, identity=identity, read=lambda part: read_wandb(path, partial=part))
+        yield ImportableRun(tool="W&B", name=label, identity=identity, read=lambda part: read_wandb(path, partial=part))
     elif path.suffix.lower() in _TABLES and axis_of(column_names(path)) is not None:
-        yield FoundRun(
+        yield ImportableRun(
             tool="CSV", name=label, identity=str(path), read=lambda part: read_csv(path, path.stem, partial=part)
         )
-    elif path.suffix.lower() in _DATABASES and is_database(path) and is_mlflow(path):
+    elif path.suffix.lower() in _DATABASES and is_database(path):
+        yield from _in_database(path)
+
+
+def _in_database(path: Path) -> Iterator[ImportableRun]:
+    # A database cannot be read in part: it is damaged as a whole.
+    tables = tables_of(path)
+    if tables >= MLFLOW_TABLES:
         for identity, name in runs_of(path):
-            yield FoundRun(
-                tool="MLflow", name=name or identity, identity=identity, read=partial(_of_database, path, identity)
-            )
+            read = partial(_of_mlflow, path, identity)
+            yield ImportableRun(tool="MLflow", name=name or identity, identity=identity, read=read)
+    elif tables >= TRACKIO_TABLES:
+        for identity, name in trackio_runs(path):
+            read = partial(_of_trackio, path, identity, name)
+            yield ImportableRun(tool="Trackio", name=name, identity=identity, read=read)
 
 
-def _of_database(path: Path, identity: str, partly: bool) -> SourceRun:
-    # A damaged database cannot be read in part.
-    del partly
+def _of_mlflow(path: Path, identity: str, _: object) -> SourceRun:
     return read_mlflow_database(path, identity)
 
 
-def _mlflow_folder(folder: Path) -> FoundRun:
-    return FoundRun(
+def _of_trackio(path: Path, identity: str, name: str, _: object) -> SourceRun:
+    return read_trackio(path, identity, name)
+
+
+def _mlflow_folder(folder: Path) -> ImportableRun:
+    return ImportableRun(
         tool="MLflow",
         name=name_of_run(folder) or folder.name,
         identity=folder.name,
@@ -129,12 +145,12 @@ def _mlflow_folder(folder: Path) -> FoundRun:
     )
 
 
-def _event_files(place: Path, label: str) -> Iterator[FoundRun]:
+def _event_files(place: Path, label: str) -> Iterator[ImportableRun]:
     # Imported here: TensorBoard is an extra, and no other tool needs it.
-    from fieldwatch.report.imports.tensorboard import is_session, read_tensorboard  # noqa: PLC0415
+    from fieldwatch.report.imports.tensorboard import is_session, read_tensorboard  # noqa: PLC0415  optional
 
     if not is_session(place):
-        yield FoundRun(
+        yield ImportableRun(
             tool="TensorBoard",
             name=label,
             identity=str(place),

@@ -1,54 +1,15 @@
-"""Reader for the runs of an MLflow database (``mlflow.db``), as sources of an import; read without the mlflow package."""
+"""Reader for the runs of an MLflow database (``mlflow.db``), read without the mlflow package."""
 
 import math
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from fieldwatch.report.imports.mlflow_names import ending_note, logged_pictures, stored_value
-from fieldwatch.report.imports.source import BadSource, SourceRun, Values
+from fieldwatch.report.imports.source import SourceRun, Values
+from fieldwatch.report.imports.sqlite import opened
 
-_SIGNATURE = b"SQLite format 3\0"
-_TABLES = {"experiments", "runs", "metrics", "params"}
-
-
-def is_database(path: Path) -> bool:
-    """Return whether a file is an SQLite database."""
-    with path.open("rb") as file:
-        return file.read(len(_SIGNATURE)) == _SIGNATURE
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading; nothing is written, neither to it nor next to it.
-
-    Raises:
-        BadSource: the database is damaged.
-    """
-    # Without a log of pending writes, the file is complete; SQLite would create its lock files next to it otherwise.
-    pending = path.with_name(f"{path.name}-wal").exists()
-    address = f"{path.absolute().as_uri()}?mode=ro{'' if pending else '&immutable=1'}"
-    try:
-        connection = sqlite3.connect(address, uri=True)
-        try:
-            yield connection
-        finally:
-            connection.close()
-    except sqlite3.DatabaseError as error:
-        raise BadSource(f"{path}: {error}: expected an intact SQLite database of MLflow; use an intact copy") from error
-
-
-def is_mlflow(path: Path) -> bool:
-    """Return whether an SQLite database is one of MLflow.
-
-    Raises:
-        BadSource: the database is damaged.
-    """
-    with opened(path) as database:
-        names = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return names >= _TABLES
+TABLES = {"experiments", "runs", "metrics", "params"}
+"""Tables by which a database of MLflow is known."""
 
 
 def runs_of(path: Path) -> list[tuple[str, str]]:

@@ -9,8 +9,7 @@ from fieldwatch.report.imports.source import BadSource, SourceRun, Values
 META = "meta.yaml"
 METRICS = "metrics"
 _STATES = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
-_ENTRY = re.compile(r"(\w+): (.*)")
-_SCALARS = r"'\""
+_STATUS = re.compile(r"^status: *['\"]?(\w+)", re.MULTILINE)
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -46,11 +45,10 @@ def read_mlflow_files(folder: Path, *, partial: bool) -> SourceRun:
             except ValueError as error:
                 message = f"line {number} of {path} is damaged: expected a time, a value and a step, got {line[:80]!r}"
                 if not partial:
-                    more = "leave out damaged lines with --partial, or use an intact copy"
-                    raise BadSource(f"{message}; {more}") from error
+                    raise BadSource(f"{message}; leave it out with --partial, or use an intact copy") from error
                 notes.append(message)
-    meta = dict(_ENTRY.findall((folder / META).read_text(errors="replace")))
-    status = meta.get("status", "").strip(_SCALARS)
+    entry = _STATUS.search((folder / META).read_text(errors="replace"))
+    status = entry[1] if entry is not None else ""
     return SourceRun(
         tool="MLflow",
         name=name_of_run(folder) or folder.name,
@@ -59,7 +57,7 @@ def read_mlflow_files(folder: Path, *, partial: bool) -> SourceRun:
         config=_params(folder / "params"),
         pictures=lambda: logged_pictures(folder / "artifacts"),
         began=values.began(),
-        notes=(*notes, *ending_note(_STATES.get(status, status))),
+        notes=(*notes, *ending_note(_STATES.get(status) or status)),
     )
 
 

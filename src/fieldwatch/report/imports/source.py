@@ -70,7 +70,7 @@ class SourceRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundRun:
+class ImportableRun:
     """A run that was found in a file or folder, and is not read yet.
 
     Attributes:
@@ -108,19 +108,18 @@ class Values:
         times = [time for by_step in self._values.values() for time, _ in by_step.values() if math.isfinite(time)]
         return min(times, default=math.nan)
 
-    def series(self, axis: Axis = "step") -> dict[str, Series]:
+    def series(self) -> dict[str, Series]:
         """Return the series by name, with seconds since the earliest value; 0 if the times are unknown."""
         began = self.began()
-        return {name: _series(by_step, began, axis) for name, by_step in self._values.items()}
+        return {name: _series(by_step, began) for name, by_step in self._values.items()}
 
 
-def _series(by_step: Mapping[int, tuple[float, float]], began: float, axis: Axis) -> Series:
+def _series(by_step: Mapping[int, tuple[float, float]], began: float) -> Series:
     steps = np.array(sorted(by_step), np.float64)
     times, values = np.array([by_step[int(step)] for step in steps], np.float64).T.copy()
     known = np.isfinite(times)
     # A value without a time belongs to the same moment as the one before it.
     seconds = np.maximum.accumulate(np.where(known, times - began, 0.0))
-    # An epoch counts as one step: tables by epoch do not say how many steps it has.
     return Series(steps=steps, seconds=seconds, positions=steps.copy(), values=values.copy())
 
 

@@ -38,14 +38,14 @@ def read_wandb(path: Path, *, partial: bool) -> SourceRun:
     pictures: list[tuple[str, int, str]] = []
     skipped = Counter[str]()
     for step, row in _with_steps(rows, _step_names(records)):
-        time = float(row.get(_TIME, math.nan))
+        time = _number(row.get(_TIME))
         for name, value in _flat(row):
             if isinstance(value, dict):
                 found = list(_picture_paths(cast("dict[str, Any]", value)))
                 pictures += [(name, step, each) for each in found[:1]]
                 skipped[str(cast("dict[str, Any]", value).get(_KIND, "object"))] += not found
             elif (number := _number(value)) is not None:
-                values.add(name, step, time, number)
+                values.add(name, step, math.nan if time is None else time, number)
             else:
                 skipped[type(value).__name__] += 1
     config, names = _description(records)
@@ -76,7 +76,7 @@ def _records(path: Path, *, partial: bool) -> tuple[list[LogRecord], list[str]]:
     except DamagedLog as damage:
         if not partial or not records:
             more = "; import what comes before it with --partial, or use an intact copy" if records else ""
-            raise BadSource(f"{path}: {damage}: expected an intact W&B run file{more}") from damage
+            raise BadSource(f"the W&B run {path} cannot be read: {damage}{more}") from damage
         return records, [f"{path.name}: {damage}; the rest was not read"]
     return records, []
 
@@ -107,14 +107,16 @@ def _is_epoch(name: str) -> bool:
 
 
 def _with_steps(rows: Sequence[Row], names: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    """Yield each row with its step: of the first name that the run logs, else of W&B's counter."""
-    name = next((name for name in names if any(_whole(row.get(name)) is not None for row in rows)), _STEP)
+    """Yield each row with its step: of the first name that most rows have, else of W&B's counter."""
+    counts = {name: sum(_whole(row.get(name)) is not None for row in rows) for name in names}
+    # An axis that is declared for a few values, such as those of an evaluation, is no step of the run.
+    name = next((name for name in names if 2 * counts[name] > len(rows)), _STEP)
     step = 0
     for row in rows:
         # A row without the step, such as one of an evaluation, belongs to the step before it.
         own = _whole(row.get(name))
         step = step if own is None else own
-        yield step, {key: value for key, value in row.items() if key != name or name == _STEP}
+        yield step, {key: value for key, value in row.items() if key != name}
 
 
 def _whole(value: object) -> int | None:

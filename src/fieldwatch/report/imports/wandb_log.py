@@ -11,20 +11,22 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from fieldwatch.base import protobuf
+from fieldwatch.base import InputError, protobuf
 
 _BLOCK = 1 << 15
 _HEAD = struct.Struct("<IHB")
 _FILE_HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(1, 5)
 # Field numbers of HistoryItem and ConfigItem in wandb_internal.proto.
-_KEY, _NESTED_KEY, _JSON = 1, 2, 16
-_BOOLEAN, _INTEGER, _NUMBER, _TEXT, _JSON_TEXT = 4, 5, 6, 7, 8
+_KEY = 1
+_NESTED_KEY = 2
+_BOOLEAN, _INTEGER, _NUMBER, _TEXT, _JSON_TEXT = range(4, 9)
+_JSON = 16
 
 
-class DamagedLog(ValueError):  # noqa: N818  named after the finding
+class DamagedLog(InputError):  # noqa: N818  named after the finding
     """A part of the file is damaged or missing."""
 
 
@@ -49,14 +51,14 @@ def log_records(path: Path) -> Iterator[LogRecord]:
     """
     data = path.read_bytes()
     if not data:
-        raise DamagedLog("the file is empty")
+        raise DamagedLog("the file is empty: expected the records of a W&B run; its program wrote none")
     if not data.startswith(_FILE_HEAD):
-        raise DamagedLog("the file does not begin as a W&B run file does")
+        raise DamagedLog("the file does not begin as a W&B run file does: expected a file run-*.wandb")
     for message in _messages(data):
         try:
             record = _record(message)
         except (IndexError, ValueError, struct.error) as error:
-            raise DamagedLog(f"a record is no W&B record ({error})") from error
+            raise DamagedLog(f"a record is no W&B record ({error}): expected an intact file run-*.wandb") from error
         if record is not None:
             yield record
 
@@ -87,7 +89,7 @@ def _messages(data: bytes) -> Iterator[bytes]:
             yield b"".join(parts)
             parts.clear()
     if parts:
-        raise DamagedLog("the file ends in the middle of a record")
+        raise DamagedLog(f"the file ends in the middle of a record, before byte {len(data):,}: expected its last part")
 
 
 def _record(message: bytes) -> LogRecord | None:
@@ -132,9 +134,9 @@ def _items(message: bytes, number: int) -> dict[str, Any]:
         *outer, key = nested or [_text(fields, _KEY)]
         inner = values
         for name in outer:
-            inner = inner.setdefault(name, {})
-            if not isinstance(inner, dict):
-                raise ValueError(f"{'.'.join(nested)} is both a value and a mapping")
+            inner = cast("dict[str, Any]", inner.setdefault(name, {}))
+            if not isinstance(inner, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  a file may hold both
+                raise ValueError(f"{'.'.join(nested)} is both a value and a mapping")  # noqa: TRY004  the data is wrong, not the caller
         inner[key] = _value(fields)
     return values
 

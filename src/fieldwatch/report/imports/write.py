@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from fieldwatch.base import ExistingPathError, UndecodableError, decoding
@@ -70,7 +71,7 @@ def refuse_target(source: Path, target: Path) -> None:
 
 
 def write_run(run: SourceRun, names: Mapping[str, str], target: Path) -> ImportedRun:
-    """Write a run folder: run.json, journal, events with the findings of the rules, and TensorBoard files with pictures.
+    """Write a run folder: run.json, journal, events with the rules' findings, TensorBoard files with the pictures.
 
     Nothing remains if it fails.
 
@@ -81,7 +82,8 @@ def write_run(run: SourceRun, names: Mapping[str, str], target: Path) -> Importe
     """
     series = {names[name]: values for name, values in run.series.items() if len(values)}
     steps = np.unique(np.concatenate([values.steps for values in series.values()]))
-    first, last = int(steps[0]), int(steps[-1])
+    first = int(steps[0])
+    last = int(steps[-1])
     facts = _facts(run, names)
     with _new_folder(target) as draft:
         with Journal(draft) as journal:
@@ -136,13 +138,14 @@ def _new_folder(target: Path) -> Generator[Path]:
 
 
 def _facts(run: SourceRun, names: Mapping[str, str]) -> dict[str, Any]:
-    renamed = {name: new for name, new in names.items() if name != new}
+    # Sentences: a name may hold dots and spaces, by which a view of nested values would take it apart.
+    renamed = [f"{name} is recorded as {new}" for name, new in names.items() if name != new]
     return {
         "from": str(run.place.absolute()),
         "tool": run.tool,
         "run": run.name,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "renamed": renamed,
+        "names": renamed,
     }
 
 
@@ -154,7 +157,7 @@ def _moment(began: float) -> str:
     return datetime.fromtimestamp(began, UTC).isoformat(timespec="seconds") if math.isfinite(began) else ""
 
 
-def _blocks(series: Mapping[str, Series], steps: np.ndarray[Any, Any], run: SourceRun) -> Iterator[Block]:
+def _blocks(series: Mapping[str, Series], steps: NDArray[np.float64], run: SourceRun) -> Iterator[Block]:
     """Yield the rows in order of their steps, each with the names that have a value at its step."""
     names = np.array(list(series), object)
     for start in range(0, len(steps), _CHUNK):
