@@ -31,7 +31,7 @@ from fieldwatch.measure import ParameterGroups, gradient_norms
 SIZES = {"2k": (2, 32), "295k": (16, 136), "50M": (12, 2041)}
 """Number of square matrices and their width: 2,048, 295,936 and 49,988,172 parameters."""
 FACTOR, MICROSECONDS = 1.15, 20.0
-NEEDS = {"LBFGS": "needs a closure; step.update(...) raises a TypeError"}
+NEEDS = {"LBFGS": "needs a closure, which step.update(..., closure=...) takes; not timed"}
 SPARSE = "SparseAdam"
 
 

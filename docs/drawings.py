@@ -17,6 +17,7 @@ ROOMS: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (
     ("your package", (("your loop, rules, sinks, pipeline", "user"),)),
     ("recon: the domain", (("commands", "box"), ("pipelines: splats, normals, video", "box"))),
     ("its parts", (("data", "box"), ("mesh", "box"), ("render", "box"), ("losses", "box"), ("geometry", "box"))),
+    ("frameworks", (("adapters: Lightning, Transformers, Accelerate", "box"),)),
     ("public surface", (("fieldwatch  .pipeline  .rules  .files  .lazy  .cli.kit", "user"),)),
     ("command line", (("cli", "box"), ("many", "box"))),
     ("reading a run (no torch)", (("report", "box"), ("registry", "box"))),

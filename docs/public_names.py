@@ -25,6 +25,7 @@ _HEAD = """# Public names
 
 These modules are the toolkit's public surface. Everything else below `fieldwatch` may change without notice. Our own
 pipelines use no other names (`tests/contracts/test_public_surface.py`). Docstrings say more: `help(fieldwatch.Run)`.
+`fieldwatch.adapters` is public too, and has a page of its own: [adapters.md](adapters.md).
 """
 
 

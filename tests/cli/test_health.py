@@ -8,6 +8,7 @@ from torch import nn
 
 from fieldwatch import Outputs, Run
 from fieldwatch.cli import main
+from fieldwatch.cli.annotations import annotation
 
 
 def record_jump(folder):
@@ -73,3 +74,24 @@ def test_a_run_that_failed_without_a_finding_is_not_called_healthy(tmp_path, cap
     assert printed.count("planted") == 1
     assert "died of exception" in printed
     assert "healthy" not in printed
+
+
+def test_annotations_of_a_workflow_carry_every_finding(jumped, capsys):
+    assert main(["health", str(jumped), "--format", "github"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    found = [line for line in lines if line.startswith("::")]
+    assert found[0].startswith(("::warning title=RateJump (0) at step 316", "::error title=RateJump (0) at step 316"))
+    assert "%0A" in found[0]  # the remedy is on a line of its own
+    assert len(lines) == len(found) + 1
+
+
+def test_the_format_json_is_that_of_the_flag(jumped, capsys):
+    main(["health", str(jumped), "--json"])
+    by_flag = json.loads(capsys.readouterr().out)
+    main(["health", str(jumped), "--format", "json"])
+    assert json.loads(capsys.readouterr().out) == by_flag
+
+
+def test_no_text_ends_an_annotation_or_begins_another():
+    text = annotation("error", "a: b, c%\n::error::x", "50% of it\r\n::warning::y")
+    assert text == "::error title=a%3A b%2C c%25%0A%3A%3Aerror%3A%3Ax::50%25 of it%0D%0A::warning::y"

@@ -153,7 +153,7 @@ BAD = {
     "memory": [*lines("memory X", (*RUNS, "FILE")), "memory"],
     "report": [*lines("report X", RUNS), "report RUN -o TEXT", "report RUN -o TEXT/page.html"],
     "growth": [*lines("growth X", RUNS), "growth RUN --csv EMPTY"],
-    "health": lines("health X", RUNS),
+    "health": [*lines("health X", RUNS), "health RUN --format TEXT", "health RUN --json --format github"],
     "infer video": [*lines("infer video X --frames 0", (*RUNS, "FILE")), "infer video RUN --frames 99"],
     "infer splats": [*lines("infer splats X --views test", (*RUNS, "RUN")), "infer splats RUN --scale 0"],
     "infer normals": [*lines("infer normals X --image FILE", (*RUNS, "RUN")), "infer normals NORMALS --image MISSING"],

@@ -78,4 +78,5 @@ def public(request) -> ModuleType:
 @pytest.fixture(scope="session")
 def offered() -> dict[str, set[str]]:
     """The names of all public modules of the toolkit."""
-    return {name: set(importlib.import_module(name).__all__) for name in PUBLIC}
+    # The names of the adapters are known without their frameworks, which only their use imports.
+    return {name: set(importlib.import_module(name).__all__) for name in (*PUBLIC, "fieldwatch.adapters")}

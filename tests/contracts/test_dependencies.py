@@ -8,6 +8,9 @@ import pytest
 
 # Modules of the toolkit that are only imported where an extra is there: the extra, and what for.
 NEEDS_AN_EXTRA = {
+    "adapters/accelerate_tracker.py": "accelerate: an adapter for it",
+    "adapters/lightning_callback.py": "lightning: an adapter for it",
+    "adapters/transformers_callback.py": "transformers: an adapter for it",
     "report/foreign/files.py": "tensorboard: reads the event files of other programs",
     "report/foreign/pictures.py": "tensorboard: reads the pictures in event files of other programs",
     "report/tab/loader.py": "tensorboard: a plug-in, which TensorBoard loads",

@@ -31,7 +31,7 @@ def test_ten_kinds_of_bad_values_in_the_middle_of_a_run_never_spread_and_are_nam
 
 def test_the_torture_sees_a_run_without_the_guard_fail(injections, tmp_path, monkeypatch):
     """Negative control: with the guard switched off, the same judge objects."""
-    monkeypatch.setattr("fieldwatch.run.step.guarded_step", lambda optimizer, _: optimizer.step())
+    monkeypatch.setattr("fieldwatch.run.step_update.guarded_step", lambda optimizer, _: optimizer.step())
     kind = next(kind for kind in injections.KINDS if kind.name == "one gradient NaN")
     seen = injections.inject(tmp_path / "run", kind, (60,))
     assert seen.spread

@@ -3,12 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tyro
 from rich.text import Text
 
+from fieldwatch.cli.annotations import print_annotations
 from fieldwatch.cli.flag_help import read_flags
-from fieldwatch.cli.output import closer_look, print_findings, print_json, print_paths, reading_input, verdict_of
+from fieldwatch.cli.output import (
+    BadInput,
+    closer_look,
+    print_findings,
+    print_json,
+    print_paths,
+    reading_input,
+    verdict_of,
+)
 from fieldwatch.cli.rules import rules_of_run
 from fieldwatch.health import diagnose, examine, exit_code
 from fieldwatch.monitor import read_post_mortems, state_of
@@ -29,11 +39,15 @@ class Arguments:
     """Run folder."""
     json: bool = False
     """Print the findings as JSON."""
+    format: Literal["text", "json", "github"] = "text"
+    """Print the findings as text, as JSON (as --json does), or as annotations of GitHub Actions."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     chosen = read_flags(Arguments, prog="fieldwatch health", arguments=arguments)
+    if chosen.json and chosen.format == "github":
+        raise BadInput("--json and --format github exclude each other: leave one of them out")
     with reading_input():
         read_manifest(chosen.run)
         diagnoses = diagnose(examine(chosen.run, rules_of_run(chosen.run)), read_events(chosen.run))
@@ -41,7 +55,9 @@ def run(arguments: Sequence[str]) -> int:
         deaths = read_post_mortems(chosen.run)
     findings = [finding for each in diagnoses for finding in (each.cause, *each.consequences)]
     state = state_of(chosen.run)
-    if chosen.json:
+    if chosen.format == "github":
+        print_annotations(Terminal(), str(chosen.run), state, findings, deaths)
+    elif chosen.json or chosen.format == "json":
         events = [finding.as_event() for finding in findings]
         facts = {"run": chosen.run, "state": state.word, "detail": state.detail, "resume": state.resume}
         print_json({**facts, "verdict": verdict_of(diagnoses), "findings": events, "post_mortems": deaths})

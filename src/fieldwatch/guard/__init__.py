@@ -7,19 +7,21 @@ from fieldwatch.lazy import lazy_names
 if TYPE_CHECKING:
     from fieldwatch.guard.clipping import Clip, clip_gradients
     from fieldwatch.guard.divergence import Rollback, TrainingDivergence
-    from fieldwatch.guard.refusals import SKIPPED, Refusals, Streak, describe_refusal
+    from fieldwatch.guard.refusals import SCALER_SKIPPED, SKIPPED, Refusals, Streak, describe_refusal
     from fieldwatch.guard.spikes import Spikes
     from fieldwatch.guard.state import describe_non_finite, rate_tensors, settings_finite, state_norms
-    from fieldwatch.guard.update import forget_steps, guarded_step, prefer_fused
+    from fieldwatch.guard.update import StateCopy, forget_steps, guarded_step, parameters_finite, prefer_fused
     from fieldwatch.guard.verdict import Diverged, Verdict
 
 __all__ = [
+    "SCALER_SKIPPED",
     "SKIPPED",
     "Clip",
     "Diverged",
     "Refusals",
     "Rollback",
     "Spikes",
+    "StateCopy",
     "Streak",
     "TrainingDivergence",
     "Verdict",
@@ -28,6 +30,7 @@ __all__ = [
     "describe_refusal",
     "forget_steps",
     "guarded_step",
+    "parameters_finite",
     "prefer_fused",
     "rate_tensors",
     "settings_finite",

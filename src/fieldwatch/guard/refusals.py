@@ -10,6 +10,8 @@ from fieldwatch.record import Block, tags
 REFUSED = "Guard/refused"
 SKIPPED = "Guard/skipped"
 """Column set in the rows of steps whose update was skipped after a rollback; these are not refusals."""
+SCALER_SKIPPED = "Guard/scaler_skipped"
+"""Column that is 1 in the rows of steps whose update a gradient scaler skipped to lower its factor; not a refusal."""
 
 
 class Streak(NamedTuple):

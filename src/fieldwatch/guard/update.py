@@ -3,6 +3,7 @@
 import inspect
 import weakref
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -37,8 +38,8 @@ def guarded_step(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
     """
     if _needs_closure(type(optimizer)):
         raise TypeError(
-            f"step.update(...) cannot guard {type(optimizer).__name__}: its step() expects a closure that runs the "
-            "model several times; call optimizer.step(closure) yourself, without step.update(...)"
+            f"{type(optimizer).__name__}.step() expects a closure that runs the model several times, got none: call "
+            "step.update(optimizer, closure=closure)"
         )
     # From the cheapest method to the most expensive one; only step_if_allowed reads the flag (and waits for a GPU).
     if reading_is_free(refused) or _creates_state(optimizer):
@@ -125,6 +126,34 @@ def step_and_restore(optimizer: Optimizer, refused: Float[Tensor, ""]) -> None:
         restore = refused > 0
         for (container, key), old in zip(slots, before, strict=True):
             container[key].copy_(torch.where(restore, old, container[key]))
+
+
+class StateCopy:
+    """Copy of the parameters and the state of an optimizer, for one that runs the model within its step.
+
+    Args:
+        optimizer: optimizer to copy.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        with torch.no_grad():
+            self._parameters = [(p, p.detach().clone()) for group in optimizer.param_groups for p in group["params"]]
+        self._state = {parameter: deepcopy(state) for parameter, state in optimizer.state.items()}
+
+    def restore(self) -> None:
+        """Write the copy back. Call it only once: the optimizer uses the copied state from then on."""
+        with torch.no_grad():
+            for parameter, before in self._parameters:
+                parameter.copy_(before)
+        self._optimizer.state.clear()
+        self._optimizer.state.update(self._state)
+
+
+def parameters_finite(optimizer: Optimizer) -> bool:
+    """Return whether all parameters of an optimizer are finite; reads them from their device."""
+    parameters = (p for group in optimizer.param_groups for p in group["params"])
+    return all(bool(torch.isfinite(parameter).all()) for parameter in parameters)
 
 
 @cache

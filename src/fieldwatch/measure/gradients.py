@@ -1,5 +1,6 @@
 """Gradient norms by parameter group, without synchronization and without a Python loop over parameters."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import torch
@@ -36,14 +37,18 @@ class GradientNorms(NamedTuple):
         return {name: [next(rest) for _ in range(n)] for name, n in zip(self.groups, self.counts, strict=True)}
 
 
-def gradient_norms(watched: ParameterGroups) -> GradientNorms | None:
+def gradient_norms(watched: ParameterGroups, without: Collection[int] = ()) -> GradientNorms | None:
     """Compute the gradient norm of every watched group and of all gradients; None if there are no gradients.
 
     Two fused calls suffice: one over all gradients, and one over the per-group slices of its result. Nothing is summed
     across groups, so a NaN affects only the norm of its own group and the total. Squares overflow float32 for norms
     above about 1.8e19; such a norm is infinite, and its step is refused.
+
+    Args:
+        watched: parameter groups.
+        without: ids of parameters to leave out.
     """
-    names, counts, gradients = watched.gradients()
+    names, counts, gradients = watched.gradients(without)
     if not gradients:
         return None
     with torch.no_grad():

@@ -119,16 +119,19 @@ class ParameterGroups:
         """Return the current parameters of a group; none if all are frozen from the start."""
         return [container[key] for container, key in self._slots.get(name, ())]
 
-    def gradients(self) -> tuple[list[str], list[int], list[Tensor]]:
+    def gradients(self, without: Collection[int] = ()) -> tuple[list[str], list[int], list[Tensor]]:
         """Return the names of groups that have gradients, the number of gradients per group, and all gradients.
 
         Of a sparse gradient, its entries: rows that occur twice are added up first, as sparse optimizers do.
+
+        Args:
+            without: ids of parameters to leave out.
         """
         try:
-            return self._gradients()
+            return self._gradients(without)
         except (KeyError, IndexError):  # a parameter was removed from its owner since the last scan
             self.rescan()
-            return self._gradients()
+            return self._gradients(without)
 
     def clear_gradients(self) -> None:
         """Set every gradient to None."""
@@ -146,7 +149,7 @@ class ParameterGroups:
     def _nbytes(self) -> int:
         return sum(container[key].nbytes for slots in self._slots.values() for container, key in slots)
 
-    def _gradients(self) -> tuple[list[str], list[int], list[Tensor]]:
+    def _gradients(self, without: Collection[int]) -> tuple[list[str], list[int], list[Tensor]]:
         names: list[str] = []
         counts: list[int] = []
         gradients: list[Tensor] = []
@@ -155,7 +158,7 @@ class ParameterGroups:
             before = len(gradients)
             for container, key in slots:
                 gradient = container[key].grad
-                if gradient is not None:
+                if gradient is not None and (not without or id(container[key]) not in without):
                     gradients.append(gradient if not gradient.is_sparse else _entries(container[key]))
             if len(gradients) > before:
                 names.append(name)

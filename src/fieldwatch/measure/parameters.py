@@ -1,6 +1,7 @@
 """Parameter statistics and relative update sizes, computed every N steps."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -33,13 +34,17 @@ class UpdateSizes:
     """Relative size of one update per parameter group: ``|after - before| / |before|``.
 
     Create it before the update, since it copies the parameters, and call :meth:`ratios` after the update.
+
+    Args:
+        watched: parameter groups.
+        names: names of the groups to measure; None for all.
     """
 
-    def __init__(self, watched: ParameterGroups) -> None:
+    def __init__(self, watched: ParameterGroups, names: Sequence[str] | None = None) -> None:
         self._watched = watched
         self._before: dict[str, tuple[list[torch.Size], Tensor]] = {}
         with torch.no_grad():
-            for name in watched.names():
+            for name in watched.names() if names is None else names:
                 parameters = watched.read(name)
                 self._before[name] = [p.shape for p in parameters], _flat(parameters)
 

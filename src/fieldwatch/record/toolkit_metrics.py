@@ -118,6 +118,19 @@ GUARD = (
         better="lower",
     ),
     Metric(
+        name="Guard/scaler_skipped",
+        unit="",
+        meaning="1 if the gradient scaler skipped this step's update because its factor was too large, else 0. Absent "
+        "without a scaler.",
+        better="steady",
+    ),
+    Metric(
+        name="Guard/loss_scale",
+        unit="",
+        meaning="Factor by which the gradient scaler multiplied the loss. Absent without a scaler.",
+        better="steady",
+    ),
+    Metric(
         name="Guard/uncleared_gradient",
         unit="",
         meaning="L2 norm of the previous update's gradient that a backward pass added to, in one parameter of an "

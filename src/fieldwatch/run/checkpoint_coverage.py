@@ -57,6 +57,7 @@ class CheckpointCoverage:
         self._warned: set[str] = set()
         # Keeps the optimizers alive, so that no other object gets the id of one that was checked.
         self._checked: dict[int, Optimizer] = {}
+        self._checked_scalers: dict[int, GradScaler] = {}
 
     def set_items(self, items: Mapping[str, Any] | None) -> None:
         """Set the items passed to ``run.track``; None if there are none."""
@@ -103,6 +104,12 @@ class CheckpointCoverage:
         for optimizer in new:
             self._checked[id(optimizer)] = optimizer
             self._check_optimizer(contents, optimizer)
+
+    def check_scaler(self, scaler: GradScaler) -> None:
+        """Check the scaler of an update; it is checked only once."""
+        if self._items is not None and id(scaler) not in self._checked_scalers:
+            self._checked_scalers[id(scaler)] = scaler
+            self._check(CheckpointContents(self._items), scaler, _type_name(scaler))
 
     def _check_watched(self, contents: CheckpointContents) -> None:
         for name in self._watched.owners():

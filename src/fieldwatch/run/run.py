@@ -358,6 +358,11 @@ class Run:
         """Callable that handles pending signals; call it between the parts of long work, see :class:`StopPoint`."""
         return self._session.stop_point
 
+    @property
+    def stop_signal(self) -> int | None:
+        """Signal that asked this run to stop after its step, such as SIGTERM; None if there is none."""
+        return self._session.stop_point.signal or None
+
     # Checkpoints
 
     def save_after_step(self, metrics: Mapping[str, float] | None = None) -> None:

@@ -34,7 +34,8 @@ from fieldwatch.run.run_record import RunRecord
 from fieldwatch.run.shared_saving import checkpoints_of_rank
 from fieldwatch.run.sink_group import close_sinks
 from fieldwatch.run.start import give_up_training, refuse_links
-from fieldwatch.run.step import Step, StepContext
+from fieldwatch.run.step import Step
+from fieldwatch.run.step_context import StepContext
 from fieldwatch.run.stopping import InterruptibleSource, StopPoint
 from fieldwatch.run.stored_random_state import StoredRandomState
 from fieldwatch.run.tracked_objects import TrackedObjects, refuse_non_mapping

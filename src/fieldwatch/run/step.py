@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, overload
 
@@ -11,95 +10,28 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from fieldwatch.checkpoint import Stateful
-from fieldwatch.guard import (
-    SKIPPED,
-    Clip,
-    Verdict,
-    clip_gradients,
-    guarded_step,
-    prefer_fused,
-    rate_tensors,
-    settings_finite,
-    state_norms,
-)
-from fieldwatch.measure import (
-    Clock,
-    GradientNorms,
-    Heading,
-    Terms,
-    UpdateSizes,
-    attribute_terms,
-    gradient_norms,
-    gradient_statistics,
-    parameter_statistics,
-)
+from fieldwatch.guard import Clip, Verdict
+from fieldwatch.measure import Heading, Terms, attribute_terms
 from fieldwatch.record import Axis, tags
 from fieldwatch.record.sinks import TextSink
-from fieldwatch.run.checkpoint_coverage import CheckpointCoverage
-from fieldwatch.run.log import RunLog
-from fieldwatch.run.loop_checks import LoopChecks
-from fieldwatch.run.memory import RunMemory
 from fieldwatch.run.micro_batches import MicroBatches, cut, length_of, most_pieces, split_evenly
 from fieldwatch.run.objective import HasTerms, backpropagate, terms_of, without_graph
-from fieldwatch.run.observer import Observer
-from fieldwatch.run.ranks import Ranks, Shard
-from fieldwatch.run.retry import Retry
-from fieldwatch.run.run_record import RunRecord
+from fieldwatch.run.ranks import Shard
 from fieldwatch.run.shared_step import BatchLosses, SharedVerdict, reduce_step, trained_parameters
+from fieldwatch.run.step_context import StepContext
 from fieldwatch.run.step_snapshot import StepSnapshot
+from fieldwatch.run.step_update import Closure, StepUpdates, unscale_gradients
 from fieldwatch.run.step_values import sort_by_device
-from fieldwatch.run.tracked_objects import TrackedObjects
-from fieldwatch.run.watchdog import Watchdog
 
 Batch = TypeVar("Batch")
 Piece = TypeVar("Piece")
 Samples: TypeAlias = str | int | Sequence[str | int]
 """Name of a sample (a view, a frame, a patch), or one name per sample of a batch."""
 Output = TypeVar("Output", bound=HasTerms)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepContext:
-    """Parts of a run that its steps use.
-
-    Attributes:
-        tracked: objects that are trained or saved.
-        ranks: group of processes that train together.
-        clock: timer for spans.
-        watchdog: watchdog that receives heartbeats.
-        memory: memory measurement of the run.
-        record: writer of rows, images and histograms.
-        log: event log and training time.
-        coverage: detector of training state that no checkpoint contains.
-        loop_checks: checks of modules, optimizers and terms for faults of the loop.
-        retry: retry of work that ran out of memory.
-        detail_every: number of steps between two records of the more expensive values.
-        skips: predicate for step indices whose update is skipped after a rollback.
-        observer: hooks of a replay; they do nothing in a training.
-    """
-
-    tracked: TrackedObjects
-    ranks: Ranks
-    clock: Clock
-    watchdog: Watchdog
-    memory: RunMemory
-    record: RunRecord
-    log: RunLog
-    coverage: CheckpointCoverage
-    loop_checks: LoopChecks
-    retry: Retry
-    detail_every: int
-    skips: Callable[[int], bool]
-    observer: Observer
-
-    def span(self, name: str) -> AbstractContextManager[None]:
-        """Record the time of a block in ms as ``Time/<name>``, and send a heartbeat to the watchdog."""
-        # The span's name becomes the phase in the black box, and has its own timeout.
-        self.watchdog.alive(name)
-        return self.clock.span(name)
 
 
 class Step:
@@ -115,6 +47,7 @@ class Step:
         "_sample_loss",
         "_shard",
         "_updated",
+        "_updates",
         "_verdict",
         "device_values",
         "host_values",
@@ -127,6 +60,7 @@ class Step:
         self._context = context
         self._verdict: Verdict | None = None
         self._updated = False
+        self._updates: StepUpdates | None = None
         self.device_values: dict[str, Tensor] = {}
         self.host_values: dict[str, float] = {}
         self.samples: tuple[str, ...] = ()
@@ -245,7 +179,10 @@ class Step:
         ranks = self._context.ranks
         self._context.loop_checks.at_terms(self.index, terms)
         total = terms.total
+        earlier = self.terms if self._updated else Terms()
         self._record_terms(terms, total)
+        if len(earlier):
+            self._add_terms(earlier, terms)
         self._name_samples(sample, sample_loss)
         # With several ranks, all have to branch alike, so a non-finite loss on one rank counts for all.
         self._verdict = Verdict(total) if ranks.alone else SharedVerdict(total, ranks)
@@ -385,59 +322,103 @@ class Step:
             backpropagate(terms.total * fraction)
         return fraction, without_graph(output)
 
-    def update(self, *optimizers: Optimizer, clip: Clip | None = None) -> None:
+    def update(
+        self,
+        *optimizers: Optimizer,
+        clip: Clip | None = None,
+        scaler: GradScaler | None = None,
+        closure: Closure | None = None,
+    ) -> None:
         """Step the optimizers, or refuse the update if the loss or a gradient is not finite.
 
-        A refused update changes neither parameters nor optimizer state, and is counted.
+        A refused update changes neither parameters nor optimizer state, and is counted. A step may have several
+        updates, each with its own loss: ``observe`` the terms of a loss before its update.
 
         Args:
-            optimizers: all optimizers of this step; call ``update`` once per step.
+            optimizers: all optimizers that step on these gradients.
             clip: limit for the total gradient norm, or limits by watched group. The recorded norms are those before
                 clipping; the factors that clipping applied are recorded as ``Gradients/clip_scale`` or
                 ``Gradients/<group>_clip_scale``.
+            scaler: scaler that the loss was multiplied with, ``scaler.scale(terms.total).backward()``. The gradients
+                are divided by its factor before they are measured and clipped, and it chooses the next factor
+                afterwards: call neither ``unscale_`` nor ``step`` nor ``update`` on it. Steps that it skips to lower
+                its factor are recorded as ``Guard/scaler_skipped``, and are no refusals.
+            closure: for an optimizer such as LBFGS, which computes the loss several times in one update: a function
+                that clears the gradients, computes the loss and its gradients, and returns the loss or its
+                :class:`Terms`. The first loss is recorded. The optimizer's parameters and state are copied before,
+                and restored if anything is not finite.
 
         Raises:
-            ValueError: no parameter has a gradient, or ``update`` was called twice in one step.
+            ValueError: no parameter has a gradient, or ``closure`` is combined with another option.
         """
-        if self._updated:
-            raise ValueError("step.update(...) was already called in this step: pass all optimizers in one call")
+        if closure is not None:
+            self._update_by_closure(optimizers, closure, alone=clip is None and scaler is None)
+            return
+        refused = self._check_update(optimizers, clip, scaler, unscale=True)
+        updates = self._updates_of_step()
+        updates.apply(optimizers, refused, scaler)
+        updates.finish(optimizers)
+
+    def check_update(self, *optimizers: Optimizer, scaler: GradScaler | None = None) -> Float[Tensor, ""]:
+        """Record the gradients of an update that other code applies, and return whether it must not happen.
+
+        For frameworks that step the optimizer themselves. Call :meth:`after_update` when it has stepped.
+
+        Args:
+            optimizers: all optimizers that step on these gradients.
+            scaler: scaler that the loss was multiplied with; the gradients must be unscaled already.
+
+        Returns:
+            1.0 on the device if the loss or a gradient is not finite, so that the update must not happen; else 0.0.
+
+        Raises:
+            ValueError: no parameter has a gradient.
+        """
+        return self._check_update(optimizers, None, scaler)
+
+    def after_update(self, *optimizers: Optimizer) -> None:
+        """Measure what an update by other code has changed, see :meth:`check_update`."""
+        self._updates_of_step().finish(optimizers)
+
+    def _check_update(
+        self, optimizers: Sequence[Optimizer], clip: Clip | None, scaler: GradScaler | None, *, unscale: bool = False
+    ) -> Float[Tensor, ""]:
         # Set this first: once an update has started, the step must not be retried.
         self._updated = True
-        watched = self._context.tracked.watched
         # Parameters that only an optimizer holds are counted as the group `other` from now on.
-        watched.stepped_by(optimizers)
+        others = self._context.tracked.updating(optimizers)
         self._context.memory.at_update(self.index)
         if not self._context.ranks.alone:
             # Reduce before norms, clipping and the verdict: all ranks must decide on the same gradients.
             self._reduce_over_ranks(optimizers)
-        norms = gradient_norms(watched)
-        if norms is None:
-            raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
-        self.device_values |= self._context.loop_checks.at_update(self.index, optimizers)
-        self._record_gradients(norms, optimizers)
-        # Decide before clipping, which turns a non-finite norm into non-finite gradients.
-        refused = self._refused(norms.total, optimizers)
-        self.device_values["Guard/refused"] = refused
-        # Copies the parameters, so that they can be compared with their values after the update.
-        sizes = UpdateSizes(watched) if self.every(self._context.detail_every) else None
-        clip = self._context.observer.clip(clip)
-        if clip is not None:
-            self.device_values |= clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
-        with self._context.observer.updating(optimizers):
-            self._step_optimizers(optimizers, refused)
-        # Only here are all optimizers known, including those that are not tracked.
-        self._context.coverage.check_optimizers(optimizers)
-        self._context.loop_checks.after_update()
-        if sizes is not None:
-            self.device_values |= sizes.ratios()
+        if scaler is not None and unscale:
+            self._context.coverage.check_scaler(scaler)
+            unscale_gradients(scaler, optimizers)
+        updates = self._updates_of_step()
+        return updates.measure(optimizers, self._verdict, others=others, clip=clip, scaler=scaler)
 
-    def _step_optimizers(self, optimizers: Sequence[Optimizer], refused: Float[Tensor, ""]) -> None:
-        for optimizer in optimizers:
-            # CUDA needs the fused implementation, which reads the flag on the device. On a CPU, reading the flag is
-            # free, so the call to any optimizer can be skipped.
-            if refused.is_cuda and prefer_fused(optimizer):
-                self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
-            guarded_step(optimizer, refused)
+    def _update_by_closure(self, optimizers: Sequence[Optimizer], closure: Closure, *, alone: bool) -> None:
+        if len(optimizers) != 1 or not alone or not self._context.ranks.alone:
+            raise ValueError(
+                "step.update(optimizer, closure=...) expects one optimizer in one process, without clip and scaler: "
+                "the optimizer computes the gradients itself, within its step"
+            )
+
+        def begin(result: Tensor | Terms) -> Float[Tensor, ""]:
+            if isinstance(result, Terms):
+                self._observe(result, None, None)
+            else:
+                self._verdict = Verdict(result)
+            return self._check_update(optimizers, None, None)
+
+        updates = self._updates_of_step()
+        updates.apply_closure(optimizers[0], closure, begin)
+        updates.finish(optimizers)
+
+    def _updates_of_step(self) -> StepUpdates:
+        if self._updates is None:
+            self._updates = StepUpdates(self, self._context)
+        return self._updates
 
     def record(self, values: Mapping[str, float | Tensor], *, axis: Axis = "step", position: int | None = None) -> None:
         """Record further metrics, for this step or on another axis (such as the means of an epoch).
@@ -539,6 +520,13 @@ class Step:
             weights[tags.WEIGHT.tag(name)] = weight
         sort_by_device(weights, self.device_values, self.host_values)
 
+    def _add_terms(self, earlier: Terms, terms: Terms) -> None:
+        """Record the terms of a further loss of the step: the total is that of all losses."""
+        others = {name: term for name, term in earlier.items() if name not in terms}
+        if others:
+            self._names = (*others, *terms)
+            self.device_values[tags.TOTAL] = self.terms.total
+
     def _reduce_over_ranks(self, optimizers: Sequence[Optimizer]) -> None:
         """All-reduce gradients and observed losses to those of the whole batch, so that they agree on every rank."""
         context = self._context
@@ -556,37 +544,3 @@ class Step:
         if whole.sample_loss is not None:
             self._sample_loss = whole.sample_loss
             self._record_sample_losses(whole.sample_loss, 0)
-
-    def _refused(self, norm: Float[Tensor, ""], optimizers: Sequence[Optimizer]) -> Float[Tensor, ""]:
-        """Return 1.0 on the device if the update must not happen, else 0.0.
-
-        An update is refused if the loss, a gradient or an optimizer setting is not finite, or the step is skipped.
-        """
-        for rate in rate_tensors(optimizers):
-            # Adds 0 for a finite rate and NaN for any other, without reading it.
-            norm = norm + (rate - rate)
-        # Without an observed loss, the gradients alone decide.
-        refused = (self._verdict or Verdict(norm)).refused(norm)
-        # A skipped update gets its own column, so that it does not count as a refusal.
-        if self._context.skips(self.index):
-            self.host_values[SKIPPED] = 1.0
-        elif settings_finite(optimizers):
-            return refused
-        return torch.ones_like(refused)
-
-    def _record_gradients(self, norms: GradientNorms, optimizers: Sequence[Optimizer]) -> None:
-        values = self.device_values
-        values[tags.TOTAL_NORM] = norms.total
-        for group, norm in norms.groups.items():
-            values[tags.GRADIENT_NORM.tag(group)] = norm
-        if self.every(self._context.detail_every):
-            values |= gradient_statistics(norms.gradients)
-            values |= self._context.loop_checks.measure()
-            values |= parameter_statistics(self._context.tracked.watched)
-        # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
-        if self.index == 0 or self.every(self._context.detail_every):
-            values |= state_norms(self._context.tracked.watched.owners().values(), optimizers)
-        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        # Parameter groups without a name are numbered over all optimizers.
-        rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in enumerate(groups)}
-        sort_by_device(rates, values, self.host_values)

@@ -1,6 +1,6 @@
 """`TrackedObjects`: objects of a run that are watched, saved in checkpoints, or only occupy memory."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -32,6 +32,8 @@ class TrackedObjects:
         self.data: dict[str, Any] = {}
         self.micro_batches = MicroBatches()
         self._sealed = ""
+        # The tracked optimizers that have stepped, by id.
+        self._stepped: dict[int, Optimizer] = {}
 
     def add(self, items: Mapping[str, Any], groups: Mapping[str, Owner], data: Mapping[str, Any]) -> None:
         """Track further objects.
@@ -91,6 +93,24 @@ class TrackedObjects:
         """Return the watched parameters."""
         return [parameter for name in self.watched.names() for parameter in self.watched.read(name)]
 
+    def updating(self, optimizers: Sequence[Optimizer]) -> Collection[int]:
+        """Note that optimizers are about to step.
+
+        In a loop that steps its optimizers one after the other, as in the training of a GAN, the gradients of the
+        others are those of another loss.
+
+        Returns:
+            The ids of the parameters with a gradient that belong to other optimizers, which have stepped before.
+        """
+        self._stepped |= {id(each): each for each in optimizers if self._is_tracked(each)}
+        untracked = [each for each in optimizers if id(each) not in self._stepped]
+        # In a fixed order, so that optimizers that take turns are one constellation.
+        self.watched.stepped_by((*self._stepped.values(), *untracked))
+        if len(self._stepped) + len(untracked) == len(optimizers):
+            return ()
+        theirs = {id(parameter) for parameter in _parameters_of(optimizers)}
+        return {id(p) for p in _parameters_of(self._stepped.values()) if p.grad is not None} - theirs
+
     def clear_gradients(self) -> None:
         """Set the gradients of all watched parameters, and of those of all optimizers, to None."""
         # Optimizers may hold parameters that no group covers.
@@ -101,10 +121,26 @@ class TrackedObjects:
     def _optimizers(self) -> list[Optimizer]:
         return [item for item in self.items.values() if isinstance(item, Optimizer)]
 
+    def _is_tracked(self, optimizer: Optimizer) -> bool:
+        return id(optimizer) in self._stepped or any(each is optimizer for each in optimizers_in(self.items))
+
     def _is_watched(self, module: nn.Module) -> bool:
         """Return whether a module needs no group: it has no trainable parameters, or groups contain some of them."""
         trainable = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
         return not trainable or any(id(parameter) in trainable for parameter in self.parameters())
+
+
+def optimizers_in(items: Mapping[str, Any]) -> Iterator[Optimizer]:
+    """Yield the optimizers among items, those in mappings of items included."""
+    for item in items.values():
+        if isinstance(item, Optimizer):
+            yield item
+        elif isinstance(item, Mapping):
+            yield from optimizers_in(cast("Mapping[str, Any]", item))
+
+
+def _parameters_of(optimizers: Iterable[Optimizer]) -> Iterator[Tensor]:
+    return (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
 
 
 def refuse_non_mapping(name: str, value: object) -> Mapping[str, Any]:

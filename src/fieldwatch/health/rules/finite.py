@@ -59,7 +59,9 @@ class NonFinite(HealthRule):
         if not bad:
             return ()
         steps = np.unique(np.concatenate(list(bad.values())))
-        refused_mask = np.isin(steps, _refused_steps(history))
+        # A gradient scaler finds its factor by trying: the steps that it skips are part of its work.
+        steps = np.setdiff1d(steps, _steps_with(history, "Guard/scaler_skipped"))
+        refused_mask = np.isin(steps, _steps_with(history, "Guard/refused"))
         # Refused and applied updates get separate findings, because only an applied one has changed the parameters.
         return tuple(
             self._describe(history, bad, int(part[0]), refused=refused)
@@ -147,10 +149,11 @@ def _bad_steps(history: History, name: str) -> NDArray[np.float64]:
     return series.steps[:0] if finite.all() else series.steps[~finite]
 
 
-def _refused_steps(history: History) -> NDArray[np.float64]:
-    if "Guard/refused" not in history:
+def _steps_with(history: History, name: str) -> NDArray[np.float64]:
+    """Return the steps at which a flag was recorded as set."""
+    if name not in history:
         return np.empty(0)
-    series = history["Guard/refused"]
+    series = history[name]
     return series.steps[series.values > 0]
 
 

@@ -1,7 +1,7 @@
 """`OptimizerCheck`: trained parameters that no optimizer updates, and parameters that no module has any more."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from fieldwatch.measure import norm
 from fieldwatch.run.loop_checks.trainable import ModuleParameters, some_names
+from fieldwatch.run.tracked_objects import optimizers_in
 
 WAIT = 32
 """Number of updates within which an optimizer that the run does not know would change a parameter."""
@@ -35,7 +36,7 @@ class OptimizerCheck:
 
     def add_items(self, items: Mapping[str, Any]) -> None:
         """Add the optimizers among the tracked items."""
-        self.add(list(_optimizers_in(items)))
+        self.add(list(optimizers_in(items)))
 
     def add(self, optimizers: Sequence[Optimizer]) -> None:
         """Add optimizers that the loop uses."""
@@ -115,11 +116,3 @@ class OptimizerCheck:
     def _parameters(self) -> Iterator[Tensor]:
         groups = (group for optimizer in self._optimizers.values() for group in optimizer.param_groups)
         return (parameter for group in groups for parameter in group["params"])
-
-
-def _optimizers_in(items: Mapping[str, Any]) -> Iterator[Optimizer]:
-    for item in items.values():
-        if isinstance(item, Optimizer):
-            yield item
-        elif isinstance(item, Mapping):
-            yield from _optimizers_in(cast("Mapping[str, Any]", item))

@@ -1,0 +1,262 @@
+"""`StepUpdates`: the updates of one step, each measured, decided, and then applied or refused."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol, TypeAlias, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from fieldwatch.base import InputError
+from fieldwatch.guard import (
+    SCALER_SKIPPED,
+    SKIPPED,
+    Clip,
+    StateCopy,
+    Verdict,
+    clip_gradients,
+    guarded_step,
+    parameters_finite,
+    prefer_fused,
+    rate_tensors,
+    settings_finite,
+    state_norms,
+)
+from fieldwatch.measure import (
+    GradientNorms,
+    Terms,
+    UpdateSizes,
+    gradient_norms,
+    gradient_statistics,
+    norm,
+    parameter_statistics,
+)
+from fieldwatch.record import tags
+from fieldwatch.run.step_context import StepContext
+from fieldwatch.run.step_values import sort_by_device
+
+Closure: TypeAlias = Callable[[], Tensor | Terms]
+"""Function that clears the gradients, computes the loss and its gradients, and returns the loss or its terms."""
+REFUSED = "Guard/refused"
+LOSS_SCALE = "Guard/loss_scale"
+
+
+class StepValues(Protocol):
+    """What a step has recorded."""
+
+    index: int
+    device_values: dict[str, Tensor]
+    host_values: dict[str, float]
+
+    def every(self, steps: int) -> bool:
+        """Return whether the step ends an interval."""
+        ...
+
+
+class StepUpdates:
+    """The updates of one step. A step may have several: one per optimizer, or several per optimizer.
+
+    Args:
+        step: values of the step, to which those of the updates are added.
+        context: parts of the run.
+    """
+
+    __slots__ = ("_context", "_first_groups", "_norms", "_number_of_groups", "_refused", "_sizes", "_step")
+
+    def __init__(self, step: StepValues, context: StepContext) -> None:
+        self._step = step
+        self._context = context
+        self._norms: dict[str, Tensor] = {}
+        self._refused: Tensor | None = None
+        self._sizes: UpdateSizes | None = None
+        # Optimizer to the number of its first parameter group, counted over all optimizers of the step.
+        self._first_groups: dict[int, int] = {}
+        self._number_of_groups = 0
+
+    def measure(
+        self,
+        optimizers: Sequence[Optimizer],
+        verdict: Verdict | None,
+        *,
+        others: Collection[int] = (),
+        clip: Clip | None = None,
+        scaler: GradScaler | None = None,
+    ) -> Float[Tensor, ""]:
+        """Record the gradients of an update, clip them, and decide whether the update must be refused.
+
+        Args:
+            optimizers: optimizers of the update.
+            verdict: verdict on the loss; None if no loss was observed.
+            others: ids of parameters that are not part of this update.
+            clip: limits for the gradient norms.
+            scaler: scaler that the loss was multiplied with; the gradients are unscaled already.
+
+        Returns:
+            1.0 on the device if the update must be refused, else 0.0.
+
+        Raises:
+            ValueError: no parameter has a gradient.
+        """
+        context = self._context
+        step = self._step
+        watched = context.tracked.watched
+        norms = gradient_norms(watched, others)
+        if norms is None:
+            raise ValueError("no parameter has a gradient: call terms.total.backward() before step.update(...)")
+        step.device_values |= context.loop_checks.at_update(step.index, optimizers)
+        self._record_gradients(norms, optimizers)
+        # Decide before clipping, which turns a non-finite norm into non-finite gradients.
+        refused = self._decide(norms.total, optimizers, verdict, scaler)
+        detailed = step.every(context.detail_every)
+        # Copies the parameters, so that they can be compared with their values after the update.
+        self._sizes = UpdateSizes(watched, tuple(norms.groups) if others else None) if detailed else None
+        clip = context.observer.clip(clip)
+        if clip is not None:
+            step.device_values |= clip_gradients(clip, norms.by_group(), norms.groups, norms.total)
+        return refused
+
+    def apply(self, optimizers: Sequence[Optimizer], refused: Float[Tensor, ""], scaler: GradScaler | None) -> None:
+        """Step the optimizers unless the update is refused; then the scaler chooses its next factor."""
+        with self._context.observer.updating(optimizers):
+            for optimizer in optimizers:
+                # CUDA needs the fused implementation, which reads the flag on the device. On a CPU, reading the flag
+                # is free, so the call to any optimizer can be skipped.
+                if refused.is_cuda and prefer_fused(optimizer):
+                    self._context.log.event("optimizer_fused", optimizer=type(optimizer).__name__)
+                guarded_step(optimizer, refused)
+        if scaler is not None:
+            # It knows from unscale_ whether a gradient was infinite: scaler.step would decide the same again.
+            scaler.update()
+
+    def apply_closure(
+        self, optimizer: Optimizer, closure: Closure, begin: Callable[[Tensor | Terms], Float[Tensor, ""]]
+    ) -> None:
+        """Step an optimizer that computes the loss itself; restore its parameters and state if anything is not finite.
+
+        Args:
+            optimizer: optimizer whose ``step`` takes a closure.
+            closure: closure of the loop.
+            begin: function of the first loss, which measures the update and returns its refusal.
+        """
+        refused: Tensor | None = None
+
+        def evaluate() -> Tensor:
+            nonlocal refused
+            with torch.enable_grad():
+                result = closure()
+            if refused is None:
+                refused = begin(result)
+            return result.total if isinstance(result, Terms) else result
+
+        if self._context.skips(self._step.index):
+            evaluate()
+            return
+        before = StateCopy(optimizer)
+        with self._context.observer.updating((optimizer,)):
+            # torch annotates it as a function that returns a float, and takes the loss.
+            optimizer.step(cast("Any", evaluate))
+        if refused is None:
+            raise ValueError(f"{type(optimizer).__name__}.step(...) did not call its closure: leave closure= out")
+        # A line search reads its losses anyway, so this read costs nothing that matters.
+        if bool(refused) or not parameters_finite(optimizer):
+            before.restore()
+            self._step.device_values[REFUSED] = torch.ones_like(refused)
+
+    def finish(self, optimizers: Sequence[Optimizer]) -> None:
+        """Measure what the update has changed."""
+        # Only here are all optimizers known, including those that are not tracked.
+        self._context.coverage.check_optimizers(optimizers)
+        self._context.loop_checks.after_update()
+        if self._sizes is not None:
+            self._step.device_values |= self._sizes.ratios()
+            self._sizes = None
+
+    def _decide(
+        self,
+        length: Float[Tensor, ""],
+        optimizers: Sequence[Optimizer],
+        verdict: Verdict | None,
+        scaler: GradScaler | None,
+    ) -> Float[Tensor, ""]:
+        """Return 1.0 on the device if the update must not happen, else 0.0, and record it.
+
+        An update is refused if the loss, a gradient or an optimizer setting is not finite, or the step is skipped.
+        """
+        values = self._step.device_values
+        for rate in rate_tensors(optimizers):
+            # Adds 0 for a finite rate and NaN for any other, without reading it.
+            length = length + (rate - rate)
+        # Without an observed loss, the gradients alone decide.
+        refused = (verdict or Verdict(length)).refused(length)
+        counted = refused
+        # A skipped update gets its own column, so that it does not count as a refusal.
+        if self._context.skips(self._step.index):
+            self._step.host_values[SKIPPED] = 1.0
+            refused = counted = torch.ones_like(refused)
+        elif not settings_finite(optimizers):
+            refused = counted = torch.ones_like(refused)
+        elif scaler is not None and scaler.is_enabled():
+            overflow, values[LOSS_SCALE] = _overflow(refused, verdict, scaler)
+            counted = refused - overflow
+            values[SCALER_SKIPPED] = _either(values.get(SCALER_SKIPPED), overflow)
+        # With several updates in a step, one refusal is enough to name the step.
+        self._refused = values[REFUSED] = _either(self._refused, counted)
+        return refused
+
+    def _record_gradients(self, norms: GradientNorms, optimizers: Sequence[Optimizer]) -> None:
+        context = self._context
+        step = self._step
+        values = step.device_values
+        several = bool(self._norms)
+        self._norms |= norms.groups
+        values[tags.TOTAL_NORM] = norm(torch.stack([*self._norms.values()])) if several else norms.total
+        values |= {tags.GRADIENT_NORM.tag(group): length for group, length in norms.groups.items()}
+        if step.every(context.detail_every):
+            values |= gradient_statistics(norms.gradients)
+            values |= context.loop_checks.measure()
+            values |= parameter_statistics(context.tracked.watched)
+        # At step 0 too: a later non-finite value only counts as divergence if an earlier one was finite.
+        if step.index == 0 or step.every(context.detail_every):
+            values |= state_norms(context.tracked.watched.owners().values(), optimizers)
+        for optimizer in optimizers:
+            first = self._first_groups.setdefault(id(optimizer), self._number_of_groups)
+            # Parameter groups without a name are numbered over all optimizers of the step.
+            groups = enumerate(optimizer.param_groups, start=first)
+            rates = {tags.LEARNING_RATE.tag(group.get("name", i)): group["lr"] for i, group in groups}
+            self._number_of_groups = max(self._number_of_groups, first + len(optimizer.param_groups))
+            sort_by_device(rates, values, step.host_values)
+
+
+def unscale_gradients(scaler: GradScaler, optimizers: Sequence[Optimizer]) -> None:
+    """Divide the gradients by the factor of a scaler.
+
+    Raises:
+        InputError: the loop has done so itself.
+    """
+    for optimizer in optimizers:
+        try:
+            scaler.unscale_(optimizer)
+        except RuntimeError as error:
+            raise InputError(
+                f"step.update(..., scaler=...) unscales the gradients itself, got: {error} "
+                "Leave out scaler.unscale_, scaler.step and scaler.update, and clip with step.update(..., clip=...)"
+            ) from error
+
+
+def _overflow(
+    refused: Float[Tensor, ""], verdict: Verdict | None, scaler: GradScaler
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Return 1.0 if the scaler explains that gradients are not finite, and its factor; both on the device.
+
+    The factor explains it while the loss itself is finite and the factor can still be halved to 1.
+    """
+    # The public way to the factor without reading it from a GPU.
+    scale = scaler.scale(torch.ones((), device=refused.device))
+    loss_bad = torch.zeros_like(refused) if verdict is None else verdict.refused()
+    return refused * (1 - loss_bad) * (scale > 1).float(), scale
+
+
+def _either(one: Tensor | None, other: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    return other if one is None else torch.maximum(one, other)
