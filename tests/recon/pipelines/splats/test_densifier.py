@@ -12,6 +12,7 @@ from fieldwatch.recon.pipelines.splats import DensificationOptions, Scene, Splat
 from fieldwatch.recon.pipelines.splats.densifier import Densifier
 from fieldwatch.recon.pipelines.splats.floaters import Sightings
 from fieldwatch.recon.pipelines.splats.initialization import initial_model
+from fieldwatch.recon.pipelines.splats.scene import supported_by
 from fieldwatch.record import read_history
 
 SHORT = SplatsConfig(
@@ -127,6 +128,17 @@ def test_what_floats_before_a_camera_is_removed_after_a_densification(tmp_path: 
     # Each of the three has been cloned or split.
     assert prune["floaters"] == prune["removed"] == 6
     assert len(densifier.statistics.gradients) == len(model.gaussians) == prune["before"] - 6
+
+
+def test_the_photos_limit_growth_unless_a_cap_is_given(scene: Scene, tmp_path: Path) -> None:
+    config = replace(SHORT, data=tmp_path)
+    limited, *_ = events_of(config, scene, tmp_path / "limited", range(20))[0]
+    capped = replace(config, growth_options=replace(config.growth_options, growth_cap=6000))
+    free, *_ = events_of(capped, scene, tmp_path / "capped", range(20))[0]
+
+    assert limited["after"] == supported_by(scene.photos) < free["after"] == 6000
+    assert (limited["held_back"], limited["unsupported"] > 0) == (0, True)
+    assert free["held_back"] > 0
 
 
 def test_mcmc_growth_moves_and_draws_and_never_resets(scene: Scene, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from fieldwatch.recon.pipelines.splats.densification import (
 )
 from fieldwatch.recon.pipelines.splats.floaters import Sightings, floaters
 from fieldwatch.recon.pipelines.splats.model import SplatModel
-from fieldwatch.recon.pipelines.splats.scene import Scene
+from fieldwatch.recon.pipelines.splats.scene import Scene, supported_by
 from fieldwatch.recon.render import DensificationStatistics
 
 GRADIENT_THRESHOLDS = {"signed": 2e-4, "absolute": 1e-3}
@@ -50,6 +50,7 @@ class Densifier:
         self._model = model
         self._mode = options.growth
         cap = growth_cap(config)
+        self._supported = None if cap is not None else supported_by(scene.photos)
         longer_side = max(max(camera.width, camera.height) for camera in scene.photos.cameras)
         self._prune_below = prune_below(config)
         self._prune_hidden = config.surface.prune_hidden
@@ -62,7 +63,7 @@ class Densifier:
             largest_scale=options.largest_size or None,
             clone_opacity=options.growth_twins,
             large_after=max(round(LARGE_AFTER * scene.plan.scale), 1),
-            cap=cap,
+            cap=self._supported if cap is None else cap,
         )
         # MCMC always needs a cap: without one in the config, the paper's million applies.
         self._mcmc = McmcOptions() if cap is None else McmcOptions(cap=cap)
@@ -145,7 +146,11 @@ class Densifier:
         else:
             lengths = reference_lengths(gaussians.means, self._scene.training_views, self._scene.extent)
             record = densify(gaussians, self.statistics, self._thresholds, step=step, reference_length=lengths, cap=cap)
-        run.event("growth", **record.facts(last_step))
+        facts = record.facts(last_step)
+        # Not held back by a cap that the user could raise.
+        if self._supported is not None and (cap is None or cap >= self._supported):
+            facts |= {"held_back": 0, "unsupported": record.held_back}
+        run.event("growth", **facts)
 
     def _sweep(self, run: Run, evaluation_batches: MicroBatches) -> None:
         """Remove floaters only, just after a densification."""
