@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fieldwatch.recon.pipelines.splats import Gaussians, Rows, SplatModel
-from fieldwatch.recon.pipelines.splats.contribution import contributes_little, largest_contribution
+from fieldwatch.recon.pipelines.splats.contribution import contributes_little, contributions
 from fieldwatch.recon.render import View
 
 
@@ -33,20 +33,20 @@ def test_a_lone_gaussian_adds_what_is_drawn_of_it() -> None:
     model = model_of([[0.0, 0.0, 0.0]], 0.9)
     alpha = model.render(view()).alpha.detach().sum()
 
-    assert largest_contribution(model, [view()]).item() == pytest.approx(alpha.item(), rel=1e-5)
+    assert contributions(model, view()).item() == pytest.approx(alpha.item(), rel=1e-5)
 
 
 def test_what_is_hidden_adds_nothing_and_is_seen_from_the_other_side() -> None:
     front = [[0.05 * i, 0.05 * j, -0.5] for i in range(-4, 5) for j in range(-4, 5)]
     model = model_of([*front, [0.0, 0.0, 0.5]], 0.98)
 
-    assert largest_contribution(model, [view()])[-1].item() < 1e-3
-    assert largest_contribution(model, [view(), view(-1.0)])[-1].item() > 1.0
+    assert contributions(model, view())[-1].item() < 1e-3
+    assert contributions(model, view(-1.0))[-1].item() > 1.0
 
 
 def test_no_gradient_is_left_on_the_model() -> None:
     model = model_of([[0.0, 0.0, 0.0]], 0.9)
-    largest_contribution(model, [view()])
+    contributions(model, view())
 
     assert all(parameter.grad is None for parameter in model.gaussians.parameters())
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from fieldwatch import Outputs, Run
+from fieldwatch import Outputs, Ranks, Run
 from fieldwatch.recon.pipelines.splats import DensificationOptions, Scene, SplatModel, SplatsConfig, prepare_scene
-from fieldwatch.recon.pipelines.splats.contribution import largest_contribution
 from fieldwatch.recon.pipelines.splats.densifier import Densifier
+from fieldwatch.recon.pipelines.splats.floaters import Sightings
 from fieldwatch.recon.pipelines.splats.initialization import initial_model
+from fieldwatch.recon.pipelines.splats.scene import supported_by
 from fieldwatch.record import read_history
 
 SHORT = SplatsConfig(
@@ -92,16 +93,52 @@ def test_the_prune_leaves_what_the_photos_show_of_more_gaussians_than_pixels(sce
     with torch.no_grad():
         initial.gaussians.opacity_logits.fill_(2.0)
     densifier = Densifier(config, scene, initial)
-    light = largest_contribution(initial, scene.training_views)
+    light = Sightings.of_local(initial, scene.training_views, Ranks()).light
     with Run(tmp_path, outputs=Outputs(sinks=(), rules=())) as run:
         for step in run.steps(91, first=89):
             densifier.densify_and_prune(run, step)
 
     (prune,) = read_history(tmp_path).events("prune")
-    left = largest_contribution(initial, scene.training_views)
+    left = Sightings.of_local(initial, scene.training_views, Ranks()).light
     assert prune["refused"] == 0
     assert 0 < prune["hidden"] == prune["removed"] < prune["before"]
     assert left.sum() > 0.7 * light.sum()
+
+
+def test_what_floats_before_a_camera_is_removed_after_a_densification(tmp_path: Path) -> None:
+    growth = DensificationOptions(prune_floaters=0.7, reset_every=0)
+    # The filter has one width per Gaussian, which must keep up.
+    config = replace(SHORT, views=8, mip=True, growth_options=growth)
+    scene = prepare_scene(config)
+    model = initial_model(config, scene)
+    camera = scene.training_views[0]
+    with torch.no_grad():
+        model.gaussians.opacity_logits.fill_(2.0)
+        model.gaussians.means[-3:] = camera.position + 0.3 * camera.rotation[2]
+    densifier = Densifier(config, scene, model)
+    with Run(tmp_path, outputs=Outputs(sinks=(), rules=())) as run:
+        for step in run.steps(40, first=38):
+            if step.index == 39:
+                densifier.statistics.gradients += 1e-3
+                densifier.statistics.counts += 1
+            densifier.densify_and_prune(run, step)
+
+    (prune,) = read_history(tmp_path).events("prune")
+    assert prune["step"] == 39
+    # Each of the three has been cloned or split.
+    assert prune["floaters"] == prune["removed"] == 6
+    assert len(densifier.statistics.gradients) == len(model.gaussians) == prune["before"] - 6
+
+
+def test_the_photos_limit_growth_unless_a_cap_is_given(scene: Scene, tmp_path: Path) -> None:
+    config = replace(SHORT, data=tmp_path)
+    limited, *_ = events_of(config, scene, tmp_path / "limited", range(20))[0]
+    capped = replace(config, growth_options=replace(config.growth_options, growth_cap=6000))
+    free, *_ = events_of(capped, scene, tmp_path / "capped", range(20))[0]
+
+    assert limited["after"] == supported_by(scene.photos) < free["after"] == 6000
+    assert (limited["held_back"], limited["unsupported"] > 0) == (0, True)
+    assert free["held_back"] > 0
 
 
 def test_mcmc_growth_moves_and_draws_and_never_resets(scene: Scene, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fieldwatch.recon.pipelines.splats.rules import (
     SPLATS_RULES,
     CollapseOnTestViews,
     DegenerateGaussians,
+    Floaters,
     GrowthCapBinds,
     NonFiniteGaussians,
     PopulationCollapse,
@@ -129,6 +130,18 @@ def test_a_prune_that_was_not_done_is_said(make):
     assert "opacity 0.5 would" in found.message
     assert "49,900 of 50,000 Gaussians" in found.message
     assert PruneRefused()(sizes(make, 50_000, 20_000, events=[{**facts, "removed": 30_000, "refused": 0}])) == ()
+
+
+def test_many_floaters_are_said_and_few_are_not(make):
+    def found(**facts: int):
+        return Floaters()(sizes(make, 10_000, 9000, events=[{"kind": "prune", "step": 39, "before": 10_000, **facts}]))
+
+    (removed,) = found(floaters=300)
+    assert (removed.step, removed.severity) == (39, "note")
+    assert "floaters removed: 300" in removed.message
+    (kept,) = found(floaters=0, floaters_kept=4000)
+    assert "4,000 of 10,000" in kept.message
+    assert found(floaters=20) == found(hidden=500) == ()
 
 
 def test_a_fall_at_a_phase_border_is_seen_in_the_new_phase(make):

@@ -25,6 +25,9 @@ DensificationMode = Literal["adaptive", "mcmc", "none"]
 BUILT_IN_CAP = 60_000
 """Default cap for the built-in scene; its photos do not resolve more Gaussians."""
 
+USUAL_FILL = 10_000
+"""Default maximum number of points that are added in gaps."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DensificationOptions:
@@ -53,9 +56,13 @@ class DensificationOptions:
         largest_size: standard deviation above which a Gaussian is pruned at a densification after iteration 3000 (as in
             3DGS), as a fraction of its distance to the nearest training camera that faces it, or of the cameras' extent
             if that is larger; 0 disables pruning by size.
+        prune_floaters: Gaussians that at most two training photos show, and that are nearer to the camera than this
+            fraction of the near end of the photo's scene, are pruned at the middle and at the end of densification and
+            at ``prune_at``; 0 prunes none.
         reset_every: interval between opacity resets, in iterations; 0 disables them.
-        fill_points: number of points added by guess where the reconstruction has none (bare walls, blurred
-            backgrounds); 0 adds none.
+        fill_points: maximum number of points added by guess where the reconstruction has none (bare walls, blurred
+            backgrounds); 0 adds none. None selects 10,000 for photos, and 0 for the built-in scene, whose points cover
+            it.
     """
 
     growth: DensificationMode = "adaptive"
@@ -71,9 +78,10 @@ class DensificationOptions:
     # The pruning threshold of 3DGS.
     least_opacity: float = 0.005
     largest_size: float = 0.1
+    prune_floaters: float = 0.0
     # The reset interval of 3DGS.
     reset_every: int = 3000
-    fill_points: int = 0
+    fill_points: int | None = 0
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -81,7 +89,7 @@ class DensificationOptions:
             self,
             (*AT_LEAST_ONE, ("growth_cap", "growth_from", "growth_until", "growth_every")),
             (*POSITIVE, ("growth_pull",)),
-            (*FRACTION, ("least_opacity", "split_size")),
+            (*FRACTION, ("least_opacity", "split_size", "prune_floaters")),
             (*NOT_NEGATIVE, ("reset_every", "fill_points")),
             # 0 is allowed: it disables pruning by size.
             (*FINITE_WEIGHT, ("largest_size",)),
@@ -265,7 +273,8 @@ class SplatsConfig:
         skip_unreadable: skip missing or damaged photos with a note instead of rejecting the scene.
         longer_side: maximum length of a photo's longer side, in pixels; larger photos are downscaled by area averaging.
         held_out: hold out every N-th photo, by name, for evaluation; 0 holds out none.
-        background: background color.
+        background: background color; "auto" uses the color of a plain backdrop if one surrounds the object in the
+            photos, and black otherwise.
         transparency: color behind transparent pixels in training: "random" samples a new color at every step, so that
             opaque Gaussians are penalized wherever a photo is transparent; "background" always uses the background
             color.
@@ -320,7 +329,7 @@ class SplatsConfig:
     longer_side: int = 1600
     # Every 8th photo, the usual split of Mip-NeRF 360 and 3DGS.
     held_out: int = 8
-    background: Literal["black", "white"] = "black"
+    background: Literal["auto", "black", "white"] = "auto"
     transparency: Literal["random", "background"] = "random"
     memory_gb: float = 2.0
     views: int = 48
@@ -379,6 +388,13 @@ def growth_cap(config: SplatsConfig) -> int | None:
     # A checkpoint may be of any scene, so the cap of the built-in one does not apply.
     built_in = config.data is None and config.checkpoint_path is None
     return BUILT_IN_CAP if built_in and config.growth_options.growth_cap is None else config.growth_options.growth_cap
+
+
+def fill_points(config: SplatsConfig) -> int:
+    """Return the maximum number of points that are added in gaps of the reconstruction."""
+    chosen = config.growth_options.fill_points
+    usual = 0 if config.data is None and config.checkpoint_path is None else USUAL_FILL
+    return usual if chosen is None else chosen
 
 
 def prune_below(config: SplatsConfig) -> float:

@@ -1,7 +1,5 @@
 """Contribution of each Gaussian to the training photos, for pruning Gaussians that no photo shows."""
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -11,8 +9,8 @@ from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.render import View
 
 
-def largest_contribution(model: SplatModel, views: Sequence[View], bands: int = 1) -> Float[Tensor, " n"]:
-    """Return each Gaussian's largest contribution to a photo: its blending weights summed over pixels.
+def contributions(model: SplatModel, view: View, bands: int = 1) -> Float[Tensor, " n"]:
+    """Return each Gaussian's contribution to a photo: its blending weights summed over pixels.
 
     The sum of the blending weights is the gradient of the summed rendering of a feature that is 1 everywhere, so that
     the training renderer can be used. Occluded Gaussians (inside a solid, behind a wall) contribute nothing. This is
@@ -20,22 +18,18 @@ def largest_contribution(model: SplatModel, views: Sequence[View], bands: int = 
 
     Args:
         model: model to render.
-        views: training cameras.
-        bands: number of bands in which each image is rendered.
+        view: training camera.
+        bands: number of bands in which the image is rendered.
     """
     gaussians = model.gaussians
     with torch.no_grad():
         geometry = (gaussians.means, gaussians.quaternions, *model.shapes())
-    largest = gaussians.means.new_zeros(len(gaussians))
-    for view in views:
-        # The only leaf: geometry requires no gradient, so `backward` computes only the blending weights.
-        ones = largest.new_ones(len(largest), 1).requires_grad_()
-        # With the filter of training, which changes the blending weights.
-        output = render_in_bands(geometry, (ones,), view, bands, antialiased=model.antialiased)
-        (weights,) = torch.autograd.grad(output.features.sum(), ones)
-        # The maximum over photos: one that shows a Gaussian is enough to keep it.
-        largest = torch.maximum(largest, weights[:, 0])
-    return largest
+    # The only leaf: geometry requires no gradient, so `backward` computes only the blending weights.
+    ones = gaussians.means.new_ones(len(gaussians), 1).requires_grad_()
+    # With the filter of training, which changes the blending weights.
+    output = render_in_bands(geometry, (ones,), view, bands, antialiased=model.antialiased)
+    (weights,) = torch.autograd.grad(output.features.sum(), ones)
+    return weights[:, 0]
 
 
 @torch.no_grad()
@@ -46,7 +40,7 @@ def contributes_little(light: Float[Tensor, " n"], least: float) -> Bool[Tensor,
     together they make up the photos.
 
     Args:
-        light: contribution of each Gaussian, pixels, from `largest_contribution`.
+        light: contribution of each Gaussian, pixels: the largest to any photo.
         least: minimum contribution, pixels.
     """
     # Summed on the CPU: GPU sums may differ between ranks, which must prune the same rows.

@@ -15,6 +15,7 @@ from torch import Tensor
 from fieldwatch import InputError
 from fieldwatch.recon.data import Photo, PhotoSet
 from fieldwatch.recon.geometry import Camera, transform_points
+from fieldwatch.recon.pipelines.splats.backdrop import shows_backdrop
 
 _MIN_DEPTH = 1e-3  # fraction of the scene's extent; points nearer to the camera are not used as known depths
 _TRIES = 4  # pixels sampled per requested point
@@ -51,16 +52,21 @@ class Filling:
 
 
 def fill_gaps(
-    photos: PhotoSet, filling: Filling, *, generator: torch.Generator | None = None
+    photos: PhotoSet,
+    filling: Filling,
+    *,
+    backdrop: Float[Tensor, "3"] | None = None,
+    generator: torch.Generator | None = None,
 ) -> tuple[Float[Tensor, "added 3"], UInt8[Tensor, "added 3"]]:
     """Return points for the gaps of a reconstruction, from the training photos only.
 
     Sampled pixels that are far from all known points are unprojected at the median depth of the nearest known points,
-    in the color of the photo. Masked and transparent pixels are skipped.
+    in the color of the photo. Masked and transparent pixels and those of a plain backdrop are skipped.
 
     Args:
         photos: photos of the scene; each training photo is decoded once.
         filling: settings of gap filling.
+        backdrop: color of a plain backdrop, RGB in [0, 1]; None if there is none.
         generator: CPU generator; None uses torch's default.
 
     Returns:
@@ -68,15 +74,20 @@ def fill_gaps(
     """
     # More tries than points, because most pixels are near a known point.
     per_photo = math.ceil(_TRIES * filling.count / len(photos.train))
-    filled = [_in_gaps(photos[index], photos, filling, per_photo, generator) for index in photos.train]
+    filled = [_in_gaps(photos[index], photos, filling, per_photo, backdrop, generator) for index in photos.train]
     points, colors = (torch.cat(parts) for parts in zip(*filled, strict=True))
     # A random subset, or all points would be from the first photos.
     chosen = torch.randperm(len(points), generator=generator)[: filling.count]
     return points[chosen], colors[chosen]
 
 
-def _in_gaps(
-    photo: Photo, photos: PhotoSet, filling: Filling, count: int, generator: torch.Generator | None
+def _in_gaps(  # noqa: PLR0913, PLR0917  the arguments of `fill_gaps` for one photo
+    photo: Photo,
+    photos: PhotoSet,
+    filling: Filling,
+    count: int,
+    backdrop: Float[Tensor, "3"] | None,
+    generator: torch.Generator | None,
 ) -> tuple[Float[Tensor, "found 3"], UInt8[Tensor, "found 3"]]:
     camera = photo.camera
     known, depths = _projected(photos.points, camera, photos.extent)
@@ -90,6 +101,8 @@ def _in_gaps(
     distances, nearest = _nearest(pixels, known, min(filling.neighbors, len(known)))
     empty = distances[:, 0] > filling.gap * max(camera.width, camera.height)
     empty &= _usable(photo, rows, columns)
+    if backdrop is not None:
+        empty &= ~shows_backdrop(photo.image[rows, columns].float() / 255, backdrop)
     # Median, because the mean of foreground and background depths would be on neither.
     guessed_depths = depths[nearest[empty]].median(1).values * (filling.spread * noise[empty]).exp()
     return _unprojected(pixels[empty], guessed_depths, camera), photo.image[rows[empty], columns[empty]]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from fieldwatch import InputError
 from fieldwatch.recon.data import PhotoSet
 from fieldwatch.recon.geometry import near_cameras
-from fieldwatch.recon.pipelines.splats.config import SplatsConfig, growth_cap, prune_below
+from fieldwatch.recon.pipelines.splats.config import SplatsConfig, fill_points, growth_cap, prune_below
 from fieldwatch.recon.pipelines.splats.densification import prune_opacity
 from fieldwatch.recon.pipelines.splats.exposure import Exposures
 from fieldwatch.recon.pipelines.splats.filling import Filling, fill_gaps
@@ -15,7 +15,7 @@ from fieldwatch.recon.pipelines.splats.gaussians import Gaussians
 from fieldwatch.recon.pipelines.splats.hull import VisualHull
 from fieldwatch.recon.pipelines.splats.mip_filter import MipFilter
 from fieldwatch.recon.pipelines.splats.model import SplatModel
-from fieldwatch.recon.pipelines.splats.scene import Scene
+from fieldwatch.recon.pipelines.splats.scene import Scene, supported_by
 
 RANDOM_COUNT = 20_000
 """Number of Gaussians at random positions for scenes without a point cloud."""
@@ -25,6 +25,8 @@ _ROUNDS = 32
 _POSITIONS_PER_ROUND = 1 << 16
 _MIN_INSIDE = 100  # fewer suggest that poses and photos do not match
 
+SUPPORTED_PER_FILLED = 8
+"""Number of Gaussians that the photos can determine for each added point: most are for surface with known points."""
 GAP = 0.03
 """Minimum distance of an added point to the nearest known point, as a fraction of a photo's longer side."""
 
@@ -73,8 +75,9 @@ def _from_photos(config: SplatsConfig, scene: Scene) -> Gaussians:
         return Gaussians.in_box(count, *target_box(photos), degree=config.degree)
     points = photos.points
     colors = photos.colors
-    if config.growth_options.fill_points:
-        added, added_colors = fill_gaps(photos, Filling(count=config.growth_options.fill_points, gap=GAP))
+    if fill_points(config):
+        count = min(fill_points(config), supported_by(photos) // SUPPORTED_PER_FILLED)
+        added, added_colors = fill_gaps(photos, Filling(count=count, gap=GAP), backdrop=scene.backdrop)
         points = torch.cat([points, added])
         colors = torch.cat([colors, added_colors])
     # A point cloud larger than the cap is subsampled: Gaussians above the cap would never be removed again.

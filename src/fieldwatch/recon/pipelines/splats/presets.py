@@ -6,6 +6,9 @@ from dataclasses import replace
 from fieldwatch.recon.pipelines.splats.config import DensificationOptions, RateOptions, SplatsConfig, SurfaceOptions
 from fieldwatch.recon.pipelines.splats.gpu_memory import GIB, most_gaussians
 
+FLOATERS = 0.7
+"""Fraction of the near end of a photo's scene within which Gaussians that few photos show are pruned."""
+
 
 def default() -> SplatsConfig:
     """Return settings for any scene at the papers' iterations; the built-in scene takes minutes on two CPU cores."""
@@ -14,7 +17,13 @@ def default() -> SplatsConfig:
         # The learning rate of the means decays over this run instead of 3DGS's 30,000 iterations.
         rates=RateOptions(lr_iterations=None),
         # Large discs sink below their surface: absolute gradients and the size limit split them.
-        growth_options=DensificationOptions(reset_every=0, growth_gradient="absolute", split_size=0.02),
+        growth_options=DensificationOptions(
+            reset_every=0,
+            growth_gradient="absolute",
+            split_size=0.02,
+            fill_points=None,
+            prune_floaters=FLOATERS,
+        ),
         surface=SurfaceOptions(flatness_weight=10.0, prune_hidden=1.0),
     )
 
@@ -35,6 +44,7 @@ def cpu() -> SplatsConfig:
             growth_from=1500,
             growth_every=500,
             fill_points=10_000,
+            prune_floaters=FLOATERS,
         ),
         surface=SurfaceOptions(flatness_weight=10.0),
     )
@@ -42,7 +52,10 @@ def cpu() -> SplatsConfig:
 
 def full() -> SplatsConfig:
     """Return settings for a GPU: photos up to 1600 pixels, no cap on Gaussians, SH and opacity resets as in 3DGS."""
-    return SplatsConfig(device="cuda", antialiased=True, surface=SurfaceOptions(flatness_weight=10.0))
+    growth = DensificationOptions(prune_floaters=FLOATERS)
+    return SplatsConfig(
+        device="cuda", antialiased=True, growth_options=growth, surface=SurfaceOptions(flatness_weight=10.0)
+    )
 
 
 def parity() -> SplatsConfig:

@@ -245,6 +245,44 @@ class PruneRefused(HealthRule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Floaters(HealthRule):
+    """Many Gaussians hung in the empty space around the cameras, where few photos show them, and were removed."""
+
+    severity: ClassVar[Severity] = "note"
+    kind: str = "prune"
+    least: float = threshold(
+        0.01, unit="fraction", reason="the six scenes of benchmarks/six_scenes.py that have few floaters stay below"
+    )
+    remedy: ClassVar[str] = (
+        "Add photos that overlap with those that show these places, or leave out photos that overlap with no others: "
+        "what three photos or fewer show has no certain place. --prune-floaters 0 keeps such Gaussians, which veil the "
+        "views around them."
+    )
+
+    def __call__(self, history: History) -> tuple[Finding, ...]:
+        """Return a finding if more Gaussians floated than usual, at the sweep with the most."""
+        events = [event for event in history.events(self.kind) if _count(event, "before")]
+        if not events:
+            return ()
+        worst = max(events, key=_floating_share)
+        if _floating_share(worst) < self.least:
+            return ()
+        removed = sum(_count(event, "floaters") for event in events)
+        kept = _count(worst, "floaters_kept")
+        text = f"floaters removed: {removed:,}. They hung closer to a camera than the scene of its photo begins."
+        if kept:
+            text = (
+                f"{kept:,} of {_count(worst, 'before'):,} Gaussians look like floaters and were kept: with so "
+                "many, the photos overlap too little to tell."
+            )
+        return (self.finding(int(worst["step"]), text, subject=self.kind),)
+
+
+def _floating_share(event: Mapping[str, Any]) -> float:
+    return (_count(event, "floaters") + _count(event, "floaters_kept")) / _count(event, "before")
+
+
+@dataclass(frozen=True, kw_only=True)
 class GrowthCapBinds(HealthRule):
     """The cap prevents many densifications long before densification ends.
 
@@ -397,6 +435,7 @@ SPLATS_RULES: tuple[HealthRule, ...] = (
     NonFiniteGaussians(),
     PopulationCollapse(),
     PruneRefused(),
+    Floaters(),
     ResetsTooOften(),
     GrowthCapBinds(),
 )

@@ -249,7 +249,9 @@ def _densified_until(config: SplatsConfig, to_steps: _IterationsToSteps, total: 
 
 
 def _prune_after(config: SplatsConfig, to_steps: _IterationsToSteps, first: int, total: int) -> int | None:
-    if config.regularization == "none" or not (prune_below(config) or config.surface.prune_hidden):
+    if config.regularization == "none" or not (
+        prune_below(config) or config.surface.prune_hidden or config.growth_options.prune_floaters
+    ):
         return None
     at = to_steps.steps(config.surface.prune_at)
     # Not after the last step: the remaining Gaussians need further steps to adapt.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import torch
+from torch import Tensor
 
 from fieldwatch import (
     TOOLKIT,
@@ -34,6 +35,7 @@ from fieldwatch.recon.data import (
 )
 from fieldwatch.recon.data.exports import is_camera_export, read_camera_export, unread_export
 from fieldwatch.recon.geometry import far_cameras
+from fieldwatch.recon.pipelines.splats.backdrop import plain_backdrop
 from fieldwatch.recon.pipelines.splats.config import SURFACE_TERMS, SplatsConfig
 from fieldwatch.recon.pipelines.splats.layout import SPLATS_LAYOUT
 from fieldwatch.recon.pipelines.splats.model import view_of
@@ -82,13 +84,16 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
     source = _source(config, folder, left_out)
     photos = source.photos
     _refuse_single_position(photos)
+    backdrop = plain_backdrop(photos) if config.background == "auto" else None
+    # Otherwise black or white, the two backgrounds of 3DGS.
+    background = torch.full((3,), float(config.background == "white")) if backdrop is None else backdrop
     input_notes = (*photos.notes, *_far_notes(photos), *(cloud.notes if cloud else ()), *plan.notes)
     return Scene(
         photos=photos,
         views=tuple(view_of(camera, device) for camera in photos.cameras),
         device=device,
-        # Black or white, the two backgrounds of 3DGS.
-        background=torch.full((3,), float(config.background == "white"), device=device),
+        background=background.to(device),
+        backdrop=backdrop,
         plan=plan,
         extent=photos.extent,
         cloud=cloud,
@@ -96,6 +101,7 @@ def prepare_scene(config: SplatsConfig, left_out: Sequence[str] | None = None) -
         distance=source.distance,
         notes=(
             *input_notes,
+            *_backdrop_notes(backdrop),
             *_iteration_notes(config, folder),
             *_antialiasing_notes(config, folder),
             *_device_notes(config, device),
@@ -178,6 +184,17 @@ def _far_notes(photos: PhotoSet) -> list[str]:
     note = (
         f"warning: the cameras of {names} are over 20 times as far away as the others, so their poses are probably "
         "wrong; remove these photos from the reconstruction; they are ignored in the scale of the scene"
+    )
+    return [note]
+
+
+def _backdrop_notes(backdrop: Tensor | None) -> list[str]:
+    if backdrop is None:
+        return []
+    red, green, blue = (round(255 * value) for value in backdrop.tolist())
+    note = (
+        f"a plain backdrop surrounds the object in the photos: its color, RGB ({red}, {green}, {blue}), is the "
+        "background (--background black or white uses another one)"
     )
     return [note]
 

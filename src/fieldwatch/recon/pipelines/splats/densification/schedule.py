@@ -51,6 +51,12 @@ class DensificationSchedule:
         # No reset after the last densification: training has to recover from it.
         return self.reset_every > 0 and done <= self.last and done % self.reset_every == 0
 
+    def sweeps_after(self, step: int) -> bool:
+        """Return whether floaters are removed after this step (0-based): after the middle and last densification."""
+        first = -(-self.first // self.every) * self.every
+        intervals = (self.last - first) // self.every
+        return step + 1 in {first + self.every * (intervals // 2), first + self.every * intervals}
+
     def collects_statistics(self, step: int) -> bool:
         """Return whether the statistics of this step (0-based) can still contribute to a densification."""
         return step < self.last
