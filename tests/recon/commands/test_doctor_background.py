@@ -10,6 +10,9 @@ from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.photos import PhotoPixels
 
 
+COLORS = {"black": torch.zeros(3), "white": torch.ones(3)}
+
+
 @pytest.fixture(scope="module")
 def framed():
     """Return what makes six photos of a gray square in a frame of one color, all of them or the first few."""
@@ -30,11 +33,11 @@ def framed():
 
 @pytest.mark.parametrize(("color", "name", "other"), [(255, "white", "black"), (0, "black", "white")])
 def test_a_plain_border_of_the_other_color_is_a_warning_that_names_the_flag(framed, color, name, other):
-    (finding,) = background_findings(framed(color), other)
+    (finding,) = background_findings(framed(color), COLORS[other])
     assert (finding.name, finding.severity) == ("background", "warning")
     assert f"--background {name}" in finding.remedy
     assert "6 of 6" in finding.message
-    assert not list(background_findings(framed(color), name))
+    assert not list(background_findings(framed(color), COLORS[name]))
 
 
 @pytest.mark.parametrize("noise", [0, 8])
@@ -56,4 +59,8 @@ def test_noise_of_a_compressed_photo_is_still_plain(framed, noise):
     ids=["another color", "half of the photos", "masks"],
 )
 def test_other_photos_are_not_compared(framed, photos):
-    assert not list(background_findings(framed(**photos), "black"))
+    assert not list(background_findings(framed(**photos), COLORS["black"]))
+
+
+def test_a_backdrop_of_another_color_is_that_of_the_photos(framed):
+    assert not list(background_findings(framed(255), torch.tensor([0.8, 0.9, 1.0])))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from fieldwatch.cli.kit import DataFinding
@@ -19,25 +20,29 @@ _BLACK, _WHITE = 12, 243
 _MOST_OF_ALL = 0.8
 
 
-def background_findings(photos: PhotoSet, background: str) -> Iterator[DataFinding]:
+def background_findings(photos: PhotoSet, background: Float[Tensor, "3"]) -> Iterator[DataFinding]:
     """Compare the border of at most about forty photos with the background color of the training.
 
     Photos with an alpha channel or a mask say themselves what belongs to the scene, so they are not compared.
 
     Args:
         photos: photos of the scene.
-        background: ``"black"`` or ``"white"``.
+        background: background color of the training, RGB in [0, 1]; one that is neither black nor white is that of
+            the photos, and is not compared.
     """
+    chosen = {(0.0, 0.0, 0.0): "black", (1.0, 1.0, 1.0): "white"}.get(tuple(background.tolist()))
+    if chosen is None:
+        return
     indices = range(0, len(photos), max(len(photos) // _MOST_PHOTOS, 1))
     borders = Counter(border_color(photos, index) for index in indices)
     color, count = borders.most_common(1)[0]
-    if color is not None and color != background and count >= _MOST_OF_ALL * len(indices):
+    if color is not None and color != chosen and count >= _MOST_OF_ALL * len(indices):
         yield DataFinding(
             name="background",
             severity="warning",
             message=(
                 f"{count} of {len(indices)} checked photos have a plain {color} background, but that of the training "
-                f"is {background}: Gaussians must cover all of it."
+                f"is {chosen}: Gaussians must cover all of it."
             ),
             remedy=f"Train with --background {color}, or give the photos an alpha channel.",
         )

@@ -87,7 +87,7 @@ def check(config: SplatsConfig, scene: Scene, preset: SplatsConfig | None) -> tu
     about_data: tuple[DataFinding, ...] = ()
     if not known:
         # The background first: it explains more of a bad result than a few photos do.
-        about_data = (*background_findings(scene.photos, config.background), *check_scene(scene.photos, config.data))
+        about_data = (*background_findings(scene.photos, scene.background), *check_scene(scene.photos, config.data))
     # The thresholds and the interval of 3DGS and AbsGS.
     instead = {"growth_pull": 2e-4 if config.growth_options.growth_gradient == "signed" else 1e-3, "reset_every": 3000}
     return (*about_data, *setting_findings(config, preset, MAGNITUDES, instead=instead))
