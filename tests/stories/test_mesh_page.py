@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from browser import BROWSER, SOFTWARE, open_page
 
+from browser import BROWSER, SOFTWARE, open_page
 from fieldwatch.recon.mesh import Triangles, write_mesh
 
 pytestmark = [

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 import torch
-from browser import BROWSER, SOFTWARE, open_page
 
+from browser import BROWSER, SOFTWARE, open_page
 from fieldwatch.recon.data import GaussianCloud, write_gaussian_ply
 
 pytestmark = [

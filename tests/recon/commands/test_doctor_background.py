@@ -9,7 +9,6 @@ from fieldwatch.recon.commands.splats.doctor_background import background_findin
 from fieldwatch.recon.data import solid_photos
 from fieldwatch.recon.data.photos import PhotoPixels
 
-
 COLORS = {"black": torch.zeros(3), "white": torch.ones(3)}
 
 

@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from fieldwatch.recon.geometry import Camera, camera_extent, far_cameras, look_at, quaternion_to_matrix, rigid
+from fieldwatch.recon.data import solid_photos
+from fieldwatch.recon.geometry import (
+    Camera,
+    camera_extent,
+    far_cameras,
+    look_at,
+    quaternion_to_matrix,
+    rigid,
+    similar_cameras,
+)
 
 
 def camera(width=64, height=48, seed=0):
@@ -116,3 +125,15 @@ def test_cameras_that_many_others_stand_beside_are_not_far():
     assert far_cameras(two_places) == ()
     assert camera_extent(two_places) > 300
     assert far_cameras(placed((0.0, 0.0, 0.0), (1e6, 0.0, 0.0))) == ()
+
+
+def test_similar_cameras_are_the_nearest_of_a_ring_and_never_the_camera_itself():
+    cameras = solid_photos(views=9, size=16, points=10).cameras
+    forward = torch.stack([camera.forward for camera in cameras])
+    position = torch.stack([camera.position for camera in cameras])
+    for index in range(9):
+        apart = (position - position[index]).norm(dim=1) / 3 + (forward @ forward[index]).clamp(-1, 1).acos()
+        apart[index] = torch.inf
+        expected = apart.argsort()[:2].tolist()
+        assert similar_cameras(cameras, index, range(9), count=2, size=3.0) == expected
+    assert similar_cameras(cameras, 2, [2], count=2, size=3.0) == []

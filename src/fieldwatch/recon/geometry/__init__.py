@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fieldwatch.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fieldwatch.recon.geometry.cameras import Camera, camera_extent, far_cameras, near_cameras
+    from fieldwatch.recon.geometry.cameras import Camera, camera_extent, far_cameras, near_cameras, similar_cameras
     from fieldwatch.recon.geometry.lenses import BROWN, LENS_MODELS, Lens, LensError
     from fieldwatch.recon.geometry.neighbor_cache import cached_neighbors, neighbor_cache_folder
     from fieldwatch.recon.geometry.neighbor_refresh import NeighborRefresher
@@ -61,6 +61,7 @@ __all__ = [
     "quaternion_to_matrix",
     "rigid",
     "ring",
+    "similar_cameras",
     "spiral",
     "transform_points",
     "turntable",

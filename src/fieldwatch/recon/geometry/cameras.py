@@ -179,3 +179,25 @@ def near_cameras(cameras: Sequence[Camera]) -> list[Camera]:
     """Return the cameras that are not in `far_cameras`."""
     far = set(far_cameras(cameras))
     return [camera for index, camera in enumerate(cameras) if index not in far]
+
+
+def similar_cameras(
+    cameras: Sequence[Camera], index: int, candidates: Sequence[int], *, count: int, size: float
+) -> list[int]:
+    """Return the cameras that stand and look most like one of them, the most similar first.
+
+    Args:
+        cameras: all cameras.
+        index: the camera to compare with; it is never among the result.
+        candidates: indices to choose from.
+        count: number of cameras to return at most.
+        size: length in world units that counts as much as a difference of one radian in direction.
+    """
+    camera = cameras[index]
+
+    def difference(other: int) -> float:
+        apart = float(torch.linalg.vector_norm(cameras[other].position - camera.position)) / size
+        cosine = torch.dot(cameras[other].forward, camera.forward).clamp(-1, 1)
+        return apart + float(torch.acos(cosine))
+
+    return sorted((other for other in candidates if other != index), key=difference)[:count]

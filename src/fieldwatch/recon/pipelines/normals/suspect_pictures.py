@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from functools import partial
 
-from fieldwatch import MicroBatches, Run
+from fieldwatch import MicroBatches, Run, read_history
+from fieldwatch.recon.geometry import similar_cameras
 from fieldwatch.recon.pipelines.normals.config import NormalsConfig
 from fieldwatch.recon.pipelines.normals.evaluate import TILE, compare_views
 from fieldwatch.recon.pipelines.normals.model import NormalsModel
 from fieldwatch.recon.pipelines.normals.pictures import Picture, sheet_of, strip_of
 from fieldwatch.recon.pipelines.normals.rules import WrongView
 from fieldwatch.recon.pipelines.normals.scene import NormalsScene
-from fieldwatch.recon.pipelines.suspects import neighbors, suspects
 
 TAG = "Suspects/view"
 """Tag of the first picture; more of them are numbered."""
+NEIGHBORS = 2
+"""Number of neighbors below the view: with one, the neighbor could be the wrong one."""
 RADIUS = 1.0
 """Radius of the sphere that contains the object, in the frame of the cameras."""
 
@@ -21,10 +23,16 @@ RADIUS = 1.0
 def record_suspects(
     run: Run, config: NormalsConfig, scene: NormalsScene, model: NormalsModel, micro_batches: MicroBatches
 ) -> None:
-    """Log a picture of each view that a rule named as wrong, above the views of the nearest cameras."""
-    cameras = [view.camera for view in scene.maps.views]
-    for number, index in enumerate(suspects(run, WrongView(), scene.maps.names)):
-        views = [index, *neighbors(cameras, index, scene.train, RADIUS)]
+    """Log a picture of each view that a rule named as wrong, above the views of the nearest cameras.
+
+    Call it after the last step. The run itself asks the rules only when it ends, which is too late for a picture.
+    """
+    run.flush()
+    findings = WrongView()(read_history(run.folder))
+    cameras = scene.maps.cameras
+    for number, finding in enumerate(findings):
+        index = scene.maps.names.index(finding.subject)
+        views = [index, *similar_cameras(cameras, index, scene.train, count=NEIGHBORS, size=RADIUS)]
         draw = partial(suspect_picture, run, config, scene, model, micro_batches, views)
         tag = TAG if number == 0 else f"{TAG}_{number + 1}"
         run.image(tag, run.retry(draw, micro_batches), scene.schedule.total)

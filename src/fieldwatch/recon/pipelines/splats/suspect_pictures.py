@@ -4,38 +4,47 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fieldwatch import Run
+from fieldwatch import Run, read_history
+from fieldwatch.recon.geometry import similar_cameras
 from fieldwatch.recon.pipelines.splats.model import SplatModel
 from fieldwatch.recon.pipelines.splats.pictures import COMPARED, Picture, as_picture, error_picture, strip
 from fieldwatch.recon.pipelines.splats.quality import clamped
 from fieldwatch.recon.pipelines.splats.rules import WrongPhoto
 from fieldwatch.recon.pipelines.splats.scene import Scene
-from fieldwatch.recon.pipelines.suspects import neighbors, suspects
 
 TAG = "Suspects/photo"
 """Tag of the first picture; more of them are numbered."""
+NEIGHBORS = 2
+"""Number of neighbors beside the photo: with one, the neighbor could be the wrong one."""
 READABLE = 160
 """Least width of a panel in pixels."""
 
 
 def record_suspects(run: Run, model: SplatModel, scene: Scene, *, bands: int = 1) -> None:
-    """Log a picture of each photo that a rule named as wrong: photo, rendering, error, and the nearest other photos."""
-    for number, index in enumerate(suspects(run, WrongPhoto(), scene.photos.names)):
+    """Log a picture of each photo that a rule named as wrong: photo, rendering, error, and the nearest other photos.
+
+    Call it after the last step. The run itself asks the rules only when it ends, which is too late for a picture.
+    """
+    run.flush()
+    findings = WrongPhoto()(read_history(run.folder))
+    for number, finding in enumerate(findings):
         tag = TAG if number == 0 else f"{TAG}_{number + 1}"
+        index = scene.photos.names.index(finding.subject)
         run.image(tag, suspect_picture(model, scene, index, bands=bands), scene.plan.total)
 
 
 @torch.no_grad()
 def suspect_picture(model: SplatModel, scene: Scene, index: int, *, bands: int = 1) -> Picture:
     """Return photo, rendering and error of a photo, and the photos of its neighbors, which show nearly the same."""
+    photos = scene.photos
     view = scene.photo_view(index)
     # Without color transforms, as all products: what is wrong with the photo must not be hidden by its transform.
     image = clamped(model.render(view.camera, bands=bands).features)
     panels = [as_picture(view.image), as_picture(image), error_picture(image, view.image)]
     labels = [*COMPARED]
-    for other in neighbors(scene.photos.cameras, index, scene.photos.train, scene.size):
+    for other in similar_cameras(photos.cameras, index, photos.train, count=NEIGHBORS, size=scene.size):
         panels.append(_fitted(as_picture(scene.photo_view(other).image), panels[0]))
-        labels.append(f"neighbor {scene.photos.names[other]}")
+        labels.append(f"neighbor {photos.names[other]}")
     return strip(
         [_enlarged(panel) for panel in panels], labels, f"{view.name}: its loss is far above that of all others"
     )
