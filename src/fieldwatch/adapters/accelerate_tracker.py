@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from fieldwatch import InputError, Run
 from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop
-from fieldwatch.files import write_file
+from fieldwatch.files import output_path, write_file
 
 RESUMED = "accelerate-resume"
 """Folder in the run folder to which the state of a checkpoint is written for ``accelerator.load_state``."""
@@ -149,7 +149,8 @@ class AccelerateTracker(GeneralTracker):
         folder = self._folder / RESUMED
         shutil.rmtree(folder, ignore_errors=True)
         for name, content in zip(state["names"], state["contents"], strict=True):
-            path = folder / name
+            # A checkpoint of a stranger may name any path.
+            path = output_path(folder, *PurePosixPath(name).parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, content.cpu().numpy().tobytes())
         if self._accelerator is not None:

@@ -13,7 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from fieldwatch import InputError
 from fieldwatch.adapters.framework_loop import ForeignState, FrameworkLoop, without_own_checkpoints
-from fieldwatch.files import write_file
+from fieldwatch.files import output_path, write_file
 
 MARKER = "fieldwatch.json"
 """File that is added to a checkpoint of the Trainer once it is complete: its files, with their CRC32."""
@@ -170,7 +170,7 @@ class TransformersCallback(TrainerCallback):
 
 def _mark(checkpoint: Path) -> None:
     files = {path.relative_to(checkpoint).as_posix(): _crc(path) for path in checkpoint.rglob("*") if path.is_file()}
-    write_file(checkpoint / MARKER, orjson.dumps({"files": files}), durable=True)
+    write_file(output_path(checkpoint, MARKER), orjson.dumps({"files": files}), durable=True)
 
 
 def _is_complete(checkpoint: Path) -> bool:
